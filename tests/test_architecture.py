@@ -232,7 +232,7 @@ SET_FROM_OUTSIDE = {
     "download.body": {"response", "stop"},  # Scrapy's
     "download.connection": {"connector", "context"},  # aiohttp's and ssl's
     "frontier.records": {"self"},  # the totals count by the names of their fields
-    "frontier.recount": {"totals"},  # a record, by the names of its fields
+    "frontier.reader": {"totals"},  # a record, by the names of its fields
     "shared.address": {"context"},  # ssl's
     "spiders.web": {"spider"},  # in its `from_crawler`: Scrapy makes it before it has a crawler
 }

@@ -6,16 +6,20 @@ takes from the record, even if the crawl knew better.
 
 from __future__ import annotations
 
+import gzip
 import heapq
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+import msgspec
 
 from crawler.archive import record_bytes as fields
 from crawler.archive.capture import (
@@ -25,7 +29,7 @@ from crawler.archive.capture import (
 )
 from crawler.archive.reader import ArchivedCapture, DamagedFile, captures
 from crawler.archive.warc_file import companion_path, open_name, sync_folder
-from crawler.model.types import StoreUnavailable, store_error
+from crawler.model.types import DataDirError, StoreUnavailable, store_error
 from crawler.model.url import authority_of
 
 # The index key of a URL is the one that pywb and cdxj-indexer search by. They use the package
@@ -332,3 +336,30 @@ def _quoted(value: str) -> str:
     if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
         return f'"{value}"'
     return json.dumps(value)
+
+
+class _IndexedUrl(msgspec.Struct):
+    url: str
+
+
+_decode_indexed = msgspec.json.Decoder(_IndexedUrl).decode
+
+
+def indexed_urls(file: Path) -> Iterator[str]:
+    """Yield the URL of each line of an index, of this crawler or another, plain or gzip. Raises
+    DataDirError, which names the line, if one is no index line."""
+    opened = gzip.open if file.suffix == ".gz" else open
+    try:
+        with opened(file, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                _, found, fields_of_line = line.partition(b" {")
+                if not found:
+                    if not line.strip() or line.startswith(b"!"):  # of a ZipNum index: its head
+                        continue
+                    raise DataDirError(f"{file}, line {number}: no index line (CDXJ)")
+                try:
+                    yield _decode_indexed(b"{" + fields_of_line).url
+                except msgspec.MsgspecError as error:
+                    raise DataDirError(f"{file}, line {number}: {error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataDirError(f"{file} cannot be read: {error}") from error

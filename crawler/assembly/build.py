@@ -26,6 +26,7 @@ from crawler.archive.replay import Replay
 from crawler.assembly.crawl import (
     Contents,
     Crawl,
+    EmbeddedFrontier,
     Fetching,
     Leases,
     Selection,
@@ -47,6 +48,7 @@ from crawler.crawl import rules
 from crawler.crawl.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
+from crawler.crawl.frontier_work import FrontierWork
 from crawler.crawl.in_flight import (
     Completion,
     CompletionSinks,
@@ -65,8 +67,10 @@ from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates, LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex, convert_older
 from crawler.duplicates.near import LocalNearDuplicates, NearDuplicatesIndex
+from crawler.frontier.conversion import convert_seen
 from crawler.frontier.port import DurableStore, Frontier, LeaseRules
 from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     Claim,
@@ -169,6 +173,7 @@ class FrontierParts:
     duplicates: Duplicates
     near_duplicates: NearDuplicatesIndex
     put_back_count: int  # how many leases of the last run were put back
+    embedded: EmbeddedFrontier | None = None
     shared: SharedFrontier | None = None
 
 
@@ -178,18 +183,33 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     clock = Clock()
     origins = base.allowed_origins(data.format.key_seed, clock.now())
     frontier_rules = rules.frontier_rules(config, base.arguments)
-    frontier = TwoTierFrontier(store, frontier_rules, clock.now(), base.lease_rules(origins))
+    runs = RunFolder(data.seen)
+    for moved in convert_seen(store, runs):
+        logger.info("Converting the data directory: %d seen URLs so far", moved)
+    work = FrontierWork(base.lifecycle.fail, base.lifecycle.wake)
+    frontier = TwoTierFrontier(
+        store,
+        runs,
+        frontier_rules,
+        clock.now(),
+        base.lease_rules(origins),
+        on_decided=base.stats.count_added,
+        background=work,
+    )
     pattern_stats = LocalPatternStats(store, config.patterns)
     convert_older(store, data.older_near)
     return FrontierParts(
         frontier=frontier,
         clock=Clock(not_before=frontier.clock),
         selection=base.selection(origins, RobotsRecords(store), pattern_stats),
-        duplicates=LocalDuplicates(LocalClaims(store)),
+        duplicates=LocalDuplicates(LocalClaims(frontier.records)),
         near_duplicates=LocalNearDuplicates(
-            FingerprintIndex(store, data.path), store, config.content.near_max_bits
+            FingerprintIndex(frontier.records, data.path),
+            frontier.records,
+            config.content.near_max_bits,
         ),
         put_back_count=frontier.put_back_at_open,
+        embedded=EmbeddedFrontier(frontier, work),
     )
 
 
@@ -412,6 +432,7 @@ def _crawl(
             in_flight=in_flight,
             completion=completion,
             put_back_count=parts.put_back_count,
+            embedded=parts.embedded,
             shared=parts.shared,
         ),
         selection=parts.selection,

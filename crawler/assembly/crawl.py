@@ -16,6 +16,7 @@ from crawler.content.parsing import Parsers
 from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
+from crawler.crawl.frontier_work import FrontierWork
 from crawler.crawl.in_flight import Completion, InFlight
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.precheck import Precheck, Probes
@@ -26,6 +27,7 @@ from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
 from crawler.frontier.port import DurableStore, Frontier
+from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.page import DownloadOptions
 from crawler.model.types import PutBack
 from crawler.policy.media_type import cap_bytes
@@ -44,6 +46,14 @@ class UserSettings:
     arguments: Arguments | None  # None: the spider's own code makes the start requests
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddedFrontier:
+    """A frontier in the data directory, and the work beside its calls."""
+
+    frontier: TwoTierFrontier
+    work: FrontierWork
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leases:
     """The frontier, the leases taken from it, and their completion."""
@@ -53,6 +63,7 @@ class Leases:
     in_flight: InFlight
     completion: Completion
     put_back_count: int  # how many leases of the last run were put back
+    embedded: EmbeddedFrontier | None  # the same frontier, if it is in the data directory
     shared: SharedFrontier | None  # the same frontier, if workers share it
 
     def begin_or_put_back(self, lease: object) -> bool:
@@ -135,8 +146,11 @@ class Crawl:
     def begin(self) -> None:
         """Start the background work, when the event loop runs."""
         self.storage.archive.begin()
-        if self.leases.shared is not None:
-            self.leases.shared.begin()
+        embedded, shared = self.leases.embedded, self.leases.shared
+        if embedded is not None:
+            embedded.work.begin(embedded.frontier, self.leases.clock.now)
+        if shared is not None:
+            shared.begin()
 
     def begin_stop(self) -> None:
         """Take no more leases. Called when the engine begins to wait for requests under way."""
@@ -151,6 +165,8 @@ class Crawl:
         try:
             await self.content.parsers.close()
             await self.storage.archive.close(is_finished=is_finished)
+            if self.leases.embedded is not None:
+                await self.leases.embedded.work.close()
             if self.leases.shared is not None:
                 await self.leases.shared.close()
         finally:

@@ -124,6 +124,7 @@ class GroupCommit:
             if number % _FINISHED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         self._on_finished()
+        await asyncio.sleep(0)  # the frontier commits the verdicts when the loop turns
         if waiting:
             await self._run_sync(self._sync_verdicts)
 

@@ -15,16 +15,18 @@ from tempfile import TemporaryDirectory
 from typing import Final, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.model.types import DataDirError
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # 1: seen URLs and waiting ones each by itself in the frontier's store
 _LOCK: Final = "crawl.lock"
 _FORMAT_FILE: Final = "format.json"
 FRONTIER: Final = "frontier"
 WORKER: Final = "worker"  # of a shared crawl: the worker's outbox and robots.txt
 WORKERS: Final = "workers"  # the data directories of several workers on this machine
 WARC: Final = "warc"
+SEEN: Final = "seen"  # the keys of all URLs ever admitted
 OLDER_NEAR: Final = "near"  # the index of near-duplicates, as older versions had it
 OUTCOMES: Final = "outcomes.jsonl"
 SUMMARY: Final = "summary.json"
@@ -52,6 +54,9 @@ class DataDir:
             self.format = _read_or_begin(path / _FORMAT_FILE, identity, spider)
             _refuse_other_identity(path, self.format.identity, identity)
             _refuse_other_spider(path, self.format.spider, spider)
+            if self.format.format < FORMAT:  # the frontier converts what is in it
+                self.format = replace(self.format, format=FORMAT)
+                _replace(path / _FORMAT_FILE, msgspec.json.encode(self.format))
         except BaseException:
             self.close()
             raise
@@ -63,6 +68,10 @@ class DataDir:
     @property
     def frontier(self) -> Path:
         return self.path / FRONTIER
+
+    @property
+    def seen(self) -> Path:
+        return self.path / SEEN
 
     @property
     def worker(self) -> Path:
@@ -122,6 +131,15 @@ def read_format(path: Path) -> DataDirFormat:
     if not file.exists():
         raise DataDirError(f"{path} is not a data directory: it has no {_FORMAT_FILE}")
     return _read(file)
+
+
+def refuse_older_format(path: Path, found: DataDirFormat) -> None:
+    """Raise DataDirError if a crawl has still to convert the data directory *path*."""
+    if found.format < FORMAT:
+        raise DataDirError(
+            f"{path} is of format {found.format}, which an earlier version wrote: it is converted"
+            " when its crawl is started again"
+        )
 
 
 def lock_owner(path: Path) -> int | None:

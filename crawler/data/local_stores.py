@@ -13,7 +13,7 @@ import msgspec
 
 from crawler.config.settings import PatternSettings
 from crawler.frontier import records as keys
-from crawler.frontier.port import OrderedStore
+from crawler.frontier.port import OrderedStore, ReadableStore
 from crawler.model.types import Candidate, Claim, HostKey
 from crawler.policy.patterns import (
     NO_STATS,
@@ -43,7 +43,7 @@ _decode_robots = msgspec.msgpack.Decoder(RobotsRecord).decode
 class LocalClaims:
     """Implements exact.ClaimStore. The frontier's `finish` writes the claims."""
 
-    def __init__(self, store: OrderedStore) -> None:
+    def __init__(self, store: ReadableStore) -> None:
         self._store = store
 
     def claim(self, digest: bytes) -> Claim | None:

@@ -36,7 +36,7 @@ from crawler.duplicates.quarters import (
     quarters,
 )
 from crawler.frontier import records as keys
-from crawler.frontier.port import OrderedStore
+from crawler.frontier.port import OrderedStore, ReadableStore
 from crawler.frontier.records import decode_claim
 from crawler.model.types import StoreFull, StoreUnavailable
 
@@ -56,7 +56,7 @@ _LAST: Final = (1 << 64) - 1
 class FingerprintIndex:
     """All calls come from one thread."""
 
-    def __init__(self, store: OrderedStore, folder: Path) -> None:
+    def __init__(self, store: ReadableStore, folder: Path) -> None:
         """*folder* is on the disk for the rows. Takes about 2 s for a million pages. Raises
         StoreUnavailable."""
         self._store = store
@@ -218,7 +218,7 @@ def convert_older(store: OrderedStore, folder: Path) -> None:
     store.write({keys.CONVERTED: None})
 
 
-def _each(store: OrderedStore, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _each(store: ReadableStore, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield all pairs with start <= key < stop."""
     while found := store.scan(start, stop, _SLICE):
         yield from found

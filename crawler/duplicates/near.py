@@ -17,7 +17,7 @@ from crawler.data.local_stores import LocalClaims
 from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.duplicates.quarters import MAX_BITS, quarters
 from crawler.frontier import records as keys
-from crawler.frontier.port import OrderedStore
+from crawler.frontier.port import ReadableStore
 from crawler.model.page import NearDuplicate
 from crawler.model.types import Claim
 
@@ -113,7 +113,7 @@ class NearReservations:
 class LocalNearDuplicates:
     """Implements NearDuplicatesIndex in one process. Bound: one reservation for each open lease."""
 
-    def __init__(self, index: FingerprintIndex, store: OrderedStore, max_bits: int) -> None:
+    def __init__(self, index: FingerprintIndex, store: ReadableStore, max_bits: int) -> None:
         self._index = index
         self._store = store
         self._claims = LocalClaims(store)

@@ -245,6 +245,7 @@ class Drum:
         folder.keep_only(
             {MANIFEST, *(file.name for stored in manifest.runs for file in stored.files)}
         )
+        self._replaced: list[str] = []  # names of files
         self._lock = threading.Lock()  # of the three below
         self._batches = 0
         self._fresh = self._next_batch()
@@ -337,9 +338,10 @@ class Drum:
             manifest, results, runs, [name for output in outputs for name in output.names]
         )
 
-    def adopt(self, merged: Merged) -> None:
+    def adopt(self, merged: Merged, *, keep_replaced: bool = False) -> None:
         """Go on with what *merged* has written, after its manifest is committed, and remove the
-        files that it replaces."""
+        files that it replaces; with *keep_replaced*, when `remove_replaced` is called: after a
+        power cut an earlier manifest may be the last one."""
         assert self._merging is not None, "only the last merge is adopted, and once"
         batch, old = self._merging, self._manifest
         with self._lock:
@@ -347,12 +349,23 @@ class Drum:
             self._merging = None
         kept = {file.name for stored in merged.manifest.runs for file in stored.files}
         written = [file.name for stored in old.runs for file in stored.files] + merged.written
-        for name in written:
-            if name not in kept:
-                self._folder.remove(name)
+        self._replaced += (name for name in written if name not in kept)
+        if not keep_replaced:
+            self.remove_replaced()
         batch.remove()
         self.moved.buckets_read += batch.read
         self.moved.buckets_written += batch.written
+
+    def remove_replaced(self) -> None:
+        """Remove the files that no manifest names any more."""
+        replaced, self._replaced = self._replaced, []
+        for name in replaced:
+            self._folder.remove(name)
+
+    @property
+    def has_replaced(self) -> bool:
+        """Whether `remove_replaced` has files to remove."""
+        return bool(self._replaced)
 
     def abandon(self, merged: Merged) -> None:
         """Remove what *merged* has written: its manifest is certainly not committed. Its

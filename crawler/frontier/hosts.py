@@ -30,6 +30,9 @@ from crawler.model.types import (
     Standing,
 )
 
+# Bound once, because each look-up of a member of an enumeration takes 0.2 us.
+_EMPTY, _FRONT, _ACTIVE = HostPlace.EMPTY, HostPlace.FRONT, HostPlace.ACTIVE
+
 
 @dataclass(slots=True, eq=False)
 class ActiveHost:
@@ -192,14 +195,14 @@ class HostScheduler:
         is_filed = any(self._front.levels_with_entries(standing) for standing in Standing)
         return bool(len(self.active) or is_filed or self._resting.next_at is not None)
 
-    def on_url_added(self, host: HostKey, level: int, *, first: bool = False) -> None:
-        """File *host* for a URL that now waits at *level*; *first*: before other hosts there."""
-        record = self._batch.host(host)
-        if record.place is HostPlace.EMPTY or (
-            record.place is HostPlace.FRONT and level < record.level
-        ):
-            self._front.put(host, record, level, first=first)
-        elif record.place is HostPlace.ACTIVE:
+    def on_url_added(
+        self, host: HostKey, level: int, record: HostRecord, *, first: bool = False
+    ) -> None:
+        """File *host*, which has *record*, for a URL that now waits at *level*; *first*: before
+        other hosts there."""
+        if record.place is _EMPTY or (record.place is _FRONT and level < record.level):
+            self._front.put(host, self._batch.host(host), level, first=first)
+        elif record.place is _ACTIVE:
             active = self.active.get(host)
             assert active is not None, f"{host} is active, but not in memory"
             self._on_better_url(active, level)
@@ -210,8 +213,8 @@ class HostScheduler:
         active = self.active.get(candidate.host)
         if active is not None and active.level == candidate.level:
             active.head.appendleft(encode(candidate))
-        is_begun = _is_begun(self._batch.peek(candidate.host))
-        self.on_url_added(candidate.host, candidate.level, first=is_begun)
+        record = self._batch.peek(candidate.host)
+        self.on_url_added(candidate.host, candidate.level, record, first=_is_begun(record))
 
     def on_fetch_ended(self, active: ActiveHost, now: float) -> None:
         """Keep *active*, whose fetch is over, in memory until its rest ends, or end its turn."""
@@ -266,6 +269,7 @@ class HostScheduler:
         record.place = next_place(record.place, HostEvent.ACTIVATE)
         head = self._refusals.head(host, record, record.level, self._rules.head_urls, now)
         if not head:  # all URLs there were refused, or as many as one call may judge
+            self._queues.end_head(host, record.level)
             level = record.best_level()
             if level is None:
                 record.place = next_place(record.place, HostEvent.RUN_DRY)
@@ -294,6 +298,7 @@ class HostScheduler:
     def _leave(self, active: ActiveHost) -> None:
         self._batch.host(active.host)  # so that changes to its record are written
         self.active.remove(active)
+        self._queues.end_head(active.host, active.level)
         self._batch.unpin_record(active.host)
         self._batch.delete(keys.named(keys.ACTIVE, active.host))
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
 
 
 class MemoryStore:
-    """Implements port.OrderedStore."""
+    """Implements port.DurableStore, but nothing is on a disk."""
 
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}
@@ -15,9 +14,6 @@ class MemoryStore:
 
     def get(self, key: bytes) -> bytes | None:
         return self._values.get(key)
-
-    def has(self, keys: Sequence[bytes]) -> list[bool]:
-        return [key in self._values for key in keys]
 
     def scan(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         first = bisect_left(self._keys, start)
@@ -33,3 +29,7 @@ class MemoryStore:
                 if key not in self._values:
                     insort(self._keys, key)
                 self._values[key] = value
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...

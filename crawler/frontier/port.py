@@ -29,9 +29,8 @@ class Frontier(Protocol):
        across eviction and restart too.
     3. A result under a lease that is no longer held returns False and changes nothing.
     4. Each call is atomic: after a crash all of it has happened, or nothing. It is durable when
-       `wait_until_durable`, awaited after it, returns; in the embedded frontier when it returns
-       itself. A worker that crashes before that repeats what it did: a page is finished after its
-       links.
+       `wait_until_durable`, awaited after it, returns. A process that crashes before that repeats
+       what it did: a page is finished after its links.
     5. Among due hosts of one standing, higher levels get more turns, and none starves.
     6. The cost of a call grows with hosts or URLs by a logarithm at most.
     """
@@ -61,7 +60,8 @@ class Frontier(Protocol):
         """Return the counters. O(1)."""
 
     def may_begin(self, lease: Lease) -> bool:
-        """Return whether a fetch that begins now is over before *lease* can end."""
+        """Return whether a fetch may begin now under *lease*: it is durable, and the fetch is over
+        before it can end."""
 
     def is_over(self) -> bool:
         """Return whether no URL waits, none is leased and none can be added. Call it only after
@@ -92,17 +92,18 @@ class LeaseRules(Protocol):
         """Report how many *urls* that earlier starts refused wait again."""
 
 
-class OrderedStore(Protocol):
-    """A sorted map from bytes to bytes: all that the two-tier frontier needs of a disk."""
+class ReadableStore(Protocol):
+    """A sorted map from bytes to bytes."""
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value, or None."""
 
-    def has(self, keys: Sequence[bytes]) -> list[bool]:
-        """Return for each of *keys*, in their order, whether it exists."""
-
     def scan(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return up to *limit* pairs with start <= key < stop, in order of key."""
+
+
+class OrderedStore(ReadableStore, Protocol):
+    """All that the two-tier frontier needs of a disk for its records."""
 
     def write(self, changes: dict[bytes, bytes | None]) -> None:
         """Put each value, and delete each key with None, atomically even if the process dies.
@@ -127,6 +128,12 @@ class FrontierRules:
     level_shares: tuple[float, ...] = (60.0, 30.0, 10.0)  # turns of each level, best first
     max_active_hosts: int = 20_000  # hosts in memory, about 4 kB each with their heads
     head_urls: int = 32  # URLs of a turn: the head of a host in memory
+    max_new_urls: int = 65_536  # new URLs in memory (120 bytes each) before they are stored
+    chunk_urls: int = 64  # URLs read at once from a queue: two heads
+    # URLs for which the runs of the seen set are to be searched. They are searched for when there
+    # are so many, the oldest has waited so long, or nothing else may be leased.
+    max_undecided: int = 131_072
+    max_undecided_s: float = 60.0
     min_gap_s: float = 1.0  # least rest of a host whose lease a dead process left open
     # Bounds of the fetch that a dead process may have left under such a lease, for the host's rest.
     gap_factor: float = 10.0

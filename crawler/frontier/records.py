@@ -3,8 +3,9 @@
 Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort in their order.
 
     m                       totals: schema, counters, ends of the front queues
-    s <key 8>               seen URL
-    b <host> 0 <level> <n>  a waiting URL; level and number give its turn
+    b <host> 0 <level> <n>  a chunk of waiting URLs with consecutive numbers, of which n is the last
+    u <n>                   an entry: the URLs that one commit added, until the queues have them
+    k                       the manifest of the runs of seen keys
     h <host>                host record: place, rest, pace, ends of its queues
     f p q <level> <n>       front queues: a host waiting for its turn; f: it was never fetched from,
                             p: it answers, q: its last fetch failed
@@ -29,7 +30,7 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum, StrEnum
 from struct import Struct
 from typing import Final
@@ -45,8 +46,9 @@ from crawler.model.types import (
 )
 
 TOTALS: Final = b"m"
-SEEN: Final = b"s"
+SEEN_RUNS: Final = b"k"
 QUEUED: Final = b"b"
+ENTRY: Final = b"u"
 HOST: Final = b"h"
 FRONTS: Final = (b"f", b"p", b"q")  # by standing
 ACTIVE: Final = b"a"
@@ -96,12 +98,12 @@ def name_of(key: bytes) -> str:
 
 
 def url_queue(host: HostKey, level: int) -> bytes:
-    """Return the prefix of the keys of a host's URLs of one level; their number follows it."""
+    """Return the prefix of the keys of a host's chunks of one level."""
     return QUEUED + host.encode() + b"\0" + bytes([level])
 
 
-def queued_url(host: HostKey, level: int, number: int) -> bytes:
-    return numbered(url_queue(host, level), number)
+def chunk(host: HostKey, level: int, last: int) -> bytes:
+    return numbered(url_queue(host, level), last)
 
 
 def pattern_of_host(host: HostKey, pattern: str) -> bytes:
@@ -240,6 +242,7 @@ def next_state(state: UrlState, event: UrlEvent) -> UrlState:
 # Records are msgpack arrays: fields are only added at the end, with a default. SCHEMA rises when
 # that is not enough.
 SCHEMA: Final = 1
+LAST_NUMBER: Final = (1 << 64) - 1
 # Queue numbers start in the middle, because a URL that is put back goes before the head.
 MIDDLE: Final = 1 << 40
 
@@ -264,6 +267,8 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     rest_until: float = 0.0  # epoch seconds
     pace: Pace = Pace()
     admitted: int = 0  # URLs of it ever admitted
+    counted_to: int = 0  # the last entry whose URLs it counts
+    stored_to: int = 0  # the last entry whose URLs are in its chunks
 
     def best_level(self) -> int | None:
         for level, ends in enumerate(self.queue_ends):
@@ -273,6 +278,13 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
 
     def waiting(self) -> int:
         return sum(map(len, self.queue_ends))
+
+
+class DomainRecord(msgspec.Struct, array_like=True, gc=False):
+    """A registered domain."""
+
+    admitted: int = 0  # URLs of it ever admitted
+    counted_to: int = 0  # the last entry whose URLs it counts
 
 
 class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
@@ -291,6 +303,10 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     refused: int = 0  # URLs that a rule refused while they waited
     front_answers: list[QueueEnds] = []
     front_fails: list[QueueEnds] = []
+    first_entry: int = 1  # entries before it are deleted
+    stored_to: int = 0  # the URLs of the entries up to it are in queues, their keys in runs
+    decided_to: int = 0  # no URL of the entries up to it is undecided
+    next_entry: int = 1
 
     def fronts(self) -> tuple[list[QueueEnds], list[QueueEnds], list[QueueEnds]]:
         """Return the ends of the front queues, by standing and level."""
@@ -303,6 +319,33 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
         if state not in (UrlState.UNKNOWN, UrlState.DONE):
             setattr(self, state, getattr(self, state) - urls)
         setattr(self, after, getattr(self, after) + urls)
+
+
+class ArrivedUrls(msgspec.Struct, array_like=True, gc=False):
+    """URLs at the end of a queue, with consecutive numbers."""
+
+    host: HostKey
+    level: int
+    first: int  # number of the first
+    count: int
+    packed: bytes  # the candidates, one after the other
+    is_new: bool = True  # False: they were admitted before
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count
+
+
+class LinkEntry(msgspec.Struct, array_like=True, gc=False):
+    """The URLs that one commit added. Their hosts' records may count those admitted already."""
+
+    queued: list[ArrivedUrls] = []
+    elsewhere: list[bytes] = []  # packed candidates that wait in no queue of their host
+    undecided: list[bytes] = []  # packed candidates that may have been admitted before
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.queued or self.elsewhere or self.undecided)
 
 
 class FrontEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -341,8 +384,45 @@ def encode_refused(candidate: bytes, reason: str, at: float) -> bytes:
     return encode((msgspec.Raw(candidate), reason, at))
 
 
+_CHUNK: Final = 0xDD  # begins a msgpack array with a count of four bytes
+
+
+def pack_urls(urls: Sequence[Candidate]) -> bytes:
+    """Return *urls* packed, one after the other: in one call, half the time of one for each."""
+    packed = encode(urls)
+    head = 1 if len(urls) < 16 else 3 if len(urls) < 1 << 16 else 5  # of a msgpack array
+    return packed[head:]
+
+
+def join_urls(count: int, packed: Iterable[bytes]) -> bytes:
+    """Return *count* packed URLs as `split_urls` and `decode_urls` read them: a chunk."""
+    return b"".join((bytes([_CHUNK]), count.to_bytes(4), *packed))
+
+
+_split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+
+def split_urls(chunk: bytes) -> list[bytes]:
+    """Return the packed URLs of a chunk, each on its own."""
+    if chunk[0] != _CHUNK:  # format 1: a candidate alone
+        return [chunk]
+    return [bytes(each) for each in _split(chunk)]
+
+
+decode_urls = msgspec.msgpack.Decoder(list[Candidate]).decode
+decode_link_entry = msgspec.msgpack.Decoder(LinkEntry).decode
 decode_candidate = msgspec.msgpack.Decoder(Candidate).decode
 decode_host = msgspec.msgpack.Decoder(HostRecord).decode
+
+_decode_domain = msgspec.msgpack.Decoder(DomainRecord).decode
+
+
+def decode_domain(packed: bytes) -> DomainRecord:
+    if packed[0] == 0:  # format 1: a number of eight bytes
+        return DomainRecord(int.from_bytes(packed))
+    return _decode_domain(packed)
+
+
 decode_totals = msgspec.msgpack.Decoder(FrontierTotals).decode
 decode_entry = msgspec.msgpack.Decoder(FrontEntry).decode
 decode_open = msgspec.msgpack.Decoder(OpenRecord).decode

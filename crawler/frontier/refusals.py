@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitter
 from crawler.frontier.port import FrontierRules, LeaseRules
-from crawler.frontier.queues import UrlQueues
+from crawler.frontier.queues import QueueName, UrlQueues
 from crawler.frontier.records import (
     HostRecord,
     UrlEvent,
@@ -83,9 +83,10 @@ class Refusals:
     ) -> deque[bytes]:
         """Return as `UrlQueues.head`, but only admitted URLs; refused ones are taken off the queue.
         Returns an empty head, though URLs wait there, if this call may judge no more."""
-        if self._rules is None:
-            return self._queues.head(host, record, level, limit)
         ends = record.queue_ends[level]
+        if self._rules is None:
+            stop = min(ends.tail, ends.head + limit)
+            return deque(self._queues.read_head(host, record, level, ends.head, stop))
         head: deque[bytes] = deque()
         begin = at = ends.head
         refused: list[tuple[Candidate, Refusal]] = []
@@ -96,8 +97,7 @@ class Refusals:
             and (at == begin or len(refused) < self._judgements_left)
         ):
             stop = min(ends.tail, at + (limit if at == begin else _CHUNK))
-            start, until = keys.queued_url(host, level, at), keys.queued_url(host, level, stop)
-            for _, packed in self._batch.scan(start, until, stop - at):  # numbered without a gap
+            for packed in self._queues.read_head(host, record, level, at, stop):
                 candidate = decode_candidate(packed)
                 if at == begin and self._trim(host, record, candidate, now):
                     return deque()
@@ -111,16 +111,11 @@ class Refusals:
                 if len(head) == limit:
                     break
         if refused:
-            # The numbers of a queue are consecutive: the admitted URLs move up to the rest of it.
-            ends.head = at - len(head)
-            queue = keys.url_queue(host, level)
-            self._batch.delete_all(keys.all_numbered(queue, range(begin, ends.head)))
-            names = keys.all_numbered(queue, range(ends.head, at))
-            self._batch.put_all(zip(names, head, strict=True))
+            self._queues.replace_front(host, record, level, at, head)
             self._store_refused(refused, packed_urls, now)
         return head
 
-    def readmit_some(self, append: Callable[[HostKey, int, list[Candidate]], None]) -> None:
+    def readmit_some(self, append: Callable[[QueueName, list[Candidate]], None]) -> None:
         """Judge a bounded number of the URLs that earlier starts refused, and pass those that are
         admitted now to *append*."""
         if self._next_key is None or self._rules is None:
@@ -132,21 +127,21 @@ class Refusals:
             if self._rules.refusal(candidate) is None:
                 admitted.append((key, candidate))
         # They are marked seen already, so only the budgets are applied.
-        back, _ = self._admitter.admit(
-            [replace(each, needs_seen_test=False) for _, each in admitted]
+        back, added = self._admitter.admit(
+            [replace(each, needs_seen_test=False) for _, each in admitted], 0.0
         )
-        counted = Counter(each.url for each in back)
-        queues: dict[tuple[HostKey, int], list[Candidate]] = {}
+        counted = Counter(each.url for _, _, urls in back for each in urls)
+        queues: dict[QueueName, list[Candidate]] = {}
         for key, candidate in admitted:
             if counted[candidate.url]:
                 counted[candidate.url] -= 1
                 self._batch.delete(key)
                 self._batch.totals.count(UrlState.REFUSED, UrlEvent.READMIT)
                 queues.setdefault((candidate.host, candidate.level), []).append(candidate)
-        for (host, level), arrived in queues.items():
-            append(host, level, arrived)
+        for queue, arrived in queues.items():
+            append(queue, arrived)
         self._next_key = found[-1][0] + b"\0" if len(found) == self._max_judged else None
-        self._rules.on_readmitted(len(back))
+        self._rules.on_readmitted(added.new)
 
     def _trim(self, host: HostKey, record: HostRecord, first: Candidate, now: float) -> bool:
         """Take URLs off the ends of the queues, the worst level first, if more were admitted than
@@ -163,25 +158,18 @@ class Refusals:
             begin = max(ends.head, ends.tail - wanted - _MAX_ROBOTS)
             if not wanted or begin == ends.tail:
                 continue
-            start, stop = (
-                keys.queued_url(host, level, begin),
-                keys.queued_url(host, level, ends.tail),
-            )
             stays: deque[bytes] = deque()
-            for key, packed in reversed(self._batch.scan(start, stop, ends.tail - begin)):
+            for packed in reversed(self._queues.read(host, level, begin, ends.tail)):
                 candidate = decode_candidate(packed)
-                self._batch.delete(key)
                 if candidate.purpose is Purpose.PAGE and wanted:
                     taken.append((candidate, refusal))
                     packed_urls.append(packed)
                     wanted -= 1
                 else:
                     stays.appendleft(packed)
-            ends.tail = begin + len(stays)
-            names = keys.all_numbered(keys.url_queue(host, level), range(begin, ends.tail))
-            self._batch.put_all(zip(names, stays, strict=True))
+            self._queues.replace_end(host, record, level, begin, stays)
         if taken:
-            self._judgements_left = 0  # moved URLs can be read only after the commit
+            self._judgements_left = 0
             self._store_refused(taken, packed_urls, now)
         return bool(taken)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -68,13 +67,6 @@ class RocksStore:
         except Exception as error:  # rocksdict raises bare Exception
             raise _unreadable(error) from error
         return value
-
-    def has(self, keys: Sequence[bytes]) -> list[bool]:
-        db = self._db
-        try:
-            return [key in db for key in keys]
-        except Exception as error:  # rocksdict raises bare Exception
-            raise _unreadable(error) from error
 
     def scan(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         bounds = ReadOptions()

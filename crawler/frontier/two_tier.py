@@ -1,21 +1,22 @@
 """The two-tier frontier: first which host may be visited, then its best URL.
 
-Rule: no clock, no disk, no Scrapy here. Each call is one atomic write to the store, so after a
-crash all of it has happened, or nothing.
+Rule: no clock, no Scrapy here. Calls change memory and are written together, so after a crash the
+first of them have happened, and the others not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from crawler.frontier import records as keys
-from crawler.frontier.admit import Admitter
+from crawler.frontier.admit import Admitted, Admitter
 from crawler.frontier.hosts import ActiveHost, HostScheduler
-from crawler.frontier.port import FrontierRules, LeaseRules, OrderedStore
-from crawler.frontier.queues import TimedQueue, UrlQueues
+from crawler.frontier.port import DurableStore, FrontierRules, LeaseRules, ReadableStore
+from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
 from crawler.frontier.records import (
     DeadLetter,
     OpenRecord,
@@ -24,9 +25,13 @@ from crawler.frontier.records import (
     decode_candidate,
     decode_claim,
     decode_open,
+    decode_urls,
     encode,
+    join_urls,
 )
 from crawler.frontier.refusals import Refusals
+from crawler.frontier.run_files import RunFolder
+from crawler.frontier.seen import SeenSet
 from crawler.frontier.staging import WriteBatch
 from crawler.model.types import (
     STANDINGS,
@@ -44,6 +49,7 @@ from crawler.model.types import (
     Rest,
     RetryAt,
     Standing,
+    StoreUnavailable,
     Verdict,
 )
 
@@ -54,28 +60,64 @@ class OpenLease:
     released: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be done beside the calls of the frontier."""
+
+    run: Callable[[], None]
+    """Reads and writes files, and may be called in a thread. Raises StoreUnavailable."""
+    apply: Callable[[float], Iterator[None]]
+    """Applies what was read. To be called when `run` has ended, with the time; after each step the
+    changes are to be committed."""
+
+
+class Background(Protocol):
+    """What commits the calls of one turn of the event loop together, and does the work of the
+    frontier in a thread."""
+
+    def commit_soon(self) -> None:
+        """Call `commit` before the event loop waits."""
+
+    def work_soon(self) -> None:
+        """Call `next_work`, and do that."""
+
+
 class TwoTierFrontier:
     """Implements port.Frontier. Front tier: hosts by level. Back tier: the active hosts by the end
     of their rest. docs/architecture.md describes both."""
 
     def __init__(
         self,
-        store: OrderedStore,
+        store: DurableStore,
+        runs: RunFolder,
         rules: FrontierRules,
         now: float,
         lease_rules: LeaseRules | None = None,
+        *,
+        on_decided: Callable[[Added], None] | None = None,
+        background: Background | None = None,
     ) -> None:
-        """Open the frontier in *store*, and put back leases that a dead process left open.
-        *lease_rules* judge waiting URLs before they are leased; None: all are admitted."""
+        """Open the frontier in *store* with the seen set in *runs*, and put back leases that a dead
+        process left open. *lease_rules* judge waiting URLs before they are leased; None: all are
+        admitted. *on_decided* is called with the result of URLs that `add` left undecided.
+        *background*: None if each call commits, and does the work that is due, itself."""
         self._rules = rules
         self._batch = WriteBatch(store, len(rules.level_shares))
-        self._queues = UrlQueues(self._batch)
-        self._admitter = Admitter(self._batch, rules)
+        self._queues = UrlQueues(self._batch, rules.chunk_urls)
+        self._seen = SeenSet(self._batch, runs)
+        self._admitter = Admitter(self._batch, rules, self._seen)
         self._refusals = Refusals(self._batch, self._queues, self._admitter, rules, lease_rules)
         self._scheduler = HostScheduler(self._batch, self._queues, rules, self._refusals)
         self._later = TimedQueue(self._batch, keys.LATER)
+        self._on_decided = on_decided
+        self._background = background
+        self._is_starved = False  # nothing but undecided URLs may be left to lease
         self._open: dict[int, OpenLease] = {}
-        self.put_back_at_open = self._recover(max(now, self.clock))
+        self._replay()
+        self._batch.totals.clock = max(now, self.clock)
+        self.put_back_at_open = self._recover(self.clock)
+        if background is None:
+            self._do_work(now)
 
     @property
     def clock(self) -> float:
@@ -83,33 +125,27 @@ class TwoTierFrontier:
         at or after it: else a machine's clock that was set back leaves hosts at rest for years."""
         return self._batch.totals.clock
 
+    @property
+    def records(self) -> ReadableStore:
+        """The store as it will be after the next commit."""
+        return self._batch
+
     def add(self, found: Iterable[Candidate], now: float) -> Added:
-        admitted, added = self._admitter.admit(list(found))
-        queues: dict[tuple[HostKey, int], list[Candidate]] = {}
-        for candidate in admitted:
-            if candidate.not_before > now:
-                self._batch.totals.count(UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER)
-                self._postpone(candidate)
-            else:
-                queues.setdefault((candidate.host, candidate.level), []).append(candidate)
-        for (host, level), arrived in queues.items():
-            self._batch.totals.count(UrlState.UNKNOWN, UrlEvent.ADD, len(arrived))
-            self._append(host, level, arrived)
-        self._batch.commit(now)
+        admitted, added = self._admitter.admit(list(found), now)
+        self._queue(admitted, now)
+        self._end_call(now)
         return added
 
     def lease(
         self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
     ) -> list[Lease]:
-        self._refusals.begin_call()
-        self._move_due(now)
-        leases: list[Lease] = []
-        while len(leases) < limit:
-            active = self._scheduler.next_due(now, standings)
-            if active is None:
-                break
-            leases.append(self._take(active, now))
-        self._batch.commit(now)
+        leases = [] if self.is_congested() else self._lease(now, limit, standings)
+        if not leases and self._admitter.undecided and not self._refusals.is_exhausted:
+            self._is_starved = True
+            if self._background is None:
+                self._do_work(now)
+                leases = self._lease(now, limit, standings)
+        self._end_call(now)
         self._refusals.end_call()
         return leases
 
@@ -118,7 +154,7 @@ class TwoTierFrontier:
         if held is None or held.released:
             return False
         self._release(held, rest, now)
-        self._batch.commit(now)
+        self._end_call(now)
         return True
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
@@ -130,8 +166,22 @@ class TwoTierFrontier:
             self._release(held, Rest(gap_s, lease.pace), now)
         self._batch.delete(keys.numbered(keys.OPEN, lease.id))
         self._apply_verdict(lease, verdict, now)
-        self._batch.commit(now)
+        self._end_call(now)
         return True
+
+    def mark_seen(self, found: Sequence[int], now: float) -> int:
+        """Count the keys *found* as admitted, though their URLs do not wait. Returns how many are
+        new. It reads the disk, and writes all at once."""
+        wanted = list(dict.fromkeys(found))
+        are_seen = self._seen.search(wanted)
+        new = [key for key, is_seen in zip(wanted, are_seen, strict=True) if not is_seen]
+        self._seen.mark(new)
+        self._batch.totals.seen += len(new)
+        work = self._begin_storing()
+        work.run()
+        for _ in work.apply(now):
+            self._batch.commit()
+        return len(new)
 
     def retry_dead(self, letters: Iterable[tuple[int, DeadLetter]], now: float) -> None:
         """Put dead *letters*, by their numbers, back as if they had never failed. One write."""
@@ -139,10 +189,12 @@ class TwoTierFrontier:
             self._batch.delete(keys.numbered(keys.DEAD, number))
             self._batch.totals.count(UrlState.DEAD, UrlEvent.RETRY_DEAD)
             candidate = replace(letter.candidate, attempts=0, not_before=0.0)
-            self._append(candidate.host, candidate.level, [candidate])
-        self._batch.commit(now)
+            self._append_one(candidate)
+        self._end_call(now)
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
+        if self.is_congested():
+            return None
         if self._refusals.is_pending:
             return 0.0
         times = (self._scheduler.wake_at(standings), self._later.next_at)
@@ -159,23 +211,45 @@ class TwoTierFrontier:
             done=totals.done,
             dead=totals.dead,
             refused=totals.refused,
+            undecided=self._admitter.undecided,
         )
 
     def may_begin(self, lease: Lease) -> bool:
+        """Return as port.Frontier.may_begin. Then the lease is on disk: if the process dies during
+        the fetch, the next one must not contact the host too early."""
+        try:
+            self._batch.commit()
+        except StoreUnavailable:
+            return False
         return lease.id in self._open
 
     def is_over(self) -> bool:
         """Return as port.Frontier.is_over. This reads the queues, not the counters, because with a
         wrong counter a crawl would end early or never."""
-        is_pending = self._refusals.is_pending or self._open
+        is_pending = self._refusals.is_pending or self._open or self._admitter.undecided
         return not (is_pending or self._scheduler.has_hosts() or self._later.next_at is not None)
 
     def is_congested(self) -> bool:
-        """Return False: URLs are written as they are added, so there is no backlog."""
-        return False
+        """Return whether so many URLs wait to be stored, or decided, that the work on them has to
+        catch up first."""
+        return (
+            self._queues.new_urls >= 2 * self._rules.max_new_urls
+            or self._admitter.undecided >= 2 * self._rules.max_undecided
+        )
 
     async def wait_until_durable(self) -> None:
-        """Return at once: each call has written what it did when it returns."""
+        self._batch.commit()
+
+    def _lease(self, now: float, limit: int, standings: Sequence[Standing]) -> list[Lease]:
+        self._refusals.begin_call()
+        self._move_due(now)
+        leases: list[Lease] = []
+        while len(leases) < limit:
+            active = self._scheduler.next_due(now, standings)
+            if active is None:
+                break
+            leases.append(self._take(active, now))
+        return leases
 
     def _take(self, active: ActiveHost, now: float) -> Lease:
         packed = active.head.popleft()
@@ -226,7 +300,9 @@ class TwoTierFrontier:
                 # A key of the same redirect chain (after a cookie, or without tracking parameters)
                 # is not a new URL.
                 own = target.key in {candidate.key, *candidate.chain}
-                if own or self._admitter.admit_one(target):
+                if own or self._admitter.admit_one(target, now):
+                    if not own:
+                        self._batch.note_elsewhere(encode(target))
                     count(UrlState.UNKNOWN, UrlEvent.ADD)
                     self._scheduler.put_back(target)
             case Dead(reason):
@@ -256,11 +332,141 @@ class TwoTierFrontier:
             self._postpone(candidate)
         else:
             self._batch.totals.count(UrlState.LATER, UrlEvent.COME_DUE)
-            self._append(candidate.host, candidate.level, [candidate])
+            self._append_one(candidate)
 
-    def _append(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
-        self._queues.append(host, level, arrived)
-        self._scheduler.on_url_added(host, level)
+    def _queue(self, admitted: Admitted, now: float) -> None:
+        """Put the *admitted* URLs where they wait."""
+        count, queued = self._batch.totals.count, 0
+        for queue, record, candidates in admitted:
+            arrived = [each for each in candidates if each.not_before <= now]
+            if arrived:
+                queued += len(arrived)
+                self._queues.append(record, queue, arrived, is_new=True)
+                self._scheduler.on_url_added(queue[0], queue[1], record)
+            if len(arrived) < len(candidates):
+                for candidate in candidates:
+                    if candidate.not_before > now:
+                        count(UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER)
+                        self._batch.note_elsewhere(encode(candidate))
+                        self._postpone(candidate)
+        count(UrlState.UNKNOWN, UrlEvent.ADD, queued)
+
+    def _append_one(self, candidate: Candidate) -> None:
+        """Append *candidate*, which was admitted before, to its queue."""
+        self._append((candidate.host, candidate.level), [candidate], is_new=False)
+
+    def _append_readmitted(self, queue: QueueName, urls: Sequence[Candidate]) -> None:
+        self._append(queue, urls, is_new=True)
+
+    def _append(self, queue: QueueName, urls: Sequence[Candidate], *, is_new: bool) -> None:
+        record = self._batch.counted_host(queue[0])
+        self._queues.append(record, queue, urls, is_new=is_new)
+        self._scheduler.on_url_added(*queue, record)
+
+    def _end_call(self, now: float) -> None:
+        self._batch.totals.clock = max(self._batch.totals.clock, now)
+        if self._background is None:
+            self._batch.commit()
+            self._do_work(now)
+            return
+        if not self._batch.is_empty:
+            self._background.commit_soon()
+        if self._is_storing_due() or self._is_search_due(now):
+            self._background.work_soon()
+
+    def commit(self) -> None:
+        """Write the changes of all calls before it. Raises StoreUnavailable, from then on always:
+        memory may be ahead of the disk."""
+        self._batch.commit()
+
+    def next_work(self, now: float) -> Work | None:
+        """Return what is to be done beside the calls, or None. Call it again when that is done."""
+        if self._is_storing_due():
+            return self._begin_storing()
+        if self._is_search_due(now):
+            self._is_starved = False
+            return self._begin_search(now)
+        return self._begin_gate_piece()
+
+    def _is_storing_due(self) -> bool:
+        return self._queues.new_urls >= self._rules.max_new_urls
+
+    def _is_search_due(self, now: float) -> bool:
+        undecided, rules = self._admitter.undecided, self._rules
+        return bool(undecided) and (
+            self._is_starved
+            or undecided >= rules.max_undecided
+            or now - self._admitter.undecided_since >= rules.max_undecided_s
+        )
+
+    def _do_work(self, now: float) -> None:
+        while (work := self.next_work(now)) is not None:
+            work.run()
+            for _ in work.apply(now):
+                self._batch.commit()
+
+    def _begin_storing(self) -> Work:
+        """Write the new URLs, which the entries have, into the queues, and their keys into a run
+        of the seen set."""
+        flush, merge = self._queues.begin_flush(), self._seen.begin_merge()
+
+        def run() -> None:
+            flush.run()
+            merge.run()
+
+        def apply(_: float) -> Iterator[None]:
+            yield from merge.apply()
+            yield from flush.apply()
+            yield from self._admitter.domains.store()
+            yield from self._batch.store_counted()
+            totals = self._batch.totals
+            totals.stored_to, totals.decided_to = flush.last_entry, self._admitter.decided_to()
+            yield from self._batch.delete_entries()
+
+        return Work(run, apply)
+
+    def _begin_search(self, now: float) -> Work:
+        """Search the runs of the seen set for the undecided URLs, and admit those that are new."""
+        search = self._admitter.begin_search(self._rules.max_undecided, now)
+
+        def apply(now: float) -> Iterator[None]:
+            for admitted, added in self._admitter.decide(search):
+                self._queue(admitted, now)
+                if self._on_decided is not None:
+                    self._on_decided(added)
+                yield
+            self._batch.totals.decided_to = self._admitter.decided_to()
+            yield from self._batch.delete_entries()
+
+        return Work(search.run, apply)
+
+    def _begin_gate_piece(self) -> Work | None:
+        piece = self._seen.begin_gate_piece()
+        if piece is None:
+            return None
+
+        def apply(_: float) -> Iterator[None]:
+            piece.apply()
+            yield
+
+        return Work(piece.run, apply)
+
+    def _replay(self) -> None:
+        """Read the entries of earlier runs: not all of their URLs are in queues."""
+        totals = self._batch.totals
+        for number, entry in self._batch.entries():
+            if number > totals.stored_to:
+                for arrived in entry.queued:
+                    if arrived.is_new:
+                        for candidate in decode_urls(join_urls(arrived.count, [arrived.packed])):
+                            self._admitter.replay(candidate, number)
+                    self._queues.replay(arrived, number)
+                for packed in entry.elsewhere:
+                    self._admitter.replay(decode_candidate(packed), number)
+        # After all of them: an undecided URL may have been admitted by a later entry.
+        for number, entry in self._batch.entries():
+            if number > totals.decided_to:
+                self._admitter.replay_undecided(entry.undecided, number)
 
     def _postpone(self, candidate: Candidate) -> None:
         number = keys.numbered(b"", self._batch.next_number())
@@ -270,9 +476,7 @@ class TwoTierFrontier:
         self._scheduler.move_due(now)
         for _, packed in self._later.take_due(now, self._rules.due_slice):
             self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
-        self._refusals.readmit_some(self._append)
-        # A commit of its own, because heads of queues are read from the store.
-        self._batch.commit(now)
+        self._refusals.readmit_some(self._append_readmitted)
 
     def _recover(self, now: float) -> int:
         """File the active hosts of a dead process again and put its leases back; return how many.
@@ -282,7 +486,7 @@ class TwoTierFrontier:
         ):
             for key, _ in markers:
                 self._scheduler.refile(HostKey(keys.name_of(key)), now)
-            self._batch.commit(now)
+            self._batch.commit()
         put_back = 0
         newest = self._newest_leases()
         while leases := self._batch.scan(
@@ -292,7 +496,7 @@ class TwoTierFrontier:
                 lost = decode_open(packed)
                 is_newest = lost.taken_at == newest[lost.candidate.host]
                 self._put_back_lost(key, lost, now, may_be_fetching=is_newest)
-            self._batch.commit(now)
+            self._batch.commit()
             put_back += len(leases)
         return put_back
 

@@ -10,30 +10,35 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 from scrapy.settings import BaseSettings
 
+from crawler.archive.cdxj import indexed_urls
 from crawler.assembly.build import data_dir
 from crawler.config.settings import Config
 from crawler.crawl import rules
 from crawler.data import retry_requests
 from crawler.data.data_dir import (
+    FRONTIER,
     DataDir,
     lock_owner,
     read_format,
+    refuse_older_format,
 )
 from crawler.data.local_stores import RobotsRecords
 from crawler.frontier import dead_letters
-from crawler.frontier.port import OrderedStore
-from crawler.frontier.recount import (
+from crawler.frontier.port import DurableStore
+from crawler.frontier.reader import (
     RecountedCounter,
     correct_counters,
     count_again,
 )
 from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.inspect.local import LocalInspection
 from crawler.inspect.port import HostState, Inspection, KnownUrl
@@ -48,6 +53,7 @@ from crawler.inspect.shared import (
 )
 from crawler.inspect.why import UrlIdentifier, refuse_other_identity
 from crawler.model.types import Candidate, ConfigError, Counts, DataDirError, HostKey
+from crawler.model.url import fetch_form
 from crawler.policy.robots_cache import RobotsCache
 from crawler.report.figures import (
     many,
@@ -332,6 +338,7 @@ def _host_row(row: HostRow, now: float) -> tuple[str, ...]:
     )
 
 
+_SEEN_AT_ONCE: Final = 500_000  # URLs: 200 MB
 ANSWER_TIMEOUT_S: Final = 30.0  # a running crawl checks every second, but may be starting or ending
 _POLL_S: Final = 0.1
 
@@ -347,11 +354,12 @@ def retry_local(path: Path, config: Config, url: str | None, now: float) -> int:
         if answered is not None:
             return answered
     chosen = _chooser(named)
+    refuse_older_format(path, crawl_format)
     data = DataDir(path, rules.identity_of_urls(config))
     try:
         store = RocksStore(data.frontier)
         try:
-            return _put_back(store, config, chosen, now)
+            return _put_back(store, RunFolder(data.seen), config, chosen, now)
         finally:
             store.close()
     finally:
@@ -397,9 +405,13 @@ def _chooser(wanted: KnownUrl | None) -> Callable[[Candidate], bool]:
 
 
 def _put_back(
-    store: OrderedStore, config: Config, chosen: Callable[[Candidate], bool], now: float
+    store: DurableStore,
+    runs: RunFolder,
+    config: Config,
+    chosen: Callable[[Candidate], bool],
+    now: float,
 ) -> int:
-    frontier = TwoTierFrontier(store, rules.frontier_rules(config, None), now)
+    frontier = TwoTierFrontier(store, runs, rules.frontier_rules(config, None), now)
     agent = config.identity.user_agent_name
     robots = RobotsCache(RobotsRecords(store), agent, config.robots)
     now = max(now, frontier.clock)
@@ -424,6 +436,15 @@ class FrontierCheck:
         return not (differs or self.uncounted)
 
 
+@dataclass(frozen=True, slots=True)
+class SeenUrls:
+    """The result of taking over what another crawl has seen."""
+
+    lines: int  # with a URL
+    new: int
+    unreadable: int  # lines with what is no http or https URL
+
+
 class FrontierView(Protocol):
     """A frontier for commands. All methods raise CrawlerError if it is missing, foreign or down."""
 
@@ -438,6 +459,9 @@ class FrontierView(Protocol):
 
     def put_back(self, url: str | None) -> int:
         """Put back the dead letter of *url*, or all if None, and return how many."""
+
+    def take_over(self, index: Path) -> SeenUrls:
+        """Count the URLs of *index*, of another crawl, as seen."""
 
     def check(self, is_repair: bool) -> FrontierCheck:
         """Count again; with *is_repair* write the counters that differ."""
@@ -489,16 +513,35 @@ class LocalFrontierView:
     def put_back(self, url: str | None) -> int:
         return retry_local(self._path, self._config, url, time.time())
 
-    def check(self, is_repair: bool) -> FrontierCheck:
-        if not is_repair:
-            with self.inspection() as inspection:
-                return FrontierCheck(inspection.count_again(), is_repaired=False)
-        read_format(self._path)  # else a mistyped directory would be created
+    def take_over(self, index: Path) -> SeenUrls:
+        if (self._path / FRONTIER).exists():
+            refuse_older_format(self._path, read_format(self._path))
         with (
             closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data,
             closing(RocksStore(data.frontier)) as store,
         ):
-            counted = count_again(store)
+            identifier = UrlIdentifier(self._config, data.format.key_seed)
+            frontier_rules, now = rules.frontier_rules(self._config, None), time.time()
+            frontier = TwoTierFrontier(store, RunFolder(data.seen), frontier_rules, now)
+            urls = new = unreadable = 0
+            forms = (fetch_form(url) for url in indexed_urls(index))
+            while some := list(islice(forms, _SEEN_AT_ONCE)):
+                found = [identifier.key(url) for url in some if url is not None]
+                urls, unreadable = urls + len(found), unreadable + len(some) - len(found)
+                new += frontier.mark_seen(found, now)
+        return SeenUrls(urls, new, unreadable)
+
+    def check(self, is_repair: bool) -> FrontierCheck:
+        if not is_repair:
+            with self.inspection() as inspection:
+                return FrontierCheck(inspection.count_again(), is_repaired=False)
+        # Else a mistyped directory would be created.
+        refuse_older_format(self._path, read_format(self._path))
+        with (
+            closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data,
+            closing(RocksStore(data.frontier)) as store,
+        ):
+            counted = count_again(store, RunFolder(data.seen))
             correct_counters(store, counted)
         return FrontierCheck(counted, is_repaired=True)
 
@@ -550,6 +593,12 @@ class RedisFrontierView:
     def put_back(self, url: str | None) -> int:
         with self._open_reader() as reader:
             return retry_shared(reader, self._config, url)
+
+    def take_over(self, index: Path) -> SeenUrls:
+        raise ConfigError(
+            f"{index} is not taken over: the frontier is in Redis, and this works only for a crawl"
+            " with a frontier of its own"
+        )
 
     def check(self, is_repair: bool) -> FrontierCheck:
         with self._open_reader() as reader:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import gzip
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from heapq import nlargest
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Final, Self
 
@@ -21,9 +22,11 @@ from crawler.data.data_dir import (
     ARGUMENTS,
     FRONTIER,
     OUTCOMES,
+    SEEN,
     WARC,
     kept_arguments,
     read_format,
+    refuse_older_format,
 )
 from crawler.data.local_stores import LocalPatternStats, RobotsRecords
 from crawler.data.outcomes import read_outcomes
@@ -31,19 +34,22 @@ from crawler.frontier import records as keys
 from crawler.frontier.dead_letters import dead_letters
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import OrderedStore
+from crawler.frontier.reader import (
+    FrontierReader,
+    RecountedCounter,
+    count_again,
+    records_between,
+)
 from crawler.frontier.records import (
     DeadLetter,
-    FrontierTotals,
     HostRecord,
     RefusedRecord,
     decode_candidate,
-    decode_host,
     decode_open,
     decode_refused,
-    decode_totals,
 )
-from crawler.frontier.recount import RecountedCounter, count_again
 from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.run_files import RunFolder
 from crawler.inspect.port import (
     HostState,
     KnownUrl,
@@ -98,7 +104,6 @@ def _refers_to(file: Path, offset: int) -> str:
     return ""
 
 
-_SLICE: Final = 1000
 # The crawl may remove a file after RocksDB has read its list of files, and before it opens it.
 _TRIES: Final = 3
 _PAUSE_S: Final = 0.05
@@ -113,10 +118,12 @@ class LocalInspection:
     def __init__(self, path: Path) -> None:
         self.path = path
         found = read_format(path)
+        refuse_older_format(path, found)
         self.key_seed, self.identity = found.key_seed, found.identity
         if not (path / FRONTIER).is_dir():
             raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
         self._store = open_read_only(path / FRONTIER)
+        self._reader = FrontierReader(self._store, RunFolder(path / SEEN))
         self.robots = RobotsRecords(self._store)
         self._log_reader = LogReader(path)
 
@@ -138,8 +145,7 @@ class LocalInspection:
         return time.time()
 
     def counts(self) -> Counts:
-        packed = self._store.get(keys.TOTALS)
-        totals = decode_totals(packed) if packed else FrontierTotals(front=[])
+        totals = self._reader.totals
         return Counts(
             waiting=totals.waiting,
             later=totals.later,
@@ -153,33 +159,28 @@ class LocalInspection:
 
     def count_again(self) -> list[RecountedCounter]:
         """Count in the store as it was when opened; each call of the crawl is one write."""
-        return count_again(self._store)
+        return count_again(self._store, RunFolder(self.path / SEEN))
 
     def busiest(self, top: int) -> list[HostState]:
-        found = nlargest(top, self._hosts(), key=lambda pair: pair[1].waiting())
+        found = nlargest(top, self._reader.hosts(), key=lambda pair: pair[1].waiting())
         return [_state(name, record) for name, record in found]
 
     def host(self, host: HostKey) -> HostState | None:
-        record = self._host(host)
+        record = self._reader.host(host)
         return None if record is None else _state(host, record)
 
     def oldest_dead(self, limit: int) -> list[DeadLetter]:
         return [letter for _, letter in islice(dead_letters(self._store), limit)]
 
     def is_seen(self, url: KnownUrl) -> bool:
-        return self._store.get(keys.numbered(keys.SEEN, url.key)) is not None
+        return self._reader.is_seen(url.key)
 
     def waiting(self, url: KnownUrl) -> WaitingUrl | None:
-        record = self._host(url.host)
-        for level in range(len(record.queue_ends) if record else 0):
-            begin, stop = (
-                keys.queued_url(url.host, level, 0),
-                keys.queued_url(url.host, level + 1, 0),
-            )
-            for ahead, (_, packed) in zip(count(), _between(self._store, begin, stop)):
-                candidate = decode_candidate(packed)
-                if candidate.key == url.key:
-                    return WaitingUrl(candidate, ahead)
+        ahead = Counter[int]()
+        for candidate in self._reader.waiting(url.host):
+            if candidate.key == url.key:
+                return WaitingUrl(candidate, ahead[candidate.level])
+            ahead[candidate.level] += 1
         return None
 
     def leased(self, url: KnownUrl) -> LeasedUrl | None:
@@ -220,35 +221,20 @@ class LocalInspection:
         )
 
     def admitted_of_domain(self, url: KnownUrl) -> int:
-        packed = self._store.get(keys.named(keys.DOMAIN, HostKey(url.domain)))
-        return int.from_bytes(packed) if packed else 0
+        return self._reader.admitted_of_domain(HostKey(url.domain))
 
     def opened_hosts(self, url: KnownUrl) -> set[str]:
         return set()
 
-    def _hosts(self) -> Iterator[tuple[HostKey, HostRecord]]:
-        for key, packed in self._each(keys.HOST):
-            yield HostKey(keys.name_of(key)), decode_host(packed)
-
-    def _host(self, host: HostKey) -> HostRecord | None:
-        packed = self._store.get(keys.named(keys.HOST, host))
-        return decode_host(packed) if packed else None
-
     def _each(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return _between(self._store, prefix, keys.prefix_end(prefix))
+        return records_between(self._store, prefix, keys.prefix_end(prefix))
 
 
 def origins_of(store: OrderedStore) -> MemoryStore:
     """Return a copy of what AllowedOrigins has put in *store*."""
     copy = MemoryStore()
-    copy.write(dict(_between(store, keys.LOOPBACK, keys.prefix_end(keys.LOOPBACK))))
+    copy.write(dict(records_between(store, keys.LOOPBACK, keys.prefix_end(keys.LOOPBACK))))
     return copy
-
-
-def _between(store: OrderedStore, begin: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-    while found := store.scan(begin, stop, _SLICE):
-        yield from found
-        begin = found[-1][0] + b"\0"
 
 
 def open_read_only(folder: Path) -> RocksStore:

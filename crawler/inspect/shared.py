@@ -23,8 +23,8 @@ from crawler.data.data_dir import WORKER
 from crawler.data.local_stores import RobotsRecords
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import OrderedStore
+from crawler.frontier.reader import RecountedCounter
 from crawler.frontier.records import DeadLetter, RefusedRecord, decode_letter
-from crawler.frontier.recount import RecountedCounter
 from crawler.inspect.local import LogReader, open_read_only, origins_of
 from crawler.inspect.port import (
     DuplicateOwner,

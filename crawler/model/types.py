@@ -157,7 +157,7 @@ class Added:
     new: int = 0
     seen: int = 0
     over_budget: int = 0  # their host or domain already has its full number of URLs
-    undecided: int = 0  # a shared frontier reports their result later
+    undecided: int = 0  # their result is reported later
     kept_out: tuple[OverBudgetLinks, ...] = ()  # the links over budget; a name may occur twice
 
 
@@ -187,6 +187,7 @@ class Counts:
     done: int
     dead: int
     refused: int = 0  # waiting URLs that a rule or budget of this start refuses
+    undecided: int = 0  # found URLs that may have been admitted before
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):

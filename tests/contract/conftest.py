@@ -24,11 +24,11 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
             yield shared
         return
     with request.param(tmp_path) as store:
-        yield EmbeddedWorld(store)
+        yield EmbeddedWorld(store, tmp_path)
 
 
 @pytest.fixture(params=STORES, ids=lambda store: store.__name__)
 def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddedWorld]:
     """For what is the embedded frontier's own."""
     with request.param(tmp_path) as store:
-        yield EmbeddedWorld(store)
+        yield EmbeddedWorld(store, tmp_path)

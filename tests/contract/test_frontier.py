@@ -11,7 +11,6 @@ import pytest
 
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.records import FrontierTotals, UrlEvent, UrlState
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     Claim,
     ConfigError,
@@ -513,9 +512,9 @@ class FullDisk(MemoryStore):
         super().write(changes)
 
 
-def test_after_a_refused_write_nothing_more_is_promised_and_nothing_is_lost():
+def test_after_a_refused_write_nothing_more_is_promised_and_nothing_is_lost(tmp_path):
     store = FullDisk()
-    world = EmbeddedWorld(store)
+    world = EmbeddedWorld(store, tmp_path)
     frontier = world.reopen(0.0)
     frontier.add([candidate("x"), candidate("y")], 0.0)
     store.full = True
@@ -524,7 +523,7 @@ def test_after_a_refused_write_nothing_more_is_promised_and_nothing_is_lost():
     store.full = False
     with pytest.raises(StoreUnavailable):
         frontier.add([candidate("z")], 0.0)
-    reopened = TwoTierFrontier(store, world.rules, 0.0)
+    reopened = world.reopen(0.0)
     assert reopened.counts().waiting == 2
     assert len(drain(reopened, 0.0)) == 1
 

@@ -6,12 +6,17 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack
+from copy import deepcopy
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from crawler.frontier.gate import Gate
 from crawler.model.types import (
     Dead,
     Done,
@@ -26,6 +31,7 @@ from tests.harness.frontiers import (
     TIGHT,
     EmbeddedWorld,
     Refusing,
+    TurnWorld,
     WebServer,
     World,
     candidate,
@@ -60,7 +66,7 @@ class FrontierLives(RuleBasedStateMachine):
         self.rules = ADMIT_ALL
 
     def new_world(self, folder: Path) -> World:
-        return EmbeddedWorld(self.stack.enter_context(memory_store(folder)), TIGHT)
+        return EmbeddedWorld(self.stack.enter_context(memory_store(folder)), folder, TIGHT)
 
     def teardown(self) -> None:
         self.stack.close()
@@ -78,7 +84,8 @@ class FrontierLives(RuleBasedStateMachine):
             found.append(candidate(str(self.added), host=host, level=level, not_before=not_before))
             self.waiting[found[-1].url] = not_before
             self.added += 1
-        assert self.frontier.add(found, self.now).new == n
+        added = self.frontier.add(found, self.now)
+        assert added.new + added.undecided == n
         assert self.frontier.add(found, self.now).seen == n
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 2.0, 6.0, 20.0]))
@@ -216,7 +223,8 @@ class FrontierLives(RuleBasedStateMachine):
     @invariant()
     def the_books_balance(self):
         counts = self.frontier.counts()
-        assert counts.waiting + counts.later + counts.refused == len(self.waiting)
+        known = counts.waiting + counts.later + counts.refused + counts.undecided
+        assert known == len(self.waiting)
         assert counts.leased == len(self.leased)
         assert (counts.done, counts.dead) == (self.done, self.dead)
         self.world.check(self.frontier)
@@ -224,7 +232,56 @@ class FrontierLives(RuleBasedStateMachine):
 
 class RocksLives(FrontierLives):
     def new_world(self, folder: Path) -> World:
-        return EmbeddedWorld(self.stack.enter_context(rocks_store(folder)), TIGHT)
+        return EmbeddedWorld(self.stack.enter_context(rocks_store(folder)), folder, TIGHT)
+
+
+class UndecidedLives(FrontierLives):
+    """The gate never says that a URL is new, so the runs are searched for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        patch = self.stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(Gate, "may_contain", lambda _, keys: np.ones(len(keys), np.bool_))
+
+
+class TurnLives(FrontierLives):
+    """The calls of a turn of the event loop are one write. A crash before it undoes them all."""
+
+    COMMITTED: ClassVar = ("waiting", "leased", "unreleased", "gap", "done", "dead", "server")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn_ends()
+
+    def new_world(self, folder: Path) -> World:
+        return TurnWorld(self.stack.enter_context(memory_store(folder)), folder, TIGHT)
+
+    @rule()
+    def turn_ends(self):
+        self.world.end_turn(self.frontier, self.now)
+        self.world.check(self.frontier)
+        self.kept = {name: deepcopy(getattr(self, name)) for name in self.COMMITTED}
+
+    @rule()
+    def lease_all(self):
+        for _ in range(20):  # with too many new URLs, or URLs that come due, nothing is leased
+            self.frontier.lease(self.now, 0)
+            self.turn_ends()
+        super().lease_all()
+
+    @rule(refused=st.sampled_from([(), (), (0,), (1, 2), (0, 1, 2)]))
+    def crash(self, refused):
+        for name in self.COMMITTED:
+            setattr(self, name, self.kept[name])
+        super().crash(refused)
+        self.turn_ends()
+
+    @invariant()
+    def the_books_balance(self):
+        counts = self.frontier.counts()
+        known = counts.waiting + counts.later + counts.refused + counts.undecided
+        assert known == len(self.waiting)
+        assert counts.leased == len(self.leased)
 
 
 class ScriptLives(FrontierLives):
@@ -255,6 +312,10 @@ def lives(number: int) -> settings:
 
 TestMemory = FrontierLives.TestCase
 TestMemory.settings = lives(1000)
+TestUndecided = UndecidedLives.TestCase
+TestUndecided.settings = lives(100)
+TestTurns = TurnLives.TestCase
+TestTurns.settings = lives(100)
 TestRocks = RocksLives.TestCase
 TestRocks.settings = lives(60)
 

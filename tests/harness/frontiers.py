@@ -21,16 +21,16 @@ from crawler.frontier.port import (
     LeaseRules,
     OrderedStore,
 )
+from crawler.frontier.reader import FrontierReader
 from crawler.frontier.records import (
     DeadLetter,
     FrontEntry,
     HostPlace,
     HostRecord,
-    decode_candidate,
     decode_entry,
-    decode_host,
 )
 from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     STANDINGS,
@@ -53,6 +53,10 @@ TIGHT = FrontierRules(
     max_front_reads=2,
     due_slice=2,
     judged_slice=2,
+    max_new_urls=3,
+    chunk_urls=2,
+    max_undecided=3,
+    max_undecided_s=5.0,
     gap_factor=0.5,
     longest_fetch_s=10.0,
 )
@@ -85,12 +89,13 @@ class World(Protocol):
 class EmbeddedWorld:
     notes_releases = False
 
-    def __init__(self, store: OrderedStore, rules: FrontierRules = TIGHT) -> None:
+    def __init__(self, store: OrderedStore, folder: Path, rules: FrontierRules = TIGHT) -> None:
         self.store = store
+        self.runs = RunFolder(folder / "seen")
         self.rules = rules
 
     def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> TwoTierFrontier:
-        return TwoTierFrontier(self.store, self.rules, now, lease_rules)
+        return TwoTierFrontier(self.store, self.runs, self.rules, now, lease_rules)
 
     def letters(self) -> list[DeadLetter]:
         return [letter for _, letter in dead_letters(self.store)]
@@ -102,13 +107,37 @@ class EmbeddedWorld:
         frontier._batch.totals.waiting += by
 
     def check(self, frontier: TwoTierFrontier) -> None:
-        check_invariants(frontier, self.store)
+        check_invariants(frontier, self.store, self.runs)
 
     def wakes(
         self, frontier: TwoTierFrontier, now: float, standings: Sequence[Standing] = STANDINGS
     ) -> bool:
         wake_at = frontier.wake_at(standings)
         return wake_at is not None and wake_at <= now
+
+
+class TurnWorld(EmbeddedWorld):
+    """As a crawl uses it: calls are committed together, and the work beside them waits."""
+
+    def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> TwoTierFrontier:
+        return TwoTierFrontier(
+            self.store, self.runs, self.rules, now, lease_rules, background=NoBackground()
+        )
+
+    def end_turn(self, frontier: TwoTierFrontier, now: float) -> None:
+        frontier.commit()
+        while (work := frontier.next_work(now)) is not None:
+            work.run()
+            for _ in work.apply(now):
+                frontier.commit()
+
+
+class NoBackground:
+    """Implements two_tier.Background for tests that end the turns themselves."""
+
+    def commit_soon(self) -> None: ...
+
+    def work_soon(self) -> None: ...
 
 
 @contextmanager
@@ -190,13 +219,11 @@ class WebServer:
 ALL_RECORDS: Final = 1_000_000
 
 
-def check_invariants(frontier: TwoTierFrontier, store: OrderedStore) -> None:
+def check_invariants(frontier: TwoTierFrontier, store: OrderedStore, runs: RunFolder) -> None:
     """Check that the containers of the two-tier frontier agree. It reads everything."""
-    hosts = {
-        HostKey(keys.name_of(key)): decode_host(packed)
-        for key, packed in _records(store, keys.HOST)
-    }
-    queued = [decode_candidate(packed) for _, packed in _records(store, keys.QUEUED)]
+    reader = FrontierReader(store, runs)
+    hosts = dict(reader.hosts())
+    queued = [each for host in hosts for each in reader.waiting(host)]
     counts = frontier.counts()
     assert len(queued) == counts.waiting == sum(record.waiting() for record in hosts.values())
     assert len(_records(store, keys.LATER)) == counts.later
@@ -204,8 +231,9 @@ def check_invariants(frontier: TwoTierFrontier, store: OrderedStore) -> None:
     assert len(_records(store, keys.REFUSED)) == counts.refused
     _check_places(hosts, frontier, store)
     for active in frontier._scheduler.active:
-        on_disk = frontier._queues.head(active.host, active.record, active.level, len(active.head))
-        assert list(active.head) == list(on_disk), "the head in memory is the head on disk"
+        first = active.record.queue_ends[active.level].head
+        on_disk = frontier._queues.read(active.host, active.level, first, first + len(active.head))
+        assert list(active.head) == on_disk, "the head in memory is the head on disk"
 
 
 def _check_places(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     Candidate,
@@ -41,9 +42,10 @@ def page(dice: random.Random, count: int) -> list[Candidate]:
 
 def main(folder: str, most: int) -> None:
     dice = random.Random(1)
-    store = RocksStore(Path(folder))
+    store = RocksStore(Path(folder) / "frontier")
     rules = FrontierRules(max_urls_per_domain=10_000, max_active_hosts=1_000)
-    frontier = TwoTierFrontier(store, rules, 0.0)
+    runs = RunFolder(Path(folder) / "seen")
+    frontier = TwoTierFrontier(store, runs, rules, 0.0)
     for count in range(0, most, PAGE):
         now = count / 1_000
         frontier.add(page(dice, count), now)

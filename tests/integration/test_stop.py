@@ -27,6 +27,7 @@ from scrapy.http import Response
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Counts
 from tests.harness import fork_server
@@ -88,7 +89,7 @@ def stopped(
 def left(data: Path) -> tuple[Counts, int]:
     """What the frontier holds, and how many leases the crawl did not put back itself."""
     store = RocksStore(data / "frontier")
-    frontier = TwoTierFrontier(store, FrontierRules(), time.time())
+    frontier = TwoTierFrontier(store, RunFolder(data / "seen"), FrontierRules(), time.time())
     counts = frontier.counts()
     store.close()
     return counts, frontier.put_back_at_open

@@ -16,6 +16,7 @@ from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.records import encode
+from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.page import NearDuplicate
 from crawler.model.types import (
@@ -225,13 +226,13 @@ def test_after_a_crash_what_was_finished_is_found_and_what_was_not_is_not(crawl:
     ],
 )
 def test_the_commit_of_a_page_logs_its_fingerprint(
-    before: int | None, after: int | None, logged: bool, moved: bool
+    tmp_path: Path, before: int | None, after: int | None, logged: bool, moved: bool
 ) -> None:
     store = MemoryStore()
     if before is not None:
         claim = Claim(digest(1), "http://a/", simhash=before)
         store.write({keys.DIGEST + claim.digest: encode(claim)})
-    frontier = TwoTierFrontier(store, FrontierRules(), 1000.0)
+    frontier = TwoTierFrontier(store, RunFolder(tmp_path / "seen"), FrontierRules(), 1000.0)
     page = Candidate(url="http://a/", key=1, host=HostKey("a"), domain="a")
     frontier.add([page], 1000.0)
     lease = frontier.lease(2000.0)[0]

@@ -1,0 +1,77 @@
+"""The commits and the background work of the embedded frontier, on the event loop.
+
+Rule: all calls of one turn of the loop are one write. What takes long runs in a thread, and is
+applied in steps of some milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import CrawlerError
+
+_LOOK_S: Final = 0.2  # between two looks whether undecided URLs have waited long enough
+
+
+class FrontierWork:
+    """Implements two_tier.Background."""
+
+    def __init__(self, fail: Callable[[CrawlerError], None], wake: Callable[[], None]) -> None:
+        """*fail* stops the crawl; *wake* is called when URLs may be leased that could not be."""
+        self._fail = fail
+        self._wake = wake
+        self._frontier: TwoTierFrontier | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_commit_due = False
+        self._is_work_due = asyncio.Event()
+        self._is_closing = False
+
+    def begin(self, frontier: TwoTierFrontier, now: Callable[[], float]) -> None:
+        """Start the work for *frontier*, when the event loop runs."""
+        self._frontier = frontier
+        self._task = asyncio.get_running_loop().create_task(self._work(frontier, now))
+
+    async def close(self) -> None:
+        """End the work under way, and commit."""
+        self._is_closing = True
+        self._is_work_due.set()
+        if self._task is not None:
+            await self._task
+        self._commit()
+
+    def commit_soon(self) -> None:
+        if not self._is_commit_due:
+            self._is_commit_due = True
+            asyncio.get_running_loop().call_soon(self._commit)
+
+    def work_soon(self) -> None:
+        self._is_work_due.set()
+
+    def _commit(self) -> None:
+        self._is_commit_due = False
+        try:
+            if self._frontier is not None:
+                self._frontier.commit()
+        except CrawlerError as error:
+            self._fail(error)
+
+    async def _work(self, frontier: TwoTierFrontier, now: Callable[[], float]) -> None:
+        while not self._is_closing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._is_work_due.wait()
+            self._is_work_due.clear()
+            try:
+                while not self._is_closing and (work := frontier.next_work(now())):
+                    await asyncio.to_thread(work.run)
+                    for _ in work.apply(now()):
+                        frontier.commit()
+                        await asyncio.sleep(0)
+                    self._wake()
+            except CrawlerError as error:
+                self._fail(error)
+                return

@@ -1,0 +1,170 @@
+"""Of the embedded frontier on the event loop: one write a turn, work in a thread, a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crawler.crawl.frontier_work import FrontierWork
+from crawler.frontier.gate import Gate
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.run_files import RunFolder
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import Added, CrawlerError, Done, StoreUnavailable
+from tests.harness.frontiers import candidate, rest
+
+RULES = FrontierRules(max_new_urls=3, chunk_urls=2, max_undecided=50)
+
+
+class Counting(MemoryStore):
+    """A store that counts its writes, and fails when it is broken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+        self.is_broken = False
+
+    def write(self, changes: dict[bytes, bytes | None]) -> None:
+        if self.is_broken:
+            raise StoreUnavailable("the disk is gone")
+        self.writes += 1
+        super().write(changes)
+
+
+class Crawl:
+    """A frontier with its background work, as a crawl has them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.runs = Counting(), RunFolder(folder / "seen")
+        self.failures: list[CrawlerError] = []
+        self.decided: list[Added] = []
+        self.woken = asyncio.Event()
+        self.open()
+
+    def open(self) -> None:
+        self.work = FrontierWork(self.failures.append, self.woken.set)
+        self.frontier = TwoTierFrontier(
+            self.store,
+            self.runs,
+            RULES,
+            0.0,
+            on_decided=self.decided.append,
+            background=self.work,
+        )
+        self.work.begin(self.frontier, lambda: 1.0)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def test_the_calls_of_a_turn_are_one_write(folder: Path) -> None:
+    async def scenario() -> None:
+        crawl = Crawl(folder)
+        crawl.frontier.add([candidate("1"), candidate("1", host="b")], 1.0)
+        (lease,) = crawl.frontier.lease(1.0)
+        crawl.frontier.release(lease, rest(0.0), 1.0)
+        crawl.frontier.finish(lease, Done(), 1.0)
+        before = crawl.store.writes
+        await asyncio.sleep(0)
+        assert (before, crawl.store.writes) == (0, 1)
+        await crawl.work.close()
+        assert crawl.store.writes == 1, "nothing was left to write"
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_is_written_before_its_fetch_begins(folder: Path) -> None:
+    async def scenario() -> None:
+        crawl = Crawl(folder)
+        crawl.frontier.add([candidate("1")], 1.0)
+        (lease,) = crawl.frontier.lease(1.0)
+        assert crawl.frontier.may_begin(lease) and crawl.store.writes == 1
+        reopened = TwoTierFrontier(crawl.store, crawl.runs, RULES, 1.0)
+        assert reopened.put_back_at_open == 1
+        await crawl.work.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_fetch_whose_lease_cannot_be_written_does_not_begin(folder: Path) -> None:
+    async def scenario() -> None:
+        crawl = Crawl(folder)
+        crawl.frontier.add([candidate("1")], 1.0)
+        (lease,) = crawl.frontier.lease(1.0)
+        crawl.store.is_broken = True
+        assert not crawl.frontier.may_begin(lease)
+        await asyncio.sleep(0)
+        assert [str(error) for error in crawl.failures] == ["the disk is gone"]
+        await crawl.work.close()
+
+    asyncio.run(scenario())
+
+
+def test_new_urls_are_stored_beside_the_calls_and_the_crawl_is_woken(folder: Path) -> None:
+    async def scenario() -> None:
+        crawl = Crawl(folder)
+        crawl.frontier.add([candidate(str(n)) for n in range(7)], 1.0)
+        assert crawl.frontier.is_congested() and crawl.frontier.lease(1.0) == []
+        assert crawl.frontier.wake_at() is None, "it calls back"
+        await crawl.woken.wait()
+        assert not crawl.frontier.is_congested()
+        (lease,) = crawl.frontier.lease(1.0)
+        assert lease.candidate == candidate("0")
+        await crawl.work.close()
+        assert len(crawl.store.scan(b"b", b"c", 100)) == 4, "seven URLs in chunks of two"
+
+    asyncio.run(scenario())
+
+
+def test_what_the_gate_does_not_know_for_new_is_searched_when_nothing_else_is_due(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gate, "may_contain", lambda _, keys: np.ones(len(keys), np.bool_))
+
+    async def scenario() -> None:
+        crawl = Crawl(folder)
+        crawl.frontier.add([candidate(str(n)) for n in range(4)], 1.0)
+        await crawl.until(lambda: any(folder.joinpath("seen").iterdir()))
+        known, new = candidate("1"), candidate("new", host="b")
+        await crawl.work.close()
+        crawl.open()
+        added = crawl.frontier.add([known, new, new], 1.0)
+        assert (added.new, added.undecided, added.seen) == (0, 2, 1)
+        assert crawl.frontier.counts().undecided == 2 and not crawl.frontier.is_over()
+        for host in ("a", "b"):  # the second lease finds nothing due, and asks for the search
+            crawl.woken.clear()
+            while not (leases := crawl.frontier.lease(1.0)):
+                await crawl.woken.wait()
+                crawl.woken.clear()
+            assert leases[0].candidate.host == host
+        assert crawl.decided == [Added(new=1, seen=1)]
+        assert crawl.frontier.counts().undecided == 0
+        await crawl.work.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_fails_beside_the_calls_stops_the_crawl(folder: Path) -> None:
+    async def scenario() -> None:
+        crawl = Crawl(folder)
+        crawl.frontier.add([candidate(str(n)) for n in range(4)], 1.0)
+        crawl.frontier.commit()
+        crawl.store.is_broken = True
+        await crawl.until(lambda: bool(crawl.failures))
+        with pytest.raises(StoreUnavailable):
+            crawl.frontier.commit()
+        await crawl.work.close()
+
+    asyncio.run(scenario())
