@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -48,7 +49,8 @@ class FrontierCommand(ScrapyCommand):
 
     def syntax(self) -> str:
         return (
-            "counts | hosts | dead | retry URL | retry --all | why URL | workers | check  [options]"
+            "counts | hosts | dead | retry URL | retry --all | why URL | workers | check"
+            " | seen --from FILE  [options]"
         )
 
     def short_desc(self) -> str:
@@ -69,6 +71,12 @@ class FrontierCommand(ScrapyCommand):
             action="store_true",
             default=None,
             help="check: write what was counted to the counters that differ",
+        )
+        parser.add_argument(
+            "--from",
+            dest="index",
+            metavar="FILE",
+            help="seen: an index (CDXJ) of another crawl, whose URLs are not to be fetched",
         )
         parser.add_argument(
             "-a",
@@ -166,6 +174,16 @@ def _check(args: FrontierArguments) -> CommandOutput:
     )
 
 
+def _seen(args: FrontierArguments) -> CommandOutput:
+    if args.opts.index is None:
+        raise UsageError("seen needs --from FILE, an index (CDXJ) of another crawl")
+    taken = args.frontier.take_over(Path(args.opts.index))
+    lines = [f"{many(taken.lines, 'URL')} read, {many(taken.new, 'URL')} of them not seen before"]
+    if taken.unreadable:
+        lines.append(f"{many(taken.unreadable, 'line')} left out: no http or https URL")
+    return taken, lines
+
+
 def _workers(args: FrontierArguments) -> CommandOutput:
     name = args.opts.forget
     if name is not None:
@@ -190,6 +208,7 @@ _OPTION_NAMES: Final = {
     "forget": "--forget",
     "repair": "--repair",
     "spargs": "-a",
+    "index": "--from",
 }
 _OPTIONS: Final = frozenset(_OPTION_NAMES)
 _ACTIONS: Final = MappingProxyType(
@@ -200,6 +219,7 @@ _ACTIONS: Final = MappingProxyType(
         "retry": (_retry, True, frozenset({"all"})),
         "why": (_why, True, frozenset({"spargs"})),
         "check": (_check, False, frozenset({"repair"})),
+        "seen": (_seen, False, frozenset({"index"})),
         "workers": (_workers, False, frozenset({"forget"})),
     }
 )

@@ -261,6 +261,31 @@ def test_counters_are_counted_again_and_repaired(data: Path) -> None:
     assert answer(data, "check") == kept
 
 
+def test_what_another_crawl_has_is_not_fetched(data: Path, web: Site, tmp_path: Path) -> None:
+    (index,) = (data / "warc").glob("*.cdxj")
+    own = tmp_path / "own"
+    result = frontier(own, "seen", "--from", str(index))
+    assert result.returncode == 0, result.stderr
+    lines = index.read_text().count("\n")
+    assert answer(own, "seen", "--from", str(index)) == {"lines": lines, "new": 0, "unreadable": 0}
+    assert (
+        answer(own, "why", web.url("/a"))["seen"] and not answer(own, "why", web.url("/d"))["seen"]
+    )
+    done = run(crawl_command(own, QUICK, seeds=f"{web.url('/a')},{web.url('/d')}"))
+    assert done.returncode == 0, done.stderr
+    assert read_summary(own).pages == 1, "only the page that the other crawl does not have"
+
+
+def test_an_index_that_is_none_is_refused(data: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.cdxj"
+    wrong.write_text('a 2 {"url": "http://a/"}\nno index\n')
+    result = frontier(data, "seen", "--from", str(wrong))
+    assert result.returncode == 1
+    assert f"{wrong}, line 2: no index line (CDXJ)" in result.stderr
+    assert "cannot be read" in frontier(data, "seen", "--from", str(tmp_path / "none")).stderr
+    assert "seen needs --from FILE" in frontier(data, "seen").stderr
+
+
 def test_a_dead_letter_put_back_is_fetched_again(data: Path, web: Site) -> None:
     url = web.url("/boom")
     (letter,) = answer(data, "dead")
