@@ -186,7 +186,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     runs = RunFolder(data.seen)
     for moved in convert_seen(store, runs):
         logger.info("Converting the data directory: %d seen URLs so far", moved)
-    work = FrontierWork(base.lifecycle.fail, base.lifecycle.wake)
+    work = FrontierWork(base.outcomes, base.lifecycle.fail, base.lifecycle.wake)
     frontier = TwoTierFrontier(
         store,
         runs,
@@ -413,7 +413,8 @@ def _crawl(
     in_flight, is_ours = InFlight(), parts.frontier.may_begin
     memory = BodyMemory(config.fetch.bodies_max_bytes, in_flight, is_ours, stats.count)
     contents: list[Reservations] = [parts.duplicates, parts.near_duplicates]
-    sinks = CompletionSinks(base.outcomes, memory, contents, parts.selection.pattern_stats, stats)
+    outcomes = base.outcomes if parts.embedded is None else parts.embedded.work
+    sinks = CompletionSinks(outcomes, memory, contents, parts.selection.pattern_stats, stats)
     completion = Completion(
         parts.frontier,
         in_flight,

@@ -11,17 +11,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from crawler.crawl.in_flight import OutcomeSink
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.types import CrawlerError
+from crawler.model.types import CrawlerError, Outcome
 
 _LOOK_S: Final = 0.2  # between two looks whether undecided URLs have waited long enough
 
 
 class FrontierWork:
-    """Implements two_tier.Background."""
+    """Implements two_tier.Background, and in_flight.OutcomeSink: an outcome is logged when its
+    verdict is written, so that no page of the log is fetched again after a crash."""
 
-    def __init__(self, fail: Callable[[CrawlerError], None], wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        outcomes: OutcomeSink,
+        fail: Callable[[CrawlerError], None],
+        wake: Callable[[], None],
+    ) -> None:
         """*fail* stops the crawl; *wake* is called when URLs may be leased that could not be."""
+        self._outcomes = outcomes
+        self._uncommitted: list[Outcome] = []  # of verdicts that are not written yet
         self._fail = fail
         self._wake = wake
         self._frontier: TwoTierFrontier | None = None
@@ -43,6 +52,10 @@ class FrontierWork:
             await self._task
         self._commit()
 
+    def append(self, outcome: Outcome) -> None:
+        """Log *outcome*, of a verdict that the frontier was given, with the next commit."""
+        self._uncommitted.append(outcome)
+
     def commit_soon(self) -> None:
         if not self._is_commit_due:
             self._is_commit_due = True
@@ -56,6 +69,9 @@ class FrontierWork:
         try:
             if self._frontier is not None:
                 self._frontier.commit()
+            committed, self._uncommitted = self._uncommitted, []
+            for outcome in committed:
+                self._outcomes.append(outcome)
         except CrawlerError as error:
             self._fail(error)
 

@@ -18,7 +18,7 @@ from crawler.model.types import (
     RetryAt,
 )
 from crawler.policy.robots_cache import RobotsCache, RobotsRecord, RobotsState, RobotsUnknown
-from tests.harness.frontiers import EmbeddedWorld, candidate, check_invariants, drain, rest
+from tests.harness.frontiers import EmbeddedWorld, candidate, drain, rest
 
 FORBIDDEN = RobotsRecord("http://a", RobotsState.UNREACHABLE, 0.0, 1e9, reason="status 500")
 
@@ -62,7 +62,7 @@ def test_a_frontier_at_work_puts_them_back_itself(embedded: EmbeddedWorld) -> No
     frontier.add([candidate("3")], now)
     held = drain(frontier, now)  # of one host a URL is under way
     frontier.retry_dead(list(dead_letters.dead_letters(embedded.store)), now)
-    check_invariants(frontier, embedded.store)
+    embedded.check(frontier)
     counts = frontier.counts()
     assert (counts.waiting + len(held), counts.dead, counts.seen) == (5, 0, 5)
     assert list(dead_letters.dead_letters(embedded.store)) == []
@@ -83,7 +83,7 @@ def test_put_back_they_wait_as_if_they_had_never_failed(embedded: EmbeddedWorld)
     now = make_dead_letters(embedded.reopen(0.0), found, 0.0)
     put_back(embedded, now)
     frontier = embedded.reopen(now)
-    check_invariants(frontier, embedded.store)
+    embedded.check(frontier)
     counts = frontier.counts()
     assert (counts.waiting, counts.dead, counts.seen) == (10, 0, 10)
     leased: list[Lease] = []
@@ -93,7 +93,7 @@ def test_put_back_they_wait_as_if_they_had_never_failed(embedded: EmbeddedWorld)
             frontier.release(lease, rest(1.0), now)
         now += 1.0
     assert {lease.candidate.url for lease in leased} == {each.url for each in found}
-    check_invariants(frontier, embedded.store)
+    embedded.check(frontier)
 
 
 def test_the_attempts_of_a_retried_url_are_reset(embedded: EmbeddedWorld) -> None:
@@ -120,7 +120,7 @@ def test_a_host_at_rest_is_left_at_rest(embedded: EmbeddedWorld) -> None:
     record = decode_host(embedded.store.get(keys.named(keys.HOST, "a")) or b"")
     assert (record.place, record.rest_until) == (HostPlace.RESTING, 50.0)
     frontier = embedded.reopen(2.0)
-    check_invariants(frontier, embedded.store)
+    embedded.check(frontier)
     assert drain(frontier, 49.0) == []
     assert len(drain(frontier, 50.0)) == 1
 

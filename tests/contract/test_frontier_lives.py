@@ -177,6 +177,9 @@ class FrontierLives(RuleBasedStateMachine):
             case "retry":
                 return RetryAt(self.now + 5.0)
             case "moved":
+                # A redirect to what the rules refuse is not followed.
+                while self.rules.refuses(f"http://f/{self.added}"):
+                    self.added += 1
                 target = candidate(f"{self.added}", host="f", chain=(lease.candidate.key,))
                 self.added += 1
                 self.waiting[target.url] = 0.0

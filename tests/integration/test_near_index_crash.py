@@ -11,6 +11,7 @@ from random import Random
 from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Candidate, Claim, Done, HostKey
 from tests.harness.killed_processes import preload, run_until_killed
@@ -32,7 +33,7 @@ def page(life: int, number: int) -> Claim:
 def live(folder: Path, life: int, pipe: Connection) -> None:
     """Finish pages as fast as it can, and send their numbers at once."""
     store = RocksStore(folder / "frontier")
-    frontier = TwoTierFrontier(store, FrontierRules(), life * 1e6)
+    frontier = TwoTierFrontier(store, RunFolder(folder / "seen"), FrontierRules(), life * 1e6)
     index = FingerprintIndex(store, folder)
     for number in itertools.count():
         claim = page(life, number)
@@ -67,6 +68,7 @@ def test_finished_pages_are_found_after_any_number_of_kills(tmp_path: Path) -> N
         assert index.near(claim.simhash ^ 1 << 63, 3) == [(1, claim.simhash)]
         digests = index.pages(claim.simhash, 10**6)
         assert digests.count(claim.digest) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["frontier"], "nothing is left"
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["frontier", "seen"], "nothing else is left"
     index.close()
     store.close()

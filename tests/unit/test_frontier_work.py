@@ -15,7 +15,7 @@ from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.types import Added, CrawlerError, Done, StoreUnavailable
+from crawler.model.types import Added, CrawlerError, Done, Outcome, StoreUnavailable
 from tests.harness.frontiers import candidate, rest
 
 RULES = FrontierRules(max_new_urls=3, chunk_urls=2, max_undecided=50)
@@ -43,11 +43,12 @@ class Crawl:
         self.store, self.runs = Counting(), RunFolder(folder / "seen")
         self.failures: list[CrawlerError] = []
         self.decided: list[Added] = []
+        self.outcomes: list[Outcome] = []
         self.woken = asyncio.Event()
         self.open()
 
     def open(self) -> None:
-        self.work = FrontierWork(self.failures.append, self.woken.set)
+        self.work = FrontierWork(self.outcomes, self.failures.append, self.woken.set)
         self.frontier = TwoTierFrontier(
             self.store,
             self.runs,
@@ -94,6 +95,25 @@ def test_a_lease_is_written_before_its_fetch_begins(folder: Path) -> None:
         reopened = TwoTierFrontier(crawl.store, crawl.runs, RULES, 1.0)
         assert reopened.put_back_at_open == 1
         await crawl.work.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_outcome_is_logged_when_its_verdict_is_written(folder: Path) -> None:
+    async def scenario() -> None:
+        crawl = Crawl(folder)
+        crawl.frontier.add([candidate("1"), candidate("2")], 1.0)
+        for is_broken in (False, True):
+            (lease,) = crawl.frontier.lease(1.0)
+            crawl.frontier.release(lease, rest(0.0), 1.0)
+            crawl.frontier.finish(lease, Done(), 1.0)
+            crawl.store.is_broken = is_broken
+            crawl.work.append(Outcome(1.0, lease.candidate.url, "a", "done"))
+            before = len(crawl.outcomes)
+            await asyncio.sleep(0)
+            assert (before, len(crawl.outcomes)) == ((1, 1) if is_broken else (0, 1))
+        await crawl.work.close()
+        assert [each.url for each in crawl.outcomes] == ["http://a/1"]
 
     asyncio.run(scenario())
 
