@@ -196,6 +196,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
         on_decided=base.stats.count_added,
         background=work,
     )
+    _log_put_back(frontier.put_back_at_open)
     pattern_stats = LocalPatternStats(store, config.patterns)
     convert_older(store, data.older_near)
     return FrontierParts(
@@ -347,8 +348,8 @@ def _assemble(crawler: Crawler) -> Crawl:
         if kept is not None and address is None:
             data.keep_arguments(kept)
         opened.callback(parts.near_duplicates.close)
-        if parts.put_back_count:
-            logger.info("Leases open when the last run ended, put back: %d", parts.put_back_count)
+        if joined is not None:
+            _log_put_back(joined.put_back)
         _warn_if_finished(parts, data.path)
         sync = partial(_sync_verdicts, store, outcomes, waits_for_room)
         archive = CrawlArchive(config, data, delivery, waits_for_room, sync, lifecycle)
@@ -376,6 +377,11 @@ def _replay(config: Config, data: Path) -> Replay | None:
             " crawl: give it another CRAWLER_DATA_DIR, or it would answer from what it writes"
         )
     return replay
+
+
+def _log_put_back(leases: int) -> None:
+    if leases:
+        logger.info("Leases open when the last run ended, put back: %d", leases)
 
 
 def _warn_if_finished(parts: FrontierParts, data: Path) -> None:

@@ -55,10 +55,13 @@ class DomainCounts:
             known = self._known[domain] = self._read(domain).admitted
         return known
 
-    def add(self, domain: HostKey, urls: int) -> None:
-        """Count more URLs of *domain*, which was looked up."""
-        self._known[domain] += urls
+    def charge(self, domain: HostKey, urls: int, most: int) -> int:
+        """Count *urls* of *domain*, or as many as leave it at *most*, and return how many."""
+        used = self[domain]
+        fit = min(urls, max(0, most - used))
+        self._known[domain] = used + fit
         self._changed.add(domain)
+        return fit
 
     def subtract(self, domain: HostKey, urls: int) -> None:
         """Count fewer URLs, which no entry says: the count is staged."""
@@ -266,12 +269,11 @@ class Admitter:
             for name in {each.domain for each in pages}:
                 domain = HostKey(name)
                 of_domain = [each for each in pages if each.domain == name]
-                room = max(0, by_domain - self.domains[domain])
-                if len(of_domain) > room:
-                    kept_out.append(OverBudgetLinks("domain", domain, len(of_domain) - room))
-                    _remove(candidates, of_domain[room:])
-                    _remove(pages, of_domain[room:])
-                self.domains.add(domain, min(len(of_domain), room))
+                fit = self.domains.charge(domain, len(of_domain), by_domain)
+                if fit < len(of_domain):
+                    kept_out.append(OverBudgetLinks("domain", domain, len(of_domain) - fit))
+                    _remove(candidates, of_domain[fit:])
+                    _remove(pages, of_domain[fit:])
         record.admitted += len(pages)
         return kept_out
 

@@ -83,11 +83,21 @@ class FrontierReader:
         stored = int(np.count_nonzero(self._are_in_runs(new)))
         return seen_manifest(self._store).keys + len(new) - stored
 
+    def check_runs(self) -> None:
+        """Read the runs of the seen set. Raises DataDirError, which names the file, if one is
+        damaged or missing."""
+        for run in self._opened_runs():
+            run.check()
+
+    def _opened_runs(self) -> Iterator[KeyRun]:
+        for stored in seen_manifest(self._store).runs:
+            yield KeyRun(self._runs, stored, None, PAGE_KEYS)
+
     def _are_in_runs(self, wanted: Keys) -> Flags:
         """Return which of *wanted*, sorted, are in the runs of the seen set."""
         found = np.zeros(len(wanted), np.bool_)
-        for stored in seen_manifest(self._store).runs:
-            found |= KeyRun(self._runs, stored, None, PAGE_KEYS).find(wanted)[0]
+        for run in self._opened_runs():
+            found |= run.find(wanted)[0]
         return found
 
     def admitted_of_domain(self, domain: HostKey) -> int:
@@ -136,8 +146,10 @@ _COUNTED: Final[Mapping[str, bytes]] = {
 
 
 def count_again(store: DurableStore, runs: RunFolder) -> list[RecountedCounter]:
-    """Count the records behind each counter. O(URLs), in bounded memory."""
+    """Count the records behind each counter. O(URLs), in bounded memory. Raises DataDirError if a
+    file of the seen set is damaged."""
     reader = FrontierReader(store, runs)
+    reader.check_runs()
     waiting = sum(1 for host, _ in reader.hosts() for _ in reader.waiting(host))
     counted = {"waiting": waiting, "seen": reader.count_seen()}
     for name, prefix in _COUNTED.items():

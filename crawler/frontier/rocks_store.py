@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 # double the time of an `add` at 1e6 URLs (50 us a URL instead of 27).
 _MEMTABLE_BYTES: Final = 8 << 20
 _MEMTABLES: Final = 3
-# The share of a memtable for a filter of its keys: 16 bits a key. Most lookups of links find
-# nothing, and without the filter each costs 2 us a memtable: 110 us a page of 40 links, not 70.
+# The share of a memtable for a filter of its keys: 16 bits a key. Most look-ups of hosts find
+# nothing, and without the filter each costs 2 us a memtable.
 _MEMTABLE_FILTER: Final = 0.02
 _NO_SPACE: Final = os.strerror(errno.ENOSPC)
 MEMTABLES_BYTES: Final = _MEMTABLES * _MEMTABLE_BYTES

@@ -1,0 +1,97 @@
+"""A frontier on disk is read as it is, with what no flush has stored, and its damage is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.reader import FrontierReader, correct_counters, count_again
+from crawler.frontier.run_files import RunFolder
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import DataDirError, Done
+from tests.harness.frontiers import candidate, rest
+
+RULES = FrontierRules(max_new_urls=4, chunk_urls=2, max_urls_per_domain=100)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path)
+
+
+@pytest.fixture
+def frontier(store: MemoryStore, runs: RunFolder) -> TwoTierFrontier:
+    """Five URLs of host `a` were stored by a flush, one is in an entry, and one is done."""
+    opened = TwoTierFrontier(store, runs, RULES, 0.0)
+    opened.add([candidate(str(number)) for number in range(5)], 0.0)
+    opened.add([candidate("new"), candidate("only", host="b")], 0.0)
+    (lease,) = opened.lease(0.0)
+    opened.release(lease, rest(0.0), 0.0)
+    opened.finish(lease, Done(), 0.0)
+    return opened
+
+
+def test_what_waits_is_read_in_the_order_of_its_turns(
+    frontier: TwoTierFrontier, store: MemoryStore, runs: RunFolder
+) -> None:
+    reader = FrontierReader(store, runs)
+    waiting = {host: [each.url for each in reader.waiting(host)] for host, _ in reader.hosts()}
+    assert waiting == {
+        "a": ["http://a/1", "http://a/2", "http://a/3", "http://a/4", "http://a/new"],
+        "b": ["http://b/only"],
+    }
+    record = reader.host(candidate("").host)
+    assert record is not None and (record.waiting(), record.admitted) == (5, 6)
+    assert reader.admitted_of_domain(candidate("").host) == 6
+    assert reader.host(candidate("", host="c").host) is None
+
+
+def test_what_is_seen_is_in_runs_and_in_entries(
+    frontier: TwoTierFrontier, store: MemoryStore, runs: RunFolder
+) -> None:
+    reader = FrontierReader(store, runs)
+    assert reader.count_seen() == 7
+    assert all(reader.is_seen(candidate(name).key) for name in ("0", "4", "new"))
+    assert not reader.is_seen(candidate("never").key)
+
+
+def test_all_is_counted_again_and_corrected(
+    frontier: TwoTierFrontier, store: MemoryStore, runs: RunFolder
+) -> None:
+    counted = count_again(store, runs)
+    assert [each.name for each in counted if each.differs] == []
+    assert {each.name: each.counted for each in counted if each.counted} == {
+        "waiting": 6,
+        "seen": 7,
+    }
+    frontier._batch.totals.waiting += 3
+    frontier.add([candidate("one-more")], 0.0)
+    wrong = count_again(store, runs)
+    assert [(each.name, each.stored, each.counted) for each in wrong if each.differs] == [
+        ("waiting", 10, 7)
+    ]
+    correct_counters(store, wrong)
+    assert not any(each.differs for each in count_again(store, runs))
+
+
+@pytest.mark.parametrize("damage", ["a byte", "shorter", "gone"])
+def test_a_damaged_run_is_named(
+    frontier: TwoTierFrontier, store: MemoryStore, runs: RunFolder, damage: str
+) -> None:
+    (file,) = runs.path.iterdir()
+    content = bytearray(file.read_bytes())
+    content[3] ^= 1
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(content if damage == "a byte" else content[:-8])
+    with pytest.raises(DataDirError, match=str(file)):
+        count_again(store, runs)
