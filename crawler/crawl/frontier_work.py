@@ -7,13 +7,16 @@ applied in steps of some milliseconds.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from crawler.crawl.in_flight import OutcomeSink
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.types import CrawlerError, Outcome
+from crawler.model.types import CrawlerError, Outcome, StoreUnavailable
+
+logger = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.2  # between two looks whether undecided URLs have waited long enough
 
@@ -90,4 +93,8 @@ class FrontierWork:
                     self._wake()
             except CrawlerError as error:
                 self._fail(error)
+                return
+            except Exception as bug:  # without this work the crawl would wait for ever
+                logger.exception("The work of the frontier failed")
+                self._fail(StoreUnavailable(f"the work of the frontier failed: {bug!r}"))
                 return

@@ -55,10 +55,6 @@ class UrlQueues:
         self._head_chunks: dict[QueueName, deque[int]] = {}
         self.new_urls = 0  # URLs in memory that no flush has begun to write
 
-    @property
-    def is_flushing(self) -> bool:
-        return bool(self._flushing)
-
     def append(
         self, record: HostRecord, queue: QueueName, urls: Sequence[Candidate], *, is_new: bool
     ) -> None:

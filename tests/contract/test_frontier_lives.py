@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from crawler.frontier import admit, queues, staging
 from crawler.frontier.gate import Gate
 from crawler.model.types import (
     Dead,
@@ -248,21 +249,45 @@ class UndecidedLives(FrontierLives):
 
 
 class TurnLives(FrontierLives):
-    """The calls of a turn of the event loop are one write. A crash before it undoes them all."""
+    """The calls of a turn of the event loop are one write. A crash before it undoes them all. The
+    work beside them is run and applied step by step, with calls between any two steps."""
 
     COMMITTED: ClassVar = ("waiting", "leased", "unreleased", "gap", "done", "dead", "server")
 
     def __init__(self) -> None:
         super().__init__()
+        patch = self.stack.enter_context(pytest.MonkeyPatch.context())
+        for module in (admit, queues, staging):
+            patch.setattr(module, "_STEP", 1)
+        self.work = None  # begun, and not run
+        self.steps = None  # of work that is being applied
         self.turn_ends()
 
     def new_world(self, folder: Path) -> World:
         return TurnWorld(self.stack.enter_context(memory_store(folder)), folder, TIGHT)
 
     @rule()
+    def work_goes_on(self):
+        self.frontier.commit()
+        if self.steps is not None:
+            self.steps = self.steps if next(self.steps, self) is None else None
+            self.frontier.commit()
+        elif self.work is not None:
+            self.work.run()
+            self.work, self.steps = None, self.work.apply(self.now)
+        else:
+            self.work = self.frontier.next_work(self.now)
+        self.keep()
+
+    @rule()
     def turn_ends(self):
+        while self.work is not None or self.steps is not None:
+            self.work_goes_on()
         self.world.end_turn(self.frontier, self.now)
         self.world.check(self.frontier)
+        self.keep()
+
+    def keep(self):
         self.kept = {name: deepcopy(getattr(self, name)) for name in self.COMMITTED}
 
     @rule()
@@ -274,6 +299,7 @@ class TurnLives(FrontierLives):
 
     @rule(refused=st.sampled_from([(), (), (0,), (1, 2), (0, 1, 2)]))
     def crash(self, refused):
+        self.work = self.steps = None
         for name in self.COMMITTED:
             setattr(self, name, self.kept[name])
         super().crash(refused)
@@ -318,7 +344,7 @@ TestMemory.settings = lives(1000)
 TestUndecided = UndecidedLives.TestCase
 TestUndecided.settings = lives(100)
 TestTurns = TurnLives.TestCase
-TestTurns.settings = lives(100)
+TestTurns.settings = lives(200)
 TestRocks = RocksLives.TestCase
 TestRocks.settings = lives(60)
 

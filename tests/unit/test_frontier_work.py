@@ -176,6 +176,23 @@ def test_what_the_gate_does_not_know_for_new_is_searched_when_nothing_else_is_du
     asyncio.run(scenario())
 
 
+def test_a_bug_beside_the_calls_stops_the_crawl_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: TwoTierFrontier, now: float) -> None:
+        raise KeyError(now)
+
+    async def scenario() -> None:
+        crawl = Crawl(folder)
+        monkeypatch.setattr(TwoTierFrontier, "next_work", broken)
+        crawl.work.work_soon()
+        await crawl.until(lambda: bool(crawl.failures))
+        assert str(crawl.failures[0]) == "the work of the frontier failed: KeyError(1.0)"
+        await crawl.work.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_store_that_fails_beside_the_calls_stops_the_crawl(folder: Path) -> None:
     async def scenario() -> None:
         crawl = Crawl(folder)
