@@ -44,15 +44,17 @@ class FrontierWork:
 
     def begin(self, frontier: TwoTierFrontier, now: Callable[[], float]) -> None:
         """Start the work for *frontier*, when the event loop runs."""
-        self._frontier = frontier
+        self._frontier, self._now = frontier, now
         self._task = asyncio.get_running_loop().create_task(self._work(frontier, now))
 
     async def close(self) -> None:
-        """End the work under way, and commit."""
+        """End the work under way, admit what was added, and commit."""
         self._is_closing = True
         self._is_work_due.set()
         if self._task is not None:
             await self._task
+        if self._frontier is not None:
+            self._frontier.admit_arrived(self._now())
         self._commit()
 
     def append(self, outcome: Outcome) -> None:

@@ -5,9 +5,10 @@ Rule: a URL refused for its budget is not marked seen, so it is admitted once th
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import compress, islice
+from itertools import groupby, islice
 from typing import Final
 
 from crawler.frontier import records as keys
@@ -16,12 +17,12 @@ from crawler.frontier.queues import QueueName
 from crawler.frontier.records import (
     DomainRecord,
     HostRecord,
-    decode_candidate,
     decode_domain,
+    decode_urls,
     encode,
 )
 from crawler.frontier.seen import SeenSet
-from crawler.frontier.staging import WriteBatch
+from crawler.frontier.staging import WriteBatch, all_records
 from crawler.model.types import (
     Added,
     Candidate,
@@ -33,7 +34,7 @@ from crawler.policy.scope import Reason
 
 # Bound once, because each look-up of a member of an enumeration takes 0.2 us.
 _ROBOTS: Final = Purpose.ROBOTS
-_STEP: Final = 500  # domains or undecided URLs of one step: 2 ms
+_STEP: Final = 500  # undecided URLs of one step, and of one record: 2 ms
 
 KNOWN_DOMAINS: Final = 20_000
 """Domains whose counts are kept in memory, 150 bytes each, beside those not yet written: the links
@@ -41,18 +42,18 @@ of a page lead to ten domains, and a read from the store takes 3 us."""
 
 
 class DomainCounts:
-    """How many URLs of each registered domain were admitted. Changes are in memory, and in the
-    entries of their commits, until `store` stages them."""
+    """How many URLs of each registered domain were admitted."""
 
     def __init__(self, batch: WriteBatch) -> None:
         self._batch = batch
         self._known: dict[HostKey, int] = {}
-        self._changed: set[HostKey] = set()
+        self._changed: set[HostKey] = set()  # not staged yet
 
     def __getitem__(self, domain: HostKey) -> int:
         known = self._known.get(domain)
         if known is None:
-            known = self._known[domain] = self._read(domain).admitted
+            packed = self._batch.get(keys.named(keys.DOMAIN, domain))
+            known = self._known[domain] = decode_domain(packed).admitted if packed else 0
         return known
 
     def charge(self, domain: HostKey, urls: int, most: int) -> int:
@@ -64,38 +65,77 @@ class DomainCounts:
         return fit
 
     def subtract(self, domain: HostKey, urls: int) -> None:
-        """Count fewer URLs, which no entry says: the count is staged."""
         self._known[domain] = max(0, self[domain] - urls)
-        self._changed.discard(domain)
-        self._stage(domain)
+        self._changed.add(domain)
 
-    def replay(self, domain: HostKey, entry: int) -> None:
-        """Count a URL of an entry of an earlier run, unless it is counted on disk."""
-        if domain in self._changed or self._read(domain).counted_to < entry:
-            self._known[domain] = self[domain] + 1
-            self._changed.add(domain)
-
-    def store(self) -> Iterator[None]:
-        """Stage all changed counts. Yields after each step."""
-        changed, self._changed = list(self._changed), set()
-        for at in range(0, len(changed), _STEP):
-            for domain in changed[at : at + _STEP]:
-                self._stage(domain)
-            yield
+    def stage(self) -> None:
+        """Stage the changed counts."""
+        for domain in self._changed:
+            record = DomainRecord(self._known[domain])
+            self._batch.put(keys.named(keys.DOMAIN, domain), encode(record))
+        self._changed.clear()
         if len(self._known) > 2 * KNOWN_DOMAINS:
-            self._known = {each: self._known[each] for each in self._changed}
-
-    def _stage(self, domain: HostKey) -> None:
-        record = DomainRecord(self[domain], self._batch.end_entry())
-        self._batch.put(keys.named(keys.DOMAIN, domain), encode(record))
-
-    def _read(self, domain: HostKey) -> DomainRecord:
-        packed = self._batch.get(keys.named(keys.DOMAIN, domain))
-        return decode_domain(packed) if packed else DomainRecord()
+            self._known = dict(islice(self._known.items(), KNOWN_DOMAINS, None))
 
 
-Admitted = list[tuple[QueueName, HostRecord, list[Candidate]]]
-"""Admitted URLs by their queues, with the record of the host."""
+Admitted = dict[QueueName, list[Candidate]]
+"""Admitted URLs by their queues."""
+
+
+class ArrivedUrls:
+    """URLs that were added, and are neither admitted nor dropped yet: in memory and, from the next
+    commit on, in records of the store."""
+
+    def __init__(self, batch: WriteBatch, seen: SeenSet) -> None:
+        self._batch = batch
+        self._seen = seen
+        self._by_key: dict[int, Candidate] = {}
+        self._unwritten: list[Candidate] = []  # in no record yet
+        self._records: list[bytes] = []  # their names
+        self.since = 0.0  # when the first one came
+        for name, packed in all_records(batch, keys.ARRIVED):
+            self._by_key.update((each.key, each) for each in decode_urls(packed))
+            self._records.append(name)
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def add(self, found: Sequence[Candidate], now: float) -> int:
+        """Keep those of *found* that may be new, all of which need the seen test. Returns how many
+        that are."""
+        if not self._by_key:
+            self.since = now
+        arrived = self._by_key
+        found_by_key = first_by_key(found)
+        unknown = self._seen.unknown(found_by_key)
+        fresh = {key: found_by_key[key] for key in unknown if key not in arrived}
+        arrived.update(fresh)
+        self._unwritten += fresh.values()
+        return len(fresh)
+
+    def stage(self) -> None:
+        """Stage the record of those that came since the last commit."""
+        if self._unwritten:
+            name = keys.numbered(keys.ARRIVED, self._batch.next_number())
+            self._batch.put(name, encode(self._unwritten))
+            self._records.append(name)
+            self._unwritten = []
+
+    def take(self) -> dict[int, Candidate]:
+        """Remove all, and return them by their keys, in the order in which they came."""
+        self._batch.delete_all(self._records)
+        arrived, self._by_key, self._records, self._unwritten = self._by_key, {}, [], []
+        return arrived
+
+
+def first_by_key(found: Sequence[Candidate]) -> dict[int, Candidate]:
+    """Return *found* by their keys: of those with equal keys the first."""
+    by_key = {each.key: each for each in found}
+    if len(by_key) < len(found):
+        by_key = {}
+        for each in found:
+            by_key.setdefault(each.key, each)
+    return by_key
 
 
 class Search:
@@ -118,11 +158,13 @@ class Admitter:
         self._batch = batch
         self._rules = rules
         self._seen = seen
-        self.domains = DomainCounts(batch)
-        # URLs for which the runs are to be searched: number of the entry, place in it.
-        self._undecided: dict[int, tuple[int, int]] = {}  # by key, the oldest first
+        self._domains = DomainCounts(batch)
+        # URLs for which the runs are to be searched: the names of their records.
+        self._undecided: dict[int, bytes] = {}  # by key, the oldest first
         self._search_began = 0.0
         self.undecided_since = 0.0  # at most as late as the oldest was found
+        for name, packed in all_records(batch, keys.UNDECIDED):
+            self._undecided.update((each.key, name) for each in decode_urls(packed))
 
     @property
     def undecided(self) -> int:
@@ -131,35 +173,31 @@ class Admitter:
 
     def admit(self, found: Sequence[Candidate], now: float) -> tuple[Admitted, Added]:
         """Return the new URLs of *found*, counted against their budgets and marked seen, and the
-        counts. The caller puts each into its queue or notes it as elsewhere."""
-        new, perhaps = self._seen.sort_out([each.key for each in found if each.needs_seen_test])
-        undecided = 0
-        unseen: list[Candidate] = []
-        for candidate in found:
-            key = candidate.key
-            if key in new:
-                new.remove(key)
-                unseen.append(candidate)
-            elif not candidate.needs_seen_test:
-                unseen.append(candidate)
-            elif key in perhaps and key not in self._undecided:
-                if not self._undecided:
-                    self.undecided_since = now
-                self._undecided[key] = self._batch.note_undecided(encode(candidate))
-                undecided += 1
+        counts. The caller puts each where it waits."""
+        untested = [each for each in found if not each.needs_seen_test]
+        tested = first_by_key([each for each in found if each.needs_seen_test])
+        admitted, added = self.admit_by_key(tested, now, untested)
+        equal = len(found) - len(tested) - len(untested)
+        return admitted, dataclasses.replace(added, seen=added.seen + equal) if equal else added
+
+    def admit_by_key(
+        self, found: dict[int, Candidate], now: float, untested: Sequence[Candidate] = ()
+    ) -> tuple[Admitted, Added]:
+        """Admit as `admit` does *found*, which need the seen test, and *untested*, which do not."""
+        known = self._undecided  # the gate may say by now of one of them that it is new
+        new, perhaps = self._seen.sort_out([key for key in found if key not in known])
+        if perhaps:
+            self._put_aside([found[key] for key in perhaps], now)
+        unseen = [found[key] for key in new]
+        unseen += untested
         admitted, kept_out = self._admit_unseen(unseen)
         over_budget = sum(each.links for each in kept_out)
-        seen = len(found) - len(unseen) - undecided
-        return admitted, Added(len(unseen) - over_budget, seen, over_budget, undecided, kept_out)
+        seen = len(found) - len(new) - len(perhaps)
+        return admitted, Added(len(unseen) - over_budget, seen, over_budget, len(perhaps), kept_out)
 
     def admit_one(self, candidate: Candidate, now: float) -> bool:
         """Return whether *candidate* is new. If it is undecided, it is admitted later."""
         return bool(self.admit([candidate], now)[0])
-
-    def decided_to(self) -> int:
-        """Return the last entry before that of the oldest undecided URL."""
-        last_entry = self._batch.end_entry()
-        return next((entry - 1 for entry, _ in self._undecided.values()), last_entry)
 
     def begin_search(self, most: int, now: float) -> Search:
         """Return the search of the runs for the oldest undecided URLs, *most* at once."""
@@ -168,46 +206,36 @@ class Admitter:
 
     def decide(self, searched: Search) -> Iterator[tuple[Admitted, Added]]:
         """Yield, step by step, what of the URLs *searched* is admitted, as `admit` does."""
-        for at in range(0, len(searched.keys), _STEP):
-            step = searched.keys[at : at + _STEP]
-            are_seen = searched.are_seen[at : at + _STEP]
-            unseen = [
-                self._undecided_candidate(key)
-                for key, is_seen in zip(step, are_seen, strict=True)
-                if not is_seen
-            ]
-            self._seen.remember(compress(step, are_seen))
+        of_record = groupby(
+            zip(searched.keys, searched.are_seen, strict=True),
+            key=lambda pair: self._undecided[pair[0]],
+        )
+        for name, pairs in of_record:
+            step = dict(pairs)
+            packed = self._batch.get(name)
+            assert packed is not None, f"{name!r} has undecided URLs, but is not in the store"
+            by_key = {each.key: each for each in decode_urls(packed)}
+            unseen = [by_key[key] for key, is_seen in step.items() if not is_seen]
+            self._seen.remember(key for key, is_seen in step.items() if is_seen)
             for key in step:
                 del self._undecided[key]
+            oldest = next(iter(self._undecided.values()), None)
+            if oldest != name:
+                self._batch.delete(name)
             admitted, kept_out = self._admit_unseen(unseen)
             over_budget = sum(each.links for each in kept_out)
             seen = len(step) - len(unseen)
             yield admitted, Added(len(unseen) - over_budget, seen, over_budget, kept_out=kept_out)
         self.undecided_since = self._search_began
 
-    def _undecided_candidate(self, key: int) -> Candidate:
-        entry, place = self._undecided[key]
-        return decode_candidate(self._batch.entry(entry).undecided[place])
-
-    def replay(self, candidate: Candidate, entry: int) -> None:
-        """Mark *candidate*, which *entry* of an earlier run admitted, as seen, and count it, if
-        the disk does not."""
-        if candidate.needs_seen_test:
-            self._seen.mark([candidate.key])
-        if candidate.purpose is not Purpose.PAGE:
-            return
-        record = self._batch.peek(candidate.host)
-        if record.counted_to < entry:
-            self._batch.counted_host(candidate.host).admitted += 1
-        if self._rules.max_urls_per_domain is not None:
-            self.domains.replay(HostKey(candidate.domain), entry)
-
-    def replay_undecided(self, packed: Sequence[bytes], entry: int) -> None:
-        """Search the runs again for the undecided URLs of *entry* of an earlier run."""
-        for place, each in enumerate(packed):
-            key = decode_candidate(each).key
-            if self._seen.sort_out([key]) != (set(), set()):
-                self._undecided[key] = (entry, place)
+    def _put_aside(self, undecided: Sequence[Candidate], now: float) -> None:
+        if not self._undecided:
+            self.undecided_since = now
+        for at in range(0, len(undecided), _STEP):
+            some = undecided[at : at + _STEP]
+            name = keys.numbered(keys.UNDECIDED, self._batch.next_number())
+            self._batch.put(name, encode(some))
+            self._undecided.update((each.key, name) for each in some)
 
     def over_budget(self, record: HostRecord, candidate: Candidate) -> tuple[int, Reason]:
         """Return by how many URLs the host of *record*, or the domain of *candidate*, exceeds its
@@ -216,7 +244,7 @@ class Admitter:
         if rules.max_urls_per_host is not None:
             over = max(0, record.admitted - rules.max_urls_per_host)
         if rules.max_urls_per_domain is not None:
-            used = self.domains[HostKey(candidate.domain)]
+            used = self._domains[HostKey(candidate.domain)]
             if used - rules.max_urls_per_domain > over:
                 over, reason = used - rules.max_urls_per_domain, Reason.DOMAIN_BUDGET
         return over, reason
@@ -229,27 +257,27 @@ class Admitter:
             record.admitted = max(0, record.admitted - count)
         if self._rules.max_urls_per_domain is not None:
             for name, count in Counter(one.domain for one in pages).items():
-                self.domains.subtract(HostKey(name), count)
+                self._domains.subtract(HostKey(name), count)
+            self._domains.stage()
 
     def _admit_unseen(
         self, unseen: Sequence[Candidate]
     ) -> tuple[Admitted, tuple[OverBudgetLinks, ...]]:
-        queues: dict[QueueName, list[Candidate]] = defaultdict(list)
+        queues: Admitted = defaultdict(list)
         for candidate in unseen:
             queues[candidate.host, candidate.level].append(candidate)
-        admitted: Admitted = []
         kept_out: list[OverBudgetLinks] = []
         for queue, urls in queues.items():
-            record = self._batch.counted_host(queue[0])
-            kept_out += self._charge(record, queue[0], urls)
-            admitted.append((queue, record, urls))
+            kept_out += self._charge(self._batch.host(queue[0]), queue[0], urls)
         if kept_out:
-            admitted = [each for each in admitted if each[2]]
-            unseen = [each for _, _, urls in admitted for each in urls]
+            queues = {queue: urls for queue, urls in queues.items() if urls}
+            unseen = [each for urls in queues.values() for each in urls]
         new = [each.key for each in unseen if each.needs_seen_test]
-        self._seen.mark(new)
-        self._batch.totals.seen += len(new)
-        return admitted, tuple(kept_out)
+        if new:
+            self._seen.mark(new)
+            self._batch.totals.seen += len(new)
+        self._domains.stage()
+        return queues, tuple(kept_out)
 
     def _charge(
         self, record: HostRecord, host: HostKey, candidates: list[Candidate]
@@ -259,25 +287,18 @@ class Admitter:
         for ever."""
         by_host, by_domain = self._rules.max_urls_per_host, self._rules.max_urls_per_domain
         pages = [each for each in candidates if each.purpose is not _ROBOTS]
+        wanted = fit = len(pages)
         kept_out: list[OverBudgetLinks] = []
-        if by_host is not None and record.admitted + len(pages) > by_host:
-            room = max(0, by_host - record.admitted)
-            kept_out.append(OverBudgetLinks("host", host, len(pages) - room))
-            _remove(candidates, pages[room:])
-            del pages[room:]
-        if by_domain is not None:
-            for name in {each.domain for each in pages}:
-                domain = HostKey(name)
-                of_domain = [each for each in pages if each.domain == name]
-                fit = self.domains.charge(domain, len(of_domain), by_domain)
-                if fit < len(of_domain):
-                    kept_out.append(OverBudgetLinks("domain", domain, len(of_domain) - fit))
-                    _remove(candidates, of_domain[fit:])
-                    _remove(pages, of_domain[fit:])
-        record.admitted += len(pages)
+        if by_host is not None and record.admitted + wanted > by_host:
+            fit = max(0, by_host - record.admitted)
+            kept_out.append(OverBudgetLinks("host", host, wanted - fit))
+        if by_domain is not None and fit:
+            domain, within_host = HostKey(pages[0].domain), fit
+            fit = self._domains.charge(domain, within_host, by_domain)
+            if fit < within_host:
+                kept_out.append(OverBudgetLinks("domain", domain, within_host - fit))
+        record.admitted += fit
+        if fit < wanted:
+            refused = set(map(id, pages[fit:]))
+            candidates[:] = [each for each in candidates if id(each) not in refused]
         return kept_out
-
-
-def _remove(candidates: list[Candidate], refused: Sequence[Candidate]) -> None:
-    gone = set(map(id, refused))
-    candidates[:] = [each for each in candidates if id(each) not in gone]

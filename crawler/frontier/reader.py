@@ -13,10 +13,9 @@ from typing import Final
 import numpy as np
 
 from crawler.frontier import records as keys
-from crawler.frontier.port import DurableStore, ReadableStore
+from crawler.frontier.port import DurableStore
 from crawler.frontier.queues import UrlQueues
 from crawler.frontier.records import (
-    DomainRecord,
     FrontierTotals,
     HostRecord,
     decode_candidate,
@@ -24,28 +23,17 @@ from crawler.frontier.records import (
     decode_totals,
     decode_urls,
     encode,
-    join_urls,
 )
 from crawler.frontier.run_files import PAGE_KEYS, Flags, KeyRun, Keys, RunFolder
-from crawler.frontier.seen import seen_manifest
-from crawler.frontier.staging import WriteBatch
+from crawler.frontier.seen import seen_manifest, stored_keys
+from crawler.frontier.staging import WriteBatch, all_records
 from crawler.model.types import Candidate, HostKey
 
-_SLICE: Final = 10_000
 _READ_URLS: Final = 1000
 
 
-def records_between(
-    store: ReadableStore, begin: bytes, stop: bytes
-) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the pairs with begin <= key < stop, in order of key, in bounded memory."""
-    while found := store.scan(begin, stop, _SLICE):
-        yield from found
-        begin = found[-1][0] + b"\0"
-
-
 class FrontierReader:
-    """The hosts and queues of a frontier, with the URLs of entries that no flush has stored."""
+    """The hosts, queues and seen URLs of a frontier."""
 
     def __init__(self, store: DurableStore, runs: RunFolder) -> None:
         """*runs*: the folder of the seen set."""
@@ -55,13 +43,10 @@ class FrontierReader:
         self._runs = runs
         self._batch = WriteBatch(store, len(self.totals.front))
         self._queues = UrlQueues(self._batch, _READ_URLS)
-        for number, entry in self._batch.entries():
-            for arrived in entry.queued:
-                self._queues.replay(arrived, number)
 
     def hosts(self) -> Iterator[tuple[HostKey, HostRecord]]:
         """Yield each known host and its record."""
-        for key, _ in records_between(self._store, keys.HOST, keys.prefix_end(keys.HOST)):
+        for key, _ in all_records(self._store, keys.HOST):
             host = HostKey(keys.name_of(key))
             yield host, self._batch.peek(host)
             self._batch.drop_records()
@@ -72,16 +57,17 @@ class FrontierReader:
 
     def is_seen(self, key: int) -> bool:
         """Return whether the URL with *key* was ever admitted. Raises DataDirError."""
-        if any(each.key == key for each in self._new_urls()):
-            return True
-        return bool(self._are_in_runs(np.array([key], np.uint64))[0])
+        wanted = np.array([key], np.uint64)
+        return any(key in new for new in self._new_keys()) or bool(self._are_in_runs(wanted)[0])
 
     def count_seen(self) -> int:
         """Return how many URLs were ever admitted."""
-        keys_of_new = {each.key for each in self._new_urls() if each.needs_seen_test}
-        new = np.array(sorted(keys_of_new), np.uint64)
-        stored = int(np.count_nonzero(self._are_in_runs(new)))
-        return seen_manifest(self._store).keys + len(new) - stored
+        return seen_manifest(self._store).keys + sum(map(len, self._new_keys()))
+
+    def _new_keys(self) -> Iterator[Keys]:
+        """Yield the keys of seen URLs that are in no run."""
+        for _, packed in all_records(self._store, keys.ADMITTED_KEYS):
+            yield stored_keys(packed)
 
     def check_runs(self) -> None:
         """Read the runs of the seen set. Raises DataDirError, which names the file, if one is
@@ -103,18 +89,13 @@ class FrontierReader:
     def admitted_of_domain(self, domain: HostKey) -> int:
         """Return how many URLs of *domain* count against its budget."""
         packed = self._store.get(keys.named(keys.DOMAIN, domain))
-        record = decode_domain(packed) if packed else DomainRecord()
-        new = self._new_urls(max(record.counted_to, self.totals.stored_to))
-        return record.admitted + sum(each.domain == domain for each in new)
+        return decode_domain(packed).admitted if packed else 0
 
-    def _new_urls(self, counted_to: int = 0) -> Iterator[Candidate]:
-        """Yield the URLs that entries after *counted_to* admitted."""
-        for number, entry in self._batch.entries():
-            if number > counted_to:
-                yield from map(decode_candidate, entry.elsewhere)
-                for each in entry.queued:
-                    if each.is_new:
-                        yield from decode_urls(join_urls(each.count, [each.packed]))
+    def undecided(self) -> Iterator[Candidate]:
+        """Yield the URLs of which it is not decided yet whether they are new."""
+        for prefix in (keys.UNDECIDED, keys.ARRIVED):
+            for _, packed in all_records(self._store, prefix):
+                yield from decode_urls(packed)
 
     def waiting(self, host: HostKey) -> Iterator[Candidate]:
         """Yield the waiting URLs of *host*, the best level first, in the order of their turns."""
@@ -153,7 +134,7 @@ def count_again(store: DurableStore, runs: RunFolder) -> list[RecountedCounter]:
     waiting = sum(1 for host, _ in reader.hosts() for _ in reader.waiting(host))
     counted = {"waiting": waiting, "seen": reader.count_seen()}
     for name, prefix in _COUNTED.items():
-        counted[name] = sum(1 for _ in records_between(store, prefix, keys.prefix_end(prefix)))
+        counted[name] = sum(1 for _ in all_records(store, prefix))
     return [
         RecountedCounter(name, getattr(reader.totals, name), number)
         for name, number in counted.items()

@@ -4,8 +4,10 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort 
 
     m                       totals: schema, counters, ends of the front queues
     b <host> 0 <level> <n>  a chunk of waiting URLs with consecutive numbers, of which n is the last
-    u <n>                   an entry: the URLs that one commit added, until the queues have them
+    u <n>                   URLs that one commit added, until it is decided which are new
+    v <n>                   URLs that may have been admitted before, until the runs are searched
     k                       the manifest of the runs of seen keys
+    z <n>                   keys of URLs that one decision admitted, until a run has them
     h <host>                host record: place, rest, pace, ends of its queues
     f p q <level> <n>       front queues: a host waiting for its turn; f: it was never fetched from,
                             p: it answers, q: its last fetch failed
@@ -30,7 +32,7 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import IntEnum, StrEnum
 from struct import Struct
 from typing import Final
@@ -48,7 +50,9 @@ from crawler.model.types import (
 TOTALS: Final = b"m"
 SEEN_RUNS: Final = b"k"
 QUEUED: Final = b"b"
-ENTRY: Final = b"u"
+ARRIVED: Final = b"u"
+UNDECIDED: Final = b"v"
+ADMITTED_KEYS: Final = b"z"
 HOST: Final = b"h"
 FRONTS: Final = (b"f", b"p", b"q")  # by standing
 ACTIVE: Final = b"a"
@@ -267,8 +271,6 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     rest_until: float = 0.0  # epoch seconds
     pace: Pace = Pace()
     admitted: int = 0  # URLs of it ever admitted
-    counted_to: int = 0  # the last entry whose URLs it counts
-    stored_to: int = 0  # the last entry whose URLs are in its chunks
 
     def best_level(self) -> int | None:
         for level, ends in enumerate(self.queue_ends):
@@ -284,7 +286,6 @@ class DomainRecord(msgspec.Struct, array_like=True, gc=False):
     """A registered domain."""
 
     admitted: int = 0  # URLs of it ever admitted
-    counted_to: int = 0  # the last entry whose URLs it counts
 
 
 class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
@@ -297,16 +298,12 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     seen: int = 0
     done: int = 0
     dead: int = 0
-    next_number: int = 1  # of the next lease, later URL or dead letter: never used twice
+    next_number: int = 1  # of the next record that has a number as its key: never used twice
     leased: int = 0
     clock: float = 0.0  # the latest *now* of any call: time never goes back between runs
     refused: int = 0  # URLs that a rule refused while they waited
     front_answers: list[QueueEnds] = []
     front_fails: list[QueueEnds] = []
-    first_entry: int = 1  # entries before it are deleted
-    stored_to: int = 0  # the URLs of the entries up to it are in queues, their keys in runs
-    decided_to: int = 0  # no URL of the entries up to it is undecided
-    next_entry: int = 1
 
     def fronts(self) -> tuple[list[QueueEnds], list[QueueEnds], list[QueueEnds]]:
         """Return the ends of the front queues, by standing and level."""
@@ -319,33 +316,6 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
         if state not in (UrlState.UNKNOWN, UrlState.DONE):
             setattr(self, state, getattr(self, state) - urls)
         setattr(self, after, getattr(self, after) + urls)
-
-
-class ArrivedUrls(msgspec.Struct, array_like=True, gc=False):
-    """URLs at the end of a queue, with consecutive numbers."""
-
-    host: HostKey
-    level: int
-    first: int  # number of the first
-    count: int
-    packed: bytes  # the candidates, one after the other
-    is_new: bool = True  # False: they were admitted before
-
-    @property
-    def end(self) -> int:
-        return self.first + self.count
-
-
-class LinkEntry(msgspec.Struct, array_like=True, gc=False):
-    """The URLs that one commit added. Their hosts' records may count those admitted already."""
-
-    queued: list[ArrivedUrls] = []
-    elsewhere: list[bytes] = []  # packed candidates that wait in no queue of their host
-    undecided: list[bytes] = []  # packed candidates that may have been admitted before
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.queued or self.elsewhere or self.undecided)
 
 
 class FrontEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -384,19 +354,9 @@ def encode_refused(candidate: bytes, reason: str, at: float) -> bytes:
     return encode((msgspec.Raw(candidate), reason, at))
 
 
-_CHUNK: Final = 0xDD  # begins a msgpack array with a count of four bytes
-
-
-def pack_urls(urls: Sequence[Candidate]) -> bytes:
-    """Return *urls* packed, one after the other: in one call, half the time of one for each."""
-    packed = encode(urls)
-    head = 1 if len(urls) < 16 else 3 if len(urls) < 1 << 16 else 5  # of a msgpack array
-    return packed[head:]
-
-
-def join_urls(count: int, packed: Iterable[bytes]) -> bytes:
-    """Return *count* packed URLs as `split_urls` and `decode_urls` read them: a chunk."""
-    return b"".join((bytes([_CHUNK]), count.to_bytes(4), *packed))
+def join_urls(packed: Iterable[bytes]) -> bytes:
+    """Return packed URLs as a chunk, which is the packed list of them."""
+    return encode([msgspec.Raw(each) for each in packed])
 
 
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -404,13 +364,18 @@ _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 def split_urls(chunk: bytes) -> list[bytes]:
     """Return the packed URLs of a chunk, each on its own."""
-    if chunk[0] != _CHUNK:  # format 1: a candidate alone
+    if _begins_with_text(chunk):  # format 1: a candidate alone
         return [chunk]
     return [bytes(each) for each in _split(chunk)]
 
 
+def _begins_with_text(packed: bytes) -> bool:
+    """Return whether the first item of a packed msgpack array is a string."""
+    head = {0xDC: 3, 0xDD: 5}.get(packed[0], 1)  # bytes before it
+    return 0xA0 <= packed[head] <= 0xBF or 0xD9 <= packed[head] <= 0xDB
+
+
 decode_urls = msgspec.msgpack.Decoder(list[Candidate]).decode
-decode_link_entry = msgspec.msgpack.Decoder(LinkEntry).decode
 decode_candidate = msgspec.msgpack.Decoder(Candidate).decode
 decode_host = msgspec.msgpack.Decoder(HostRecord).decode
 

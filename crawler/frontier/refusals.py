@@ -130,7 +130,7 @@ class Refusals:
         back, added = self._admitter.admit(
             [replace(each, needs_seen_test=False) for _, each in admitted], 0.0
         )
-        counted = Counter(each.url for _, _, urls in back for each in urls)
+        counted = Counter(each.url for urls in back.values() for each in urls)
         queues: dict[QueueName, list[Candidate]] = {}
         for key, candidate in admitted:
             if counted[candidate.url]:

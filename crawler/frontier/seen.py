@@ -15,18 +15,24 @@ import numpy as np
 from crawler.frontier import records as keys
 from crawler.frontier.drum import Drum, Merged
 from crawler.frontier.gate import Gate
-from crawler.frontier.run_files import DrumManifest, RunFolder, unsealed
-from crawler.frontier.staging import WriteBatch
+from crawler.frontier.run_files import DrumManifest, Keys, RunFolder, unsealed
+from crawler.frontier.staging import WriteBatch, all_records
 
-# Eight of nine links were found before, most of them recently. Two generations of this many keys
-# take 10 MB and spare most searches (a guess to be measured per crawl).
+# Keys in runs to be remembered in a generation, beside the new ones: eight of nine links were found
+# before, most of them recently. They take 5 MB, and spare most searches.
 RECENT: Final = 60_000
 _ALL_KEYS: Final = 1 << 64
 _GATE_PIECES: Final = 64  # in which the gate is filled at opening
+_STORED_KEY: Final = np.dtype("<u8")
 
 
 class Readable(Protocol):
     def get(self, key: bytes) -> bytes | None: ...
+
+
+def stored_keys(packed: bytes) -> Keys:
+    """Return the keys of a record of admitted URLs."""
+    return np.frombuffer(packed, _STORED_KEY)
 
 
 def seen_manifest(store: Readable) -> DrumManifest:
@@ -44,34 +50,59 @@ class SeenSet:
         self._drum = Drum(runs, seen_manifest(batch))
         self._gate = Gate(len(self._drum))
         self._gate_holds = 0 if len(self._drum) else _ALL_KEYS  # the keys below are in the gate
-        self._new: set[int] = set()  # in no run yet
-        self._merging: set[int] = set()  # new, too: a merge is writing them
-        # Some keys that are in runs, two generations.
-        self._recent: set[int] = set()
+        self._new: list[int] = []  # in no run yet
+        self._merging: list[int] = []  # new, too: a merge is writing them
+        # All of those, and some keys that are in runs. Two generations.
+        self._known: set[int] = set()
         self._older: set[int] = set()
+        self._records: list[bytes] = []  # the names of the records that have the new keys
+        for name, packed in all_records(batch, keys.ADMITTED_KEYS):
+            self._records.append(name)
+            self._mark(stored_keys(packed).tolist())
 
-    def sort_out(self, found: Sequence[int]) -> tuple[set[int], set[int]]:
-        """Return which of the keys *found* were certainly never admitted, and which perhaps were:
-        the runs have to be searched for them. The others were admitted."""
-        unsure = set(found) - self._new - self._merging - self._recent - self._older
+    @property
+    def new_keys(self) -> int:
+        """How many keys no merge has begun to write."""
+        return len(self._new)
+
+    def unknown(self, found: Iterable[int]) -> list[int]:
+        """Return the keys *found* of which memory does not say that they were admitted."""
+        known, older = self._known, self._older
+        return [key for key in found if key not in known and key not in older]
+
+    def sort_out(self, found: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Return which of the keys *found*, all different, were certainly never admitted, and which
+        perhaps were: the runs have to be searched for them. The others were admitted."""
+        unsure = self.unknown(found)
         if not unsure or not len(self._drum):
-            return unsure, set()
-        tested = np.fromiter(unsure, np.uint64, len(unsure))
-        are_new = ~self._gate.may_contain(tested)
+            return unsure, []
+        tested = np.array(unsure, np.uint64)
+        perhaps = self._gate.may_contain(tested)
         if self._gate_holds < _ALL_KEYS:
-            are_new &= tested < np.uint64(self._gate_holds)
-        new = set(tested.compress(are_new).tolist())
-        return new, unsure - new
+            perhaps |= tested >= np.uint64(self._gate_holds)
+        if not perhaps.any():
+            return unsure, []
+        return tested.compress(~perhaps).tolist(), tested.compress(perhaps).tolist()
 
-    def mark(self, admitted: Iterable[int]) -> None:
-        """Count keys as admitted. The entry of the commit has their URLs."""
-        self._new.update(admitted)
+    def mark(self, admitted: Sequence[int]) -> None:
+        """Count keys as admitted, and stage a record of them."""
+        name = keys.numbered(keys.ADMITTED_KEYS, self._batch.next_number())
+        self._batch.put(name, np.array(admitted, _STORED_KEY).tobytes())
+        self._records.append(name)
+        self._mark(admitted)
+
+    def _mark(self, admitted: Sequence[int]) -> None:
+        self._new += admitted
+        self._known.update(admitted)
 
     def remember(self, stored: Iterable[int]) -> None:
         """Remember keys that a search has found in the runs."""
-        self._recent.update(stored)
-        if len(self._recent) > RECENT:
-            self._recent, self._older = set(), self._recent
+        self._known.update(stored)
+        self._forget_some()
+
+    def _forget_some(self) -> None:
+        if len(self._known) - len(self._new) > RECENT and not self._merging:
+            self._older, self._known = self._known, set(self._new)
 
     def search(self, wanted: Sequence[int]) -> list[bool]:
         """Return for each of the keys whether it was admitted. It reads the disk, and may run in a
@@ -81,24 +112,27 @@ class SeenSet:
         found = np.empty(len(wanted), np.bool_)
         found[order] = self._drum.contains(sorted_keys.take(order))
         return [
-            stored or key in self._new or key in self._merging
+            stored or key in self._known or key in self._older
             for key, stored in zip(wanted, found.tolist(), strict=True)
         ]
 
     def begin_merge(self) -> SeenMerge:
         """Return the merge of all new keys into the runs. One at a time."""
         assert not self._merging, "the merge before is not over"
-        self._new, self._merging = set(), self._new
-        return SeenMerge(self, self._drum, self._merging, self._batch.sync)
+        self._merging, self._new = self._new, []
+        records, self._records = self._records, []
+        return SeenMerge(self, self._drum, self._merging, records, self._batch.sync)
 
-    def stage_merge(self, merged: Merged) -> Iterator[None]:
-        """Stage what *merged* changes. Yields when that is to be committed."""
+    def stage_merge(self, merged: Merged, records: Sequence[bytes]) -> Iterator[None]:
+        """Stage what *merged* changes: the keys that *records* have are in a run now. Yields when
+        that is to be committed."""
         self._batch.put(keys.SEEN_RUNS, merged.manifest.sealed())
+        self._batch.delete_all(records)
         yield
         self._drum.adopt(merged, keep_replaced=True)
-        merging, self._merging = self._merging, set()
-        self._gate.add(np.fromiter(merging, np.uint64, len(merging)))
-        self.remember(merging)
+        merging, self._merging = self._merging, []
+        self._gate.add(np.array(merging, np.uint64))
+        self._forget_some()
 
     def begin_gate_piece(self) -> GateWork | None:
         """Return the next piece of the gate that is to be built, or None. One at a time, and not
@@ -130,12 +164,21 @@ class SeenMerge:
     """New keys on their way into the runs: `run`, perhaps in a thread, then the steps of
     `apply`."""
 
-    def __init__(self, seen: SeenSet, drum: Drum, new: set[int], sync: Callable[[], None]) -> None:
-        """*sync* makes the manifest of the merge before survive a power cut."""
+    def __init__(
+        self,
+        seen: SeenSet,
+        drum: Drum,
+        new: Sequence[int],
+        records: Sequence[bytes],
+        sync: Callable[[], None],
+    ) -> None:
+        """*records*: the names of those that have the *new* keys. *sync* makes the manifest of the
+        merge before survive a power cut."""
         self._seen = seen
         self._sync = sync
         self._drum = drum
         self._new = new
+        self._records = records
         self._merged: Merged | None = None
 
     def run(self) -> None:
@@ -144,10 +187,9 @@ class SeenMerge:
             self._sync()
             self._drum.remove_replaced()
         if self._new:
-            added = np.fromiter(self._new, np.uint64, len(self._new))
-            self._drum.update(added)
+            self._drum.update(np.array(self._new, np.uint64))
             self._merged = self._drum.merge()
 
     def apply(self) -> Iterator[None]:
         if self._merged is not None:
-            yield from self._seen.stage_merge(self._merged)
+            yield from self._seen.stage_merge(self._merged, self._records)

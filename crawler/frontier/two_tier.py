@@ -6,14 +6,16 @@ first of them have happened, and the others not.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
 from crawler.frontier import records as keys
-from crawler.frontier.admit import Admitted, Admitter
+from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
 from crawler.frontier.hosts import ActiveHost, HostScheduler
 from crawler.frontier.port import DurableStore, FrontierRules, LeaseRules, ReadableStore
 from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
@@ -25,9 +27,7 @@ from crawler.frontier.records import (
     decode_candidate,
     decode_claim,
     decode_open,
-    decode_urls,
     encode,
-    join_urls,
 )
 from crawler.frontier.refusals import Refusals
 from crawler.frontier.run_files import RunFolder
@@ -45,6 +45,7 @@ from crawler.model.types import (
     Lease,
     Moved,
     Pace,
+    Purpose,
     PutBack,
     Rest,
     RetryAt,
@@ -52,6 +53,11 @@ from crawler.model.types import (
     StoreUnavailable,
     Verdict,
 )
+
+_PAGE: Final = Purpose.PAGE
+# URLs admitted in one call that are written at once: else each read of a queue in this turn of the
+# event loop would look for its chunks among all that is staged.
+_LARGE: Final = 256
 
 
 @dataclass(slots=True)
@@ -113,7 +119,7 @@ class TwoTierFrontier:
         self._background = background
         self._is_starved = False  # nothing but undecided URLs may be left to lease
         self._open: dict[int, OpenLease] = {}
-        self._replay()
+        self._arrived = ArrivedUrls(self._batch, self._seen)
         self._batch.totals.clock = max(now, self.clock)
         self.put_back_at_open = self._recover(self.clock)
         if background is None:
@@ -131,8 +137,21 @@ class TwoTierFrontier:
         return self._batch
 
     def add(self, found: Iterable[Candidate], now: float) -> Added:
-        admitted, added = self._admitter.admit(list(found), now)
-        self._queue(admitted, now)
+        urls = list(found)
+        # At once: a robots.txt, for which its host waits, and seeds, which are counted for users.
+        at_once = self._background is None or [
+            each
+            for each in urls
+            if not each.depth or each.purpose is not _PAGE or not each.needs_seen_test
+        ]
+        if at_once:
+            admitted, added = self._admitter.admit(urls, now)
+            self._queue(admitted, now)
+        else:
+            arrived = self._arrived.add(urls, now)
+            added = Added(seen=len(urls) - arrived, undecided=arrived)
+            if len(self._arrived) >= self._rules.max_arrived:
+                self.admit_arrived(now)
         self._end_call(now)
         return added
 
@@ -177,7 +196,7 @@ class TwoTierFrontier:
         new = [key for key, is_seen in zip(wanted, are_seen, strict=True) if not is_seen]
         self._seen.mark(new)
         self._batch.totals.seen += len(new)
-        work = self._begin_storing()
+        work = self._begin_merge()
         work.run()
         for _ in work.apply(now):
             self._batch.commit()
@@ -189,13 +208,13 @@ class TwoTierFrontier:
             self._batch.delete(keys.numbered(keys.DEAD, number))
             self._batch.totals.count(UrlState.DEAD, UrlEvent.RETRY_DEAD)
             candidate = replace(letter.candidate, attempts=0, not_before=0.0)
-            self._append_one(candidate)
+            self._append((candidate.host, candidate.level), [candidate])
         self._end_call(now)
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
         if self.is_congested():
             return None
-        if self._refusals.is_pending:
+        if self._refusals.is_pending or self._arrived:
             return 0.0
         times = (self._scheduler.wake_at(standings), self._later.next_at)
         return min((time for time in times if time is not None), default=None)
@@ -211,14 +230,14 @@ class TwoTierFrontier:
             done=totals.done,
             dead=totals.dead,
             refused=totals.refused,
-            undecided=self._admitter.undecided,
+            undecided=self._undecided(),
         )
 
     def may_begin(self, lease: Lease) -> bool:
         """Return as port.Frontier.may_begin. Then the lease is on disk: if the process dies during
         the fetch, the next one must not contact the host too early."""
         try:
-            self._batch.commit()
+            self.commit()
         except StoreUnavailable:
             return False
         return lease.id in self._open
@@ -226,29 +245,32 @@ class TwoTierFrontier:
     def is_over(self) -> bool:
         """Return as port.Frontier.is_over. This reads the queues, not the counters, because with a
         wrong counter a crawl would end early or never."""
-        is_pending = self._refusals.is_pending or self._open or self._admitter.undecided
+        is_pending = self._refusals.is_pending or self._open or self._undecided()
         return not (is_pending or self._scheduler.has_hosts() or self._later.next_at is not None)
 
     def is_congested(self) -> bool:
-        """Return whether so many URLs wait to be stored, or decided, that the work on them has to
-        catch up first."""
+        """Return whether so many URLs wait for a merge or a search that these have to catch up
+        first."""
         return (
-            self._queues.new_urls >= 2 * self._rules.max_new_urls
+            self._seen.new_keys >= 2 * self._rules.max_new_keys
             or self._admitter.undecided >= 2 * self._rules.max_undecided
         )
 
     async def wait_until_durable(self) -> None:
-        self._batch.commit()
+        self.commit()
 
     def _lease(self, now: float, limit: int, standings: Sequence[Standing]) -> list[Lease]:
         self._refusals.begin_call()
         self._move_due(now)
+        if now - self._arrived.since >= self._rules.max_arrived_s:
+            self.admit_arrived(now)
         leases: list[Lease] = []
         while len(leases) < limit:
             active = self._scheduler.next_due(now, standings)
-            if active is None:
+            if active is not None:
+                leases.append(self._take(active, now))
+            elif not self.admit_arrived(now):
                 break
-            leases.append(self._take(active, now))
         return leases
 
     def _take(self, active: ActiveHost, now: float) -> Lease:
@@ -301,8 +323,6 @@ class TwoTierFrontier:
                 # is not a new URL.
                 own = target.key in {candidate.key, *candidate.chain}
                 if own or self._admitter.admit_one(target, now):
-                    if not own:
-                        self._batch.note_elsewhere(encode(target))
                     count(UrlState.UNKNOWN, UrlEvent.ADD)
                     self._scheduler.put_back(target)
             case Dead(reason):
@@ -332,64 +352,75 @@ class TwoTierFrontier:
             self._postpone(candidate)
         else:
             self._batch.totals.count(UrlState.LATER, UrlEvent.COME_DUE)
-            self._append_one(candidate)
+            self._append((candidate.host, candidate.level), [candidate])
+
+    def _undecided(self) -> int:
+        """Return of how many URLs it is not known yet whether they are new."""
+        return self._admitter.undecided + len(self._arrived)
 
     def _queue(self, admitted: Admitted, now: float) -> None:
         """Put the *admitted* URLs where they wait."""
         count, queued = self._batch.totals.count, 0
-        for queue, record, candidates in admitted:
-            arrived = [each for each in candidates if each.not_before <= now]
-            if arrived:
-                queued += len(arrived)
-                self._queues.append(record, queue, arrived, is_new=True)
-                self._scheduler.on_url_added(queue[0], queue[1], record)
-            if len(arrived) < len(candidates):
-                for candidate in candidates:
+        for queue, urls in admitted.items():
+            due = [each for each in urls if each.not_before <= now]
+            if due:
+                queued += len(due)
+                self._append(queue, due)
+            if len(due) < len(urls):
+                count(UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER, len(urls) - len(due))
+                for candidate in urls:
                     if candidate.not_before > now:
-                        count(UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER)
-                        self._batch.note_elsewhere(encode(candidate))
                         self._postpone(candidate)
         count(UrlState.UNKNOWN, UrlEvent.ADD, queued)
 
-    def _append_one(self, candidate: Candidate) -> None:
-        """Append *candidate*, which was admitted before, to its queue."""
-        self._append((candidate.host, candidate.level), [candidate], is_new=False)
-
-    def _append_readmitted(self, queue: QueueName, urls: Sequence[Candidate]) -> None:
-        self._append(queue, urls, is_new=True)
-
-    def _append(self, queue: QueueName, urls: Sequence[Candidate], *, is_new: bool) -> None:
-        record = self._batch.counted_host(queue[0])
-        self._queues.append(record, queue, urls, is_new=is_new)
+    def _append(self, queue: QueueName, urls: Sequence[Candidate]) -> None:
+        record = self._batch.host(queue[0])
+        self._queues.append(record, queue, urls)
         self._scheduler.on_url_added(*queue, record)
 
     def _end_call(self, now: float) -> None:
         self._batch.totals.clock = max(self._batch.totals.clock, now)
         if self._background is None:
-            self._batch.commit()
+            self.commit()
             self._do_work(now)
             return
-        if not self._batch.is_empty:
+        if self._arrived or not self._batch.is_empty:
             self._background.commit_soon()
-        if self._is_storing_due() or self._is_search_due(now):
+        if self._is_merge_due() or self._is_search_due(now):
             self._background.work_soon()
 
     def commit(self) -> None:
         """Write the changes of all calls before it. Raises StoreUnavailable, from then on always:
         memory may be ahead of the disk."""
+        self._arrived.stage()
         self._batch.commit()
+
+    def admit_arrived(self, now: float) -> bool:
+        """Admit the URLs added before that are new: at the latest before the frontier is closed, so
+        that its counters say what waits. Returns whether there were any."""
+        arrived = self._arrived.take()
+        if not arrived:
+            return False
+        admitted, added = self._admitter.admit_by_key(arrived, now)
+        self._queue(admitted, now)
+        if self._on_decided is not None:
+            self._on_decided(dataclasses.replace(added, undecided=0))
+        if len(arrived) > _LARGE:
+            with suppress(StoreUnavailable):  # the next commit raises it again
+                self._batch.commit()
+        return True
 
     def next_work(self, now: float) -> Work | None:
         """Return what is to be done beside the calls, or None. Call it again when that is done."""
-        if self._is_storing_due():
-            return self._begin_storing()
+        if self._is_merge_due():
+            return self._begin_merge()
         if self._is_search_due(now):
             self._is_starved = False
             return self._begin_search(now)
         return self._begin_gate_piece()
 
-    def _is_storing_due(self) -> bool:
-        return self._queues.new_urls >= self._rules.max_new_urls
+    def _is_merge_due(self) -> bool:
+        return self._seen.new_keys >= self._rules.max_new_keys
 
     def _is_search_due(self, now: float) -> bool:
         undecided, rules = self._admitter.undecided, self._rules
@@ -405,25 +436,14 @@ class TwoTierFrontier:
             for _ in work.apply(now):
                 self._batch.commit()
 
-    def _begin_storing(self) -> Work:
-        """Write the new URLs, which the entries have, into the queues, and their keys into a run
-        of the seen set."""
-        flush, merge = self._queues.begin_flush(), self._seen.begin_merge()
-
-        def run() -> None:
-            flush.run()
-            merge.run()
+    def _begin_merge(self) -> Work:
+        """Write the keys of new URLs into a run of the seen set."""
+        merge = self._seen.begin_merge()
 
         def apply(_: float) -> Iterator[None]:
             yield from merge.apply()
-            yield from flush.apply()
-            yield from self._admitter.domains.store()
-            yield from self._batch.store_counted()
-            totals = self._batch.totals
-            totals.stored_to, totals.decided_to = flush.last_entry, self._admitter.decided_to()
-            yield from self._batch.delete_entries()
 
-        return Work(run, apply)
+        return Work(merge.run, apply)
 
     def _begin_search(self, now: float) -> Work:
         """Search the runs of the seen set for the undecided URLs, and admit those that are new."""
@@ -435,8 +455,6 @@ class TwoTierFrontier:
                 if self._on_decided is not None:
                     self._on_decided(added)
                 yield
-            self._batch.totals.decided_to = self._admitter.decided_to()
-            yield from self._batch.delete_entries()
 
         return Work(search.run, apply)
 
@@ -451,23 +469,6 @@ class TwoTierFrontier:
 
         return Work(piece.run, apply)
 
-    def _replay(self) -> None:
-        """Read the entries of earlier runs: not all of their URLs are in queues."""
-        totals = self._batch.totals
-        for number, entry in self._batch.entries():
-            if number > totals.stored_to:
-                for arrived in entry.queued:
-                    if arrived.is_new:
-                        for candidate in decode_urls(join_urls(arrived.count, [arrived.packed])):
-                            self._admitter.replay(candidate, number)
-                    self._queues.replay(arrived, number)
-                for packed in entry.elsewhere:
-                    self._admitter.replay(decode_candidate(packed), number)
-        # After all of them: an undecided URL may have been admitted by a later entry.
-        for number, entry in self._batch.entries():
-            if number > totals.decided_to:
-                self._admitter.replay_undecided(entry.undecided, number)
-
     def _postpone(self, candidate: Candidate) -> None:
         number = keys.numbered(b"", self._batch.next_number())
         self._later.put(candidate.not_before, number, encode(candidate))
@@ -476,7 +477,7 @@ class TwoTierFrontier:
         self._scheduler.move_due(now)
         for _, packed in self._later.take_due(now, self._rules.due_slice):
             self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
-        self._refusals.readmit_some(self._append_readmitted)
+        self._refusals.readmit_some(self._append)
 
     def _recover(self, now: float) -> int:
         """File the active hosts of a dead process again and put its leases back; return how many.

@@ -292,6 +292,7 @@ def table(rows: Sequence[Sequence[str]], right: set[int]) -> Iterator[str]:
 def _figures(counts: Counts) -> list[tuple[str, int, str]]:
     return [
         ("waiting", counts.waiting, "URLs that wait for their host's turn"),
+        ("undecided", counts.undecided, "URLs found of which it is not known yet if they are new"),
         ("later", counts.later, "URLs with a date: to be tried again"),
         ("leased", counts.leased, "URLs under way, or cut off by the end of a process"),
         ("seen", counts.seen, "URLs ever admitted"),

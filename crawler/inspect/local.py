@@ -38,7 +38,6 @@ from crawler.frontier.reader import (
     FrontierReader,
     RecountedCounter,
     count_again,
-    records_between,
 )
 from crawler.frontier.records import (
     DeadLetter,
@@ -50,6 +49,7 @@ from crawler.frontier.records import (
 )
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
+from crawler.frontier.staging import all_records
 from crawler.inspect.port import (
     HostState,
     KnownUrl,
@@ -155,6 +155,7 @@ class LocalInspection:
             done=totals.done,
             dead=totals.dead,
             refused=totals.refused,
+            undecided=sum(1 for _ in self._reader.undecided()),
         )
 
     def count_again(self) -> list[RecountedCounter]:
@@ -181,7 +182,8 @@ class LocalInspection:
             if candidate.key == url.key:
                 return WaitingUrl(candidate, ahead[candidate.level])
             ahead[candidate.level] += 1
-        return None
+        undecided = (each for each in self._reader.undecided() if each.key == url.key)
+        return next((WaitingUrl(each, ahead[each.level]) for each in undecided), None)
 
     def leased(self, url: KnownUrl) -> LeasedUrl | None:
         opened = (decode_open(packed) for _, packed in self._each(keys.OPEN))
@@ -227,13 +229,13 @@ class LocalInspection:
         return set()
 
     def _each(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return records_between(self._store, prefix, keys.prefix_end(prefix))
+        return all_records(self._store, prefix)
 
 
 def origins_of(store: OrderedStore) -> MemoryStore:
     """Return a copy of what AllowedOrigins has put in *store*."""
     copy = MemoryStore()
-    copy.write(dict(records_between(store, keys.LOOPBACK, keys.prefix_end(keys.LOOPBACK))))
+    copy.write(dict(all_records(store, keys.LOOPBACK)))
     return copy
 
 

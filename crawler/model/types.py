@@ -37,14 +37,14 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     domain: str  # registered domain: the unit of the URL budget
     depth: int = 0  # hops from a seed when first found
     level: int = 0  # front level, 0 is best; fixed when the URL is admitted
-    not_before: float = 0.0  # epoch seconds; 0: at once
+    not_before: float = 0  # epoch seconds; 0: at once. An int is packed in one byte, 0.0 in nine
     attempts: int = 0  # fetches of it that failed
     chain: tuple[int, ...] = ()  # keys of the redirects that led here, oldest first
     purpose: Purpose = Purpose.PAGE
     authority: str = ""  # ROBOTS: what the rules are for, "scheme://host:port"
     request: bytes = b""  # a spider's own request, packed; empty: a plain GET for `web`
     needs_seen_test: bool = True  # False: admitted without a seen test
-    modified: float = 0.0  # epoch seconds, from a sitemap or feed; 0: unknown
+    modified: float = 0  # epoch seconds, from a sitemap or feed; 0: unknown
     may_be_archived: bool = False  # an expired lease may have archived it without a claim
     from_sitemap_index: bool = False  # a sitemap: neither its type nor a pattern refuses it
 
@@ -187,7 +187,12 @@ class Counts:
     done: int
     dead: int
     refused: int = 0  # waiting URLs that a rule or budget of this start refuses
-    undecided: int = 0  # found URLs that may have been admitted before
+    undecided: int = 0  # found URLs of which it is not known yet whether they are new
+
+    @property
+    def to_fetch(self) -> int:
+        """How many URLs may be fetched yet, those under way not among them."""
+        return self.waiting + self.later + self.undecided
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):

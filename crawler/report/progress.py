@@ -121,7 +121,7 @@ def figures_of(crawl: Crawl, pages_per_s: RecentRate) -> ProgressFigures:
         pages=stats.pages,
         pages_per_s=pages_per_s.at(stats.pages, now),
         hosts_active=counts.hosts_active,
-        waiting=counts.waiting + counts.later,
+        waiting=counts.to_fetch,
         duplicates=stats.duplicates,
         errors=stats.errors,
         size_bytes=stats.bytes,

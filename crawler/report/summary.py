@@ -150,7 +150,7 @@ def summary_of(
         spider=spider,
         reason=reason,
         ended=ending(reason, str(crawl.lifecycle.failure or "")),
-        unfinished=counts.waiting + counts.later + counts.leased > 0,
+        unfinished=counts.to_fetch + counts.leased > 0,
         started_at=datetime.fromtimestamp(started_at, UTC).isoformat(timespec="seconds"),
         duration_s=round(duration_s, 3),
         pages=stats.pages,

@@ -113,8 +113,7 @@ class FrontierScheduler(BaseScheduler):
         return f"<FrontierScheduler {self._crawl.leases.frontier.counts()}>"
 
     def __len__(self) -> int:
-        counts = self._crawl.leases.frontier.counts()
-        return counts.waiting + counts.later
+        return self._crawl.leases.frontier.counts().to_fetch
 
     def open(self, spider: Spider) -> None:
         assert self._crawler.engine is not None

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from crawler.frontier import admit, queues, staging
+from crawler.frontier import admit
 from crawler.frontier.gate import Gate
 from crawler.model.types import (
     Dead,
@@ -257,8 +257,7 @@ class TurnLives(FrontierLives):
     def __init__(self) -> None:
         super().__init__()
         patch = self.stack.enter_context(pytest.MonkeyPatch.context())
-        for module in (admit, queues, staging):
-            patch.setattr(module, "_STEP", 1)
+        patch.setattr(admit, "_STEP", 1)
         self.work = None  # begun, and not run
         self.steps = None  # of work that is being applied
         self.turn_ends()

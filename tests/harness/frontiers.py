@@ -53,7 +53,8 @@ TIGHT = FrontierRules(
     max_front_reads=2,
     due_slice=2,
     judged_slice=2,
-    max_new_urls=3,
+    max_arrived=5,
+    max_new_keys=3,
     chunk_urls=2,
     max_undecided=3,
     max_undecided_s=5.0,
@@ -156,9 +157,10 @@ STORES = [memory_store, rocks_store]
 
 
 def candidate(name: str, *, host: str = "a", **given: object) -> Candidate:
-    """Return a candidate; *name* is the path of its URL and identifies it on the host."""
+    """Return a link of a page; *name* is the path of its URL and identifies it on the host."""
     url = f"http://{host}/{name}"
     key = xxh3_64_intdigest(url.encode())
+    given = {"depth": 1} | given
     return Candidate(url=url, key=key, host=HostKey(host), domain=host, **given)  # type: ignore[arg-type]  # field types are checked by msgspec's users, not here
 
 

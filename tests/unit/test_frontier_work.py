@@ -18,7 +18,7 @@ from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Added, CrawlerError, Done, Outcome, StoreUnavailable
 from tests.harness.frontiers import candidate, rest
 
-RULES = FrontierRules(max_new_urls=3, chunk_urls=2, max_undecided=50)
+RULES = FrontierRules(max_arrived=4, max_new_keys=3, chunk_urls=2, max_undecided=50)
 
 
 class Counting(MemoryStore):
@@ -132,16 +132,35 @@ def test_a_fetch_whose_lease_cannot_be_written_does_not_begin(folder: Path) -> N
     asyncio.run(scenario())
 
 
-def test_new_urls_are_stored_beside_the_calls_and_the_crawl_is_woken(folder: Path) -> None:
+def test_added_urls_are_admitted_together(folder: Path) -> None:
+    async def scenario() -> None:
+        crawl = Crawl(folder)
+        first = crawl.frontier.add([candidate("1"), candidate("2"), candidate("2")], 1.0)
+        again = crawl.frontier.add([candidate("2"), candidate("3")], 1.0)
+        assert (first, again) == (Added(seen=1, undecided=2), Added(seen=1, undecided=1))
+        assert crawl.frontier.counts().undecided == 3 and not crawl.frontier.is_over()
+        assert crawl.decided == [] and crawl.frontier.wake_at() == 0.0
+        (lease,) = crawl.frontier.lease(1.0)  # nothing else is due
+        assert lease.candidate == candidate("1") and crawl.decided == [Added(new=3)]
+        crawl.frontier.add([candidate("4")], 1.0)
+        assert crawl.frontier.lease(1.9, 0) == [] and crawl.frontier.counts().undecided == 1
+        assert crawl.frontier.lease(2.0, 0) == [] and crawl.decided[1:] == [Added(new=1)]
+        crawl.frontier.add([candidate(str(number)) for number in range(4, 9)], 2.0)
+        assert crawl.decided[2:] == [Added(new=4)], "so many are not kept waiting"
+        await crawl.work.close()
+
+    asyncio.run(scenario())
+
+
+def test_runs_are_written_beside_the_calls_and_the_crawl_is_woken(folder: Path) -> None:
     async def scenario() -> None:
         crawl = Crawl(folder)
         crawl.frontier.add([candidate(str(n)) for n in range(7)], 1.0)
+        assert crawl.decided == [Added(new=7)]
         assert crawl.frontier.is_congested() and crawl.frontier.lease(1.0) == []
         assert crawl.frontier.wake_at() is None, "it calls back"
         await crawl.woken.wait()
-        assert not crawl.frontier.is_congested()
-        (lease,) = crawl.frontier.lease(1.0)
-        assert lease.candidate == candidate("0")
+        assert not crawl.frontier.is_congested() and any(folder.joinpath("seen").iterdir())
         await crawl.work.close()
         assert len(crawl.store.scan(b"b", b"c", 100)) == 4, "seven URLs in chunks of two"
 
@@ -169,7 +188,7 @@ def test_what_the_gate_does_not_know_for_new_is_searched_when_nothing_else_is_du
                 await crawl.woken.wait()
                 crawl.woken.clear()
             assert leases[0].candidate.host == host
-        assert crawl.decided == [Added(new=1, seen=1)]
+        assert crawl.decided == [Added(new=4), Added(), Added(new=1, seen=1)]
         assert crawl.frontier.counts().undecided == 0
         await crawl.work.close()
 

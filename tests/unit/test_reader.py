@@ -14,7 +14,7 @@ from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import DataDirError, Done
 from tests.harness.frontiers import candidate, rest
 
-RULES = FrontierRules(max_new_urls=4, chunk_urls=2, max_urls_per_domain=100)
+RULES = FrontierRules(max_new_keys=4, chunk_urls=2, max_urls_per_domain=100)
 
 
 @pytest.fixture
