@@ -45,6 +45,7 @@ from crawler.frontier.records import (
     decode_open,
     encode,
 )
+from crawler.frontier.staging import all_records
 from crawler.model.page import Flaw
 from crawler.model.types import (
     Candidate,
@@ -143,7 +144,6 @@ def _read(file: BinaryIO, final: Path, companions: Sequence[Companion]) -> _Whol
 # The process may have died after it archived the answers to open leases. Their content is claimed
 # before the frontier and the index of near-duplicates open, so that a second fetch finds it stored
 # and does not archive it twice. Claiming it again changes nothing.
-_PAGE: Final = 1000  # leases read at once
 _CLOCK_S: Final = 3600.0  # how far a file system's clock may be behind ours (guess)
 _NO_PAGE: Final = 0  # as in crawler/pipelines.py
 _SIMHASH: Final = re.compile("[0-9a-f]{16}")
@@ -231,10 +231,7 @@ def _write_claim(
 
 
 def _open(store: OrderedStore) -> Iterator[tuple[bytes, OpenRecord]]:
-    start = keys.OPEN
-    while pairs := store.scan(start, keys.prefix_end(keys.OPEN), _PAGE):
-        yield from ((key, decode_open(packed)) for key, packed in pairs)
-        start = pairs[-1][0] + b"\0"
+    return ((key, decode_open(packed)) for key, packed in all_records(store, keys.OPEN))
 
 
 def _stored(files: list[Path], url: str, most_bytes: int) -> Iterator[ArchivedCapture]:

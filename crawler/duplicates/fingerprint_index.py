@@ -38,6 +38,7 @@ from crawler.duplicates.quarters import (
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore, ReadableStore
 from crawler.frontier.records import decode_claim
+from crawler.frontier.staging import all_records, records_between
 from crawler.model.types import StoreFull, StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,6 @@ T = TypeVar("T")
 
 _SMALLEST: Final = 8  # fingerprints for which a row has room at first
 _VALUES: Final = 1 << QUARTER_BITS
-_SLICE: Final = 1000  # pairs of the store read in one call
 _LOADED: Final = 1 << 15
 """Entries of the log, of up to 64 fingerprints each, that are sorted at once, in 180 MB at most.
 The fewer, the more often each row is written."""
@@ -107,7 +107,7 @@ class FingerprintIndex:
         self._file.close()
 
     def _load_log(self) -> None:
-        log = _each(self._store, keys.PRINT_LOG, keys.prefix_end(keys.PRINT_LOG))
+        log = all_records(self._store, keys.PRINT_LOG)
         pages = 0
         for some in map(b"".join, _slices((prints for _, prints in log), _LOADED)):
             self._load(np.unique(np.frombuffer(some, "<u8")))
@@ -197,8 +197,9 @@ def convert_older(store: OrderedStore, folder: Path) -> None:
     done = store.get(keys.CONVERTED) or keys.numbered(b"", 0) + keys.DIGEST
     # Each claim had a lease of its own, so the numbers of the next leases are higher.
     number, last = keys.number_of(done[:8]), done[8:]
+    claims_left = records_between(store, last + b"\0", keys.prefix_end(keys.DIGEST))
     logger.info("The index of near-duplicates is being converted, from page %d on", number)
-    for some in _slices(_each(store, last + b"\0", keys.prefix_end(keys.DIGEST)), _CONVERTED):
+    for some in _slices(claims_left, _CONVERTED):
         claims = [decode_claim(packed) for _, packed in some]
         pages = [(one.at, one.simhash, one.digest) for one in claims if one.simhash is not None]
         log = keys.print_log(number)
@@ -211,18 +212,11 @@ def convert_older(store: OrderedStore, folder: Path) -> None:
         changes[keys.CONVERTED] = keys.numbered(b"", number) + some[-1][0]
         store.write(dict(changes))
         logger.info("The index of near-duplicates: %d pages converted", number)
-    notes = _each(store, keys.OLD_NOTE + b"\0", keys.prefix_end(keys.OLD_NOTE))
+    notes = records_between(store, keys.OLD_NOTE + b"\0", keys.prefix_end(keys.OLD_NOTE))
     for old in _slices((key for key, _ in notes), _CONVERTED):
         store.write(dict.fromkeys(old))
     shutil.rmtree(folder)
     store.write({keys.CONVERTED: None})
-
-
-def _each(store: ReadableStore, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield all pairs with start <= key < stop."""
-    while found := store.scan(start, stop, _SLICE):
-        yield from found
-        start = found[-1][0] + b"\0"
 
 
 def _slices(every: Iterator[T], size: int) -> Iterator[list[T]]:

@@ -9,6 +9,7 @@ are read as they are: `records.split_urls` and `records.decode_domain` know both
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -18,10 +19,10 @@ from crawler.frontier.drum import Drum
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen import seen_manifest
+from crawler.frontier.staging import all_records
 
 _SEEN: Final = b"s"  # and 8 bytes: the key of a seen URL
 _STEP: Final = 1_000_000
-_SCAN: Final = 50_000
 
 
 def convert_seen(store: OrderedStore, runs: RunFolder) -> Iterator[int]:
@@ -31,20 +32,10 @@ def convert_seen(store: OrderedStore, runs: RunFolder) -> Iterator[int]:
         return
     drum = Drum(runs, seen_manifest(store))
     moved = 0
-    while names := list(_first_names(store)):
+    while names := [name for name, _ in islice(all_records(store, _SEEN), _STEP)]:
         drum.update(np.array([keys.number_of(name) for name in names], np.uint64))
         merged = drum.merge()
         store.write({keys.SEEN_RUNS: merged.manifest.sealed(), **dict.fromkeys(names)})
         drum.adopt(merged)
         moved += len(names)
         yield moved
-
-
-def _first_names(store: OrderedStore) -> Iterator[bytes]:
-    begin, end = _SEEN, keys.prefix_end(_SEEN)
-    for _ in range(_STEP // _SCAN):
-        found = store.scan(begin, end, _SCAN)
-        yield from (name for name, _ in found)
-        if len(found) < _SCAN:
-            return
-        begin = found[-1][0] + b"\0"

@@ -9,6 +9,7 @@ from typing import Final
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import DeadLetter, decode_letter
+from crawler.frontier.staging import all_records
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Candidate
 from crawler.model.url import authority_of
@@ -22,11 +23,8 @@ Letter = tuple[int, DeadLetter]
 
 def dead_letters(store: OrderedStore) -> Iterator[Letter]:
     """Yield all dead letters, oldest first, in bounded memory."""
-    begin = keys.DEAD
-    while found := store.scan(begin, keys.prefix_end(keys.DEAD), BATCH):
-        for key, packed in found:
-            yield keys.number_of(key), decode_letter(packed)
-        begin = found[-1][0] + b"\0"
+    for key, packed in all_records(store, keys.DEAD):
+        yield keys.number_of(key), decode_letter(packed)
 
 
 def retry_dead(

@@ -32,7 +32,7 @@ from crawler.frontier.records import (
 from crawler.frontier.refusals import Refusals
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen import SeenSet
-from crawler.frontier.staging import WriteBatch
+from crawler.frontier.staging import WriteBatch, all_records
 from crawler.model.types import (
     STANDINGS,
     Added,
@@ -504,14 +504,8 @@ class TwoTierFrontier:
     def _newest_leases(self) -> dict[HostKey, float]:
         """Return when each host was leased last. All its earlier open leases were released, or the
         last one could not have been taken."""
-        newest: dict[HostKey, float] = {}
-        start = keys.OPEN
-        while leases := self._batch.scan(start, keys.prefix_end(keys.OPEN), self._rules.due_slice):
-            for _, packed in leases:
-                lost = decode_open(packed)
-                newest[lost.candidate.host] = lost.taken_at
-            start = leases[-1][0] + b"\0"
-        return newest
+        opened = (decode_open(packed) for _, packed in all_records(self._batch, keys.OPEN))
+        return {lost.candidate.host: lost.taken_at for lost in opened}
 
     def _put_back_lost(
         self, key: bytes, lost: OpenRecord, now: float, *, may_be_fetching: bool

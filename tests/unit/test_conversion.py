@@ -84,7 +84,6 @@ def test_a_conversion_that_is_cut_off_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
     monkeypatch.setattr(conversion, "_STEP", 2)
-    monkeypatch.setattr(conversion, "_SCAN", 1)
     store = Failing(writes)
     store.write(dict(store_of_format_1().scan(b"", b"\xff", 100)))
     runs = RunFolder(tmp_path)

@@ -16,7 +16,7 @@ from crawler.frontier.port import FrontierRules
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Added, CrawlerError, Done, Outcome, StoreUnavailable
-from tests.harness.frontiers import candidate, rest
+from tests.harness.frontiers import NoBackground, candidate, rest
 
 RULES = FrontierRules(max_arrived=4, max_new_keys=3, chunk_urls=2, max_undecided=50)
 
@@ -224,3 +224,31 @@ def test_a_store_that_fails_beside_the_calls_stops_the_crawl(folder: Path) -> No
         await crawl.work.close()
 
     asyncio.run(scenario())
+
+
+def test_an_undecided_url_is_admitted_once_though_the_gate_knows_it_for_new_by_then(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontier = TwoTierFrontier(
+        MemoryStore(), RunFolder(folder), RULES, 0.0, background=NoBackground()
+    )
+
+    def do_work(meanwhile: Callable[[], object]) -> None:
+        work = frontier.next_work(1.0)
+        assert work is not None
+        work.run()
+        meanwhile()
+        for _ in work.apply(1.0):
+            frontier.commit()
+
+    frontier.add([candidate(str(number)) for number in range(4)], 1.0)
+    frontier.commit()
+    do_work(lambda: None)  # a run has the four
+    found = candidate("new", host="b")
+    with monkeypatch.context() as patch:
+        patch.setattr(Gate, "may_contain", lambda _, keys: np.ones(len(keys), np.bool_))
+        frontier.add([found], 1.0)
+        assert len(frontier.lease(1.0, 2)) == 1 and not frontier.lease(1.0)
+    frontier.add([found], 1.0)
+    do_work(lambda: frontier.admit_arrived(1.0))
+    assert frontier.counts().waiting == 4 and frontier.counts().undecided == 0
