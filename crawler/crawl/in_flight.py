@@ -323,7 +323,7 @@ def _lease_to_finish(fetch: Fetch, verdict: Verdict) -> Lease:
     lease = fetch.lease
     if not fetch.record or not isinstance(verdict, RetryAt | PutBack):
         return lease
-    return dataclasses.replace(lease, candidate=replace(lease.candidate, may_be_archived=True))
+    return replace(lease, candidate=replace(lease.candidate, may_be_archived=True))
 
 
 def _pace(fetch: Fetch) -> Pace:

@@ -94,13 +94,12 @@ class ActiveSet:
             if not active.is_removed:
                 self._add_due(active)
 
-    def levels_with_due(self, standing: Standing) -> list[int]:
-        """Return the levels with due hosts of *standing*."""
-        levels = self._due[standing]
-        for hosts in levels:
+    def has_due(self, standing: Standing) -> bool:
+        """Return whether a host of *standing* is due."""
+        for hosts in self._due[standing]:
             while hosts and hosts[0].is_removed:
                 hosts.popleft()
-        return [level for level, hosts in enumerate(levels) if hosts]
+        return any(self._due[standing])
 
     def take(self, standing: Standing, level: int) -> ActiveHost | None:
         """Remove and return the due host of *standing* and *level* that has waited longest."""
@@ -128,17 +127,19 @@ class StrideScheduler:
     def __init__(self, shares: Sequence[float]) -> None:
         self._steps = [1.0 / share for share in shares]
         self._passes = list(self._steps)
-        self._last = 0.0
-
-    def order(self, busy: Iterable[int]) -> list[int]:
-        """Return the *busy* levels, the one that has the next turn first."""
-        # A level that was idle starts at the present pass, or it would catch up in one burst.
-        return sorted(busy, key=lambda level: (max(self._passes[level], self._last), level))
+        self.order = self._sorted()
+        """The levels. The first of them that has a due host has the next turn."""
 
     def charge(self, level: int) -> None:
         """Count a turn of *level*."""
-        self._last = max(self._passes[level], self._last)
-        self._passes[level] = self._last + self._steps[level]
+        now = self._passes[level]
+        # A level that was idle starts at the present pass, or it would catch up in one burst.
+        self._passes = [max(each, now) for each in self._passes]
+        self._passes[level] += self._steps[level]
+        self.order = self._sorted()
+
+    def _sorted(self) -> list[int]:
+        return sorted(range(len(self._passes)), key=self._passes.__getitem__)
 
 
 class HostScheduler:
@@ -161,11 +162,7 @@ class HostScheduler:
         """Remove from the due hosts, and return, the one to be leased next, of the first of
         *standings* that has one."""
         for standing in standings:
-            busy = {
-                *self.active.levels_with_due(standing),
-                *self._front.levels_with_entries(standing),
-            }
-            for level in self._stride.order(busy):
+            for level in self._stride.order:
                 active = self.active.take(standing, level) or self._activate(standing, level, now)
                 if active is not None:
                     self._stride.charge(level)
@@ -181,10 +178,7 @@ class HostScheduler:
             self._front.put(host, record, _best(record), first=_is_begun(record))
 
     def wake_at(self, standings: Iterable[Standing]) -> float | None:
-        if any(
-            self.active.levels_with_due(each) or self._front.levels_with_entries(each)
-            for each in standings
-        ):
+        if any(self.active.has_due(each) or self._front.has_entries(each) for each in standings):
             return 0.0
         times = (self.active.next_at(), self._resting.next_at)
         return min((time for time in times if time is not None), default=None)
@@ -192,7 +186,7 @@ class HostScheduler:
     def has_hosts(self) -> bool:
         """Return whether any host, due or at rest, has waiting URLs. A stale entry of the front
         counts until it is taken."""
-        is_filed = any(self._front.levels_with_entries(standing) for standing in Standing)
+        is_filed = any(self._front.has_entries(standing) for standing in Standing)
         return bool(len(self.active) or is_filed or self._resting.next_at is not None)
 
     def on_url_added(
@@ -250,10 +244,7 @@ class HostScheduler:
         """Take hosts of *standing* and *level* from the front until one is due; those at rest go
         to the heap."""
         for _ in range(self._rules.max_front_reads):
-            if (
-                level not in self._front.levels_with_entries(standing)
-                or self._refusals.is_exhausted
-            ):
+            if not self._front.waiting(standing, level) or self._refusals.is_exhausted:
                 return None
             host = self._front.take(standing, level)
             active = self._begin_turn(host, now) if host is not None else None

@@ -225,6 +225,10 @@ URL_TRANSITIONS: Final[dict[tuple[UrlState, UrlEvent], UrlState]] = {
 }
 
 
+# Counted as long as a URL is there; `done` counts every fetch that finished.
+_LEFT: Final = frozenset(UrlState) - {UrlState.UNKNOWN, UrlState.DONE}
+
+
 class IllegalTransition(AssertionError):
     """A host or a URL was moved in a way that its table forbids: a bug in this package."""
 
@@ -313,7 +317,7 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
         """Count that *event* moved *urls* out of *state*. `done` counts every fetch that finished,
         so a revisit does not lower it."""
         after = next_state(state, event)
-        if state not in (UrlState.UNKNOWN, UrlState.DONE):
+        if state in _LEFT:
             setattr(self, state, getattr(self, state) - urls)
         setattr(self, after, getattr(self, after) + urls)
 
@@ -347,6 +351,11 @@ class RefusedRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
+
+
+def encode_open(candidate: bytes, taken_at: float) -> bytes:
+    """Return the packed OpenRecord of *candidate*, which is packed already."""
+    return encode((msgspec.Raw(candidate), taken_at))
 
 
 def encode_refused(candidate: bytes, reason: str, at: float) -> bytes:

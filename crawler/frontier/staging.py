@@ -115,7 +115,9 @@ class WriteBatch:
         self._active.discard(host)
 
     def next_number(self) -> int:
-        return self.next_numbers(1)[0]
+        number = self.totals.next_number
+        self.totals.next_number += 1
+        return number
 
     def next_numbers(self, count: int) -> range:
         first = self.totals.next_number

@@ -28,6 +28,7 @@ from crawler.frontier.records import (
     decode_claim,
     decode_open,
     encode,
+    encode_open,
 )
 from crawler.frontier.refusals import Refusals
 from crawler.frontier.run_files import RunFolder
@@ -58,11 +59,15 @@ _PAGE: Final = Purpose.PAGE
 # URLs admitted in one call that are written at once: else each read of a queue in this turn of the
 # event loop would look for its chunks among all that is staged.
 _LARGE: Final = 256
+# Bound once, because each look-up of a member of an enumeration takes 0.1 us.
+_WAITING, _LEASED = UrlState.WAITING, UrlState.LEASED
+_LEASE, _FINISH = UrlEvent.LEASE, UrlEvent.FINISH
 
 
 @dataclass(slots=True)
 class OpenLease:
     lease: Lease
+    active: ActiveHost  # its host; until the release, it is in memory
     released: bool = False
 
 
@@ -274,33 +279,28 @@ class TwoTierFrontier:
         return leases
 
     def _take(self, active: ActiveHost, now: float) -> Lease:
-        packed = active.head.popleft()
-        self._queues.drop_head(active.host, self._batch.host(active.host), active.level)
+        packed, record = active.head.popleft(), self._batch.host(active.host)
+        self._queues.drop_head(active.host, record, active.level)
         active.leased = True
-        lease = Lease(self._batch.next_number(), decode_candidate(packed), active.record.pace, now)
-        self._batch.put(
-            keys.numbered(keys.OPEN, lease.id), encode(OpenRecord(lease.candidate, now))
-        )
-        self._batch.totals.count(UrlState.WAITING, UrlEvent.LEASE)
-        self._open[lease.id] = OpenLease(lease)
+        lease = Lease(self._batch.next_number(), decode_candidate(packed), record.pace, now)
+        self._batch.put(keys.numbered(keys.OPEN, lease.id), encode_open(packed, now))
+        self._batch.totals.count(_WAITING, _LEASE)
+        self._open[lease.id] = OpenLease(lease, active)
         return lease
 
     def _release(self, held: OpenLease, rest: Rest, now: float) -> None:
         held.released = True
-        host = held.lease.candidate.host
-        record = self._batch.host(host)
+        record = self._batch.host(held.active.host)
         record.rest_until = now + min(max(rest.seconds, 0.0), self._rules.max_rest_s)
         record.pace = rest.pace
-        active = self._scheduler.active.get(host)
-        assert active is not None, f"{host} is leased, but not in memory"
-        self._scheduler.on_fetch_ended(active, now)
+        self._scheduler.on_fetch_ended(held.active, now)
 
     def _apply_verdict(self, lease: Lease, verdict: Verdict, now: float) -> None:
         candidate = lease.candidate
         count = self._batch.totals.count
         match verdict:
             case Done(next_visit, claim):
-                count(UrlState.LEASED, UrlEvent.FINISH)
+                count(_LEASED, _FINISH)
                 self._write_claim(claim, lease.id)
                 if next_visit is not None:
                     count(UrlState.DONE, UrlEvent.REVISIT)
@@ -317,7 +317,7 @@ class TwoTierFrontier:
                 attempts = candidate.attempts + 1
                 self._enqueue(replace(candidate, not_before=when, attempts=attempts), now)
             case Moved(target, claim):
-                count(UrlState.LEASED, UrlEvent.FINISH)
+                count(_LEASED, _FINISH)
                 self._write_claim(claim, lease.id)
                 # A key of the same redirect chain (after a cookie, or without tracking parameters)
                 # is not a new URL.
@@ -379,7 +379,8 @@ class TwoTierFrontier:
         self._scheduler.on_url_added(*queue, record)
 
     def _end_call(self, now: float) -> None:
-        self._batch.totals.clock = max(self._batch.totals.clock, now)
+        totals = self._batch.totals
+        totals.clock = max(totals.clock, now)
         if self._background is None:
             self.commit()
             self._do_work(now)

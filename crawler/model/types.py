@@ -71,8 +71,7 @@ class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     standing: Standing = Standing.NEW
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """Permission to fetch one URL. Its host gets no other request until the lease is released.
     Arrow: frontier -> fetch."""
 

@@ -241,7 +241,7 @@ def test_a_url_put_back_keeps_the_fields_of_its_verdict(world, verdict):
     (lease,) = frontier.lease(0.0)
     lost = msgspec.structs.replace(lease.candidate, may_be_archived=True)
     frontier.release(lease, rest(0), 0.0)
-    assert frontier.finish(replace(lease, candidate=lost), verdict, 0.0)
+    assert frontier.finish(msgspec.structs.replace(lease, candidate=lost), verdict, 0.0)
     (again,) = drain(frontier, 0.0)
     assert (again.candidate.url, again.candidate.may_be_archived) == (lost.url, True)
 
