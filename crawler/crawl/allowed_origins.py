@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
@@ -20,14 +21,15 @@ from crawler.crawl.stats import CrawlStats
 from crawler.data.outcomes import OutcomeLog
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
-from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import fetch_form, split
 from crawler.policy.admission import Admission, AdmissionRules
 from crawler.policy.scope import (
     AddressRules,
+    NameSet,
     Origin,
     Refusal,
+    SeedHosts,
     loopback_origin,
 )
 
@@ -68,7 +70,8 @@ class AllowedOrigins:
         is_open = arguments is None or is_read_only
         names = (keys.name_of(key) for key in self._stored_keys if is_open)
         self._opened = frozenset(map(_read_origin, names))
-        self._seed_hosts: set[str] = set()
+        self._units = NameSet()  # of the seeds of this start
+        self._seed_hosts: set[str] = set()  # of those received while the crawl ran
         self._seeds_are_known = arguments is None
         self._others_are_known = True
         self._rebuild()
@@ -77,17 +80,17 @@ class AllowedOrigins:
     def is_complete(self) -> bool:
         return self._seeds_are_known and self._others_are_known
 
-    def set_seeds(self, urls: Iterable[str], *, fetched: bool = False) -> None:
-        """Set the seeds to *urls*, all of them as fetch forms. *fetched*: their list came from the
+    def set_seeds(self, hosts: SeedHosts, *, fetched: bool = False) -> None:
+        """Set the seeds, by the *hosts* of all of them. *fetched*: their list came from the
         network, so they allow no loopback."""
         if not fetched:
-            self._allow_loopback(urls)
+            self._allow_loopback(hosts.loopback)
         stale = self._stored_keys - {
             keys.named(keys.LOOPBACK, _origin_text(each)) for each in self._opened
         }
         if stale:
             self._store.write(dict.fromkeys(stale))
-        self._seed_hosts |= {split(url).hostname for url in urls}
+        self._units = hosts.units()
         self._seeds_are_known = True
         self._rebuild()
 
@@ -107,14 +110,14 @@ class AllowedOrigins:
 
     def hosts_outside_scope(self, urls: Iterable[str]) -> set[str]:
         """Return the hosts of *urls*, fetch forms of seeds, that are not in the scope yet."""
-        if self._arguments.scope is ScopeChoice.ANY:
-            return set()
-        return {split(url).hostname for url in urls} - self._seed_hosts
+        refusal = self._rules.scope.host_refusal
+        return {name for url in urls if refusal(name := split(url).hostname)}
 
     def allow_start_url(self, text: str) -> None:
         """Allow the origin of a start request, or of the URL of a list of seeds, on loopback."""
         url = fetch_form(text)
-        if url is not None and self._allow_loopback([url]):
+        origin = loopback_origin(url) if url is not None else None
+        if origin is not None and self._allow_loopback({origin}):
             self._rebuild()
 
     def admits(self, ip: str, hostname: str, port: int) -> bool:
@@ -124,9 +127,9 @@ class AllowedOrigins:
     def robots_candidate(self, url: str, authority: str) -> Candidate | Refusal:
         return self.admission.robots_candidate(url, None, authority)
 
-    def _allow_loopback(self, urls: Iterable[str]) -> bool:
-        """Allow those of *urls* that are on loopback, and return whether any was not before."""
-        origins = {origin for url in urls if (origin := loopback_origin(url))} - self._opened
+    def _allow_loopback(self, origins: AbstractSet[Origin]) -> bool:
+        """Allow *origins* on loopback, and return whether any was not before."""
+        origins = origins - self._opened
         if not origins:
             return False
         self._opened |= origins
@@ -144,10 +147,15 @@ class AllowedOrigins:
             opened=self._opened,
             inside=self._config.fetch.allow_inside,
         )
-        seeds = frozenset(self._seed_hosts)
-        self._rules = rules.admission_rules(
-            self._config, self._arguments, self._addresses, seeds, self._key_seed, self._now
+        of_start = rules.admission_rules(
+            self._config,
+            self._arguments,
+            self._addresses,
+            self._units,
+            self._key_seed,
+            self._now,
         )
+        self._rules = replace(of_start, scope=of_start.scope.with_seeds(self._seed_hosts))
         self.admission = Admission(self._rules)
 
 

@@ -15,7 +15,7 @@ from crawler.frontier.port import FrontierRules
 from crawler.model.choices import ScopeChoice
 from crawler.model.url import CanonicalRules, UrlRule
 from crawler.policy.admission import AdmissionRules
-from crawler.policy.scope import AddressRules, CalendarRules, Scope, TrapRules
+from crawler.policy.scope import AddressRules, CalendarRules, NameSet, Scope, TrapRules
 
 _NEVER: Final = 1 << 31
 
@@ -94,7 +94,7 @@ def admission_rules(
     config: Config,
     arguments: Arguments,
     addresses: AddressRules,
-    seeds: frozenset[str],
+    seeds: NameSet,
     key_seed: int,
     now: float,
 ) -> AdmissionRules:
@@ -103,7 +103,7 @@ def admission_rules(
         key_seed=key_seed,
         scope=Scope(
             mode=arguments.scope,
-            seeds=seeds,
+            units=seeds,
             allow=arguments.allow,
             deny=arguments.deny,
             max_depth=arguments.max_depth,

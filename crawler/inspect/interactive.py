@@ -12,8 +12,10 @@ from scrapy.commands import ScrapyCommand
 
 from crawler.config.settings import read_config
 from crawler.crawl.interactive import SCHEDULER
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.model.url import fetch_form
+from crawler.policy.scope import SeedHosts
 from crawler.report.messages import print_error
 from crawler.spiders.seeds import refuse_anonymous
 from crawler.spiders.web import WebSpider
@@ -30,8 +32,8 @@ class InteractiveCommand(ScrapyCommand):
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         assert self.settings is not None
         try:
-            urls = [url for url in map(fetch_form, args) if url is not None]
-            refuse_anonymous(urls, read_config(self.settings))
+            urls = (url for url in map(fetch_form, args) if url is not None)
+            refuse_anonymous(SeedHosts(ScopeChoice.ANY, urls), read_config(self.settings))
             self._refuse_web(getattr(opts, "spider", None))
             super().run(args, opts)  # type: ignore[safe-super]  # the next base has it
         except CrawlerError as refused:

@@ -58,7 +58,7 @@ from crawler.report.figures import (
 )
 from crawler.shared import crawl_format
 from crawler.shared.crawl_format import identity_of_shards
-from crawler.spiders.seeds import list_url, read_seeds
+from crawler.spiders.seeds import SeedList, list_url, open_seeds, survey_seeds
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,15 +175,17 @@ def _judged(
     }
     arguments = read_arguments({"seeds": "none", **given})
     seeds = _seeds(given)
-    are_known = bool(seeds) or arguments.has_pushed_seeds
+    are_known = seeds is not None or arguments.has_pushed_seeds
     if arguments.scope is not ScopeChoice.ANY and not are_known:
         raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
     remembered, seed = inspection.stored_origins(), inspection.key_seed
     origins = AllowedOrigins(config, arguments, remembered, seed, now, is_read_only=True)
-    if seeds:
-        origins.set_seeds(seeds)
+    is_seed = False
+    if seeds is not None:
+        origins.set_seeds(survey_seeds(seeds, arguments.scope))
+        is_seed = known.url in seeds.read()
     origins.add_seed_hosts(inspection.opened_hosts(known))
-    found = origins.admission.candidate(known.url, depth=0 if known.url in seeds else 1)
+    found = origins.admission.candidate(known.url, depth=0 if is_seed else 1)
     return found, are_known
 
 
@@ -239,12 +241,12 @@ def _with_budget(
     return replace(answer, rule=refusal.reason, refused=refusal.explain())
 
 
-def _seeds(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the seeds, but none of a list on the web, and none that are pushed."""
+def _seeds(given: Mapping[str, str]) -> SeedList | None:
+    """Return the seeds, but not those of a list on the web or that are pushed."""
     argument = given.get("seeds", PUSHED)
     if argument == PUSHED or list_url(argument):
-        return ()
-    return read_seeds(argument).urls
+        return None
+    return open_seeds(argument)
 
 
 def _robots(url: str, inspection: Inspection, config: Config, now: float) -> tuple[str, str]:

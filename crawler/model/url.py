@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, lru_cache
 from hashlib import sha256
+from pathlib import Path
 from string import ascii_letters, digits
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import ada_url
 import xxhash
-from publicsuffixlist import PublicSuffixList
+from publicsuffixlist import PSLFILE
 
 from crawler.model.choices import HostUnit
 from crawler.model.types import HostKey
@@ -40,6 +41,7 @@ _PORT: Final = ":(?!(?:80|443)/)(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3})
 _HOST: Final = rf"(?:{_NAME}|(?:{_BYTE}\.){{3}}{_BYTE})(?:{_PORT})?+"
 
 _is_whole = re.compile(rf"https?://{_HOST}(?=/){_REST}").fullmatch
+_is_address = re.compile(rf"(https?://)?{_NAME}(?<!localhost)").fullmatch
 _is_rooted = re.compile(rf"(?=/)(?!//){_REST}").fullmatch
 _is_relative = re.compile(rf"((?:\.\./)*+){_SEGMENT}[{_PLAIN}]++{_REST}").fullmatch
 
@@ -82,6 +84,16 @@ def fetch_form(text: str, base: str | None = None) -> str | None:
         return _join_relative(start, head, relative.end(1)) if start else None
     # The "#" stays: a space before it belongs to the URL, one at the end does not.
     return _parse(head + mark, base)
+
+
+def plain_form(text: str) -> str | None:
+    """Return the fetch form of *text* if it shows at a glance: *text* itself, or the home page of
+    the host that it names. None: `fetch_form` has to tell. A host without scheme gets https."""
+    if _is_whole(text):
+        return text
+    if found := _is_address(text):
+        return f"{text}/" if found[1] else f"https://{text}/"
+    return None
 
 
 def split(url: str) -> UrlParts:
@@ -145,14 +157,25 @@ def _join_relative(base: _Base, text: str, up_chars: int) -> str:
 # included ("a.github.io" and "b.github.io" have two owners). Nothing is fetched.
 
 
-@lru_cache(maxsize=16_384)  # a look-up costs 5 us, an entry 250 bytes
+@lru_cache(maxsize=16_384)  # a look-up costs 1 us, an entry 250 bytes
 def registered_domain(hostname: str) -> str:
     """Return the part of *hostname* that was registered: "a.b.example.co.uk" -> "example.co.uk". IP
     addresses, public suffixes and names of one label are registered domains themselves."""
     name = hostname.rstrip(".")
-    if is_ip(name):
+    parts = name.split(".")
+    if is_ip(name) or "" in parts:
         return name
-    return _suffixes().privatesuffix(name) or name
+    rule_of = _suffix_rules().get
+    public = 1  # labels of the public suffix: the last one, if no rule says otherwise
+    suffix = ""
+    for labels, part in enumerate(reversed(parts), 1):
+        suffix = f"{part}.{suffix}" if suffix else part
+        more = rule_of(suffix)
+        if more is None:
+            break
+        if more != _NO_RULE:
+            public = labels + more
+    return ".".join(parts[-public - 1 :])
 
 
 def host_key(hostname: str, unit: HostUnit) -> HostKey:
@@ -176,9 +199,26 @@ def digest_of_list(text: bytes) -> str:
     return sha256(listed).hexdigest()[:8]
 
 
+_NO_RULE: Final = 2
+_RULE_ORDER: Final = (-1, 1, 0, _NO_RULE)  # of several rules for a name the first counts
+
+
 @cache
-def _suffixes() -> PublicSuffixList:
-    return PublicSuffixList()
+def _suffix_rules() -> dict[str, int]:
+    """Return by how many labels the public suffix is longer than a name: 0 for a rule, 1 for a
+    wildcard, -1 for an exception. Names in which only longer rules end have _NO_RULE."""
+    rules: dict[str, int] = {}
+    for line in Path(PSLFILE).read_text("utf-8").splitlines():
+        rule = line.lower().split(" ")[0]
+        if not rule or rule.startswith("//"):
+            continue
+        more = -1 if rule.startswith("!") else int(rule.startswith("*."))
+        name = rule.removeprefix("!").removeprefix("*.").encode("idna").decode()
+        rules[name] = min(more, rules.get(name, more), key=_RULE_ORDER.index)
+        while "." in name:
+            name = name.partition(".")[2]
+            rules.setdefault(name, _NO_RULE)
+    return rules
 
 
 # Tracking parameters: exact names of the click and campaign marks of one vendor, on which privacy

@@ -105,6 +105,20 @@ class Admission:
             needs_seen_test=needs_seen_test,
         )
 
+    def select_seeds(
+        self, urls: Iterable[str], level: int
+    ) -> tuple[list[Candidate], list[tuple[str, Refusal]]]:
+        """Judge *urls*, fetch forms of seeds. Returns the candidates, and the refused ones."""
+        found: list[Candidate] = []
+        refused: list[tuple[str, Refusal]] = []
+        for url in urls:
+            verdict = self._admit(url, 0, level, True)
+            if isinstance(verdict, Refusal):
+                refused.append((url, verdict))
+            else:
+                found.append(verdict)
+        return found, refused
+
     def select(
         self, hrefs: Iterable[str], base: str | None, depth: int, level: int = 0
     ) -> LinkVerdicts:
@@ -219,6 +233,8 @@ class Admission:
 def _bad_host(hostname: str) -> Refusal | None:
     """Refuse names that WHATWG accepts but the DNS cannot hold (RFC 1035)."""
     name = hostname.removesuffix(".")
+    if len(name) <= 63 and ".." not in name and not name.startswith("."):
+        return None
     fits = len(name) <= 253 and all(0 < len(label) <= 63 for label in name.split("."))
     if fits or is_ip(hostname):
         return None

@@ -6,6 +6,8 @@ Rule: a refusal is a value that explains itself: it names the rule and the figur
 from __future__ import annotations
 
 import re
+from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -21,9 +23,11 @@ from ipaddress import (
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
+
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import ConfigError
-from crawler.model.url import is_ip, registered_domain, split
+from crawler.model.url import authority_of, is_ip, registered_domain, split
 
 
 class Reason(StrEnum):
@@ -93,12 +97,41 @@ class Refusal:
 # seed or in a spider's code, needs no allowance.
 
 
+def scope_unit(hostname: str, mode: ScopeChoice) -> str:
+    """Return what a scope compares of *hostname*."""
+    if mode is ScopeChoice.DOMAIN:
+        return registered_domain(hostname)
+    # Most sites redirect one of the two to the other: a crawl of only one would end there.
+    return hostname.rstrip(".").removeprefix("www.")
+
+
+class NameSet:
+    """A set of names in 8 bytes each: their hashes, sorted. A name outside of it is taken for one
+    of a million inside with a probability of 5e-14; Python's key of the hash is secret."""
+
+    def __init__(self, hashes: array[int] | None = None) -> None:
+        """*hashes*: of the names, by `hash`; a name may occur again."""
+        self._hashes = array("q")
+        if hashes:
+            self._hashes.frombytes(np.unique(np.frombuffer(hashes, np.int64)).tobytes())
+
+    def __contains__(self, name: str) -> bool:
+        number = hash(name)
+        at = bisect_left(self._hashes, number)
+        return at < len(self._hashes) and self._hashes[at] == number
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """The bounds of one crawl. *seeds*: only their hostnames, for `host_refusal`."""
+    """The bounds of one crawl, for `host_refusal`. *seeds*: hostnames; *units*: the `scope_unit`
+    of each seed of a list, which may be a million."""
 
     mode: ScopeChoice = ScopeChoice.ANY
     seeds: frozenset[str] = frozenset()
+    units: NameSet = field(default_factory=NameSet, repr=False)
     allow: tuple[re.Pattern[str], ...] = ()  # if any, one must be found in the URL
     deny: tuple[re.Pattern[str], ...] = ()
     max_depth: int | None = None  # hops from a seed; None: no limit
@@ -106,7 +139,7 @@ class Scope:
     _bounds: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        bounds = frozenset(self._unit(hostname) for hostname in self.seeds)
+        bounds = frozenset(scope_unit(hostname, self.mode) for hostname in self.seeds)
         object.__setattr__(self, "_bounds", bounds)
 
     def with_seeds(self, hostnames: Iterable[str]) -> Scope:
@@ -118,7 +151,10 @@ class Scope:
 
     def host_refusal(self, hostname: str) -> Refusal | None:
         """Judge a hostname, that of a seed too."""
-        if self.mode is ScopeChoice.ANY or self._unit(hostname) in self._bounds:
+        if self.mode is ScopeChoice.ANY:
+            return None
+        unit = scope_unit(hostname, self.mode)
+        if unit in self._bounds or unit in self.units:
             return None
         return Refusal(Reason.OUT_OF_SCOPE, f"{hostname} is no {self.mode} of a seed")
 
@@ -139,12 +175,6 @@ class Scope:
         if file_type in self.denied_types:
             return Refusal(Reason.FILE_TYPE, f".{file_type}")
         return None
-
-    def _unit(self, hostname: str) -> str:
-        if self.mode is ScopeChoice.DOMAIN:
-            return registered_domain(hostname)
-        # Most sites redirect one of the two to the other: a crawl of only one would end there.
-        return hostname.rstrip(".").removeprefix("www.")
 
 
 def _first_match(patterns: tuple[re.Pattern[str], ...], url: str) -> re.Pattern[str] | None:
@@ -392,6 +422,9 @@ def host_kind(hostname: str) -> AddressKind:
     return AddressKind.LOOPBACK if local else AddressKind.PUBLIC
 
 
+_KNOWN_AUTHORITIES: Final = 4096
+"""The pages of one host often stand together in a list; an entry takes 150 bytes."""
+
 Origin = tuple[str, int]
 """A hostname without brackets and last dot, and a port."""
 
@@ -406,6 +439,44 @@ def loopback_origin(url: str) -> Origin | None:
 
 def _bare_name(hostname: str) -> str:
     return hostname.strip("[]").rstrip(".")
+
+
+class SeedHosts:
+    """What the rules need to know of the hosts of all seeds, in 8 bytes a host: a scope that leads
+    anywhere needs none."""
+
+    def __init__(self, mode: ScopeChoice, urls: Iterable[str] = ()) -> None:
+        """*urls*: fetch forms of seeds."""
+        self._mode = mode
+        self._hashes = array("q")
+        self._known: set[str] = set()  # authorities seen lately
+        self.loopback: set[Origin] = set()  # their origins that are literally loopback
+        self.public = ""  # the first of their public hosts
+        for url in urls:
+            self.add(url)
+
+    def add(self, url: str) -> None:
+        """Note the host of *url*, a fetch form."""
+        authority = authority_of(url)
+        if authority in self._known:
+            return
+        if len(self._known) == _KNOWN_AUTHORITIES:
+            self._known.clear()
+        self._known.add(authority)
+        hostname = authority.partition("://")[2]
+        if ":" in hostname:
+            hostname = split(url).hostname
+        kind = host_kind(hostname)
+        if kind is AddressKind.PUBLIC:
+            self.public = self.public or hostname
+        elif origin := loopback_origin(url):
+            self.loopback.add(origin)
+        if self._mode is not ScopeChoice.ANY:
+            self._hashes.append(hash(scope_unit(hostname, self._mode)))
+
+    def units(self) -> NameSet:
+        """Return the `scope_unit` of each seed; none of them in a scope that leads anywhere."""
+        return NameSet(self._hashes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
-from crawler.model.url import fetch_form, is_ip
+from crawler.model.url import fetch_form, is_ip, plain_form
 
-_LINE_END: Final = re.compile(r"\r\n|\n|\r")  # as editors number lines; not U+2028 and the like
 _COMMENT: Final = re.compile(r"(?:^|\s)#.*")  # a "#" inside a word begins a fragment
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?!\d+(?:[/?#]|$))")  # no "host:8080"
 _TYPED_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:/?#\\@]+)(:\d+)?(?=[/?#\\]|$)")
@@ -43,77 +43,70 @@ class BadLine:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Seeds:
-    """The result of reading a list of seeds."""
-
-    urls: tuple[str, ...]  # fetch forms, in the list's order
-    bad: tuple[BadLine, ...]
+SeedLine = str | BadLine
+"""The fetch form of a seed, or a line that is none."""
 
 
-def parse_seeds(text: str) -> Seeds:
-    """Read the text of a list."""
-    urls: list[str] = []
-    bad: list[BadLine] = []
-    for number, line in enumerate(_LINE_END.split(text.removeprefix("\ufeff")), start=1):
-        seed = _COMMENT.sub("", line).strip()
+def parse_seeds(lines: Iterable[str]) -> Iterator[SeedLine]:
+    """Read a list, one line after another."""
+    for number, line in enumerate(lines, start=1):
+        if url := plain_form(line):  # 0.7 us, where all that follows takes 5
+            yield url
+            continue
+        seed = _COMMENT.sub("", line.removeprefix("\ufeff")).strip()
         if not seed:
             continue
         try:
-            urls.append(seed_url(seed))
+            yield seed_url(seed)
         except ValueError as error:
-            bad.append(BadLine(number, seed[:_SHOWN_CHARS], str(error)))
-    return Seeds(tuple(urls), tuple(bad))
+            yield BadLine(number, seed[:_SHOWN_CHARS], str(error))
 
 
-def parse_table(text: str) -> Seeds:
+def parse_table(read_lines: Callable[[], Iterable[str]]) -> Iterator[SeedLine]:
     """Read a list in CSV. Its column is the one with a known heading, or else the one with most
-    URLs and host names in the first rows. Rows that begin with "#" are left out."""
-    text = text.removeprefix("\ufeff")
-    delimiter = _delimiter(text)
-    sample = [cells for _, cells in _rows(text, delimiter, _SAMPLE_ROWS)]
+    URLs and host names in the first rows. Rows that begin with "#" are left out. *read_lines*
+    begins at the first line again each time, before the last reading of it is at its end."""
+    delimiter = _delimiter(read_lines)
+    sample = _sample(read_lines, delimiter)
     column = _column_by_name(sample[0]) if sample else None
     has_heading = column is not None
     if column is None:
         column = _column_by_content(sample)
-    urls: list[str] = []
-    bad: list[BadLine] = []
-    for number, cells in _rows(text, delimiter):
-        if has_heading:
-            has_heading = False
-            continue
+    for number, cells in islice(_rows(read_lines(), delimiter), int(has_heading), None):
         seed = cells[column].strip() if column < len(cells) else ""
         try:
-            urls.append(seed_url(seed))
+            yield plain_form(seed) or seed_url(seed)
         except ValueError as error:
             shown = delimiter.join(cells)[:_SHOWN_CHARS]
             reason = str(error) if seed else f"nothing in column {column + 1}"
-            bad.append(BadLine(number, shown, reason))
-    return Seeds(tuple(urls), tuple(bad))
+            yield BadLine(number, shown, reason)
 
 
-def _rows(text: str, delimiter: str, most: int | None = None) -> Iterator[tuple[int, list[str]]]:
+def _rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield each row with the number of its last line, from 1. A quote that never ends takes what
     follows it, up to csv's own limit of a cell; that row is one bad line."""
-    lines = (f"{line}\n" for line in _LINE_END.split(text))
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
-    found = 0
-    while most is None or found < most:
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, skipinitialspace=True)
+    while True:
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
             cells = [f"not CSV: {error}"]
+        if reader.line_num == 1 and cells:
+            cells[0] = cells[0].removeprefix("\ufeff")
         is_comment = bool(cells) and cells[0].startswith("#") and cells[0] != "#"
         if not is_comment and any(map(str.strip, cells)):
-            found += 1
             yield reader.line_num, cells
 
 
-def _delimiter(text: str) -> str:
+def _sample(read_lines: Callable[[], Iterable[str]], delimiter: str) -> list[list[str]]:
+    return [cells for _, cells in islice(_rows(read_lines(), delimiter), _SAMPLE_ROWS)]
+
+
+def _delimiter(read_lines: Callable[[], Iterable[str]]) -> str:
     for delimiter in _DELIMITERS:
-        widths = {len(cells) for _, cells in _rows(text, delimiter, _SAMPLE_ROWS)}
+        widths = set(map(len, _sample(read_lines, delimiter)))
         if len(widths) == 1 and widths != {1}:
             return delimiter
     return _DELIMITERS[0]

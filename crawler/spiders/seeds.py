@@ -1,32 +1,33 @@
-"""Read the seeds from a file, a list that was fetched, or the argument itself. A list is CSV by its
-name, and compressed (gzip, zstd) by its first bytes.
+"""The seeds: a file, a list that was fetched, or the argument itself. They are read line by line,
+and twice: the hosts of all seeds must be known before the first page is fetched. A list is CSV by
+its name, and compressed (gzip, zstd) by its first bytes.
 
-Rule: a source that cannot be read raises an error that names it; a bad line is skipped and logged.
+Rule: a source that cannot be read raises an error that names it; a bad line is skipped and counted.
+Of a file, only a piece and 8 bytes a host are in memory.
 """
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import logging
 import sys
+import tempfile
+import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 from urllib.parse import unquote, urlsplit
 
 from crawler.config.readers import WANT_CONTACT
 from crawler.config.settings import Config
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import ConfigError, SeedsError
-from crawler.model.url import split
-from crawler.policy.scope import AddressKind, host_kind
-from crawler.policy.seeds import (
-    Seeds,
-    parse_seeds,
-    parse_table,
-    seed_url,
-)
+from crawler.policy.scope import SeedHosts
+from crawler.policy.seeds import BadLine, SeedLine, parse_seeds, parse_table, seed_url
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -35,14 +36,117 @@ else:
 
 logger = logging.getLogger(__name__)
 
-# 256 MB: some three million seeds. More belongs in several lists.
 MAX_BYTES: Final = 256 << 20
+"""Of a list that was fetched, which is in memory, of one from a pipe, and of a packed one when it
+is unpacked: some three million seeds. A file may be longer."""
 _TABLES: Final = (".csv", ".tsv")
 _LISTS: Final = (".txt", ".lst")
 _GZIP: Final = b"\x1f\x8b\x08"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZIP: Final = b"PK\x03\x04"
 _LOGGED_LINES: Final = 20  # bad lines logged one by one
+_PIECE: Final = 1 << 16  # bytes read at once: 0.2 ms
+_MAX_LINE: Final = 1 << 18  # characters kept of a line: two cells of CSV at their longest
+_PROGRESS_S: Final = 5.0  # between two log lines about a long list
+_LOOK_LINES: Final = 4096  # read between two looks at the time: 10 ms
+
+
+class SeedList:
+    """A list of seeds. It can be read again and again, but not twice at a time."""
+
+    def __init__(self, file: IO[bytes], name: str, source: str, max_bytes: int = MAX_BYTES) -> None:
+        """*file* can seek. *name*: of the list, whose suffix tells its format. *source*: for
+        messages. *max_bytes*: most bytes of a packed list when it is unpacked."""
+        self.source = source
+        self.lines = 0  # read so far by the last reading
+        self._file = file
+        self._max_bytes = max_bytes
+        self._is_table = _without_packing(name).endswith(_TABLES)
+        self._size = file.seek(0, io.SEEK_END)
+
+    def read(self) -> Iterator[SeedLine]:
+        """Yield the seeds and the bad lines, from the first on. Raises SeedsError."""
+        return parse_table(self._lines) if self._is_table else parse_seeds(self._lines())
+
+    def progress(self) -> str:
+        """Return how far the list is read, for people."""
+        share = self._file.tell() / self._size if self._size else 1.0
+        return f"{self.lines:,} lines of {self.source} ({min(1.0, share):.0%})"
+
+    def __del__(self) -> None:
+        self._file.close()  # with the spider, whichever way that ends
+
+    def _lines(self) -> Iterator[str]:
+        """Yield the lines as editors number them: U+2028 and the like end none."""
+        self.lines = 0
+        begun = ""
+        for text in self._texts():
+            lines = (begun + text).split("\n")
+            begun = lines.pop()[:_MAX_LINE]
+            for line in lines:
+                self.lines += 1
+                yield line
+        if begun:
+            self.lines += 1
+            yield begun
+
+    def _texts(self) -> Iterator[str]:
+        decoder = io.IncrementalNewlineDecoder(
+            codecs.getincrementaldecoder("utf-8-sig")(), translate=True
+        )
+        try:
+            for piece in self._pieces():
+                yield decoder.decode(piece)
+            yield decoder.decode(b"", final=True)
+        except UnicodeDecodeError as broken:
+            line = self.lines + broken.object.count(b"\n", 0, broken.start) + 1
+            raise SeedsError(
+                f"{self.source} is not UTF-8 (line {line}): save it as UTF-8"
+            ) from broken
+
+    def _pieces(self) -> Iterator[bytes]:
+        source = self.source
+        self._file.seek(0)
+        begin = self._file.read(len(_ZSTD))
+        self._file.seek(0)
+        if begin.startswith(_ZIP):
+            raise SeedsError(f"{source} is a zip archive: unpack it, and give a file in it")
+        opened: IO[bytes] | gzip.GzipFile | zstd.ZstdFile = self._file
+        if begin.startswith(_GZIP):
+            opened = gzip.GzipFile(fileobj=self._file)
+        elif begin.startswith(_ZSTD):
+            opened = zstd.ZstdFile(self._file)
+        room = self._max_bytes
+        try:
+            while piece := opened.read(_PIECE):
+                yield piece
+                room -= len(piece)
+                if room < 0 and opened is not self._file:
+                    raise SeedsError(
+                        f"{source} is over {self._max_bytes >> 20} MB when unpacked: split it"
+                    )
+        except (OSError, EOFError, zlib.error, zstd.ZstdError) as damage:
+            what = "read" if opened is self._file else "unpacked"
+            raise SeedsError(f"{source} cannot be {what}: {damage}") from damage
+
+
+class LoggedProgress:
+    """Logs at intervals how far a list is read."""
+
+    def __init__(
+        self, seeds: SeedList, verb: str, steady: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._seeds = seeds
+        self._verb = verb
+        self._steady = steady
+        self._next = steady() + _PROGRESS_S
+
+    def note(self, more: str = "") -> None:
+        """Log the progress, and *more*, if it is time to."""
+        now = self._steady()
+        if now >= self._next:
+            self._next = now + _PROGRESS_S
+            logger.info("%s %s%s", self._verb, self._seeds.progress(), more)
 
 
 def list_url(seeds: str) -> str | None:
@@ -52,31 +156,39 @@ def list_url(seeds: str) -> str | None:
     return seeds if _is_list_name(urlsplit(seeds).path) else None
 
 
-def read_seeds(seeds: str) -> Seeds:
-    """Read seeds from a path, a file:// URL, or URLs separated by commas. Raises SeedsError."""
+def open_seeds(seeds: str) -> SeedList:
+    """Open seeds from a path, a file:// URL, or URLs separated by commas. Raises SeedsError."""
     path = _path(seeds)
     if path is None:
-        return check_seeds(parse_seeds("\n".join(seeds.split(","))), "the argument seeds")
-    return read_list(_bytes(path), path.name, str(path))
+        lines = "\n".join(seeds.split(",")).encode(errors="surrogateescape")
+        return SeedList(io.BytesIO(lines), "", "the argument seeds")
+    return SeedList(_open(path), path.name, str(path))
 
 
-def read_list(content: bytes, name: str, source: str, max_bytes: int = MAX_BYTES) -> Seeds:
-    """Read seeds from a list, compressed or not, whose file is called *name*. Raises SeedsError."""
-    text = _decoded(_unpacked(content, source, max_bytes), source)
-    is_table = _without_packing(name).endswith(_TABLES)
-    return check_seeds(parse_table(text) if is_table else parse_seeds(text), source)
-
-
-def check_seeds(seeds: Seeds, source: str) -> Seeds:
-    """Log the bad lines and return *seeds*. Raises SeedsError if no good line is left."""
-    for line in seeds.bad[:_LOGGED_LINES]:
-        logger.warning("%s line %d skipped (%s): %r", source, line.number, line.reason, line.text)
-    if len(seeds.bad) > _LOGGED_LINES:
-        logger.warning("%s: %d more bad lines skipped", source, len(seeds.bad) - _LOGGED_LINES)
-    if not seeds.urls:
-        why = "no good line among the bad ones" if seeds.bad else "it is empty"
-        raise SeedsError(f"{source} gives no seed: {why}. Write one URL a line")
-    return seeds
+def survey_seeds(seeds: SeedList, scope: ScopeChoice) -> SeedHosts:
+    """Read all of *seeds*, log its bad lines, and return the hosts. Raises SeedsError, also if no
+    good line is left."""
+    hosts = SeedHosts(scope)
+    good = bad = 0
+    progress = LoggedProgress(seeds, "Checked")
+    for line in seeds.read():
+        if isinstance(line, BadLine):
+            bad += 1
+            if bad <= _LOGGED_LINES:
+                logger.warning(
+                    "%s line %d skipped (%s): %r", seeds.source, line.number, line.reason, line.text
+                )
+        else:
+            good += 1
+            hosts.add(line)
+        if (good + bad) % _LOOK_LINES == 0:
+            progress.note()
+    if bad > _LOGGED_LINES:
+        logger.warning("%s: %d more bad lines skipped", seeds.source, bad - _LOGGED_LINES)
+    if not good:
+        why = "no good line among the bad ones" if bad else "it is empty"
+        raise SeedsError(f"{seeds.source} gives no seed: {why}. Write one URL a line")
+    return hosts
 
 
 def _without_packing(name: str) -> str:
@@ -87,46 +199,20 @@ def _is_list_name(name: str) -> bool:
     return _without_packing(name).endswith((*_TABLES, *_LISTS))
 
 
-def _unpacked(content: bytes, source: str, max_bytes: int) -> bytes:
-    if content.startswith(_ZIP):
-        raise SeedsError(f"{source} is a zip archive: unpack it, and give a file in it")
-    if not content.startswith((_GZIP, _ZSTD)):
-        return content
-    packed = io.BytesIO(content)
-    opened = gzip.GzipFile(fileobj=packed) if content.startswith(_GZIP) else zstd.ZstdFile(packed)
-    try:
-        unpacked = opened.read(max_bytes + 1)
-    except (OSError, EOFError, zlib.error, zstd.ZstdError) as damage:
-        raise SeedsError(f"{source} cannot be unpacked: {damage}") from damage
-    if len(unpacked) > max_bytes:
-        raise SeedsError(f"{source} is over {max_bytes >> 20} MB when unpacked: split it")
-    return unpacked
-
-
-def _decoded(content: bytes, source: str) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as broken:
-        line = content.count(b"\n", 0, broken.start) + 1
-        raise SeedsError(f"{source} is not UTF-8 (line {line}): save it as UTF-8") from broken
-
-
-def refuse_anonymous(urls: Iterable[str], config: Config) -> None:
+def refuse_anonymous(hosts: SeedHosts, config: Config) -> None:
     """Raise ConfigError if a public host is to be crawled without a contact."""
-    if config.may_go_public:
-        return
-    for url in urls:
-        if host_kind(split(url).hostname) is AddressKind.PUBLIC:
-            raise ConfigError(
-                f"{split(url).hostname} is a public host, and without a contact only loopback is"
-                f" crawled: add -s CRAWLER_CONTACT=ADDRESS (make crawl: CONTACT=ADDRESS), or set it"
-                f" in settings.py; ADDRESS is {WANT_CONTACT}. It is sent with every request"
-            )
+    if hosts.public and not config.may_go_public:
+        raise ConfigError(
+            f"{hosts.public} is a public host, and without a contact only loopback is"
+            f" crawled: add -s CRAWLER_CONTACT=ADDRESS (make crawl: CONTACT=ADDRESS), or set it"
+            f" in settings.py; ADDRESS is {WANT_CONTACT}. It is sent with every request"
+        )
 
 
-def batches(urls: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    for begin in range(0, len(urls), size):
-        yield urls[begin : begin + size]
+def batches(lines: Iterator[SeedLine], size: int) -> Iterator[list[str]]:
+    """Yield the seeds of *lines*, up to *size* at a time, without the bad lines."""
+    while taken := list(islice(lines, size)):
+        yield [line for line in taken if isinstance(line, str)]
 
 
 def _path(seeds: str) -> Path | None:
@@ -159,10 +245,10 @@ def _is_typed_url(seeds: str) -> bool:
     return True
 
 
-def _bytes(path: Path) -> bytes:
+def _open(path: Path) -> IO[bytes]:
     try:
-        with path.open("rb") as file:  # or a pipe, whose size is not known before
-            content = file.read(MAX_BYTES + 1)
+        file = path.open("rb")
+        return file if file.seekable() else _copy(file, path)
     except FileNotFoundError:
         raise SeedsError(
             f"seeds file {path} does not exist (looked in {Path.cwd()}):"
@@ -172,6 +258,14 @@ def _bytes(path: Path) -> bytes:
         raise SeedsError(f"seeds file {path} is a directory: give a file in it") from None
     except OSError as refused:
         raise SeedsError(f"seeds file {path} cannot be read: {refused.strerror}") from refused
-    if len(content) > MAX_BYTES:
-        raise SeedsError(f"seeds file {path} is over {MAX_BYTES >> 20} MB: split it")
-    return content
+
+
+def _copy(pipe: IO[bytes], path: Path) -> IO[bytes]:
+    """Copy *pipe*, which can be read once only, into a file without a name."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the list is read from it later
+    with pipe:
+        while piece := pipe.read(_PIECE):
+            file.write(piece)
+            if file.tell() > MAX_BYTES:
+                raise SeedsError(f"seeds file {path} is over {MAX_BYTES >> 20} MB: split it")
+    return file

@@ -6,6 +6,7 @@ Rule: it follows no links itself; the pipelines archive pages and add their link
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
@@ -36,17 +37,18 @@ from crawler.model.types import (
     StoreUnavailable,
 )
 from crawler.policy.priority import Hints
-from crawler.policy.scope import Refusal
-from crawler.policy.seeds import Seeds
+from crawler.policy.scope import SeedHosts
 from crawler.shared.address import redis_address
 from crawler.spiders.pages import page_of
 from crawler.spiders.seeds import (
     MAX_BYTES,
+    LoggedProgress,
+    SeedList,
     batches,
     list_url,
-    read_list,
-    read_seeds,
+    open_seeds,
     refuse_anonymous,
+    survey_seeds,
 )
 
 # Flags of an answer that is incomplete.
@@ -62,7 +64,8 @@ _UNUSED: Final = (
 )
 """Spider middlewares for the requests that a spider yields. `web` yields none, so each would only
 pass on every page, through three generators: 0.15 ms of CPU a page, all together."""
-_BATCH: Final = 500  # seeds between two turns of the loop: 10 ms
+_BATCH: Final = 500  # lines between two turns of the loop: 5 ms
+_LOGGED_REFUSALS: Final = 20  # refused seeds logged one by one
 
 
 class WebSpider(Spider):
@@ -73,7 +76,9 @@ class WebSpider(Spider):
     custom_settings = {"HTTPERROR_ALLOW_ALL": True}  # noqa: RUF012 - Scrapy's own form
     arguments: Arguments
     given: dict[str, Any]  # the same as text, with those of the last start
-    seeds: Seeds | None  # None: their list is not fetched yet
+    seeds: SeedList | None = None  # None: they are pushed, or their list is not fetched yet
+    seed_hosts: SeedHosts | None = None  # of all seeds
+    _refused = 0  # seeds
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
@@ -93,37 +98,30 @@ class WebSpider(Spider):
         spider.arguments = read_arguments(_with_pushed(spider.given, crawler))
         if changes := describe_changes(kwargs, kept):
             spider.logger.info("Arguments %s", changes)
-        seeds = spider.arguments.seeds
-        if spider.arguments.has_pushed_seeds:
-            spider.seeds = Seeds((), ())
-        else:
-            spider.seeds = None if list_url(seeds) else read_seeds(seeds)
-        if spider.seeds is not None:
-            refuse_anonymous(spider.seeds.urls, read_config(crawler.settings))
+        arguments = spider.arguments
+        if arguments.has_pushed_seeds:
+            spider.seed_hosts = SeedHosts(arguments.scope)
+        elif not list_url(arguments.seeds):
+            spider.seeds = open_seeds(arguments.seeds)
+            spider.seed_hosts = survey_seeds(spider.seeds, arguments.scope)
+            refuse_anonymous(spider.seed_hosts, read_config(crawler.settings))
         return spider
 
     async def start(self) -> AsyncIterator[Any]:
         crawl = crawl_of(self.crawler)
         lifecycle = crawl.lifecycle
         try:
-            seeds = self.seeds or await self._fetch_seeds()
+            is_fetched = self.seed_hosts is None
+            hosts = self.seed_hosts or await self._fetch_seeds()
+            self.seed_hosts = None  # up to 8 MB for a million hosts
             if lifecycle.is_stopping:
                 return
-            refuse_anonymous(seeds.urls, crawl.settings.config)
-            crawl.selection.allowed_origins.set_seeds(seeds.urls, fetched=self.seeds is None)
-            added = 0
-            for batch in batches(seeds.urls, _BATCH):
-                if lifecycle.is_stopping:
-                    self.logger.info(
-                        "The crawl stops before all its seeds are read: the next start reads them"
-                    )
-                    return
-                added += self._add(batch, crawl)
-                await asyncio.sleep(0)
-                while crawl.leases.frontier.is_congested() and not (
-                    lifecycle.failure or lifecycle.is_stopping
-                ):
-                    await asyncio.sleep(_CONGESTED_S)
+            refuse_anonymous(hosts, crawl.settings.config)
+            crawl.selection.allowed_origins.set_seeds(hosts, fetched=is_fetched)
+            if self.seeds is None:
+                self.logger.info("Seeds: those that are pushed into Redis")
+            else:
+                await self._add_all(self.seeds, crawl)
         except (SeedsError, ConfigError) as error:
             if lifecycle.is_stopping:
                 return  # the stop cancelled the fetch of the list
@@ -133,12 +131,6 @@ class WebSpider(Spider):
         except StoreUnavailable as error:
             lifecycle.fail(error)
             return
-        if self.arguments.has_pushed_seeds:
-            self.logger.info("Seeds: those that are pushed into Redis")
-        elif crawl.leases.shared is not None:
-            self.logger.info("Seeds: %d", len(seeds.urls))  # how many are new is only known later
-        else:
-            self.logger.info("Seeds: %d, of them new: %d", len(seeds.urls), added)
         return
         yield  # makes this an asynchronous generator, as Scrapy wants; it yields nothing
 
@@ -148,22 +140,52 @@ class WebSpider(Spider):
         if page is not None:
             yield page
 
+    async def _add_all(self, seeds: SeedList, crawl: Crawl) -> None:
+        """Add *seeds* a batch at a time, between which the crawl goes on."""
+        lifecycle, frontier = crawl.lifecycle, crawl.leases.frontier
+        progress = LoggedProgress(seeds, "Read")
+        # How many are new is only known later, in a shared crawl or where they may be seen.
+        read = new = 0
+        for batch in batches(seeds.read(), _BATCH):
+            if lifecycle.is_stopping:
+                self.logger.info(
+                    "The crawl stops before all its seeds are read: the next start reads them"
+                )
+                return
+            read += len(batch)
+            new += self._add(batch, crawl)
+            progress.note("" if crawl.leases.shared else f", {new:,} new")
+            await asyncio.sleep(0)
+            while frontier.is_congested() and not (lifecycle.failure or lifecycle.is_stopping):
+                await asyncio.sleep(_CONGESTED_S)
+        if self._refused > _LOGGED_REFUSALS:
+            self.logger.warning(
+                "%d more seeds skipped: refused/... in the summary counts them by rule",
+                self._refused - _LOGGED_REFUSALS,
+            )
+        self.seeds = None
+        if crawl.leases.shared is not None:
+            self.logger.info("Seeds: %d", read)
+        else:
+            self.logger.info("Seeds: %d, of them new: %d", read, new)
+
     def _add(self, urls: Sequence[str], crawl: Crawl) -> int:
-        """Add *urls* and return how many are new. A refused seed is skipped, logged and counted."""
+        """Add *urls* and return how many are known to be new. A refused seed is skipped, logged and
+        counted."""
         level = crawl.selection.prioritizer.level(Hints(is_seed=True))
-        found = []
-        for url in urls:
-            candidate = crawl.selection.allowed_origins.admission.candidate(url, level=level)
-            if isinstance(candidate, Refusal):
-                self.logger.warning("Seed %s skipped: %s", url, candidate.explain())
-                crawl.stats.count(f"refused/{candidate.reason}")
-            else:
-                found.append(candidate)
+        admission = crawl.selection.allowed_origins.admission
+        found, refused = admission.select_seeds(urls, level)
+        for url, refusal in refused:
+            self._refused += 1
+            if self._refused <= _LOGGED_REFUSALS:
+                self.logger.warning("Seed %s skipped: %s", url, refusal.explain())
+            crawl.stats.count(f"refused/{refusal.reason}")
         added = crawl.leases.frontier.add(found, crawl.leases.clock.now())
         crawl.stats.count_over_budget(added)
         return added.new
 
-    async def _fetch_seeds(self) -> Seeds:
+    async def _fetch_seeds(self) -> SeedHosts:
+        """Fetch the list, and return the hosts of its seeds."""
         url = list_url(self.arguments.seeds)
         assert url is not None and self.crawler.engine is not None
         crawl_of(self.crawler).selection.allowed_origins.allow_start_url(url)
@@ -176,7 +198,8 @@ class WebSpider(Spider):
             raise SeedsError(f"the seeds list {url} cannot be fetched: status {response.status}")
         if missing := _NOT_WHOLE.intersection(response.flags):
             raise SeedsError(f"the seeds list {url} is incomplete: {', '.join(missing)}")
-        return read_list(response.body, urlsplit(url).path, url)
+        self.seeds = SeedList(io.BytesIO(response.body), urlsplit(url).path, url)
+        return await asyncio.to_thread(survey_seeds, self.seeds, self.arguments.scope)
 
 
 def _refuse_without_effect(settings: BaseSettings) -> None:

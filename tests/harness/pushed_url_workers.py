@@ -21,6 +21,7 @@ from crawler.frontier.port import FrontierRules
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Standing
 from crawler.policy.priority import DepthPrioritizer
+from crawler.policy.scope import SeedHosts
 from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
@@ -104,7 +105,7 @@ class PushedUrlWorker:
         self.origins = AllowedOrigins(
             CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9
         )
-        self.origins.set_seeds([])
+        self.origins.set_seeds(SeedHosts(scope))
         self.stats = CrawlStats(MemoryStatsCollector(get_crawler()))
         delivery = CandidateSender(
             crew.nodes, ShardOperations(session, SHARDS, RULES, 60), False, lambda shard, in_s: None

@@ -9,6 +9,7 @@ from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate
+from crawler.policy.scope import SeedHosts
 
 
 def origins(
@@ -20,6 +21,10 @@ def origins(
     )
 
 
+def hosts_of(urls: list[str], scope: ScopeChoice = ScopeChoice.HOST) -> SeedHosts:
+    return SeedHosts(scope, urls)
+
+
 def admits(origins: AllowedOrigins, url: str) -> bool:
     return isinstance(origins.admission.candidate(url, depth=1), Candidate)
 
@@ -29,7 +34,7 @@ def test_origins_are_known_once_all_seeds_are():
     one_of_many.wait_for_other_seeds()
     for each in (alone, one_of_many):
         assert not each.is_complete
-        each.set_seeds(["https://a.example/"])
+        each.set_seeds(hosts_of(["https://a.example/"]))
     assert alone.is_complete and not one_of_many.is_complete
     one_of_many.add_seed_hosts([])
     assert one_of_many.is_complete
@@ -44,7 +49,7 @@ def test_hosts_of_other_workers_alone_do_not_complete_the_origins():
 
 def test_hosts_opened_later_are_allowed_like_the_first():
     one = origins()
-    one.set_seeds(["https://a.example/"])
+    one.set_seeds(hosts_of(["https://a.example/"]))
     one.add_seed_hosts(["b.example"])
     one.add_seed_hosts(["www.c.example", "b.example"])
     assert [admits(one, f"https://{name}.example/x") for name in "abcd"] == [True] * 3 + [False]
@@ -53,7 +58,7 @@ def test_hosts_opened_later_are_allowed_like_the_first():
 def test_the_seeds_do_not_close_what_others_have_opened():
     one = origins()
     one.add_seed_hosts(["b.example"])
-    one.set_seeds(["https://a.example/"])
+    one.set_seeds(hosts_of(["https://a.example/"]))
     assert admits(one, "https://b.example/x")
 
 
@@ -71,7 +76,7 @@ LOCAL, OTHER_PORT, OTHER_HOST = (
 def test_a_seed_opens_its_own_host_and_port(caplog):
     one = origins(ScopeChoice.ANY)
     with caplog.at_level("INFO"):
-        one.set_seeds(["http://127.0.0.1:8000/"])
+        one.set_seeds(hosts_of(["http://127.0.0.1:8000/"]))
     assert [admits(one, url) for url in (LOCAL, OTHER_PORT, OTHER_HOST)] == [True, False, False]
     assert one.admits("127.0.0.1", "127.0.0.1", 8000)
     assert not one.admits("127.0.0.1", "127.0.0.1", 6379)
@@ -80,14 +85,14 @@ def test_a_seed_opens_its_own_host_and_port(caplog):
 
 def test_a_fetched_list_opens_nothing():
     one = origins(ScopeChoice.ANY)
-    one.set_seeds(["http://127.0.0.1:8000/", "https://a.example/"], fetched=True)
+    one.set_seeds(hosts_of(["http://127.0.0.1:8000/", "https://a.example/"]), fetched=True)
     assert not admits(one, LOCAL)
     assert admits(one, "https://a.example/x")
 
 
 def test_pushed_urls_do_not_allow_loopback():
     one = origins(ScopeChoice.HOST)
-    one.set_seeds(["https://a.example/"])
+    one.set_seeds(hosts_of(["https://a.example/"]))
     one.add_seed_hosts(["127.0.0.1"])
     assert not admits(one, LOCAL)
 
@@ -113,7 +118,7 @@ def test_origins_of_a_spider_stay_allowed_at_its_next_start():
 )
 def test_hosts_that_are_still_to_be_opened(scope: ScopeChoice, hosts: set[str]) -> None:
     one = origins(scope)
-    one.set_seeds(["https://a.example/"])
+    one.set_seeds(hosts_of(["https://a.example/"], scope))
     urls = [
         "https://a.example/1",
         "https://b.example/1",

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
+import re
 import sys
+import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,19 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import SeedsError
 from crawler.model.url import fetch_form
 from crawler.policy.seeds import (
     BadLine,
-    Seeds,
-    parse_seeds,
-    parse_table,
     seed_url,
 )
 from crawler.spiders.seeds import (
+    LoggedProgress,
+    SeedList,
+    batches,
     list_url,
-    read_list,
-    read_seeds,
+    open_seeds,
+    survey_seeds,
 )
 
 if sys.version_info >= (3, 14):
@@ -33,6 +39,18 @@ else:
 import pickle
 
 from crawler.policy.seeds import PushedRequest, read_pushed
+
+
+def list_of(text: str, name: str = "seeds.txt") -> SeedList:
+    return SeedList(io.BytesIO(text.encode()), name, name)
+
+
+def good(seeds: SeedList) -> tuple[str, ...]:
+    return tuple(line for line in seeds.read() if isinstance(line, str))
+
+
+def bad(seeds: SeedList) -> tuple[BadLine, ...]:
+    return tuple(line for line in seeds.read() if isinstance(line, BadLine))
 
 
 @pytest.mark.parametrize(
@@ -91,21 +109,21 @@ def test_a_list_keeps_its_order_and_names_its_bad_lines() -> None:
         "https://example.com/#part\n"
         "ftp://example.com/\n"
     )
-    seeds = parse_seeds(text)
-    assert seeds.urls == (
+    seeds = list_of(text)
+    assert good(seeds) == (
         "https://example.com/b",
         "https://example.com/a",
         "https://example.com/",
     )
-    assert seeds.bad == (
+    assert bad(seeds) == (
         BadLine(5, "not a seed", "white space in the URL"),
         BadLine(8, "ftp://example.com/", "the scheme is ftp, only http and https are fetched"),
     )
 
 
 def test_a_bad_line_shows_only_its_beginning() -> None:
-    (bad,) = parse_seeds("\x00" * 1_000_000).bad
-    assert len(bad.text) <= 120
+    (line,) = bad(list_of("\x00" * 1_000_000))
+    assert len(line.text) <= 120
 
 
 TRANCO = "1,example.com\r\n2,www.w3.org\r\n3,example.org\r\n"
@@ -142,15 +160,16 @@ SITES = ("https://example.com/", "https://www.w3.org/", "https://example.org/")
     ],
 )  # fmt: skip
 def test_a_table_gives_the_column_of_its_urls_or_hosts(text: str, want: tuple[str, ...]) -> None:
-    assert parse_table(text) == Seeds(want, ())
+    seeds = list_of(text, "a.csv")
+    assert (good(seeds), bad(seeds)) == (want, ())
 
 
 def test_bad_rows_of_a_table_are_named() -> None:
-    seeds = parse_table(
-        f'rank,domain\n1,example.com\n2\n3,two words\n4,{"x" * 200_000}\n5,"a.b\n6,c.d'
+    seeds = list_of(
+        f'rank,domain\n1,example.com\n2\n3,two words\n4,{"x" * 200_000}\n5,"a.b\n6,c.d', "a.csv"
     )
-    assert seeds.urls == ("https://example.com/",)
-    assert [(bad.number, bad.text.strip()[:12], bad.reason[:25]) for bad in seeds.bad] == [
+    assert good(seeds) == ("https://example.com/",)
+    assert [(each.number, each.text.strip()[:12], each.reason[:25]) for each in bad(seeds)] == [
         (3, "2", "nothing in column 2"),
         (4, "3,two words", "white space in the URL"),
         (5, "not CSV: fie", "nothing in column 2"),
@@ -160,7 +179,7 @@ def test_bad_rows_of_a_table_are_named() -> None:
 
 @given(st.text())
 def test_no_table_raises_and_all_seeds_are_fetch_forms(text: str) -> None:
-    assert all(fetch_form(url) == url for url in parse_table(text).urls)
+    assert all(fetch_form(url) == url for url in good(list_of(text, "a.csv")))
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress], ids=["", "gz", "zst"])
@@ -178,7 +197,7 @@ def test_a_list_may_be_packed(
     suffix = {gzip.compress: ".gz", zstd.compress: ".zst"}.get(pack, "")
     path = tmp_path / f"{name}{suffix}"
     path.write_bytes(pack(content.encode()))
-    assert read_seeds(str(path)).urls == SITES
+    assert good(open_seeds(str(path))) == SITES
     assert list_url(f"https://example.com/{path.name}?v=1")
 
 
@@ -197,7 +216,7 @@ def test_a_packed_list_that_is_damaged_is_refused(
     path = tmp_path / "top.csv.gz"
     path.write_bytes(content)
     with pytest.raises(SeedsError, match=message):
-        read_seeds(str(path))
+        survey_seeds(open_seeds(str(path)), ScopeChoice.ANY)
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstd.compress])
@@ -206,7 +225,7 @@ def test_a_list_that_is_too_long_when_unpacked_is_refused(
 ) -> None:
     bomb = compress(b"example.com\n" * (1 << 20))
     with pytest.raises(SeedsError, match="x is over 4 MB when unpacked"):
-        read_list(bomb, "x", "x", max_bytes=4 << 20)
+        good(SeedList(io.BytesIO(bomb), "x", "x", max_bytes=4 << 20))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +240,7 @@ def test_a_list_that_is_too_long_when_unpacked_is_refused(
     ],
 )
 def test_a_seed_of_the_command_line_may_lack_its_scheme(given: str, want: tuple[str, ...]) -> None:
-    assert read_seeds(given).urls == want
+    assert good(open_seeds(given)) == want
 
 
 @pytest.mark.parametrize(
@@ -229,19 +248,92 @@ def test_a_seed_of_the_command_line_may_lack_its_scheme(given: str, want: tuple[
 )
 def test_a_list_that_is_missing_is_no_seed(given: str) -> None:
     with pytest.raises(SeedsError, match="does not exist"):
-        read_seeds(given)
+        open_seeds(given)
 
 
 def test_a_file_counts_before_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "example.com").write_text("www.w3.org\n")
     monkeypatch.chdir(tmp_path)
-    assert read_seeds("example.com").urls == ("https://www.w3.org/",)
+    assert good(open_seeds("example.com")) == ("https://www.w3.org/",)
 
 
 @given(st.text())
 def test_no_text_raises_and_all_seeds_are_fetch_forms(text: str) -> None:
-    seeds = parse_seeds(text)
-    assert all(fetch_form(url) == url for url in seeds.urls)
+    assert all(fetch_form(url) == url for url in good(list_of(text)))
+
+
+def test_a_long_list_is_read_as_a_whole_one_again_and_again() -> None:
+    urls = tuple(f"https://site{number}.example/{'x' * (number % 99)}" for number in range(9000))
+    seeds = list_of("\r\n".join(urls))
+    assert good(seeds) == good(seeds) == urls
+    assert seeds.progress() == "9,000 lines of seeds.txt (100%)"
+
+
+def test_a_list_that_is_not_utf8_names_the_line_far_down() -> None:
+    content = b"https://example.com/\n" * 20_000 + b"https://ex\xe4mple.com/\n"
+    with pytest.raises(SeedsError, match=r"a.txt is not UTF-8 \(line 20001\)"):
+        good(SeedList(io.BytesIO(content), "a.txt", "a.txt"))
+
+
+def test_a_list_may_come_from_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_text, args=("example.com\nwww.w3.org\n",))
+    writer.start()
+    seeds = open_seeds(str(path))
+    writer.join()
+    assert good(seeds) == good(seeds) == ("https://example.com/", "https://www.w3.org/")
+
+
+@pytest.mark.parametrize("scope", ScopeChoice)
+def test_a_long_list_takes_no_memory_but_for_the_scope(tmp_path: Path, scope: ScopeChoice) -> None:
+    def peak(lines: int) -> int:
+        path = tmp_path / "seeds.txt"
+        with path.open("w") as file:
+            file.writelines(f"https://www.site{number}.example/\n" for number in range(lines))
+        seeds = open_seeds(str(path))
+        tracemalloc.start()
+        assert sum(map(len, batches(seeds.read(), 500))) == lines
+        survey_seeds(seeds, scope).units()
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    few, many = peak(20_000), peak(40_000)  # caches are full at 16,384
+    bytes_a_line = (many - few) / 20_000
+    # A scope keeps a hash of 8 bytes, and sorts a copy of all.
+    assert bytes_a_line < (1 if scope is ScopeChoice.ANY else 50)
+
+
+def test_one_line_without_an_end_takes_bounded_memory() -> None:
+    def peak(chars: int) -> int:
+        content = io.BytesIO(b"x" * chars + b"\nexample.com")
+        tracemalloc.start()
+        assert good(SeedList(content, "a.txt", "a.txt")) == ("https://example.com/",)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(32 << 20) < peak(2 << 20) + (1 << 20)
+
+
+def test_bad_lines_are_counted_and_the_first_named(caplog: pytest.LogCaptureFixture) -> None:
+    seeds = list_of("two words\n" * 70 + "example.com\n")
+    survey_seeds(seeds, ScopeChoice.ANY)
+    named = [line for line in caplog.messages if "skipped (white space in the URL)" in line]
+    assert len(named) == 20 and "seeds.txt line 1 skipped" in named[0]
+    assert caplog.messages[-1] == "seeds.txt: 50 more bad lines skipped"
+
+
+def test_progress_is_logged_every_five_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    seeds, now = list_of("https://example.com/\n" * 100_000), 100.0
+    progress = LoggedProgress(seeds, "Read", lambda: now)
+    with caplog.at_level("INFO"):
+        for _ in batches(seeds.read(), 500):
+            now += 0.11
+            progress.note(", 7 new")
+    assert len(caplog.messages) == 4
+    assert re.fullmatch(r"Read 23,000 lines of seeds.txt \(2\d%\), 7 new", caplog.messages[0])
 
 
 URL = "https://example.com/a"
