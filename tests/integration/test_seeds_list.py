@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import signal
 from pathlib import Path
 
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.run_files import RunFolder
+from crawler.frontier.two_tier import TwoTierFrontier
+from tests.harness.commands import PATIENCE_S, crawl_command, running
 from tests.harness.crawling import crawl
+from tests.harness.waiting import wait_until
 from tests.servers.hostile import HostileServer
 from tests.servers.hostile_kit import Hostile, Pieces, error, gzipped, head, once
 from tests.servers.loopback import Reply, page, site
@@ -56,3 +63,38 @@ def test_a_list_that_cannot_be_unpacked_is_refused(tmp_path: Path) -> None:
     packed = gzipped(b"127.0.12.1\n" * 1000)[:-9]
     coded = (b"Content-Type: text/plain", b"Content-Encoding: gzip")
     assert refused(tmp_path / "data", once(head(*coded) + packed)) == "bad_seeds"
+
+
+SEEDS = 40_000
+
+
+def test_the_crawl_begins_while_its_seeds_are_read_and_a_kill_loses_none(tmp_path: Path) -> None:
+    listed, data, log = tmp_path / "seeds.txt", tmp_path / "data", tmp_path / "log"
+    with site("127.0.12.1", {"/": page()}, default=lambda _: page()) as web:
+        paths = ["/", *(f"/{number}" for number in range(1, SEEDS))]
+        listed.write_text("two words\n" + "".join(web.url(path) + "\n" for path in paths))
+        command = crawl_command(data, seeds=listed)
+        with running(command, log) as first:
+            wait_until(lambda: "/" in web.hits, PATIENCE_S, log=log.read_text)
+            first.kill()
+        assert "Seeds: " not in log.read_text(), "the first page was fetched after the last seed"
+        with running(command, log) as second:
+            wait_until(lambda: "Seeds: " in log.read_text(), PATIENCE_S, log=log.read_text)
+            second.send_signal(signal.SIGINT)
+            assert second.wait(PATIENCE_S) == 0
+    text = log.read_text()
+    new = int(text.partition(f"Seeds: {SEEDS}, of them new: ")[2].split()[0])
+    assert 0 < new < SEEDS, "the seeds of the first start count as new at the second"
+    assert text.count(f"{listed} line 1 skipped (white space in the URL)") == 2
+    assert urls_of(data) == SEEDS
+
+
+def urls_of(data: Path) -> int:
+    """Return how many different URLs a crawl knows."""
+    store = RocksStore(data / "frontier")
+    runs = RunFolder(data / "seen")
+    frontier = TwoTierFrontier(store, runs, FrontierRules(max_undecided_s=0.0), 1e10)
+    counts = frontier.counts()
+    store.close()
+    assert not counts.undecided
+    return counts.seen
