@@ -73,7 +73,8 @@ def test_the_crawl_begins_while_its_seeds_are_read_and_a_kill_loses_none(tmp_pat
     with site("127.0.12.1", {"/": page()}, default=lambda _: page()) as web:
         paths = ["/", *(f"/{number}" for number in range(1, SEEDS))]
         listed.write_text("two words\n" + "".join(web.url(path) + "\n" for path in paths))
-        command = crawl_command(data, seeds=listed)
+        settings = {"CRAWLER_MAX_URLS_PER_DOMAIN": "none", "CRAWLER_MAX_URLS_PER_HOST": "none"}
+        command = crawl_command(data, settings, seeds=listed)
         with running(command, log) as first:
             wait_until(lambda: "/" in web.hits, PATIENCE_S, log=log.read_text)
             first.kill()
