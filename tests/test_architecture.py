@@ -49,6 +49,7 @@ PURE_STANDARD = {
     *(
         "__future__",
         "abc",
+        "array",
         "bisect",
         "calendar",
         "codecs",

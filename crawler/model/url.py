@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, lru_cache
 from hashlib import sha256
-from pathlib import Path
 from string import ascii_letters, digits
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import ada_url
 import xxhash
-from publicsuffixlist import PSLFILE
+from publicsuffixlist import PublicSuffixList
 
 from crawler.model.choices import HostUnit
 from crawler.model.types import HostKey
@@ -208,10 +207,8 @@ def _suffix_rules() -> dict[str, int]:
     """Return by how many labels the public suffix is longer than a name: 0 for a rule, 1 for a
     wildcard, -1 for an exception. Names in which only longer rules end have _NO_RULE."""
     rules: dict[str, int] = {}
-    for line in Path(PSLFILE).read_text("utf-8").splitlines():
-        rule = line.lower().split(" ")[0]
-        if not rule or rule.startswith("//"):
-            continue
+    listed: frozenset[str] = PublicSuffixList()._publicsuffix  # it has no public name
+    for rule in listed:
         more = -1 if rule.startswith("!") else int(rule.startswith("*."))
         name = rule.removeprefix("!").removeprefix("*.").encode("idna").decode()
         rules[name] = min(more, rules.get(name, more), key=_RULE_ORDER.index)
