@@ -12,7 +12,6 @@ import pytest
 import w3lib.url
 from hypothesis import given
 from hypothesis import strategies as st
-from publicsuffixlist import PSLFILE, PublicSuffixList
 
 from crawler.model.url import (
     ALWAYS,
@@ -380,15 +379,6 @@ def test_a_domain_is_its_own_and_ends_its_names(hostname: str) -> None:
     domain = registered_domain(hostname)
     assert registered_domain(domain) == domain
     assert hostname.rstrip(".").endswith(domain)
-
-
-def test_every_rule_is_read_as_publicsuffixlist_reads_it() -> None:
-    judge = PublicSuffixList()
-    rules = {line.split()[0] for line in Path(PSLFILE).read_text("utf-8").splitlines() if line}
-    for rule in sorted(each for each in rules if each.isascii() and not each.startswith("//")):
-        suffix = rule.removeprefix("!").removeprefix("*.")
-        for name in (suffix, f"a.{suffix}", f"b.a.{suffix}", f"c.b.a.{suffix}", f"{suffix}.zz"):
-            assert registered_domain(name) == (judge.privatesuffix(name) or name)
 
 
 @pytest.mark.parametrize(
