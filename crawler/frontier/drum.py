@@ -40,6 +40,7 @@ from crawler.frontier.drum_batch import (
 from crawler.frontier.run_files import (
     MANIFEST,
     PAGE,
+    PAGE_KEYS,
     DrumManifest,
     Flags,
     KeyRun,
@@ -59,7 +60,7 @@ Associative, f(f(a, b), c) == f(a, f(b, c)), as are the latest, the sum, the max
 # A run is compacted when the newer ones have this share of (fan_out - 1) times its keys: batches
 # of about one size then meet in tiers, as the new keys of each differ by some percent.
 _NEARLY: Final = 0.95
-_FENCES: Final = 513 / 512
+_FENCES: Final = 514 / 512  # with the checksums of pages
 
 
 class Files(Enum):
@@ -304,7 +305,8 @@ class Drum:
         """Do the operations that wait. Those added meanwhile wait for the next merge. May run in
         a thread: what it does with more than 65,536 keys at once releases the interpreter lock.
 
-        Raises StoreFull or StoreUnavailable; then the same operations are in the next merge."""
+        Raises StoreFull, StoreUnavailable, or DataDirError for a damaged run; then the same
+        operations are in the next merge."""
         with self._lock:
             if self._merging is None:
                 self._merging, self._fresh = self._fresh, self._next_batch()
@@ -318,7 +320,7 @@ class Drum:
             runs = [] if self._files is Files.CENTRAL else self._runs
             runs = runs + self._finished(outputs[0])
             moved.runs_written += outputs[0].size
-            oldest = oldest_to_compact([len(run.keys) for run in runs], self.limits.fan_out)
+            oldest = oldest_to_compact([len(run) for run in runs], self.limits.fan_out)
             if oldest < len(runs):
                 outputs.append(self._output(1))
                 self._compact(runs[oldest:], outputs[1])
@@ -375,7 +377,8 @@ class Drum:
 
     def contains(self, keys: Keys) -> Flags:
         """Return which *keys* are in the store, or will be after the operations that wait. It
-        reads a page a key and run, and all that wait (10 ns each): for a thread."""
+        reads a page a key and run, and all that wait (10 ns each): for a thread. Raises
+        DataDirError, as all that reads the runs, if what it needs of them is damaged."""
         with self._lock:
             runs = self._runs
             waiting = [batch.update_keys(0, 1 << 64) for batch in self._waiting_batches()]
@@ -412,7 +415,7 @@ class Drum:
         return KeyRun(self._folder, stored, self._kinds.value, self.limits.piece_keys)
 
     def _output(self, number: int) -> RunOutput:
-        return RunOutput(self._folder, self._manifest.next + number, self._kinds.value is not None)
+        return RunOutput(self._folder, self._manifest.next + number, self._kinds.value)
 
     def _finished(self, output: RunOutput) -> list[KeyRun]:
         stored = output.finish()
@@ -420,7 +423,7 @@ class Drum:
 
     def _bytes_to_write(self, batch: DrumBatch) -> int:
         """At most: of all keys of *batch* being new."""
-        sizes = [*(len(run.keys) for run in self._runs), len(batch)]
+        sizes = [*(len(run) for run in self._runs), len(batch)]
         oldest = oldest_to_compact(sizes, self.limits.fan_out)
         keys = sum(sizes) if self._files is Files.CENTRAL else sizes[-1] + sum(sizes[oldest:])
         width = self._kinds.record - 1
@@ -473,8 +476,8 @@ class Drum:
             hit, at, size = run.find(rest)
             if stored is not None and run.values is not None:
                 rows = np.flatnonzero(hit)
-                np.put(stored, places.take(rows), run.values.take(at.take(rows)))
-                size += min(len(rows) * PAGE, run.values.nbytes)
+                np.put(stored, places.take(rows), run.values_at(at.take(rows)))
+                size += min(len(rows) * PAGE, run.values.rows.nbytes)
             if moved is not None:
                 moved.runs_read += size
             missed = ~hit
@@ -498,11 +501,12 @@ class Drum:
         for piece, asked in run.pieces(work.keys, begin, end):
             run.read_ahead(piece)
             some = work.keys[asked]
-            hit, at = hits(run.keys[piece], some)
+            before = run.keys(piece)
+            hit, at = hits(before, some)
             found[asked] = hit
             updated = np.True_ if work.updated is None else work.updated[asked]
             is_new = ~hit & updated
-            keys = np.concatenate([run.keys[piece], some.compress(is_new)])
+            keys = np.concatenate([before, some.compress(is_new)])
             if stored is None or work.values is None or run.values is None:
                 keys.sort()
                 output.append(keys, None)
@@ -528,16 +532,16 @@ class Drum:
 
     def _compact(self, runs: Sequence[KeyRun], output: RunOutput) -> None:
         """Merge *runs*, oldest first; of equal keys the newest stays."""
-        largest = max(runs, key=lambda run: len(run.keys))
+        largest = max(runs, key=len)
         begins = [0] * len(runs)
-        for piece, _ in largest.pieces(np.empty(0, np.uint64), 0, len(largest.keys)):
-            is_last = piece.stop == len(largest.keys)
-            high = 1 << 64 if is_last else int(largest.keys[piece.stop])
+        for piece, _ in largest.pieces(np.empty(0, np.uint64), 0, len(largest)):
+            is_last = piece.stop == len(largest)
+            high = 1 << 64 if is_last else largest.fence(piece.stop // PAGE_KEYS)
             ends = [run.locate(high) for run in runs]
             parts = [slice(*ends) for ends in zip(begins, ends, strict=True)]
             for run, part in zip(runs, parts, strict=True):
                 run.read_ahead(part)
-            keys = np.concatenate([run.keys[part] for run, part in zip(runs, parts, strict=True)])
+            keys = np.concatenate([run.keys(part) for run, part in zip(runs, parts, strict=True)])
             self.moved.compaction_read += len(keys) * (self._kinds.record - 1)
             begins = ends
             if self._kinds.value is None:
@@ -561,4 +565,4 @@ def _slices(runs: Sequence[KeyRun], low: int, high: int) -> Iterator[Keys]:
     for run in runs:
         end = run.locate(high)
         for begin in range(run.locate(low), end, HELD):
-            yield run.keys[begin : min(begin + HELD, end)]
+            yield run.keys(slice(begin, min(begin + HELD, end)))
