@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -70,7 +71,7 @@ class FrontierCommand(ScrapyCommand):
             "--repair",
             action="store_true",
             default=None,
-            help="check: write what was counted to the counters that differ",
+            help="check: rebuild damaged files of the seen URLs, and correct the counters",
         )
         parser.add_argument(
             "--from",
@@ -169,9 +170,10 @@ def _why(args: FrontierArguments) -> CommandOutput:
 
 def _check(args: FrontierArguments) -> CommandOutput:
     checked = args.frontier.check(bool(args.opts.repair))
-    return checked, frontier_view.check_text(
-        checked.counters, checked.is_repaired, checked.uncounted
-    )
+    rebuilt = checked.rebuilt
+    text = [] if rebuilt is None else frontier_view.repair_text(rebuilt, checked.unread)
+    lines = frontier_view.check_text(checked.counters, checked.is_repaired, checked.uncounted)
+    return checked, chain(text, lines)
 
 
 def _seen(args: FrontierArguments) -> CommandOutput:

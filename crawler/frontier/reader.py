@@ -1,7 +1,7 @@
 """A frontier on disk, read while another process may use it, and its counters counted again.
 
-Rule: only `correct_counters` writes. The counters are for display only. How many URLs are done, or
-were ever admitted, is only in its counter and cannot be counted again.
+Rule: only `correct_counters` writes. The counters are for display only. How many URLs are done is
+only in its counter and cannot be counted again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from crawler.frontier.records import (
     HostRecord,
     decode_candidate,
     decode_domain,
+    decode_letter,
+    decode_open,
+    decode_refused,
     decode_totals,
     decode_urls,
     encode,
 )
-from crawler.frontier.run_files import PAGE_KEYS, Flags, KeyRun, Keys, RunFolder
+from crawler.frontier.run_files import PAGE_KEYS, Flags, KeyRun, Keys, RunFolder, damaged
 from crawler.frontier.seen import seen_manifest, stored_keys
-from crawler.frontier.staging import WriteBatch, all_records
+from crawler.frontier.seen_repair import find_damage
+from crawler.frontier.staging import WriteBatch, all_records, records_between
 from crawler.model.types import Candidate, HostKey
 
 _READ_URLS: Final = 1000
@@ -70,10 +74,39 @@ class FrontierReader:
             yield stored_keys(packed)
 
     def check_runs(self) -> None:
-        """Read the runs of the seen set. Raises DataDirError, which names the file, if one is
+        """Read the runs of the seen set. Raises DataDirError, which names the files, if some are
         damaged or missing."""
-        for run in self._opened_runs():
-            run.check()
+        found = find_damage(seen_manifest(self._store), self._runs)
+        if found:
+            files = ", ".join(str(each.file) for each in found)
+            pages, lost = (sum(getattr(each, of) for each in found) for of in ("pages", "keys"))
+            raise damaged(files, f"{pages:,} pages with {lost:,} keys, or the index")
+
+    def check_store(self) -> None:
+        """Read all of the store, whose blocks have checksums. Raises StoreUnavailable, which names
+        the file, if one is damaged."""
+        for _ in records_between(self._store, b"", b"\xff"):
+            pass
+
+    def admitted_keys(self) -> Iterator[int]:
+        """Yield the keys of the URLs that the frontier holds, that passed a seen test and were in a
+        run."""
+        new = set[int]().union(*(each.tolist() for each in self._new_keys()))
+        for each in self._held():
+            if each.needs_seen_test and each.key not in new:
+                yield each.key
+
+    def _held(self) -> Iterator[Candidate]:
+        for host, _ in self.hosts():
+            yield from self.waiting(host)
+        for _, packed in all_records(self._store, keys.LATER):
+            yield decode_candidate(packed)
+        for _, packed in all_records(self._store, keys.OPEN):
+            yield decode_open(packed).candidate
+        for _, packed in all_records(self._store, keys.DEAD):
+            yield decode_letter(packed).candidate
+        for _, packed in all_records(self._store, keys.REFUSED):
+            yield decode_refused(packed).candidate
 
     def _opened_runs(self) -> Iterator[KeyRun]:
         for stored in seen_manifest(self._store).runs:
@@ -127,10 +160,11 @@ _COUNTED: Final[Mapping[str, bytes]] = {
 
 
 def count_again(store: DurableStore, runs: RunFolder) -> list[RecountedCounter]:
-    """Count the records behind each counter. O(URLs), in bounded memory. Raises DataDirError if a
-    file of the seen set is damaged."""
+    """Read all, and count the records behind each counter. O(URLs), in bounded memory. Raises
+    DataDirError or StoreUnavailable if a file is damaged."""
     reader = FrontierReader(store, runs)
     reader.check_runs()
+    reader.check_store()
     waiting = sum(1 for host, _ in reader.hosts() for _ in reader.waiting(host))
     counted = {"waiting": waiting, "seen": reader.count_seen()}
     for name, prefix in _COUNTED.items():

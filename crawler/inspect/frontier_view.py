@@ -24,21 +24,27 @@ from crawler.crawl import rules
 from crawler.data import retry_requests
 from crawler.data.data_dir import (
     FRONTIER,
+    OUTCOMES,
+    SEEN,
+    WARC,
     DataDir,
     lock_owner,
     read_format,
     refuse_older_format,
 )
 from crawler.data.local_stores import RobotsRecords
+from crawler.data.outcomes import read_outcomes
 from crawler.frontier import dead_letters
 from crawler.frontier.port import DurableStore
 from crawler.frontier.reader import (
+    FrontierReader,
     RecountedCounter,
     correct_counters,
     count_again,
 )
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
+from crawler.frontier.seen_repair import RebuiltSeen, repair_seen
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.inspect.local import LocalInspection
 from crawler.inspect.port import HostState, Inspection, KnownUrl
@@ -198,6 +204,22 @@ def overview_text(overview: FrontierOverview) -> Iterator[str]:
     hosts = ("hosts", overview.counts.hosts_active, "hosts in memory")
     yield from _counted([*_figures(overview.counts), hosts])
     yield from _arguments(overview.arguments)
+
+
+def repair_text(repaired: RebuiltSeen, unread: Sequence[str]) -> Iterator[str]:
+    for name in repaired.set_aside:
+        yield f"{SEEN}/{name} is set aside; nothing reads it any more"
+    yield f"{many(repaired.damaged, 'key')} of seen URLs were in what is damaged. Found again:"
+    yield f"  {number(repaired.held)} of URLs that wait, or that the frontier keeps"
+    yield f"  {number(repaired.fetched)} of URLs in {OUTCOMES} and in the archive's index"
+    yield (
+        f"  {number(repaired.lost)} of no URL that is known: at most so many pages may be fetched"
+        " again. An index that is elsewhere: scrapy frontier seen --from FILE.cdxj"
+        if repaired.lost
+        else "  nothing is lost"
+    )
+    for error in unread:
+        yield f"left out from there on: {plain(error)}"
 
 
 def check_text(
@@ -419,6 +441,30 @@ def _put_back(
     return sum(dead_letters.retry_dead(store, frontier, robots, chosen, lambda: now))
 
 
+class FetchedUrls:
+    """The URLs that the outcome log and the index of the archive name."""
+
+    def __init__(self, path: Path, identifier: UrlIdentifier) -> None:
+        """*path*: the data directory."""
+        self._path = path
+        self._identifier = identifier
+        self.unread: list[str] = []  # an index that is damaged, and where
+
+    def keys(self) -> Iterator[int]:
+        for url in map(fetch_form, self._urls()):
+            if url is not None:
+                yield self._identifier.key(url)
+
+    def _urls(self) -> Iterator[str]:
+        for outcome in read_outcomes(self._path / OUTCOMES):
+            yield outcome.url
+        for index in sorted((self._path / WARC).glob("*.cdxj")):
+            try:
+                yield from indexed_urls(index)
+            except DataDirError as error:
+                self.unread.append(str(error))
+
+
 CommandOutput = tuple[object, Iterable[str]]
 """The answer as a value for JSON, and as lines of text."""
 
@@ -430,6 +476,8 @@ class FrontierCheck:
     counters: list[RecountedCounter]
     is_repaired: bool
     uncounted: list[int] = field(default_factory=list)  # shards that changed during each count
+    rebuilt: RebuiltSeen | None = None  # None: no run of the seen set was damaged
+    unread: list[str] = field(default_factory=list)  # damaged indexes of the archive, and where
 
     @property
     def is_correct(self) -> bool:
@@ -465,7 +513,8 @@ class FrontierView(Protocol):
         """Count the URLs of *index*, of another crawl, as seen."""
 
     def check(self, is_repair: bool) -> FrontierCheck:
-        """Count again; with *is_repair* write the counters that differ."""
+        """Read all and count again; with *is_repair* rebuild damaged runs of the seen set, and
+        write the counters that differ."""
 
     @property
     def retried_by(self) -> str:
@@ -542,9 +591,13 @@ class LocalFrontierView:
             closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data,
             closing(RocksStore(data.frontier)) as store,
         ):
-            counted = count_again(store, RunFolder(data.seen))
+            runs = RunFolder(data.seen)
+            fetched = FetchedUrls(data.path, UrlIdentifier(self._config, data.format.key_seed))
+            held = FrontierReader(store, runs).admitted_keys()
+            rebuilt = repair_seen(store, runs, held, fetched.keys())
+            counted = count_again(store, runs)
             correct_counters(store, counted)
-        return FrontierCheck(counted, is_repaired=True)
+        return FrontierCheck(counted, is_repaired=True, rebuilt=rebuilt, unread=fetched.unread)
 
 
 class RedisFrontierView:
