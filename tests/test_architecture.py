@@ -42,7 +42,13 @@ NOT_MODULES = {
 FREE = {"", "addon", "api", "ops", "settings"}  # they name components, and no module imports them
 PURE_LAYERS = 4
 # In the pure folder of the frontier, what keeps it on a disk.
-IMPURE = {"frontier.rocks_store", "frontier.run_files", "frontier.drum", "frontier.gate"}
+IMPURE = {
+    "frontier.rocks_store",
+    "frontier.run_files",
+    "frontier.drum",
+    "frontier.gate",
+    "frontier.seen_repair",
+}
 
 # The standard library without clock, chance, disk, socket, process or thread.
 PURE_STANDARD = {

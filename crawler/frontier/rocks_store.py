@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,9 @@ from rocksdict import (
     BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
+    Checkpoint,
     DBCompressionType,
+    DBRecoveryMode,
     Options,
     Rdict,
     ReadOptions,
@@ -55,9 +58,8 @@ class RocksStore:
         """Raises DataDirError, with nothing changed, if *folder* cannot be opened."""
         self._is_full = False  # the last write found no room
         _refuse_without_current(folder)
-        access = AccessType.read_only(False) if read_only else AccessType.read_write()
         try:
-            self._db = Rdict(str(folder), _options(), access_type=access)
+            self._db = _opened(folder, read_only=read_only)
         except Exception as error:  # rocksdict raises bare Exception
             raise DataDirError(_why_not_open(folder, str(error))) from error
 
@@ -97,7 +99,7 @@ class RocksStore:
             # RocksDB recovers from other errors, such as a broken disk, only when opened again.
             self._is_full = _NO_SPACE in str(error)
             kind = StoreFull if self._is_full else StoreUnavailable
-            raise kind(f"the frontier cannot be written: {error}") from error
+            raise kind(_failed("written", error)) from error
 
     def sync(self) -> None:
         """Make all earlier writes survive a power cut. May run in a thread while other threads read
@@ -108,7 +110,18 @@ class RocksStore:
         try:
             self._db.flush_wal(sync=True)
         except Exception as error:  # rocksdict raises bare Exception
-            raise StoreUnavailable(f"the frontier cannot be synced: {error}") from error
+            raise StoreUnavailable(_failed("synced", error)) from error
+
+    def checkpoint(self, folder: Path) -> None:
+        """Copy the store as it is at one moment to *folder*, which must not exist: files that do
+        not change any more by hard links, where the file system has them. May run in a thread while
+        other threads read and write; until it has flushed the memtables (at most 24 MB), writes
+        wait. Raises StoreUnavailable."""
+        try:
+            Checkpoint(self._db).create_checkpoint(str(folder))
+        except Exception as error:  # rocksdict raises bare Exception
+            kind = StoreFull if _NO_SPACE in str(error) else StoreUnavailable
+            raise kind(_failed("copied", error)) from error
 
     def close(self) -> None:
         try:
@@ -140,9 +153,31 @@ def _options() -> Options:
     options.set_memtable_prefix_bloom_ratio(_MEMTABLE_FILTER)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(2)
-    # By default RocksDB accepts half an entry at the end of the log, which a crash leaves, and
-    # takes anything else for damage.
     return options
+
+
+def _opened(folder: Path, *, read_only: bool) -> Rdict:
+    """Open the store, with the end of its log cut off where it cannot be read: a crash leaves half
+    an entry there. RocksDB does not tell; so it is first asked to accept nothing of the kind, and
+    what it says is logged. Beside a running crawl the end may be half written at any time."""
+    if read_only:
+        return Rdict(str(folder), _options(), access_type=AccessType.read_only(False))
+    options = _options()
+    options.set_wal_recovery_mode(DBRecoveryMode.absolute_consistency())
+    try:
+        return Rdict(str(folder), options, access_type=AccessType.read_write())
+    except Exception as error:  # rocksdict raises bare Exception
+        if not (refused := str(error)).startswith("Corruption"):
+            raise
+    opened = Rdict(str(folder), _options(), access_type=AccessType.read_write())
+    logger.warning(
+        "The log of the frontier in %s could not be read to its end (%s): the machine or the"
+        " process was stopped in a write, or the disk is damaged. The crawl goes on from the moment"
+        " before that; pages finished after it are fetched again",
+        folder,
+        _one_line(refused),
+    )
+    return opened
 
 
 def _refuse_without_current(folder: Path) -> None:
@@ -155,14 +190,35 @@ def _refuse_without_current(folder: Path) -> None:
 
 
 def _unreadable(error: Exception) -> StoreUnavailable:
-    return StoreUnavailable(f"the frontier cannot be read: {error}")
+    return StoreUnavailable(_failed("read", error))
+
+
+_FILE: Final = re.compile(r" in (\S+\.(?:sst|log))|(\S+\.(?:sst|log)|\S+/MANIFEST-\d+)\b")
+_RESTORE: Final = (
+    "restore the data directory from a snapshot (scrapy frontier snapshot) or another copy, or"
+    " begin again in another one (CRAWLER_DATA_DIR); scrapy frontier seen --from FILE.cdxj keeps"
+    " what the archive has from being fetched again"
+)
+
+
+def _failed(done: str, error: Exception) -> str:
+    """Return that the frontier cannot be *done*: read, written. A damaged file is named."""
+    text = _one_line(str(error))
+    if "Corruption" not in text:
+        return f"the frontier cannot be {done}: {text}"
+    named = _FILE.search(text)
+    file = (named[1] or named[2]) if named else "a file of the frontier"
+    return f"{file} is damaged ({text}). No answer is taken from it: {_RESTORE}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")  # messages of RocksDB may have several lines
 
 
 def _why_not_open(folder: Path, text: str) -> str:
     if "lock" in text.lower():
         return f"{folder} is in use by another process: {text}"
-    text = " ".join(text.split()).rstrip(".")  # messages of RocksDB may have several lines
     return (
-        f"{folder} cannot be opened: {text}. Nothing was changed. If it is damaged, put back a"
-        " copy, or begin again in another data directory (CRAWLER_DATA_DIR)"
+        f"{folder} cannot be opened: {_one_line(text)}. Nothing was changed. If it is damaged,"
+        f" {_RESTORE}"
     )
