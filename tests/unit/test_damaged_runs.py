@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+from copy import copy as copy_of
 from pathlib import Path
 
 import numpy as np
@@ -110,14 +112,66 @@ def test_what_reads_a_damaged_run_is_right_or_refuses_by_name(tmp_path: Path, nu
     assert result.unique.all()
 
 
-RULES = FrontierRules(max_new_urls=400, chunk_urls=8, max_undecided=10_000)
+class Dies(Exception):
+    pass
+
+
+class DyingFolder(RunFolder):
+    """Fails, from the operation with this number on, as a full disk or a dead process does."""
+
+    def __init__(self, path: Path, left: int, error: Exception) -> None:
+        super().__init__(path)
+        self.left, self.error = left, error
+
+    def count(self) -> None:
+        if self.left == 0:
+            raise self.error
+        self.left -= 1
+
+    def create(self, name: str) -> OpenFd:
+        self.count()
+        return super().create(name)
+
+    def write(self, file: OpenFd, data: memoryview, offset: int) -> None:
+        self.count()
+        super().write(file, data, offset)
+
+    def sync(self, file: OpenFd) -> None:
+        self.count()
+        super().sync(file)
+
+    def sync_names(self) -> None:
+        self.count()
+        super().sync_names()
+
+    def rename(self, name: str, new: str) -> None:
+        self.count()
+        super().rename(name, new)
+
+    def remove(self, name: str) -> None:
+        self.count()
+        super().remove(name)
+
+
+class DyingStore(MemoryStore):
+    """Fails at its write if *folder* has no operations left."""
+
+    folder: DyingFolder | None = None
+
+    def write(self, changes: dict[bytes, bytes | None]) -> None:
+        if self.folder is not None:
+            self.folder.count()
+        super().write(changes)
+
+
+RULES = FrontierRules(max_new_keys=400, chunk_urls=8, max_undecided=10_000)
 
 
 class Crawl:
     """A frontier in which some URLs wait, and some are fetched, dead, put off and being fetched."""
 
     def __init__(self, path: Path) -> None:
-        self.store, self.runs = MemoryStore(), RunFolder(path)
+        self.store, self.runs = DyingStore(), RunFolder(path)
         frontier = self.open()
         self.all = [candidate(str(n), host=f"h{n % 50}") for n in range(3000)]
         for begin in range(0, 3000, 100):
@@ -131,6 +185,13 @@ class Crawl:
             elif number % 4 < 3:
                 verdict = Dead("by the test") if number % 4 == 1 else RetryAt(100.0)
                 frontier.finish(lease, verdict, 1.0)
+
+    def copied(self, path: Path) -> Crawl:
+        copy = copy_of(self)
+        shutil.copytree(self.runs.path, path)
+        copy.store, copy.runs = DyingStore(), RunFolder(path)
+        copy.store.write(dict(self.store.scan(b"", b"\xff", 10**6)))
+        return copy
 
     def open(self) -> TwoTierFrontier:
         return TwoTierFrontier(self.store, self.runs, RULES, 0.0)
@@ -216,62 +277,11 @@ def test_a_key_that_no_damaged_page_had_does_not_come_into_the_seen_set(tmp_path
     assert repaired.fetched <= 2000 * within * 1.5 + 10, "some lie between the keys of the page"
 
 
-class Dies(Exception):
-    pass
-
-
-class DyingFolder(RunFolder):
-    """Fails, from the operation with this number on, as a full disk or a dead process does."""
-
-    def __init__(self, path: Path, left: int, error: Exception) -> None:
-        super().__init__(path)
-        self.left, self.error = left, error
-
-    def _count(self) -> None:
-        if self.left == 0:
-            raise self.error
-        self.left -= 1
-
-    def create(self, name: str) -> OpenFd:
-        self._count()
-        return super().create(name)
-
-    def write(self, file: OpenFd, data: memoryview, offset: int) -> None:
-        self._count()
-        super().write(file, data, offset)
-
-    def sync(self, file: OpenFd) -> None:
-        self._count()
-        super().sync(file)
-
-    def sync_names(self) -> None:
-        self._count()
-        super().sync_names()
-
-    def rename(self, name: str, new: str) -> None:
-        self._count()
-        super().rename(name, new)
-
-    def remove(self, name: str) -> None:
-        self._count()
-        super().remove(name)
-
-
-class DyingStore(MemoryStore):
-    """Fails at its write if *folder* has no operations left."""
-
-    folder: DyingFolder
-
-    def write(self, changes: dict[bytes, bytes | None]) -> None:
-        if isinstance(getattr(self, "folder", None), DyingFolder):
-            self.folder._count()
-        super().write(changes)
-
-
 @pytest.mark.parametrize("error", [Dies(), StoreFull("the disk is full")], ids=["killed", "full"])
 def test_a_repair_may_be_cut_off_at_each_step(tmp_path: Path, error: Exception) -> None:
+    first_crawl = Crawl(tmp_path / "first")
     for steps in range(1000):
-        crawl = Crawl(tmp_path / str(steps))
+        crawl = first_crawl.copied(tmp_path / str(steps))
         # One of its pages is damaged, and another run is gone.
         first, *_, last = crawl.files()
         content = bytearray(last.read_bytes())
@@ -279,17 +289,15 @@ def test_a_repair_may_be_cut_off_at_each_step(tmp_path: Path, error: Exception) 
         last.write_bytes(content)
         damaged = bytes(content)
         first.unlink()
-        store = DyingStore()
-        store.write(dict(crawl.store.scan(b"", b"\xff", 10**6)))
-        crawl.store = store
-        store.folder = DyingFolder(crawl.runs.path, steps, error)
+        folder = DyingFolder(crawl.runs.path, steps, error)
+        crawl.store.folder = folder
         try:
-            crawl.repair(store.folder)
+            crawl.repair(folder)
         except (Dies, StoreFull):
             died = True
         else:
             died = False
-        del store.folder
+        crawl.store.folder = None
         aside = crawl.runs.path / (last.name + DAMAGED)
         assert (aside if aside.exists() else last).read_bytes() == damaged
         repaired = crawl.repair()
