@@ -133,7 +133,7 @@ class BaseParts:
     config: Config
     arguments: Arguments | None  # None: the spider's own code makes the start requests
     data: DataDir
-    store: DurableStore
+    store: RocksStore
     outcomes: OutcomeLog
     random: Random
     prioritizer: Prioritizer

@@ -26,7 +26,8 @@ from crawler.data.data_dir import DataDir
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
-from crawler.frontier.port import DurableStore, Frontier
+from crawler.frontier.port import Frontier
+from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.page import DownloadOptions
 from crawler.model.types import PutBack
@@ -114,7 +115,7 @@ class Storage:
     """The parts that write to the data directory."""
 
     data: DataDir
-    store: DurableStore
+    store: RocksStore
     outcomes: OutcomeLog
     archive: CrawlArchive  # the archive, and the syncs that pages wait for
 

@@ -1,4 +1,4 @@
-"""`scrapy frontier`: show a crawl, running or not, and put dead letters back.
+"""`scrapy frontier`: show a crawl, running or not, put dead letters back, copy and repair it.
 
 Rule: showing needs no lock and changes nothing.
 """
@@ -36,11 +36,11 @@ TOP: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class FrontierArguments:
-    """The frontier, the URL and the options of one command."""
+    """The frontier, and what one command was given."""
 
     frontier: FrontierView
     config: Config
-    url: str | None
+    word: str | None  # the URL or the folder
     opts: argparse.Namespace
 
 
@@ -51,11 +51,11 @@ class FrontierCommand(ScrapyCommand):
     def syntax(self) -> str:
         return (
             "counts | hosts | dead | retry URL | retry --all | why URL | workers | check"
-            " | seen --from FILE  [options]"
+            " | seen --from FILE | snapshot FOLDER  [options]"
         )
 
     def short_desc(self) -> str:
-        return "Look into a crawl's frontier; put dead letters back"
+        return "Look into a crawl's frontier; put dead letters back; copy and repair it"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
@@ -92,9 +92,9 @@ class FrontierCommand(ScrapyCommand):
         assert self.settings is not None
         try:
             config = read_config(self.settings)
-            url = args[1] if len(args) > 1 else None
+            word = args[1] if len(args) > 1 else None
             value, lines = action(
-                FrontierArguments(frontier_of(self.settings, config), config, url, opts)
+                FrontierArguments(frontier_of(self.settings, config), config, word, opts)
             )
             output = [_json(value)] if opts.json else lines
             for line in output:
@@ -113,12 +113,12 @@ def _action(args: list[str], opts: argparse.Namespace) -> Action:
         raise UsageError(f"unknown option {unknown}")
     if not args or args[0] not in _ACTIONS:
         raise UsageError(f"say what: {', '.join(_ACTIONS)}", print_help=False)
-    action, wants_url, options = _ACTIONS[args[0]]
+    action, wanted, options = _ACTIONS[args[0]]
     foreign = [name for name in _OPTIONS - options if getattr(opts, name) is not None]
     if foreign:
         raise UsageError(f"{args[0]} takes no {_OPTION_NAMES[foreign[0]]}")
-    if len(args) != 1 + (wants_url and not opts.all):
-        raise UsageError(f"{args[0]} takes {'one URL' if wants_url else 'nothing more'}")
+    if len(args) != 1 + (bool(wanted) and not opts.all):
+        raise UsageError(f"{args[0]} takes {wanted or 'nothing more'}")
     return action
 
 
@@ -150,9 +150,9 @@ def _dead(args: FrontierArguments) -> CommandOutput:
 
 
 def _retry(args: FrontierArguments) -> CommandOutput:
-    total = args.frontier.put_back(args.url)
-    if args.url is not None and not total:
-        raise ConfigError(f"{args.url} is no dead letter; scrapy frontier why shows its state")
+    total = args.frontier.put_back(args.word)
+    if args.word is not None and not total:
+        raise ConfigError(f"{args.word} is no dead letter; scrapy frontier why shows its state")
     text = f"{many(total, 'URL')} put back, to be tried by {args.frontier.retried_by}"
     return {"put_back": total}, [text]
 
@@ -164,7 +164,7 @@ def _why(args: FrontierArguments) -> CommandOutput:
         raise ConfigError("want -a NAME=VALUE") from None
     with args.frontier.inspection() as inspection:
         now = inspection.now()
-        answer = why(args.url or "", inspection, args.config, given, now)
+        answer = why(args.word or "", inspection, args.config, given, now)
     return answer, why_text(answer, now)
 
 
@@ -184,6 +184,11 @@ def _seen(args: FrontierArguments) -> CommandOutput:
     if taken.unreadable:
         lines.append(f"{many(taken.unreadable, 'line')} left out: no http or https URL")
     return taken, lines
+
+
+def _snapshot(args: FrontierArguments) -> CommandOutput:
+    made = args.frontier.snapshot(Path(args.word or ""))
+    return made, frontier_view.snapshot_text(made)
 
 
 def _workers(args: FrontierArguments) -> CommandOutput:
@@ -214,14 +219,15 @@ _OPTION_NAMES: Final = {
 }
 _OPTIONS: Final = frozenset(_OPTION_NAMES)
 _ACTIONS: Final = MappingProxyType(
-    {  # function, whether it takes a URL, options
-        "counts": (_counts, False, frozenset[str]()),
-        "hosts": (_hosts, False, frozenset({"top", "host"})),
-        "dead": (_dead, False, frozenset({"limit"})),
-        "retry": (_retry, True, frozenset({"all"})),
-        "why": (_why, True, frozenset({"spargs"})),
-        "check": (_check, False, frozenset({"repair"})),
-        "seen": (_seen, False, frozenset({"index"})),
-        "workers": (_workers, False, frozenset({"forget"})),
+    {  # function, what it takes, options
+        "counts": (_counts, "", frozenset[str]()),
+        "hosts": (_hosts, "", frozenset({"top", "host"})),
+        "dead": (_dead, "", frozenset({"limit"})),
+        "retry": (_retry, "one URL", frozenset({"all"})),
+        "why": (_why, "one URL", frozenset({"spargs"})),
+        "check": (_check, "", frozenset({"repair"})),
+        "seen": (_seen, "", frozenset({"index"})),
+        "snapshot": (_snapshot, "one FOLDER", frozenset[str]()),
+        "workers": (_workers, "", frozenset({"forget"})),
     }
 )

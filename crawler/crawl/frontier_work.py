@@ -41,6 +41,8 @@ class FrontierWork:
         self._is_commit_due = False
         self._is_work_due = asyncio.Event()
         self._is_closing = False
+        self._working = asyncio.Lock()  # held while the frontier's files are written or read
+        self._alone: asyncio.Task[None] | None = None
 
     def begin(self, frontier: TwoTierFrontier, now: Callable[[], float]) -> None:
         """Start the work for *frontier*, when the event loop runs."""
@@ -53,9 +55,22 @@ class FrontierWork:
         self._is_work_due.set()
         if self._task is not None:
             await self._task
+        if self._alone is not None:
+            await asyncio.gather(self._alone, return_exceptions=True)
         if self._frontier is not None:
             self._frontier.admit_arrived(self._now())
         self._commit()
+
+    async def run_alone(self, run: Callable[[], None]) -> None:
+        """Run *run* in a thread, when all calls so far are committed, and while no work of the
+        frontier changes its files. It is not cancelled with its caller: `close` waits for it."""
+        self._alone = asyncio.create_task(self._run_alone(run))
+        await asyncio.shield(self._alone)
+
+    async def _run_alone(self, run: Callable[[], None]) -> None:
+        async with self._working:
+            self._commit()
+            await asyncio.to_thread(run)
 
     def append(self, outcome: Outcome) -> None:
         """Log *outcome*, of a verdict that the frontier was given, with the next commit."""
@@ -87,11 +102,10 @@ class FrontierWork:
                     await self._is_work_due.wait()
             self._is_work_due.clear()
             try:
-                while not self._is_closing and (work := frontier.next_work(now())):
-                    await asyncio.to_thread(work.run)
-                    for _ in work.apply(now()):
-                        frontier.commit()
-                        await asyncio.sleep(0)
+                while not self._is_closing:
+                    async with self._working:
+                        if not await self._do_next(frontier, now):
+                            break
                     self._wake()
             except CrawlerError as error:
                 self._fail(error)
@@ -100,3 +114,13 @@ class FrontierWork:
                 logger.exception("The work of the frontier failed")
                 self._fail(StoreUnavailable(f"the work of the frontier failed: {bug!r}"))
                 return
+
+    async def _do_next(self, frontier: TwoTierFrontier, now: Callable[[], float]) -> bool:
+        work = frontier.next_work(now())
+        if work is None:
+            return False
+        await asyncio.to_thread(work.run)
+        for _ in work.apply(now()):
+            frontier.commit()
+            await asyncio.sleep(0)
+        return True

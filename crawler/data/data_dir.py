@@ -21,7 +21,7 @@ from crawler.model.types import DataDirError
 
 FORMAT: Final = 2  # 1: seen URLs and waiting ones each by itself in the frontier's store
 _LOCK: Final = "crawl.lock"
-_FORMAT_FILE: Final = "format.json"
+FORMAT_FILE: Final = "format.json"
 FRONTIER: Final = "frontier"
 WORKER: Final = "worker"  # of a shared crawl: the worker's outbox and robots.txt
 WORKERS: Final = "workers"  # the data directories of several workers on this machine
@@ -51,12 +51,12 @@ class DataDir:
         self.path = path
         self._lock = _locked(path)
         try:
-            self.format = _read_or_begin(path / _FORMAT_FILE, identity, spider)
+            self.format = _read_or_begin(path / FORMAT_FILE, identity, spider)
             _refuse_other_identity(path, self.format.identity, identity)
             _refuse_other_spider(path, self.format.spider, spider)
             if self.format.format < FORMAT:  # the frontier converts what is in it
                 self.format = replace(self.format, format=FORMAT)
-                _replace(path / _FORMAT_FILE, msgspec.json.encode(self.format))
+                _replace(path / FORMAT_FILE, msgspec.json.encode(self.format))
         except BaseException:
             self.close()
             raise
@@ -127,9 +127,9 @@ def refuse_other_kind(data: DataDir, is_shared: bool) -> None:
 
 def read_format(path: Path) -> DataDirFormat:
     """Read the format of a data directory, which may be in use. Raises DataDirError."""
-    file = path / _FORMAT_FILE
+    file = path / FORMAT_FILE
     if not file.exists():
-        raise DataDirError(f"{path} is not a data directory: it has no {_FORMAT_FILE}")
+        raise DataDirError(f"{path} is not a data directory: it has no {FORMAT_FILE}")
     return _read(file)
 
 

@@ -21,7 +21,8 @@ from crawler.archive.cdxj import indexed_urls
 from crawler.assembly.build import data_dir
 from crawler.config.settings import Config
 from crawler.crawl import rules
-from crawler.data import retry_requests
+from crawler.data import crawl_requests, snapshots
+from crawler.data.crawl_requests import RetryRequest, SnapshotRequest
 from crawler.data.data_dir import (
     FRONTIER,
     OUTCOMES,
@@ -34,6 +35,7 @@ from crawler.data.data_dir import (
 )
 from crawler.data.local_stores import RobotsRecords
 from crawler.data.outcomes import read_outcomes
+from crawler.data.snapshots import Snapshot
 from crawler.frontier import dead_letters
 from crawler.frontier.port import DurableStore
 from crawler.frontier.reader import (
@@ -67,6 +69,7 @@ from crawler.report.figures import (
     plain,
     rate,
     since,
+    size,
     span,
     until,
 )
@@ -222,6 +225,16 @@ def repair_text(repaired: RebuiltSeen, unread: Sequence[str]) -> Iterator[str]:
         yield f"left out from there on: {plain(error)}"
 
 
+def snapshot_text(made: Snapshot) -> Iterator[str]:
+    yield (
+        f"{plain(made.folder)}: {many(made.waiting, 'waiting URL')}, {number(made.seen)} seen, of"
+        " one moment"
+    )
+    shared = f", {size(made.shared)} of them as hard links" if made.shared else ""
+    yield f"{size(made.bytes)}{shared}; without the archive (warc) and the logs"
+    yield f"a crawl goes on from it with -s CRAWLER_DATA_DIR={plain(made.folder)}"
+
+
 def check_text(
     counters: Sequence[RecountedCounter], is_repaired: bool, uncounted: Sequence[int]
 ) -> Iterator[str]:
@@ -363,7 +376,10 @@ def _host_row(row: HostRow, now: float) -> tuple[str, ...]:
 
 _SEEN_AT_ONCE: Final = 500_000  # URLs: 200 MB
 ANSWER_TIMEOUT_S: Final = 30.0  # a running crawl checks every second, but may be starting or ending
+# It may be merging runs, too: 1e8 keys, 800 MB, on a slow disk.
+SNAPSHOT_TIMEOUT_S: Final = 120.0
 _POLL_S: Final = 0.1
+_COUNTS: Final = 3  # of a crawl at work, until nothing is removed meanwhile
 
 
 def retry_local(path: Path, config: Config, url: str | None, now: float) -> int:
@@ -391,21 +407,66 @@ def retry_local(path: Path, config: Config, url: str | None, now: float) -> int:
 
 def _put_back_by_crawl(path: Path, named: KnownUrl | None) -> int | None:
     """Let the running crawl put them back; return how many, or None if it ended before."""
-    file = retry_requests.write_request(path, None if named is None else named.key)
-    deadline = time.monotonic() + ANSWER_TIMEOUT_S
-    while (answered := retry_requests.take_answer(file)) is None:
+    file = crawl_requests.write_request(path, RetryRequest(None if named is None else named.key))
+    at_work = _answered_or_ended(path, file, ANSWER_TIMEOUT_S)
+    if at_work is not None:
+        raise DataDirError(
+            f"the crawl in {path} (process {at_work}) has not answered for {ANSWER_TIMEOUT_S:g} s."
+            " The request stays: it, or the next run, puts the dead letters back"
+        )
+    return crawl_requests.take_answer(file, int)
+
+
+def _answered_or_ended(path: Path, request: Path, timeout_s: float) -> int | None:
+    """Wait until the file *request* is answered, or withdraw it if the crawl has ended. Returns the
+    process id of a crawl that has not answered for *timeout_s*, else None."""
+    deadline = time.monotonic() + timeout_s
+    while not crawl_requests.is_answered(request):
         at_work = lock_owner(path)
         if at_work is None:
-            file.unlink(missing_ok=True)
-            return retry_requests.take_answer(file)
+            request.unlink(missing_ok=True)
+            return None
         if time.monotonic() > deadline:
-            raise DataDirError(
-                f"the crawl in {path} (process {at_work}) has not answered for"
-                f" {ANSWER_TIMEOUT_S:g} s. The request stays: it, or the next run, puts the dead"
-                f" letters back"
-            )
+            return at_work
         time.sleep(_POLL_S)
-    return answered
+    return None
+
+
+def snapshot_local(path: Path, target: Path) -> Snapshot:
+    """Copy the data directory *path*, as it is at one moment, to *target*. If a crawl uses it, that
+    crawl does its part. Raises CrawlerError; then *target* is as before."""
+    crawl_format = read_format(path)
+    refuse_older_format(path, crawl_format)
+    if not (path / FRONTIER).is_dir():
+        raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
+    target = target.absolute()
+    snapshots.check_target(target)
+    with snapshots.only_snapshot(path):
+        name = snapshots.new_name()
+        if lock_owner(path) is None or not _frozen_by_crawl(path, name):
+            with (
+                closing(DataDir(path, crawl_format.identity)) as data,
+                closing(RocksStore(data.frontier)) as store,
+            ):
+                snapshots.freeze(path, store, name)
+        return snapshots.publish(path, name, target)
+
+
+def _frozen_by_crawl(path: Path, name: str) -> bool:
+    """Let the running crawl make the folder *name*; return whether it has, or False if it ended
+    before."""
+    file = crawl_requests.write_request(path, SnapshotRequest(name))
+    at_work = _answered_or_ended(path, file, SNAPSHOT_TIMEOUT_S)
+    if at_work is not None:
+        raise DataDirError(
+            f"the crawl in {path} (process {at_work}) has made no snapshot for"
+            f" {SNAPSHOT_TIMEOUT_S:g} s, and the request is withdrawn. If it is starting or ending,"
+            " try again"
+        )
+    why_not = crawl_requests.take_answer(file, str)
+    if why_not:
+        raise DataDirError(f"the crawl in {path} made no snapshot: {why_not}")
+    return why_not is not None
 
 
 def retry_shared(reader: RedisCrawlReader, config: Config, url: str | None) -> int:
@@ -512,6 +573,9 @@ class FrontierView(Protocol):
     def take_over(self, index: Path) -> SeenUrls:
         """Count the URLs of *index*, of another crawl, as seen."""
 
+    def snapshot(self, folder: Path) -> Snapshot:
+        """Copy the frontier, as it is at one moment, to *folder*."""
+
     def check(self, is_repair: bool) -> FrontierCheck:
         """Read all and count again; with *is_repair* rebuild damaged runs of the seen set, and
         write the counters that differ."""
@@ -581,10 +645,12 @@ class LocalFrontierView:
                 new += frontier.mark_seen(found, now)
         return SeenUrls(urls, new, unreadable)
 
+    def snapshot(self, folder: Path) -> Snapshot:
+        return snapshot_local(self._path, folder)
+
     def check(self, is_repair: bool) -> FrontierCheck:
         if not is_repair:
-            with self.inspection() as inspection:
-                return FrontierCheck(inspection.count_again(), is_repaired=False)
+            return FrontierCheck(self._counted(), is_repaired=False)
         # Else a mistyped directory would be created.
         refuse_older_format(self._path, read_format(self._path))
         with (
@@ -598,6 +664,18 @@ class LocalFrontierView:
             counted = count_again(store, runs)
             correct_counters(store, counted)
         return FrontierCheck(counted, is_repaired=True, rebuilt=rebuilt, unread=fetched.unread)
+
+    def _counted(self) -> list[RecountedCounter]:
+        for _ in range(_COUNTS - 1):
+            with self.inspection() as inspection:
+                try:
+                    return inspection.count_again()
+                except DataDirError:
+                    # A crawl at work may have merged the runs, and removed those that were named.
+                    if lock_owner(self._path) is None:
+                        raise
+        with self.inspection() as inspection:
+            return inspection.count_again()
 
 
 class RedisFrontierView:
@@ -652,6 +730,13 @@ class RedisFrontierView:
         raise ConfigError(
             f"{index} is not taken over: the frontier is in Redis, and this works only for a crawl"
             " with a frontier of its own"
+        )
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        raise ConfigError(
+            f"{folder} is not made: the frontier is in Redis, which makes its own copies. Let it"
+            " save one (redis-cli BGSAVE, on each server of a cluster) and copy its dump.rdb; stop"
+            " the workers before, if the servers are more than one, for a copy of one moment"
         )
 
     def check(self, is_repair: bool) -> FrontierCheck:

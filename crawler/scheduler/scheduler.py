@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Final, Self
 
 from msgspec.structs import replace
@@ -22,15 +24,17 @@ from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
-from crawler.assembly.crawl import Crawl
+from crawler.assembly.crawl import Crawl, EmbeddedFrontier
 from crawler.crawl.in_flight import LEASE, Fetch
 from crawler.crawl.lifecycle import EngineHooks
 from crawler.crawl.precheck import Proceed
-from crawler.data import retry_requests
+from crawler.data import crawl_requests, snapshots
+from crawler.data.crawl_requests import RetryRequest, SnapshotRequest
 from crawler.frontier import dead_letters
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     Candidate,
+    CrawlerError,
     Dead,
     Done,
     Moved,
@@ -91,7 +95,7 @@ logger = logging.getLogger(__name__)
 
 # At most so many leases that need no fetch (robots.txt forbids it) are finished in one call.
 _REFUSALS_PER_CALL: Final = 50
-_RETRY_REQUESTS_S: Final = 1.0  # between two checks for retry requests
+_REQUESTS_S: Final = 1.0  # between two checks for requests of commands
 
 
 class FrontierScheduler(BaseScheduler):
@@ -103,7 +107,7 @@ class FrontierScheduler(BaseScheduler):
         self._crawler = crawler
         self._crawl = crawl
         self._timer: CallLaterResult | None = None
-        self._retry_task: asyncio.Future[None] | None = None
+        self._requests_task: asyncio.Future[None] | None = None
         # Requests that a rule refused, for their errbacks. Bound: those that spiders yield between
         # two turns of the engine, which takes them before any lease.
         self._refused: deque[Request] = deque()
@@ -122,17 +126,17 @@ class FrontierScheduler(BaseScheduler):
         hooks.on_finished(self._on_finished)
         hooks.on_stopping(self._on_stopping)
         self._crawl.begin()
-        if isinstance(self._crawl.leases.frontier, TwoTierFrontier):
-            requests = take_retry_requests(self._crawl, self._crawl.leases.frontier)
-            self._retry_task = asyncio.ensure_future(requests)
+        if self._crawl.leases.embedded is not None:
+            requests = take_requests(self._crawl, self._crawl.leases.embedded)
+            self._requests_task = asyncio.ensure_future(requests)
         self._crawler.signals.connect(self._on_idle, signals.spider_idle)
         self._crawler.signals.connect(self._note_error, signals.spider_error)
         self._crawler.signals.connect(self._note_error, signals.item_error)
 
     def close(self, reason: str) -> Deferred[None]:
         self._stop_timer()
-        if self._retry_task is not None:
-            self._retry_task.cancel()
+        if self._requests_task is not None:
+            self._requests_task.cancel()
         return deferred_from_coro(self._crawl.close(is_finished=reason == "finished"))
 
     def has_pending_requests(self) -> bool:
@@ -316,22 +320,43 @@ class FrontierScheduler(BaseScheduler):
             self._timer = None
 
 
-async def take_retry_requests(crawl: Crawl, frontier: TwoTierFrontier) -> None:
-    """Put back the dead letters that `scrapy frontier retry` names while this crawl runs."""
+async def take_requests(crawl: Crawl, embedded: EmbeddedFrontier) -> None:
+    """Do what `scrapy frontier retry` and `snapshot` ask for while this crawl runs."""
+    data = crawl.storage.data.path
+    await asyncio.to_thread(snapshots.is_snapshot_wanted, data)  # what dead commands left goes
     while True:
-        for file in retry_requests.open_requests(crawl.storage.data.path):
-            retry = retry_requests.read(file)
-            if retry is None:
-                continue
+        for file in crawl_requests.open_requests(data):
+            request = crawl_requests.read(file)
             try:
-                retry_requests.write_answer(file, await _put_back(retry.key, crawl, frontier))
+                if isinstance(request, RetryRequest):
+                    put_back = await _put_back(request.key, crawl, embedded.frontier)
+                    crawl_requests.write_answer(file, put_back)
+                    crawl.lifecycle.wake()
+                elif isinstance(request, SnapshotRequest):
+                    await _make_snapshot(file, request.folder, crawl, embedded)
             except OSError as refused:
-                logger.error("A request of scrapy frontier retry is not answered: %s", refused)
+                logger.error("A request of scrapy frontier is not answered: %s", refused)
             except StoreUnavailable as error:
                 crawl.lifecycle.fail(error)
                 return
-            crawl.lifecycle.wake()
-        await asyncio.sleep(_RETRY_REQUESTS_S)
+        await asyncio.sleep(_REQUESTS_S)
+
+
+async def _make_snapshot(file: Path, folder: str, crawl: Crawl, embedded: EmbeddedFrontier) -> None:
+    """Copy this moment to *folder* for the command whose request is *file*."""
+    data = crawl.storage.data.path
+    if not snapshots.is_snapshot_wanted(data):
+        return
+    why_not = ""
+    try:
+        await embedded.work.run_alone(partial(snapshots.freeze, data, crawl.storage.store, folder))
+    except CrawlerError as error:
+        why_not = str(error)
+    if crawl_requests.is_open(file):
+        crawl_requests.write_answer(file, why_not)
+        logger.info("Snapshot of this moment: %s", why_not or "made")
+    else:
+        snapshots.discard(data, folder)
 
 
 async def _put_back(key: int | None, crawl: Crawl, frontier: TwoTierFrontier) -> int:

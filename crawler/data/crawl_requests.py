@@ -1,0 +1,101 @@
+"""Requests of commands to the crawl that uses a data directory: a file for each.
+
+Rule: the file of a request stays on disk until it is answered, or withdrawn. A request to put dead
+letters back that is read twice puts back those that are left.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+
+class RetryRequest(msgspec.Struct, frozen=True):
+    """Put dead letters back. Answered with how many."""
+
+    key: int | None  # of the URL; None: all dead letters
+
+
+class SnapshotRequest(msgspec.Struct, frozen=True):
+    """Copy the moment to a new folder of the data directory. Answered with why it failed; empty if
+    it did not."""
+
+    folder: str  # its name
+
+
+_RETRY: Final = ".retry"
+_SNAPSHOT: Final = ".snapshot"
+_ANSWERS: Final = {_RETRY: ".retried", _SNAPSHOT: ".snapshotted"}
+A = TypeVar("A", int, str)
+
+
+def write_request(path: Path, request: RetryRequest | SnapshotRequest) -> Path:
+    """Write *request* to the data directory *path* and return its file. Raises OSError."""
+    suffix = _RETRY if isinstance(request, RetryRequest) else _SNAPSHOT
+    file = path / f"{secrets.token_hex(8)}{suffix}"
+    _write(file, msgspec.json.encode(request))
+    return file
+
+
+def open_requests(path: Path) -> list[Path]:
+    """Return the files of requests that are not answered."""
+    return [file for file in path.iterdir() if file.suffix in _ANSWERS]
+
+
+def read(file: Path) -> RetryRequest | SnapshotRequest | None:
+    """Return the request, or None if *file* is no request, or was withdrawn."""
+    with suppress(OSError, msgspec.MsgspecError):
+        if file.suffix == _RETRY:
+            return msgspec.json.decode(file.read_bytes(), type=RetryRequest)
+        return msgspec.json.decode(file.read_bytes(), type=SnapshotRequest)
+    return None
+
+
+def is_open(file: Path) -> bool:
+    """Return whether the request *file* is neither answered nor withdrawn."""
+    return file.exists()
+
+
+def write_answer(file: Path, answer: int | str) -> None:
+    """Answer the request *file*. Raises OSError."""
+    _write(_answer_of(file), msgspec.json.encode(answer))
+    file.unlink(missing_ok=True)
+
+
+def is_answered(file: Path) -> bool:
+    return _answer_of(file).exists()
+
+
+def take_answer(file: Path, kind: type[A]) -> A | None:
+    """Remove the answer to the request *file* and return it, or None if there is none yet."""
+    answered = _answer_of(file)
+    if not answered.exists():
+        return None
+    answer = msgspec.json.decode(answered.read_bytes(), type=kind)
+    answered.unlink()
+    return answer
+
+
+def withdraw_snapshots(path: Path) -> None:
+    """Remove the requests for snapshots, and the answers to them."""
+    for file in path.iterdir():
+        if file.suffix in (_SNAPSHOT, _ANSWERS[_SNAPSHOT]):
+            file.unlink(missing_ok=True)
+
+
+def _answer_of(file: Path) -> Path:
+    return file.with_suffix(_ANSWERS[file.suffix])
+
+
+def _write(file: Path, content: bytes) -> None:
+    draft = file.with_suffix(".draft")
+    with draft.open("wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(file)
