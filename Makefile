@@ -25,14 +25,14 @@ endif
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo lint check test compiled retest fuzz bench format settings again
+.PHONY: help setup crawl demo lint check test compiled retest fuzz bench bench-scale format settings again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
 	@echo '  ADDRESS: a mail address that you read, or the URL of a page about your crawl'
 	@echo '  without a scope links are followed into the whole web'
 	@echo
-	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 setup: $(WORK)  ## a .venv with all that crawling and working on the crawler need
 
@@ -69,6 +69,9 @@ fuzz: $(WORK)  ## property tests with new examples, for MINUTES=10
 
 bench: $(WORK)  ## beside plain Scrapy and scrapy-redis on the same web: CPU, pages/s, memory
 	$(PY) -m bench
+
+bench-scale: $(WORK)  ## what is stored, at up to 1e8 URLs: hours, up to 40 GB in .bench; goes on where it was stopped
+	$(PY) -m bench.scale
 
 format: $(WORK)  ## put the code into its form
 	$(PY) -m ruff format .

@@ -1,7 +1,7 @@
 """`make bench`: this project beside plain Scrapy and beside scrapy-redis.
 
 Rule: whole crawls of the same synthetic web, then the shared frontiers from outside, then what
-the content of a page costs. It ends
+the content of a page costs, then what is stored, in small (`make bench-scale` in large). It ends
 with 1 where a promise is broken that holds on every machine, with 2 where nothing was measured.
 """
 
@@ -11,12 +11,13 @@ import argparse
 import json
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bench import content, race
+from bench import content, race, scale
 from bench.frontier import rounds as frontier
 from bench.frontier.clients import ClientFailed
 from bench.frontier.table import OURS, THEIRS, missed, table
@@ -26,7 +27,8 @@ from bench.redis_server import RedisMissing
 CRAWLS: Final = "crawls"
 FRONTIER: Final = "frontier"
 CONTENT: Final = "content"
-PARTS: Final = (CRAWLS, FRONTIER, CONTENT)
+STORES: Final = "stores"
+PARTS: Final = (CRAWLS, FRONTIER, CONTENT, STORES)
 
 
 def crawls(names: Sequence[str], rounds: int, scale: float) -> tuple[dict[str, Any], list[str]]:
@@ -50,8 +52,16 @@ def frontiers(rounds: int, scale: float) -> tuple[dict[str, Any], list[str]]:
     return {"frontier": figures}, missed(figures)
 
 
-def contents(scale: float) -> dict[str, Any]:
-    costs = content.every(scale)
+def stores() -> dict[str, Any]:
+    """Their bars are of one machine, and of the large sizes: none is a promise for this one."""
+    with tempfile.TemporaryDirectory(prefix="bench") as home:
+        results = scale.run(scale.SMALL, Path(home))
+    scale.print_table(results)
+    return {"stores": results}
+
+
+def contents(times: float) -> dict[str, Any]:
+    costs = content.every(times)
     print(content.table(costs), end="\n\n")
     return {"content_cpu_ms": costs}
 
@@ -64,6 +74,8 @@ def measure(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         summary, broken = {**summary, **figures}, [*broken, *more]
     if CONTENT in names:
         summary = {**summary, **contents(options.scale)}
+    if STORES in names:
+        summary = {**summary, **stores()}
     return summary, broken
 
 
@@ -86,6 +98,7 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps(summary, indent=2))
     del summary["rounds"]
+    summary.pop("stores", None)  # printed as it came
     print(json.dumps(summary))
     for promise in broken:
         print(f"broken: {promise}", file=sys.stderr)

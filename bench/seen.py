@@ -8,6 +8,7 @@ where it is named, and a second run continues there.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import shutil
@@ -26,6 +27,7 @@ from typing import Final
 import numpy as np
 from rocksdict import AccessType, Options, Rdict, WriteBatch
 
+from bench.figures import Figures
 from bench.seen_costs import SeenCosts, tiered_bytes
 from crawler.frontier.drum import Drum, Files
 from crawler.frontier.drum_batch import DrumLimits
@@ -137,18 +139,6 @@ def watched() -> Iterator[Memory]:
         thread.join()
 
 
-class Figures:
-    """Prints figures beside their bars."""
-
-    def __init__(self) -> None:
-        self.missed = False
-
-    def note(self, what: str, figure: str, bar: str = "", is_met: bool = True) -> None:
-        self.missed |= not is_met
-        verdict = f"  (bar: {bar}{'' if is_met else ', MISSED'})" if bar else ""
-        print(f"{what:<58} {figure:>16}{verdict}", flush=True)
-
-
 def commit(folder: RunFolder, drum: Drum) -> np.typing.NDArray[np.bool_]:
     """Merge and commit, and return which operations were unique."""
     merged = drum.merge()
@@ -195,16 +185,16 @@ def checks(
     rate = _ROUNDS * batch / took
     # Below that a merge is files that are synced, not keys: no bar.
     bar = f"{CHECKS_PER_S:,}" if urls >= _FULL_SIZE else ""
-    figures.note(f"checks a second at {urls:,}, batches of {batch:,}", f"{rate:,.0f}",
+    figures.show(f"checks a second at {urls:,}, batches of {batch:,}", f"{rate:,.0f}",
                  bar, not bar or rate >= CHECKS_PER_S)  # fmt: skip
-    figures.note("CPU of them, ns a check", f"{cpu / _ROUNDS / batch * 1e9:.0f}")
+    figures.show("CPU of them, ns a check", f"{cpu / _ROUNDS / batch * 1e9:.0f}")
     rest = folder.now / len(drum)
-    figures.note("bytes a URL at rest", f"{rest:.2f}", str(BYTES_PER_URL), rest <= BYTES_PER_URL)
-    figures.note("most bytes a URL on disk in a merge", f"{folder.peak / len(drum):.2f}")
-    figures.note("most memory, MB, of which buckets", f"{memory.most / 1e6:.0f}"
+    figures.show("bytes a URL at rest", f"{rest:.2f}", str(BYTES_PER_URL), rest <= BYTES_PER_URL)
+    figures.show("most bytes a URL on disk in a merge", f"{folder.peak / len(drum):.2f}")
+    figures.show("most memory, MB, of which buckets", f"{memory.most / 1e6:.0f}"
                  f" / {limits.ram_bytes / 1e6:.0f}")  # fmt: skip
-    figures.note(f"new called seen, of {checked:,}", str(lost), "0", lost == 0)
-    figures.note("known called new", str(wrong), "0", wrong == 0)
+    figures.show(f"new called seen, of {checked:,}", str(lost), "0", lost == 0)
+    figures.show("known called new", str(wrong), "0", wrong == 0)
     if merges * (batch // 2) >= urls:
         formula = tiered_bytes(
             batches=merges + _ROUNDS,
@@ -213,11 +203,29 @@ def checks(
             fan_out=DrumLimits().fan_out,
         )
         off = drum.moved.total / formula - 1
-        figures.note("bytes moved, tiers, beside the formula", f"{off:+.1%}", f"{FORMULA:.0%}",
+        figures.show("bytes moved, tiers, beside the formula", f"{off:+.1%}", f"{FORMULA:.0%}",
                      abs(off) <= FORMULA)  # fmt: skip
     else:
         print("bytes moved: not compared, as the folder was filled by an earlier run")
     return drum
+
+
+def new_pages(folder: Path, drum: Drum, pages: int, batch: int, figures: Figures) -> None:
+    """Look in *drum* for the keys of *pages* new ones, and count those that are found there. A
+    file in *folder* says how far that came, and a second run continues."""
+    progress = folder / "asked.json"
+    asked, lost = json.loads(progress.read_text()) if progress.exists() else (0, 0)
+    # Far above the numbers of what the store has or will have.
+    while asked < pages:
+        count = min(batch, pages - asked)
+        found = drum.contains(
+            keys_of(np.arange(count, dtype=np.uint64) + np.uint64((1 << 63) + asked))
+        )
+        asked, lost = asked + count, lost + int(np.count_nonzero(found))
+        written = progress.with_suffix(".new")
+        written.write_text(json.dumps([asked, lost]))
+        written.replace(progress)
+    figures.show(f"new called seen, looked for, of {asked:,}", str(lost), "0", lost == 0)
 
 
 def growth_of_cost(
@@ -250,11 +258,11 @@ def growth_of_cost(
             times.append(time.thread_time() - begun)
             drum.abandon(merged)
         costs[name] = median(times) / batch * 1e9
-        figures.note(f"CPU ns a check, cached, {len(drum):,} in {len(manifest.runs)} runs",
+        figures.show(f"CPU ns a check, cached, {len(drum):,} in {len(manifest.runs)} runs",
                      f"{costs[name]:.0f}")  # fmt: skip
     ratio = costs["large"] / costs["small"]
     bar = f"{RATIO}" if len(large) >= _FULL_SIZE else ""
-    figures.note("ratio", f"{ratio:.2f}", bar, not bar or ratio <= RATIO)
+    figures.show("ratio", f"{ratio:.2f}", bar, not bar or ratio <= RATIO)
 
 
 def central(place: Path, figures: Figures, links: int) -> None:
@@ -286,7 +294,7 @@ def central(place: Path, figures: Figures, links: int) -> None:
                       share_new=step // 9 / step,
                       disk_bytes=(bucket_keys << bits) * (8 + url_bytes))  # fmt: skip
     off = (drum.moved.total - moved + handed_on) / (done * url_bytes) / costs.drum - 1
-    figures.note("bytes moved, central file, beside the paper's formula", f"{off:+.1%}",
+    figures.show("bytes moved, central file, beside the paper's formula", f"{off:+.1%}",
                  f"{FORMULA:.0%}", abs(off) <= FORMULA)  # fmt: skip
 
 
@@ -298,7 +306,7 @@ def bloom_alone(urls: int, figures: Figures) -> None:
         gate.add(keys_of(np.arange(begin, min(begin + (1 << 20), urls), dtype=np.uint64)))
     asked = keys_of(np.arange(urls, urls + 1_000_000, dtype=np.uint64))
     lost = float(gate.may_contain(asked).mean())
-    figures.note(f"new called seen by a Bloom filter alone at {urls:,}", f"{lost:.2%}")
+    figures.show(f"new called seen by a Bloom filter alone at {urls:,}", f"{lost:.2%}")
 
 
 def others(place: Path, urls: int, seconds: float, figures: Figures) -> None:
@@ -314,7 +322,7 @@ def others(place: Path, urls: int, seconds: float, figures: Figures) -> None:
             add(keys)
             last = _OTHER_BATCH / (time.perf_counter() - started)
         why = "" if known >= urls else ", as far as it came"
-        figures.note(f"{name} at {known:,}{why}: checks a second", f"{last:,.0f}")
+        figures.show(f"{name} at {known:,}{why}: checks a second", f"{last:,.0f}")
 
 
 def python_set(_: Path) -> Callable[[Keys], object]:
@@ -362,6 +370,7 @@ def main() -> int:
     parser.add_argument("--urls", type=float, default=1e6)
     parser.add_argument("--batch", type=float, help="default: a twentieth, 5,000,000 at most")
     parser.add_argument("--seconds", type=float, default=5, help="for each of the other stores")
+    parser.add_argument("--new", type=float, help="pages looked for; default: as many as URLs")
     parser.add_argument("--folder", type=Path, help="on the disk to be measured; it is kept")
     options = parser.parse_args()
     urls = int(options.urls)
@@ -379,6 +388,7 @@ def main() -> int:
     try:
         folder = MeasuredFolder(place / "drum")
         large = checks(folder, limits, urls, batch, figures)
+        new_pages(place, large, int(options.new or urls), batch, figures)
         growth_of_cost(large, folder, place, batch, limits, figures)
         central(place, figures, 200_000)
         bloom_alone(urls, figures)
@@ -392,7 +402,7 @@ def main() -> int:
         if options.folder is None:
             shutil.rmtree(place, ignore_errors=True)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    figures.note("most memory of the process, with mapped files, MB", f"{most / 1e6:.0f}")
+    figures.show("most memory of the process, with mapped files, MB", f"{most / 1e6:.0f}")
     return int(figures.missed)
 
 

@@ -3,12 +3,22 @@ host can take by framing alone."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from bench.figures import Figures
 from bench.framing import KINDS, measured
+from bench.frontier import page, waiting
 from bench.frontier.client import Act
 from bench.frontier.clients import ClientFailed, clients
 from bench.redis_server import redis_server
+from bench.scale import Part, print_table, run
+from bench.seen import commit, keys_of, new_pages
+from crawler.frontier.drum import Drum
+from crawler.frontier.run_files import DrumManifest, RunFolder
 
 FRONTIERS = ["gossamer", "scrapy-redis"]
 
@@ -61,3 +71,65 @@ def test_framing_without_end_is_taken_as_far_as_the_cap(kind: str) -> None:
 
 def test_all_that_can_frame_a_body_is_measured() -> None:
     assert len(KINDS) >= 12
+
+
+def test_each_page_of_the_embedded_frontier_is_leased_once_and_measured() -> None:
+    few, many = (page.page_us(200, hosts, one_in=9) for hosts in (300, 3_000))
+    assert {"add", "lease", "release", "finish", "commit"} <= few.keys() == many.keys()
+    assert page.scrapy_add_us(20, 300, one_in=9) > 0
+    # Scrapy's queue looks at all hosts for each pop.
+    assert page.scrapy_pop_us(3_000, 50) > 3 * page.scrapy_pop_us(300, 50)
+
+
+def test_each_link_is_decided_in_one_way() -> None:
+    ways = page.decided(500, 100, Figures())
+    assert ways.total() == 500 * page.LINKS
+    assert ways["at once, by keys in memory"] > 0.8 * ways.total()
+
+
+def test_memory_does_not_grow_with_what_waits_and_a_second_run_continues(tmp_path: Path) -> None:
+    figures = Figures()
+    few, many = waiting.memory(tmp_path, [30_000, 90_000], 2_000, figures)
+    assert many - few < 60_000 * 500 / 1e6  # Python objects of the URLs would take more
+    assert len(waiting.memory(tmp_path, [90_000], 2_000, figures)) == 1
+    assert waiting.mark(tmp_path, 200_000) == 200_000
+    waiting.reopen(tmp_path, figures)
+    waiting.scrapy_reopen(1_000, figures)
+    assert not figures.missed
+
+
+def test_no_new_page_is_called_seen_and_a_second_run_asks_for_the_others(tmp_path: Path) -> None:
+    drum = Drum(RunFolder(tmp_path / "runs"), DrumManifest())
+    drum.update(keys_of(np.arange(20_000, dtype=np.uint64)))
+    commit(RunFolder(tmp_path / "runs"), drum)
+    for asked in (3_000, 10_000):
+        new_pages(tmp_path, drum, asked, 1_000, Figures())
+        assert json.loads((tmp_path / "asked.json").read_text()) == [asked, 0]
+
+
+def test_the_largest_size_that_fits_is_run() -> None:
+    part = Part("near", "bench.near --pages {size}", (1_000, 100), 10)
+    assert [part.fitting(free) for free in (20_000, 10_000, 1_200, 1_000)] == [
+        1_000,
+        100,
+        100,
+        None,
+    ]
+
+
+def test_a_large_run_goes_on_with_the_missing_parts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results.jsonl").write_text("")
+    first = Part("seen", "bench.seen_costs")  # prints nothing, and ends well
+    fails = Part("near", "bench.no_such_part")
+    (seen,) = run([first, fails], tmp_path)
+    with (tmp_path / "results.jsonl").open("a") as file:
+        file.write('\n{"name": "near", "argu')  # killed in the middle of it
+    assert run([first], tmp_path) == [seen]
+    again = Part("near", "bench.seen_costs")
+    assert [each["name"] for each in run([first, again], tmp_path)] == ["seen", "near"]
+    assert [each["name"] for each in run([again, first], tmp_path)] == ["near", "seen"]
+    assert not print_table([seen | {"lines": ["bytes a URL 8 (bar: 10)", "of which"]}])
+    assert "(bar: 10)" in capsys.readouterr().out
+    assert print_table([seen | {"lines": ["bytes a URL 12 (bar: 10, MISSED)"]}])
