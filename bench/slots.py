@@ -23,7 +23,7 @@ from random import Random
 from statistics import median
 from typing import Final, NamedTuple, Protocol
 
-from bench.seen import Figures
+from bench.figures import Figures
 from crawler.frontier.port import DurableStore, FrontierRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
@@ -291,12 +291,12 @@ def busy_slots(figures: Figures, options: argparse.Namespace) -> None:
             busy, full = crawl.busy, frontier.hosts_in_memory()
             crawl.run(frontier, 4 * seconds, few)
             after = frontier.hosts_in_memory()
-        figures.note("slots busy with enough due hosts", f"{busy:.1%}", ">= 98 %", busy >= BUSY)
-        figures.note("  beside: Mercator, 3 back queues a slot", f"{other.busy:.1%}")
-        figures.note("calls of `lease` for a fetch", f"{crawl.calls / crawl.fetches:.2f}")
-        figures.note("active hosts, at most", f"{crawl.peak} = {crawl.peak / slots:.1f} a slot")
-        figures.note(f"  after {seconds} s", f"{full}")
-        figures.note(f"  with {few} slots, {3 * seconds} s later", f"{after}")
+        figures.show("slots busy with enough due hosts", f"{busy:.1%}", ">= 98 %", busy >= BUSY)
+        figures.show("  beside: Mercator, 3 back queues a slot", f"{other.busy:.1%}")
+        figures.show("calls of `lease` for a fetch", f"{crawl.calls / crawl.fetches:.2f}")
+        figures.show("active hosts, at most", f"{crawl.peak} = {crawl.peak / slots:.1f} a slot")
+        figures.show(f"  after {seconds} s", f"{full}")
+        figures.show(f"  with {few} slots, {3 * seconds} s later", f"{after}")
 
 
 def lease_us(frontier: Ours, fetches: int) -> tuple[float, int]:
@@ -340,9 +340,9 @@ def cost(figures: Figures, options: argparse.Namespace) -> None:
                 us, peak = lease_us(frontier, few * 9 // 10)
             by_urls[hosts, each] = us
             what = f"{hosts} hosts with {each} URL{'s' * (each > 1)} each"
-            figures.note(what, f"{us:.1f} us", f"{peak} hosts active")
+            figures.show(what, f"{us:.1f} us, {peak} active")
         ratio = by_urls[many, each] / by_urls[few, each]
-        figures.note("  the same, over", f"{ratio:.2f}", f"<= {SCALES}", ratio <= SCALES)
+        figures.show("  the same, over", f"{ratio:.2f}", f"<= {SCALES}", ratio <= SCALES)
     with ours(options.folder) as frontier:
         fill(frontier, 1, many)
         begun, now = time.thread_time(), 1.0
@@ -354,7 +354,7 @@ def cost(figures: Figures, options: argparse.Namespace) -> None:
             frontier.end_turn(now)
             now += 1.0
         us = (time.thread_time() - begun) / few * 1e6
-        figures.note(f"1 host with {many} URLs, a turn each", f"{us:.1f} us")
+        figures.show(f"1 host with {many} URLs, a turn each", f"{us:.1f} us")
 
 
 def main() -> int:
