@@ -219,8 +219,8 @@ def main() -> int:
                     more_mb = cost.anonymous_mb - base.anonymous_mb
                     good = cost.seconds <= limit_s and more_mb <= MEMORY_MB
                     missed = missed or not good
-                    verdict = "ok" if good else "MISSED"
-                    bars = f" {more_mb:>8.0f}  bars {limit_s:g} s, {MEMORY_MB:g} MB: {verdict}"
+                    verdict = "" if good else ", MISSED"
+                    bars = f" {more_mb:>8.0f}  (bar: {limit_s:g} s, {MEMORY_MB:g} MB{verdict})"
                 name = f"{kind}, scope={scope}" if kind == "ours" else kind
                 print(
                     f"{name:>17} {count:>9} {count // of_a_host:>9} {cost.seconds:>7.2f}"
