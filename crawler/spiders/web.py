@@ -99,6 +99,7 @@ class WebSpider(Spider):
         if changes := describe_changes(kwargs, kept):
             spider.logger.info("Arguments %s", changes)
         arguments = spider.arguments
+        spider.seeds = None  # Scrapy has set it to the argument of that name
         if arguments.has_pushed_seeds:
             spider.seed_hosts = SeedHosts(arguments.scope)
         elif not list_url(arguments.seeds):
