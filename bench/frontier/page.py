@@ -106,9 +106,9 @@ class Embedded(TwoTierFrontier):
         self.decided["at once, by keys in memory"] += added.seen
         return added
 
-    def admit_arrived(self, now: float) -> bool:
+    def _admit_some(self, now: float) -> bool:
         with self.timed("decide"):
-            return super().admit_arrived(now)
+            return super()._admit_some(now)
 
     def settle_work(self, now: float) -> None:
         """Do the background work that is due."""

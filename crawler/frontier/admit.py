@@ -36,6 +36,8 @@ from crawler.policy.scope import Reason
 _ROBOTS: Final = Purpose.ROBOTS
 _STEP: Final = 500  # undecided URLs of one step, and of one record: 2 ms
 
+_PART: Final = 4096  # arrived URLs that are admitted at once: 10 ms
+
 KNOWN_DOMAINS: Final = 20_000
 """Domains whose counts are kept in memory, 150 bytes each, beside those not yet written: the links
 of a page lead to ten domains, and a read from the store takes 3 us."""
@@ -84,7 +86,10 @@ Admitted = dict[QueueName, list[Candidate]]
 
 class ArrivedUrls:
     """URLs that were added, and are neither admitted nor dropped yet: in memory and, from the next
-    commit on, in records of the store."""
+    commit on, in records of the store.
+
+    Many are taken by parts, each with all URLs of some hosts. Their records are removed with the
+    last part: after a crash before it, those of the others are known for seen."""
 
     def __init__(self, batch: WriteBatch, seen: SeenSet) -> None:
         self._batch = batch
@@ -92,23 +97,35 @@ class ArrivedUrls:
         self._by_key: dict[int, Candidate] = {}
         self._unwritten: list[Candidate] = []  # in no record yet
         self._records: list[bytes] = []  # their names
-        self.since = 0.0  # when the first one came
+        self._since = 0.0  # when the first one came
+        self._parts: list[dict[int, Candidate]] = []  # of URLs that came before these
+        self._records_of_parts: list[bytes] = []
         for name, packed in all_records(batch, keys.ARRIVED):
             self._by_key.update((each.key, each) for each in decode_urls(packed))
             self._records.append(name)
 
     def __len__(self) -> int:
-        return len(self._by_key)
+        return len(self._by_key) + sum(map(len, self._parts))
+
+    def are_due(self, now: float, rules: FrontierRules) -> bool:
+        """Return whether some are to be taken now."""
+        return bool(
+            self._parts
+            or len(self._by_key) >= rules.max_arrived
+            or (self._by_key and now - self._since >= rules.max_arrived_s)
+        )
 
     def add(self, found: Sequence[Candidate], now: float) -> int:
         """Keep those of *found* that may be new, all of which need the seen test. Returns how many
         that are."""
         if not self._by_key:
-            self.since = now
+            self._since = now
         arrived = self._by_key
         found_by_key = first_by_key(found)
         unknown = self._seen.unknown(found_by_key)
         fresh = {key: found_by_key[key] for key in unknown if key not in arrived}
+        for part in self._parts:
+            fresh = {key: each for key, each in fresh.items() if key not in part}
         arrived.update(fresh)
         self._unwritten += fresh.values()
         return len(fresh)
@@ -122,10 +139,29 @@ class ArrivedUrls:
             self._unwritten = []
 
     def take(self) -> dict[int, Candidate]:
-        """Remove all, and return them by their keys, in the order in which they came."""
-        self._batch.delete_all(self._records)
-        arrived, self._by_key, self._records, self._unwritten = self._by_key, {}, [], []
-        return arrived
+        """Remove some of them, and return them by their keys, in the order in which they came.
+        Returns nothing if there are none."""
+        if not self._parts:
+            self._divide()
+        part = self._parts.pop() if self._parts else {}
+        if not self._parts:
+            self._batch.delete_all(self._records_of_parts)
+            self._records_of_parts = []
+        return part
+
+    def _divide(self) -> None:
+        """Make parts of all."""
+        count = -(-len(self._by_key) // _PART)
+        if count > 1:
+            self.stage()
+            self._parts = [{} for _ in range(count)]
+            for key, candidate in self._by_key.items():
+                self._parts[hash(candidate.host) % count][key] = candidate
+            self._parts = [part for part in self._parts if part]
+        elif count:
+            self._parts = [self._by_key]
+        self._records_of_parts, self._records = self._records, []
+        self._by_key, self._unwritten = {}, []
 
 
 def first_by_key(found: Sequence[Candidate]) -> dict[int, Candidate]:

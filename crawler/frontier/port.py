@@ -128,10 +128,10 @@ class FrontierRules:
     level_shares: tuple[float, ...] = (60.0, 30.0, 10.0)  # turns of each level, best first
     max_active_hosts: int = 20_000  # hosts in memory, about 4 kB each with their heads
     head_urls: int = 32  # URLs of a turn: the head of a host in memory
-    # URLs are admitted together, which costs a third for each: when so many have come, when the
-    # first came so long ago, or when nothing else may be leased.
-    max_arrived: int = 8192
-    max_arrived_s: float = 1.0
+    # URLs are admitted together, which is cheaper the more are of one host: when so many have come
+    # (400 bytes each), when the first came so long ago, or when nothing else may be leased.
+    max_arrived: int = 32_768
+    max_arrived_s: float = 3.0
     max_new_keys: int = 65_536  # of seen URLs in memory (100 bytes each) before a run is written
     chunk_urls: int = 64  # URLs read at once from a queue: two heads
     # URLs for which the runs of the seen set are to be searched. They are searched for when there

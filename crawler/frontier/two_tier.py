@@ -155,8 +155,8 @@ class TwoTierFrontier:
         else:
             arrived = self._arrived.add(urls, now)
             added = Added(seen=len(urls) - arrived, undecided=arrived)
-            if len(self._arrived) >= self._rules.max_arrived:
-                self.admit_arrived(now)
+            if self._arrived.are_due(now, self._rules):
+                self._admit_some(now)
         self._end_call(now)
         return added
 
@@ -267,14 +267,14 @@ class TwoTierFrontier:
     def _lease(self, now: float, limit: int, standings: Sequence[Standing]) -> list[Lease]:
         self._refusals.begin_call()
         self._move_due(now)
-        if now - self._arrived.since >= self._rules.max_arrived_s:
-            self.admit_arrived(now)
+        if self._arrived.are_due(now, self._rules):
+            self._admit_some(now)
         leases: list[Lease] = []
         while len(leases) < limit:
             active = self._scheduler.next_due(now, standings)
             if active is not None:
                 leases.append(self._take(active, now))
-            elif not self.admit_arrived(now):
+            elif not self._admit_some(now):
                 break
         return leases
 
@@ -358,6 +358,20 @@ class TwoTierFrontier:
         """Return of how many URLs it is not known yet whether they are new."""
         return self._admitter.undecided + len(self._arrived)
 
+    def _admit_some(self, now: float) -> bool:
+        """Admit those that are new of some URLs added before. Returns whether there were any."""
+        arrived = self._arrived.take()
+        if not arrived:
+            return False
+        admitted, added = self._admitter.admit_by_key(arrived, now)
+        self._queue(admitted, now)
+        if self._on_decided is not None:
+            self._on_decided(dataclasses.replace(added, undecided=0))
+        if len(arrived) > _LARGE:
+            with suppress(StoreUnavailable):  # the next commit raises it again
+                self.commit()
+        return True
+
     def _queue(self, admitted: Admitted, now: float) -> None:
         """Put the *admitted* URLs where they wait."""
         count, queued = self._batch.totals.count, 0
@@ -396,20 +410,11 @@ class TwoTierFrontier:
         self._arrived.stage()
         self._batch.commit()
 
-    def admit_arrived(self, now: float) -> bool:
+    def admit_arrived(self, now: float) -> None:
         """Admit the URLs added before that are new: at the latest before the frontier is closed, so
-        that its counters say what waits. Returns whether there were any."""
-        arrived = self._arrived.take()
-        if not arrived:
-            return False
-        admitted, added = self._admitter.admit_by_key(arrived, now)
-        self._queue(admitted, now)
-        if self._on_decided is not None:
-            self._on_decided(dataclasses.replace(added, undecided=0))
-        if len(arrived) > _LARGE:
-            with suppress(StoreUnavailable):  # the next commit raises it again
-                self._batch.commit()
-        return True
+        that its counters say what waits."""
+        while self._admit_some(now):
+            pass
 
     def next_work(self, now: float) -> Work | None:
         """Return what is to be done beside the calls, or None. Call it again when that is done."""

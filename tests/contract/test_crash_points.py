@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crawler.frontier import two_tier
+from crawler.frontier import admit, two_tier
 from crawler.frontier.gate import Gate
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.run_files import OpenFd, RunFolder
@@ -186,6 +186,7 @@ def test_nothing_is_lost_or_done_again_wherever_it_dies(
 ) -> None:
     if gate != "a gate":
         monkeypatch.setattr(Gate, "may_contain", lambda _, keys: np.ones(len(keys), np.bool_))
+    monkeypatch.setattr(admit, "_PART", 2)
     monkeypatch.setattr(two_tier, "_LARGE", 0)  # so that admission in a turn is a write of its own
     for writes in count():
         countdown, books = Countdown(writes), Books()

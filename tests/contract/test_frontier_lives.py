@@ -258,6 +258,7 @@ class TurnLives(FrontierLives):
         super().__init__()
         patch = self.stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(admit, "_STEP", 1)
+        patch.setattr(admit, "_PART", 2)
         self.work = None  # begun, and not run
         self.steps = None  # of work that is being applied
         self.turn_ends()

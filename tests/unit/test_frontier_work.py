@@ -143,9 +143,9 @@ def test_added_urls_are_admitted_together(folder: Path) -> None:
         (lease,) = crawl.frontier.lease(1.0)  # nothing else is due
         assert lease.candidate == candidate("1") and crawl.decided == [Added(new=3)]
         crawl.frontier.add([candidate("4")], 1.0)
-        assert crawl.frontier.lease(1.9, 0) == [] and crawl.frontier.counts().undecided == 1
-        assert crawl.frontier.lease(2.0, 0) == [] and crawl.decided[1:] == [Added(new=1)]
-        crawl.frontier.add([candidate(str(number)) for number in range(4, 9)], 2.0)
+        assert crawl.frontier.lease(3.9, 0) == [] and crawl.frontier.counts().undecided == 1
+        assert crawl.frontier.lease(4.0, 0) == [] and crawl.decided[1:] == [Added(new=1)]
+        crawl.frontier.add([candidate(str(number)) for number in range(4, 9)], 4.0)
         assert crawl.decided[2:] == [Added(new=4)], "so many are not kept waiting"
         await crawl.work.close()
 
