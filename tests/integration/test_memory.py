@@ -8,7 +8,7 @@ from crawler.frontier.rocks_store import CACHE_BYTES, MEMTABLES_BYTES
 from tests.harness.commands import run
 
 MOST = 1_000_000
-# Two generations of recently seen keys, new URLs until a flush and the records of their hosts, the
+# Two generations of recently seen keys, new keys until a merge and the records of hosts, the
 # gate, and the active hosts of this test with their heads.
 OURS_BYTES = 40 << 20
 

@@ -1,4 +1,4 @@
-"""A frontier on disk is read as it is, with what no flush has stored, and its damage is found."""
+"""A frontier on disk is read as it is, also with keys in no run yet, and its damage is found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def runs(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def frontier(store: MemoryStore, runs: RunFolder) -> TwoTierFrontier:
-    """Five URLs of host `a` were stored by a flush, one is in an entry, and one is done."""
+    """Five URLs of host `a` and one of `b` wait, one is done; not all of their keys are in runs."""
     opened = TwoTierFrontier(store, runs, RULES, 0.0)
     opened.add([candidate(str(number)) for number in range(5)], 0.0)
     opened.add([candidate("new"), candidate("only", host="b")], 0.0)
@@ -54,7 +54,7 @@ def test_what_waits_is_read_in_the_order_of_its_turns(
     assert reader.host(candidate("", host="c").host) is None
 
 
-def test_what_is_seen_is_in_runs_and_in_entries(
+def test_what_is_seen_is_in_runs_and_in_records_of_keys(
     frontier: TwoTierFrontier, store: MemoryStore, runs: RunFolder
 ) -> None:
     reader = FrontierReader(store, runs)
