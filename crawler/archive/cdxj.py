@@ -28,7 +28,8 @@ from crawler.archive.capture import (
     StoredCapture,
 )
 from crawler.archive.reader import ArchivedCapture, DamagedFile, captures
-from crawler.archive.warc_file import companion_path, open_name, sync_folder
+from crawler.archive.warc_file import companion_path, open_name
+from crawler.data.files import sync_folder
 from crawler.model.types import DataDirError, StoreUnavailable, store_error
 from crawler.model.url import authority_of
 

@@ -19,7 +19,8 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
 
 from crawler.archive.capture import RecordPlace
-from crawler.archive.warc_file import open_name, sync_folder
+from crawler.archive.warc_file import open_name
+from crawler.data.files import sync_folder
 from crawler.model.page import ColumnsRow, Link
 from crawler.model.types import DataDirError, StoreUnavailable
 

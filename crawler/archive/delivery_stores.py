@@ -22,7 +22,8 @@ from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 import fsspec  # type: ignore[import-untyped]  # it ships no types
 from fsspec.callbacks import Callback  # type: ignore[import-untyped]  # nor does this
 
-from crawler.archive.warc_file import OPEN_SUFFIX, open_name, sync_folder
+from crawler.archive.warc_file import OPEN_SUFFIX, open_name
+from crawler.data.files import sync_folder
 from crawler.model.types import ConfigError, CrawlerError, StoreUnavailable
 
 OnProgress: TypeAlias = Callable[[], None]

@@ -18,6 +18,7 @@ from typing import Final, Protocol, Self
 
 from crawler.archive.capture import StoredCapture
 from crawler.archive.reader import ArchivedCapture
+from crawler.data.files import sync_folder
 from crawler.model.types import StoreUnavailable, store_error
 
 OPEN_SUFFIX: Final = ".open"
@@ -35,15 +36,6 @@ def lock(fd: int, path: Path) -> bool:
 def open_name(final: Path) -> Path:
     """Return the name that *final* has until it is finished."""
     return final.with_name(final.name + OPEN_SUFFIX)
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync *folder*, so that the names of its files survive a power cut."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class OpenFile:

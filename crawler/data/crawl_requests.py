@@ -6,13 +6,14 @@ letters back that is read twice puts back those that are left.
 
 from __future__ import annotations
 
-import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
+
+from crawler.data.files import replace_file
 
 
 class RetryRequest(msgspec.Struct, frozen=True):
@@ -38,7 +39,7 @@ def write_request(path: Path, request: RetryRequest | SnapshotRequest) -> Path:
     """Write *request* to the data directory *path* and return its file. Raises OSError."""
     suffix = _RETRY if isinstance(request, RetryRequest) else _SNAPSHOT
     file = path / f"{secrets.token_hex(8)}{suffix}"
-    _write(file, msgspec.json.encode(request))
+    replace_file(file, msgspec.json.encode(request))
     return file
 
 
@@ -63,7 +64,7 @@ def is_open(file: Path) -> bool:
 
 def write_answer(file: Path, answer: int | str) -> None:
     """Answer the request *file*. Raises OSError."""
-    _write(_answer_of(file), msgspec.json.encode(answer))
+    replace_file(_answer_of(file), msgspec.json.encode(answer))
     file.unlink(missing_ok=True)
 
 
@@ -90,12 +91,3 @@ def withdraw_snapshots(path: Path) -> None:
 
 def _answer_of(file: Path) -> Path:
     return file.with_suffix(_ANSWERS[file.suffix])
-
-
-def _write(file: Path, content: bytes) -> None:
-    draft = file.with_suffix(".draft")
-    with draft.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(file)

@@ -17,6 +17,7 @@ from typing import Final, Self
 import msgspec
 from msgspec.structs import replace
 
+from crawler.data.files import replace_file
 from crawler.model.types import DataDirError
 
 FORMAT: Final = 2  # 1: seen URLs and waiting ones each by itself in the frontier's store
@@ -222,13 +223,8 @@ def _read_or_begin(file: Path, identity: tuple[str, ...], spider: str) -> DataDi
 
 
 def _replace(file: Path, content: bytes) -> None:
-    draft = file.with_suffix(".draft")
     try:
-        with draft.open("wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        draft.replace(file)
+        replace_file(file, content)
     except OSError as error:
         raise DataDirError(
             f"data directory {file.parent} cannot be written: {error.strerror}."
