@@ -19,6 +19,7 @@ from scrapy.crawler import Crawler
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
+from crawler.config.settings import LinkSettings
 from crawler.content.to_capture import archive_page, wire_sha1
 from crawler.crawl.in_flight import Fetch
 from crawler.crawl.precheck import ProbeResult, SoftErrorVerdict
@@ -142,10 +143,15 @@ class ParsePipeline(PipelineStage):
             title=parsed.title,
             text=parsed.text,
             outlinks=tuple(outlinks),
-            links=links_to_follow(links, parsed.robots, rules),
+            links=links_to_follow(links, parsed.robots, self._followed(page.url)),
             archive=not ("noindex" in parsed.robots and rules.respect_noindex),
         )
         return self._with_canonical(page, fetch)
+
+    def _followed(self, url: str) -> LinkSettings:
+        rules = self.crawl.settings.config.links
+        kinds = self.crawl.selection.allowed_origins.said_of(url).follow_kinds
+        return rules if kinds is None else replace(rules, follow_kinds=kinds)
 
     def _outlinks(self, links: Sequence[Link], base: str) -> list[Link]:
         found, elsewhere = resolve_links(links, base)

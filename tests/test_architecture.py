@@ -77,6 +77,7 @@ PURE_STANDARD = {
     ),
     *("itertools", "math", "operator", "random.Random", "re", "string", "struct", "types"),
     *("typing", "unicodedata", "urllib.parse", "weakref"),
+    *("datetime", "tomllib"),  # of the first the type of a time in TOML
     *("compression.zstd", "sys"),  # of sys the version: it says who has zstd
 }
 # Other people's pure functions (docs/decisions/0002).

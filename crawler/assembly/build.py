@@ -57,12 +57,14 @@ from crawler.crawl.in_flight import (
 )
 from crawler.crawl.interactive import is_interactive
 from crawler.crawl.lifecycle import Lifecycle
+from crawler.crawl.operator import LiveRules, RulesSource
 from crawler.crawl.precheck import Precheck, Probes
 from crawler.crawl.slots import SlotRules, Slots
 from crawler.crawl.stats import CrawlStats
 from crawler.data import data_dir as datadir
 from crawler.data.data_dir import DataDir, TemporaryDataDir, refuse_other_kind
 from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords, Soft404Records
+from crawler.data.operator_files import RULES, RulesFile
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates, LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex, convert_older
@@ -80,12 +82,14 @@ from crawler.model.types import (
     WaitsForRoom,
     never_waits,
 )
+from crawler.policy.operator_rules import read_rules
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import Uplink, UplinkRules
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache, RobotsStore
 from crawler.shared import keys
 from crawler.shared.address import redis_address
+from crawler.shared.operator_store import SharedRules
 from crawler.shared.pushed import PushedContext, PushedRequestReader, push_rules
 from crawler.shared.worker.batcher import Batcher
 from crawler.shared.worker.exact_duplicates import SharedDuplicates
@@ -158,7 +162,9 @@ class BaseParts:
             prioritizer=self.prioritizer,
             robots=robots,
             probes=probes,
-            precheck=Precheck(robots, origins.robots_candidate, pattern_stats, probes),
+            precheck=Precheck(
+                robots, origins.robots_candidate, pattern_stats, probes, origins.said_of
+            ),
             pattern_stats=pattern_stats,
         )
 
@@ -173,6 +179,7 @@ class FrontierParts:
     duplicates: Duplicates
     near_duplicates: NearDuplicatesIndex
     put_back_count: int  # how many leases of the last run were put back
+    rules_source: RulesSource
     embedded: EmbeddedFrontier | None = None
     shared: SharedFrontier | None = None
 
@@ -182,6 +189,8 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     config, store, data = base.config, base.store, base.data
     clock = Clock()
     origins = base.allowed_origins(data.format.key_seed, clock.now())
+    rules_file = RulesFile(rules_path(config, data.path))
+    origins.set_operator_rules(read_rules(rules_file.read(), len(config.frontier.level_shares)))
     frontier_rules = rules.frontier_rules(config, base.arguments)
     runs = RunFolder(data.seen)
     for moved in convert_seen(store, runs):
@@ -210,6 +219,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
             config.content.near_max_bits,
         ),
         put_back_count=frontier.put_back_at_open,
+        rules_source=rules_file,
         embedded=EmbeddedFrontier(frontier, work),
     )
 
@@ -218,6 +228,8 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
     """Build the parts of a worker of a shared crawl."""
     config, worker, clock = base.config, joined.base, joined.clock
     origins = base.allowed_origins(joined.key_seed, Clock().now())
+    version, written = joined.rules
+    origins.set_operator_rules(read_rules(written, len(config.frontier.level_shares)))
     shard_client, scripts = worker.shard_client(), Batcher(worker.nodes.run)
     duplicates = SharedDuplicates(shard_client, scripts)
     max_bits, commands = config.content.near_max_bits, Batcher(worker.nodes.commands)
@@ -251,6 +263,7 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
         duplicates=duplicates,
         near_duplicates=near_duplicates,
         put_back_count=joined.put_back,
+        rules_source=SharedRules(worker.nodes, worker.rules.name, version),
         shared=frontier,
     )
 
@@ -427,9 +440,23 @@ def _crawl(
         rules.completion_rules(config),
         sinks,
         give_up_on=parts.selection.robots.give_up,
+        operator=parts.selection.allowed_origins.said_of,
         random=base.random,
         now=parts.clock.now,
         durability=archive.group_commit,
+    )
+    precheck, most = parts.selection.precheck, base.slots.rules.concurrency
+    if (wanted := parts.selection.allowed_origins.operator.concurrency) is not None:
+        base.slots.set_concurrency(wanted)
+    live_rules = LiveRules(
+        parts.rules_source,
+        len(config.frontier.level_shares),
+        parts.selection.allowed_origins,
+        precheck,
+        parts.frontier,
+        now=parts.clock.now,
+        wake=base.lifecycle.wake,
+        set_concurrency=lambda wanted: base.slots.set_concurrency(wanted or most),
     )
     return Crawl(
         settings=UserSettings(config=config, arguments=base.arguments),
@@ -456,7 +483,13 @@ def _crawl(
         storage=Storage(data=base.data, store=base.store, outcomes=base.outcomes, archive=archive),
         stats=stats,
         lifecycle=base.lifecycle,
+        live_rules=live_rules,
     )
+
+
+def rules_path(config: Config, data: Path) -> Path:
+    """Return the file of the operator's rules of a crawl in *data*."""
+    return Path(config.operator.rules) if config.operator.rules else data / RULES
 
 
 def _slots(crawler: Crawler, config: Config, lifecycle: Lifecycle) -> Slots:

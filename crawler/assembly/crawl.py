@@ -19,6 +19,7 @@ from crawler.crawl.clock import Clock
 from crawler.crawl.frontier_work import FrontierWork
 from crawler.crawl.in_flight import Completion, InFlight
 from crawler.crawl.lifecycle import Lifecycle
+from crawler.crawl.operator import LiveRules
 from crawler.crawl.precheck import Precheck, Probes
 from crawler.crawl.slots import Slots
 from crawler.crawl.stats import CrawlStats
@@ -132,6 +133,7 @@ class Crawl:
     storage: Storage
     stats: CrawlStats
     lifecycle: Lifecycle
+    live_rules: LiveRules
 
     def download_options(self) -> DownloadOptions:
         fetch = self.settings.config.fetch

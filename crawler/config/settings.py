@@ -543,6 +543,22 @@ class ReportSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings:
+    """Acting on a crawl that runs."""
+
+    rules: str = setting(
+        "",
+        text("a path", "path", r"[^\0]*"),
+        "The file of the operator's rules; empty: rules.toml in the data directory.",
+    )
+    credentials: str = setting(
+        "",
+        text("a path", "path", r"[^\0]*"),
+        "A file of mode 0600 with the credentials that rules name, as NAME=user:password lines.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All settings. A component gets the group it needs, not all of them."""
 
@@ -559,6 +575,7 @@ class Config:
     fetch: FetchSettings = field(default_factory=FetchSettings)
     archive: ArchiveSettings = field(default_factory=ArchiveSettings)
     report: ReportSettings = field(default_factory=ReportSettings)
+    operator: OperatorSettings = field(default_factory=OperatorSettings)
 
     @property
     def may_go_public(self) -> bool:
@@ -577,6 +594,7 @@ GROUPS: Final = (
         FetchSettings,
         ArchiveSettings,
         ReportSettings,
+        OperatorSettings,
     ),
 )
 
@@ -622,6 +640,7 @@ def read_config(settings: Mapping[str, object]) -> Config:
         fetch=read_group(FetchSettings, settings, PREFIX),
         archive=read_group(ArchiveSettings, settings, PREFIX),
         report=read_group(ReportSettings, settings, PREFIX),
+        operator=read_group(OperatorSettings, settings, PREFIX),
     )
 
 

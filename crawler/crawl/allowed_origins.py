@@ -24,6 +24,7 @@ from crawler.frontier.port import OrderedStore
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import fetch_form, split
 from crawler.policy.admission import Admission, AdmissionRules
+from crawler.policy.operator_rules import NO_RULES, OperatorRules, Overrides
 from crawler.policy.scope import (
     AddressRules,
     NameSet,
@@ -74,6 +75,7 @@ class AllowedOrigins:
         self._seed_hosts: set[str] = set()  # of those received while the crawl ran
         self._seeds_are_known = arguments is None
         self._others_are_known = True
+        self._operator = NO_RULES
         self._rebuild()
 
     @property
@@ -107,6 +109,21 @@ class AllowedOrigins:
         if new:
             self._rules = replace(self._rules, scope=self._rules.scope.with_seeds(new))
             self.admission = Admission(self._rules)
+
+    def set_operator_rules(self, operator: OperatorRules) -> None:
+        """Judge by *operator*, the rules of `rules.toml`, from now on."""
+        self._operator = operator
+        self._rules = replace(self._rules, operator=operator)
+        self.admission = Admission(self._rules)
+
+    @property
+    def operator(self) -> OperatorRules:
+        """The rules of `rules.toml` in force."""
+        return self._operator
+
+    def said_of(self, url: str) -> Overrides:
+        """Return what the operator says about *url*, a fetch form."""
+        return self._operator.of_url(url)
 
     def hosts_outside_scope(self, urls: Iterable[str]) -> set[str]:
         """Return the hosts of *urls*, fetch forms of seeds, that are not in the scope yet."""
@@ -155,7 +172,8 @@ class AllowedOrigins:
             self._key_seed,
             self._now,
         )
-        self._rules = replace(of_start, scope=of_start.scope.with_seeds(self._seed_hosts))
+        scope = of_start.scope.with_seeds(self._seed_hosts)
+        self._rules = replace(of_start, scope=scope, operator=self._operator)
         self.admission = Admission(self._rules)
 
 

@@ -39,8 +39,9 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.model.url import authority_of
+from crawler.policy.operator_rules import Overrides
 from crawler.policy.patterns import PatternStatsStore
-from crawler.policy.politeness import next_rest, should_give_up
+from crawler.policy.politeness import next_rest, overridden, should_give_up
 
 LEASE: Final = "lease"
 """The only key of this crawler in `request.meta`."""
@@ -191,12 +192,14 @@ class Completion:
         sinks: CompletionSinks,
         *,
         give_up_on: Callable[[str, str, float, float], None],
+        operator: Callable[[str], Overrides],
         random: Random,
         now: Callable[[], float],
         durability: Durability | None,
     ) -> None:
         """*give_up_on*, called with authority, reason, now and the rest of its host, makes its URLs
-        dead letters for a while. *durability*: None if no verdict waits for a sync."""
+        dead letters for a while. *operator* returns what the operator says about a URL.
+        *durability*: None if no verdict waits for a sync."""
         self._frontier = frontier
         self._in_flight = in_flight
         self._rules = rules
@@ -206,6 +209,7 @@ class Completion:
         self._pattern_stats = sinks.pattern_stats
         self._stats = sinks.stats
         self._give_up_on = give_up_on
+        self._operator = operator
         self._random = random
         self._now = now
         self._durability = durability
@@ -219,7 +223,9 @@ class Completion:
         # Without an answer, a middleware of the user's replaced the host, or this crawler ended the
         # fetch. A request may have reached the host, so its rest is kept.
         answer = fetch.answer or Answer(fetch.fetched_s(self._now()), error="cancelled")
-        rest = next_rest(_pace(fetch), answer, self._rules.politeness, self._random)
+        says = self._operator(fetch.lease.candidate.url)
+        politeness = overridden(self._rules.politeness, says)
+        rest = next_rest(_pace(fetch, says), answer, politeness, self._random)
         if fetch.purpose is Purpose.ROBOTS and rest.pace.standing is Standing.ANSWERS:
             # A robots.txt proves nothing about pages: hosts that answer it and hang with each page
             # would take the slots of hosts that answer.
@@ -326,10 +332,11 @@ def _lease_to_finish(fetch: Fetch, verdict: Verdict) -> Lease:
     return replace(lease, candidate=replace(lease.candidate, may_be_archived=True))
 
 
-def _pace(fetch: Fetch) -> Pace:
-    if fetch.crawl_delay_s is None:
+def _pace(fetch: Fetch, says: Overrides) -> Pace:
+    crawl_delay_s = fetch.crawl_delay_s if says.crawl_delay_s is None else says.crawl_delay_s
+    if crawl_delay_s is None:
         return fetch.lease.pace
-    return replace(fetch.lease.pace, crawl_delay_s=fetch.crawl_delay_s)
+    return replace(fetch.lease.pace, crawl_delay_s=crawl_delay_s)
 
 
 def _outcome(fetch: Fetch, verdict: Verdict, now: float) -> Outcome:

@@ -23,6 +23,7 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.model.url import authority_of
+from crawler.policy.operator_rules import Overrides
 from crawler.policy.patterns import (
     FetchAllowed,
     PatternStatsStore,
@@ -124,8 +125,14 @@ class Probes:
         self._due[host] = probe
 
 
+PAUSE_LOOK_S: Final = 300.0
+"""A paused host rests no longer, then the rule is looked at again: so long it may rest after a
+pause that began in another process."""
+MAX_PAUSED: Final = 100_000  # hosts whose rests for a pause are remembered, 150 bytes each
+
 # How long a host rests while its robots.txt waits for another host's turn (guess).
 HOP_WAIT_S: Final = 5.0
+PAUSED: Final = "paused by the operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,19 +161,28 @@ class Precheck:
         robots_candidate: Callable[[str, str], Candidate | Refusal],
         pattern_stats: PatternStatsStore,
         probes: Probes,
+        operator: Callable[[str], Overrides],
     ) -> None:
         """*robots_candidate* makes the candidate of a robots.txt from its URL and the authority
-        that it is for."""
+        that it is for. *operator* returns what the operator says about a URL."""
         self._robots = robots
         self._robots_candidate = robots_candidate
         self._pattern_stats = pattern_stats
         self._probes = probes
+        self._operator = operator
         # Authorities whose robots.txt waits for another host.
         self._waiting_for_hop: set[str] = set()
+        self._paused: dict[HostKey, float] = {}  # until when hosts rest for a pause
 
     def check(self, fetch: Fetch, now: float) -> Proceed | Skip:
         """Decide about *fetch*, and set on it what it fetches."""
         candidate = fetch.lease.candidate
+        says = self._operator(candidate.url)
+        if says.refuse:  # since it was leased; it is judged again before the next lease
+            return Skip(PutBack(), "refused by the operator")
+        until = says.paused_until(now)
+        if until is not None:
+            return self._pause(candidate.host, min(until, now + PAUSE_LOOK_S), now)
         if candidate.purpose is Purpose.ROBOTS:
             fetch.purpose, fetch.authority = Purpose.ROBOTS, candidate.authority
             return Proceed(candidate.url)
@@ -187,6 +203,17 @@ class Precheck:
                 return Skip(Dead(f"robots.txt unreachable: {reason}"), "robots unreachable")
         fetch.purpose, fetch.authority = Purpose.ROBOTS, authority_of(candidate.url)
         return self._fetch_robots(fetch, verdict.url, now)
+
+    def take_paused(self) -> dict[HostKey, float]:
+        """Return the hosts that rest for a pause, with the ends of these rests, and forget them."""
+        paused, self._paused = self._paused, {}
+        return paused
+
+    def _pause(self, host: HostKey, until: float, now: float) -> Skip:
+        if len(self._paused) >= MAX_PAUSED:
+            del self._paused[next(iter(self._paused))]
+        self._paused[host] = until
+        return Skip(PutBack(), PAUSED, until - now)
 
     def store_robots_result(
         self, fetch: Fetch, result: RobotsFetchResult, now: float, rest_s: float

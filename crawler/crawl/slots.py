@@ -93,7 +93,8 @@ class Slots:
 
     def __init__(self, rules: SlotRules, on_freed: Callable[[], None]) -> None:
         """*on_freed* is called when fetches have become slow, which frees their slots."""
-        self.rules = rules
+        self.rules = self._first_rules = rules
+        self._most_connections = rules.most_connections
         self._on_freed = on_freed
         self._by_request: dict[object, FetchProgress] = {}
         # By standing: fetches that take a slot, slow ones, and the most of both.
@@ -103,6 +104,14 @@ class Slots:
         # The sum of the times between checks, each counted as `check_interval_s` at most.
         self._checked_s = 0.0
         self._checks: deque[tuple[float, FetchProgress]] = deque()  # by time of the next check
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Let so many fetches take slots from now on. No more connections are made than before: if
+        needed, fewer may be slow, and then fewer may take slots."""
+        most = int(self._most_connections / _SHARES)
+        rules = replace(self._first_rules, concurrency=min(concurrency, most))
+        self.rules = rules.with_connections(self._most_connections)
+        self._limits = [self.rules.limits(standing) for standing in Standing]
 
     def __len__(self) -> int:
         """Return the number of fetches under way."""

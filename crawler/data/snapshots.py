@@ -29,6 +29,8 @@ from crawler.data.data_dir import (
     InheritedLock,
     lock_file_pid,
 )
+from crawler.data.files import sync_folder
+from crawler.data.operator_files import AUDIT, RULES
 from crawler.frontier.reader import FrontierReader
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import PAGE_KEYS, KeyRun, RunFolder
@@ -114,7 +116,7 @@ def freeze(data: Path, store: RocksStore, name: str) -> None:
         for stored in seen_manifest(store).runs:  # only a merge changes which they are
             for file in stored.files:
                 _link(data / SEEN / file.name, folder / SEEN / file.name)
-        for small in (FORMAT_FILE, ARGUMENTS):
+        for small in (FORMAT_FILE, ARGUMENTS, RULES, AUDIT):
             if (data / small).exists():
                 _copy(data / small, folder / small)
         _sync_folders(folder)
@@ -171,7 +173,7 @@ def publish(data: Path, name: str, target: Path) -> Snapshot:
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
-        _sync(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise store_error(f"cannot make {target}", error) from error
     return Snapshot(str(target), waiting, seen, size, shared)
@@ -226,15 +228,7 @@ def _copy(file: Path, new: Path) -> None:
 
 def _sync_folders(top: Path) -> None:
     for folder, _, _ in os.walk(top):
-        _sync(Path(folder))
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_folder(Path(folder))
 
 
 def _files(folder: Path) -> Iterator[os.stat_result]:

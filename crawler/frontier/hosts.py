@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Final
 
 from crawler.frontier import records as keys
 from crawler.frontier.port import FrontierRules
@@ -30,6 +31,7 @@ from crawler.model.types import (
     Standing,
 )
 
+_MOMENT_S: Final = 1.0  # more than the time from a decision to the release that carries it out
 # Bound once, because each look-up of a member of an enumeration takes 0.2 us.
 _EMPTY, _FRONT, _ACTIVE = HostPlace.EMPTY, HostPlace.FRONT, HostPlace.ACTIVE
 
@@ -42,6 +44,7 @@ class ActiveHost:
     record: HostRecord
     level: int
     head: deque[bytes]  # packed URLs, in the order of its queue
+    generation: int = 0  # of the rules by which its head was judged
     leased: bool = False
     turn_ended: bool = False  # a better URL came during its fetch: file it again
     is_removed: bool = False  # it has left the set; its entries in queues are stale
@@ -163,7 +166,7 @@ class HostScheduler:
         *standings* that has one."""
         for standing in standings:
             for level in self._stride.order:
-                active = self.active.take(standing, level) or self._activate(standing, level, now)
+                active = self._take(standing, level, now) or self._activate(standing, level, now)
                 if active is not None:
                     self._stride.charge(level)
                     return active
@@ -213,11 +216,34 @@ class HostScheduler:
     def on_fetch_ended(self, active: ActiveHost, now: float) -> None:
         """Keep *active*, whose fetch is over, in memory until its rest ends, or end its turn."""
         active.leased = False
-        stays = active.head and not active.turn_ended and self._has_room(active.record, now, 0)
+        is_judged = active.generation == self._refusals.generation
+        stays = (
+            active.head
+            and is_judged
+            and not active.turn_ended
+            and self._has_room(active.record, now, 0)
+        )
         if stays:
             self.active.wait(active, now)
         else:
             self._end_turn(active, now)
+
+    def end_rest(self, host: HostKey, until: float, now: float) -> None:
+        """End now the rest of *host* that would end at *until*, a moment more or less, if it has no
+        longer one and is not leased."""
+        active = self.active.get(host)
+        record = self._batch.host(host)
+        if active is not None and active.leased:
+            return
+        if not now < record.rest_until <= until + _MOMENT_S:
+            return
+        if record.place is HostPlace.RESTING:
+            self._resting.remove(record.rest_until, host.encode())
+        record.rest_until = now
+        if active is not None:
+            self._leave(active)
+        if record.place in (_ACTIVE, HostPlace.RESTING):
+            self._front.put(host, record, _best(record), first=True)
 
     def refile(self, host: HostKey, now: float) -> None:
         """File *host*, which was active when a process died: to the front, to its rest, or as empty
@@ -239,6 +265,16 @@ class HostScheduler:
         else:
             self._leave(active)
             self._front.put(active.host, active.record, level)
+
+    def _take(self, standing: Standing, level: int, now: float) -> ActiveHost | None:
+        """Remove and return a due host. The turns of hosts whose heads were judged by earlier rules
+        end, so many of them in one call."""
+        for _ in range(self._rules.due_slice):
+            active = self.active.take(standing, level)
+            if active is None or active.generation == self._refusals.generation:
+                return active
+            self._end_turn(active, now)
+        return None
 
     def _activate(self, standing: Standing, level: int, now: float) -> ActiveHost | None:
         """Take hosts of *standing* and *level* from the front until one is due; those at rest go
@@ -269,7 +305,7 @@ class HostScheduler:
             return None
         self._batch.pin_record(host)
         self._batch.put(keys.named(keys.ACTIVE, host), b"")
-        active = ActiveHost(host, record, record.level, head)
+        active = ActiveHost(host, record, record.level, head, self._refusals.generation)
         self.active.add(active)
         if record.rest_until <= now:
             return active

@@ -3,7 +3,7 @@ implementation (tests/contract)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from crawler.model.types import (
     Added,
     Candidate,
     Counts,
+    HostKey,
     Lease,
     Rest,
     Standing,
@@ -58,6 +59,14 @@ class Frontier(Protocol):
 
     def counts(self) -> Counts:
         """Return the counters. O(1)."""
+
+    def judge_again(self) -> None:
+        """Judge what waits by the lease rules, which have changed, and put back what earlier ones
+        refused and they admit."""
+
+    def end_rests(self, rests: Mapping[HostKey, float], now: float) -> None:
+        """End *rests* now, by host: those that end at that time or before. They were for a pause,
+        after a lease under which no request was sent."""
 
     def may_begin(self, lease: Lease) -> bool:
         """Return whether a fetch may begin now under *lease*: it is durable, and the fetch is over

@@ -237,6 +237,12 @@ class TimedQueue:
         if self._next is None or when < self._next:
             self._next = when
 
+    def remove(self, when: float, suffix: bytes) -> None:
+        """Remove the entry that was put at *when* with *suffix*."""
+        self._batch.delete(keys.timed(self._prefix, when, suffix))
+        if self._next is not None and when <= self._next:
+            self._read_next()
+
     def take_due(self, now: float, limit: int) -> list[tuple[bytes, bytes]]:
         """Remove and return up to *limit* entries with time <= *now*."""
         if self._next is None or self._next > now:

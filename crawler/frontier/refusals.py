@@ -56,6 +56,7 @@ class Refusals:
         self._levels = len(frontier_rules.level_shares)
         self._max_judged = self._judgements_left = frontier_rules.judged_slice
         self._unreported: list[tuple[Candidate, Refusal]] = []
+        self.generation = 0  # of the rules
         # Where the next read of URLs that earlier starts refused begins; None: all were judged.
         self._next_key = keys.REFUSED if rules is not None and batch.totals.refused else None
 
@@ -63,6 +64,12 @@ class Refusals:
     def is_pending(self) -> bool:
         """Whether URLs that earlier starts refused are still to be judged by the new rules."""
         return self._next_key is not None
+
+    def judge_again(self) -> None:
+        """Judge by the rules, which have changed, what waits and what earlier ones refused."""
+        self.generation += 1
+        if self._rules is not None and self._batch.totals.refused:
+            self._next_key = keys.REFUSED
 
     @property
     def is_exhausted(self) -> bool:

@@ -7,7 +7,7 @@ first of them have happened, and the others not.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -237,6 +237,14 @@ class TwoTierFrontier:
             refused=totals.refused,
             undecided=self._undecided(),
         )
+
+    def judge_again(self) -> None:
+        self._refusals.judge_again()
+
+    def end_rests(self, rests: Mapping[HostKey, float], now: float) -> None:
+        for host, until in rests.items():
+            self._scheduler.end_rest(host, until, now)
+        self._end_call(now)
 
     def may_begin(self, lease: Lease) -> bool:
         """Return as port.Frontier.may_begin. Then the lease is on disk: if the process dies during

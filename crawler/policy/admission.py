@@ -1,8 +1,8 @@
 """Admission: every URL text that is found becomes a Candidate or a Refusal here.
 
 Rule: seeds, links, redirects and a spider's own requests are all judged in this order: parse,
-address, scope, traps, calendar, compare. Robots.txt, budgets and the seen test come later,
-elsewhere.
+address, scope, operator, traps, calendar, compare. Robots.txt, budgets and the seen test come
+later, elsewhere.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from crawler.model.url import (
     registered_domain,
     split,
 )
+from crawler.policy.operator_rules import NO_RULES, OperatorRules
 from crawler.policy.scope import AddressRules, CalendarRules, Reason, Refusal, Scope, TrapRules
 
 _AUTHORITIES: Final = 16_384
@@ -54,6 +55,7 @@ class AdmissionRules:
     calendar: CalendarRules = field(default_factory=CalendarRules)
     canonical: CanonicalRules = field(default_factory=CanonicalRules)
     unit: HostUnit = HostUnit.HOST
+    operator: OperatorRules = NO_RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +170,9 @@ class Admission:
         if url is None:
             return unreadable_refusal(text)
         judged = self._authority(authority_of(url))
-        if judged.address_refusal:
-            return judged.address_refusal
+        refusal = judged.address_refusal or operator_refusal(self._rules.operator, url)
+        if refusal:
+            return refusal
         return Candidate(
             url=url,
             key=self._key(url),
@@ -185,8 +188,9 @@ class Admission:
         known."""
         authority = authority_of(candidate.url)
         judged = self._authority(authority)
-        if candidate.purpose is Purpose.ROBOTS:
-            return judged.address_refusal
+        refusal = operator_refusal(self._rules.operator, candidate.url)
+        if refusal or candidate.purpose is Purpose.ROBOTS:
+            return refusal or judged.address_refusal
         is_exempt = candidate.from_sitemap_index or candidate.depth == 0 or bool(candidate.request)
         return judged.host_refusal or self._refusal(
             candidate.url, authority, candidate.depth, is_exempt
@@ -201,6 +205,12 @@ class Admission:
         judged = self._authority(authority)
         if judged.host_refusal:
             return judged.host_refusal
+        if self._rules.operator:
+            refusal = operator_refusal(self._rules.operator, url)
+            if refusal:
+                return refusal
+            wanted = self._rules.operator.of_url(url).level
+            level = level if wanted is None else wanted
         refusal = self._refusal(url, authority, depth, is_exempt)
         if refusal:
             return refusal
@@ -228,6 +238,13 @@ class Admission:
             unreachable,
             unreachable or self._rules.scope.host_refusal(hostname),
         )
+
+
+def operator_refusal(rules: OperatorRules, url: str) -> Refusal | None:
+    """Return the refusal by the operator's *rules*, if they refuse *url*, a fetch form."""
+    if not rules.of_url(url).refuse:
+        return None
+    return Refusal(Reason.OPERATOR, f"rules.toml line {rules.explain(url)['refuse'].line}")
 
 
 def _bad_host(hostname: str) -> Refusal | None:

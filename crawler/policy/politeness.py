@@ -13,6 +13,7 @@ down to the host's own.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from calendar import timegm
 from collections import OrderedDict
@@ -36,6 +37,7 @@ from crawler.model.types import (
     RetryAt,
     Standing,
 )
+from crawler.policy.operator_rules import Overrides
 
 
 def full_jitter_s(failures: int, base_s: float, cap_s: float, random: Random) -> float:
@@ -148,6 +150,22 @@ def next_rest(pace: Pace, answer: Answer, rules: PolitenessSettings, random: Ran
         delays.append((_at_least_s(answer.retry_after_s, rules, random), "retry-after"))
     seconds, reason = max(delays)
     return Rest(seconds, replace(after, gap_s=gap_s), reason)
+
+
+def overridden(rules: PolitenessSettings, says: Overrides) -> PolitenessSettings:
+    """Return *rules* with what the operator says of a URL in their place."""
+    delay_s, crawl_delay_s = says.delay_s, says.crawl_delay_s
+    if delay_s is not None:
+        rules = dataclasses.replace(
+            rules,
+            delay_factor=0.0,
+            min_delay_s=delay_s,
+            max_delay_s=max(delay_s, rules.max_delay_s),
+        )
+    if crawl_delay_s is not None:
+        longest_s = max(crawl_delay_s, rules.max_crawl_delay_s)
+        rules = dataclasses.replace(rules, max_crawl_delay_s=longest_s)
+    return rules
 
 
 def should_give_up(pace: Pace) -> bool:

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     PATTERN = "pattern"
     HOST_BUDGET = "host_budget"
     DOMAIN_BUDGET = "domain_budget"
+    OPERATOR = "operator"
 
 
 RULES: Final = MappingProxyType(
@@ -77,6 +78,7 @@ RULES: Final = MappingProxyType(
         Reason.PATTERN: "URLs like it have brought enough",
         Reason.HOST_BUDGET: "its host has its full number of URLs",
         Reason.DOMAIN_BUDGET: "its registered domain has its full number of URLs",
+        Reason.OPERATOR: "a rule of the operator refuses it",
     }
 )
 

@@ -95,6 +95,7 @@ logger = logging.getLogger(__name__)
 
 # At most so many leases that need no fetch (robots.txt forbids it) are finished in one call.
 _REFUSALS_PER_CALL: Final = 50
+_LONGEST_WAIT_S: Final = 3600.0  # a timer cannot wait for ever
 _REQUESTS_S: Final = 1.0  # between two checks for requests of commands
 
 
@@ -107,11 +108,10 @@ class FrontierScheduler(BaseScheduler):
         self._crawler = crawler
         self._crawl = crawl
         self._timer: CallLaterResult | None = None
-        self._requests_task: asyncio.Future[None] | None = None
+        self._tasks: list[asyncio.Future[None]] = []
         # Requests that a rule refused, for their errbacks. Bound: those that spiders yield between
         # two turns of the engine, which takes them before any lease.
         self._refused: deque[Request] = deque()
-        self._concurrency = crawler.settings.getint("CONCURRENT_REQUESTS")
 
     def __repr__(self) -> str:
         return f"<FrontierScheduler {self._crawl.leases.frontier.counts()}>"
@@ -126,17 +126,18 @@ class FrontierScheduler(BaseScheduler):
         hooks.on_finished(self._on_finished)
         hooks.on_stopping(self._on_stopping)
         self._crawl.begin()
+        self._tasks.append(asyncio.ensure_future(self._crawl.live_rules.work()))
         if self._crawl.leases.embedded is not None:
             requests = take_requests(self._crawl, self._crawl.leases.embedded)
-            self._requests_task = asyncio.ensure_future(requests)
+            self._tasks.append(asyncio.ensure_future(requests))
         self._crawler.signals.connect(self._on_idle, signals.spider_idle)
         self._crawler.signals.connect(self._note_error, signals.spider_error)
         self._crawler.signals.connect(self._note_error, signals.item_error)
 
     def close(self, reason: str) -> Deferred[None]:
         self._stop_timer()
-        if self._requests_task is not None:
-            self._requests_task.cancel()
+        for task in self._tasks:
+            task.cancel()
         return deferred_from_coro(self._crawl.close(is_finished=reason == "finished"))
 
     def has_pending_requests(self) -> bool:
@@ -218,9 +219,12 @@ class FrontierScheduler(BaseScheduler):
 
     def _request(self, fetch: Fetch, url: str) -> Request | None:
         packed = fetch.lease.candidate.request
+        says = self._crawl.selection.allowed_origins.said_of(url)
         if not packed or fetch.purpose is not Purpose.PAGE:
             # verbatim_url: seen test, robots and archive use the URL in its fetch form.
-            meta = {LEASE: fetch.lease, "verbatim_url": True}
+            meta: dict[str, object] = {LEASE: fetch.lease, "verbatim_url": True}
+            if says.max_bytes is not None and fetch.purpose is Purpose.PAGE:
+                meta["download_maxsize"] = says.max_bytes
             return Request(url, meta=meta, dont_filter=True)
         try:
             request = unpack_request(packed, self._spider)
@@ -228,6 +232,8 @@ class FrontierScheduler(BaseScheduler):
             self._crawl.leases.completion.end_unreadable(fetch, str(error))
             return None
         request.meta[LEASE] = fetch.lease
+        if says.max_bytes is not None:
+            request.meta["download_maxsize"] = says.max_bytes
         return request
 
     def _add(self, request: Request) -> bool:
@@ -245,7 +251,9 @@ class FrontierScheduler(BaseScheduler):
         return bool(added.new + added.undecided)
 
     def _may_lease(self, now: float) -> bool:
-        return not self._is_barred() and not self._crawl.fetching.uplink.is_down(now)
+        crawl = self._crawl
+        is_paused = crawl.selection.allowed_origins.operator.paused_until(now) is not None
+        return not (is_paused or self._is_barred() or crawl.fetching.uplink.is_down(now))
 
     def _is_barred(self) -> bool:
         crawl = self._crawl
@@ -260,7 +268,8 @@ class FrontierScheduler(BaseScheduler):
     def _is_crowded(self) -> bool:
         """Return whether as many pages wait to be archived as can be fetched at once. So at most
         twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes no more than its slot."""
-        return self._crawl.leases.in_flight.unrecorded >= self._concurrency
+        most = self._crawl.fetching.slots.rules.concurrency
+        return self._crawl.leases.in_flight.unrecorded >= most
 
     def _is_page_limit_reached(self) -> bool:
         """Return whether `max_pages` pages are fetched or under way."""
@@ -304,8 +313,11 @@ class FrontierScheduler(BaseScheduler):
         if self._is_barred():
             return  # the end of the condition that bars leases wakes the engine
         now, uplink = self._crawl.leases.clock.now(), self._crawl.fetching.uplink
-        if uplink.is_down(now):
-            wake_at: float | None = uplink.probe_at
+        paused_until = self._crawl.selection.allowed_origins.operator.paused_until(now)
+        if paused_until is not None:
+            wake_at: float | None = min(paused_until, now + _LONGEST_WAIT_S)
+        elif uplink.is_down(now):
+            wake_at = uplink.probe_at
         else:
             # Hosts that wait for a slot need no timer: a fetch that ends or waits wakes the engine.
             wake_at = self._crawl.leases.frontier.wake_at(

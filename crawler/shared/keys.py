@@ -83,6 +83,8 @@ CRAWL_KEYS: Final = (
     RedisKey(
         "<name>:format", "string", "Schema, shards, levels, identity and key of the URLs.", "one"
     ),
+    RedisKey("<name>:rules", "hash", "The operator's rules, and their version.", "one"),
+    RedisKey("{<name>:rules}:audit", "list", "What operators have done.", "their acts"),
     RedisKey("<name>:arguments", "string", "Arguments of the spider's last start.", "one"),
     RedisKey("<name>:workers", "hash", "Worker to its last record.", "workers"),
     RedisKey(
@@ -204,6 +206,14 @@ def arguments(name: str) -> str:
     return f"{name}:arguments"
 
 
+def rules(name: str) -> str:
+    return f"{name}:rules"
+
+
+def audit(name: str) -> str:
+    return f"{{{name}:rules}}:audit"
+
+
 def workers(name: str) -> str:
     return f"{name}:workers"
 
@@ -258,6 +268,7 @@ OPERATIONS: Final = (
     "list_leases",
     "return_leases",
     "rest",
+    "end_rest",
     "retry_dead",
     "reserve",
     "claim",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import chain
 from struct import Struct
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from crawler.model.types import (
     Candidate,
     Claim,
     ConfigError,
+    HostKey,
     Lease,
     OverBudgetLinks,
     Pace,
@@ -30,6 +32,7 @@ from crawler.model.types import (
     Standing,
     Verdict,
 )
+from crawler.model.url import registered_domain
 from crawler.shared.client import Call
 from crawler.shared.codec import (
     Packer,
@@ -226,6 +229,18 @@ class ShardOperations:
             pace = _pace_bytes(each.rest.pace)
             args += (each.lease.candidate.host, each.age_s, each.rest.seconds, pace)
         return Call(shard, "rest", tuple(args))
+
+    def end_rests(self, rests: Mapping[HostKey, float], now: float) -> list[Call]:
+        """End the rests of these hosts that end by then, or before."""
+        by_shard: dict[int, list[Any]] = {}
+        for host, until in rests.items():
+            shard = shard_of(registered_domain(host), self.shards)
+            by_shard.setdefault(shard, []).append((host, until - now))
+        return [
+            Call(shard, "end_rest", tuple(chain.from_iterable(some)))
+            for shard, pairs in by_shard.items()
+            for some in (pairs[at : at + BATCH] for at in range(0, len(pairs), BATCH))
+        ]
 
     def renew_leases(self, shard: int) -> Call:
         return Call(shard, "renew_leases", (self.session, self._lease_s))

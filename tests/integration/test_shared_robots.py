@@ -34,6 +34,7 @@ from crawler.model.types import (
     StoreUnavailable,
 )
 from crawler.model.url import registered_domain, split
+from crawler.policy.operator_rules import NO_RULES
 from crawler.policy.robots_cache import (
     MAX_REDIRECTS,
     RobotsAllowed,
@@ -106,6 +107,7 @@ class Sharer(RedisWorker):
             hop,
             LocalPatternStats(MemoryStore(), PatternSettings()),
             Probes(Soft404Records(MemoryStore()), lambda: "name", ContentSettings()),
+            NO_RULES.of_url,
         )
         self.meanwhile: Callable[[], Any] = lambda: None
 

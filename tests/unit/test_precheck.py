@@ -28,6 +28,7 @@ from crawler.model.types import (
     PutBack,
 )
 from crawler.model.url import split
+from crawler.policy.operator_rules import NO_RULES
 from crawler.policy.robots_cache import (
     ADDRESS_REFUSED,
     RobotsCache,
@@ -77,7 +78,8 @@ def no_probes() -> Probes:
 
 @pytest.fixture
 def precheck(stats: LocalPatternStats) -> Precheck:
-    return Precheck(RobotsCache(Records(), "Gossamer", RobotsSettings()), hop, stats, no_probes())
+    robots = RobotsCache(Records(), "Gossamer", RobotsSettings())
+    return Precheck(robots, hop, stats, no_probes(), NO_RULES.of_url)
 
 
 def answer(status: int, body: bytes = b"", target: str | None = None) -> RobotsFetchResult:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -24,6 +24,7 @@ from crawler.model.types import (
     Claim,
     Counts,
     CrawlerError,
+    HostKey,
     Lease,
     PutBack,
     Rest,
@@ -185,6 +186,7 @@ class SharedFrontier:
         self._status_log = base.status_log
         self._full_servers = base.full_servers
         self._shards_to_readmit = set(range(rules.shards)) if lease_rules is not None else set()
+        self._is_readmission_due = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
         self._state = "starting"
         self._is_confirmed = True
@@ -312,6 +314,16 @@ class SharedFrontier:
         """Return the counts of the whole crawl, a second old."""
         return self._overview.counts()
 
+    def judge_again(self) -> None:
+        if self._lease_rules is not None:
+            self._shards_to_readmit = set(range(self._rules.shards))
+            self._is_readmission_due.set()
+
+    def end_rests(self, rests: Mapping[HostKey, float], now: float) -> None:
+        for call in self._ops.end_rests(rests, now):
+            self._base.side_queue.send_later(call)
+            self.lease_buffer.wake_shard(call.shard, 0.0)
+
     def may_begin(self, lease: Lease) -> bool:
         return self._held_leases.may_begin(lease, self._steady())
 
@@ -429,19 +441,22 @@ class SharedFrontier:
             await asyncio.sleep(TICK_S)
 
     async def _readmit(self) -> None:
-        """Queue URLs again that earlier starts refused and the rules of this one admit; once."""
+        """Queue URLs again that earlier rules refused and the present ones admit."""
         rules = self._lease_rules
-        while rules is not None and self._shards_to_readmit:
+        while rules is not None:
             await asyncio.sleep(0 if rules.are_complete else TICK_S)
-            if rules.are_complete:
+            if not self._shards_to_readmit:
+                await self._is_readmission_due.wait()
+                self._is_readmission_due.clear()
+            elif rules.are_complete:
                 shard = min(self._shards_to_readmit)
+                self._shards_to_readmit.discard(shard)  # the rules may change meanwhile
                 try:
                     await self._readmit_shard(shard, rules)
                 except StoreUnavailable as fault:
                     logger.debug("URLs refused by earlier starts cannot be read now: %s", fault)
+                    self._shards_to_readmit.add(shard)
                     await asyncio.sleep(TICK_S)
-                else:
-                    self._shards_to_readmit.discard(shard)
 
     async def _readmit_shard(self, shard: int, rules: LeaseRules) -> None:
         key = keys.refused_urls(self._rules.name, shard)

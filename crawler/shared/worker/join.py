@@ -47,6 +47,7 @@ from crawler.shared.faults import (
     Unreachable,
 )
 from crawler.shared.keys import Scripts
+from crawler.shared.operator_store import read_rules
 from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.frontier import WorkerBase
 from crawler.shared.worker.leases import MAX_SHARD_SILENCE_S, UNUSED_LEASE_S
@@ -91,6 +92,7 @@ class JoinedCrawl:
     base: WorkerBase
     clock: Clock
     key_seed: int  # seeds the hash of the crawl's URLs
+    rules: tuple[int, str]  # of the operator: the version, and the text
     put_back: int  # leases of this worker's last session that were returned
 
 
@@ -177,7 +179,7 @@ def join(
     back = partial(return_last_session_leases, find_archived=find_archived, now=clock.now)
     is_ack_durable = shared.redis_fsync is RedisFsync.ALWAYS
 
-    async def opened(redis: Nodes) -> tuple[CrawlFormat, int]:
+    async def opened(redis: Nodes) -> tuple[CrawlFormat, int, tuple[int, str]]:
         found = await _open(
             redis,
             ops,
@@ -191,9 +193,9 @@ def join(
         )
         if kept is not None:
             await _keep_arguments(redis, keys.arguments(name), kept)
-        return found
+        return *found, await read_rules(redis, keys.rules(name))
 
-    crawl, put_back = _run_in_thread(nodes, opened, wait_s)
+    crawl, put_back, said = _run_in_thread(nodes, opened, wait_s)
     listener, our_rules = WorkerEvents(stats, fail), _shared_rules(config, max_leases, store)
     ours_alone = nodes()
     confirm = partial(_confirm, ours_alone, name, crawl)
@@ -207,7 +209,7 @@ def join(
         now=clock.now,
         confirm=confirm,
     )
-    return JoinedCrawl(base, clock, crawl.key_seed, put_back)
+    return JoinedCrawl(base, clock, crawl.key_seed, said, put_back)
 
 
 def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:

@@ -1,0 +1,107 @@
+"""The operator's rules in a crawl that runs: they are read again when they change.
+
+Rule: rules with an error are not in force: the earlier ones stay, and the log says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from itertools import islice
+from typing import Final, Protocol
+
+from crawler.crawl.allowed_origins import AllowedOrigins
+from crawler.crawl.precheck import Precheck
+from crawler.frontier.port import Frontier
+from crawler.model.types import ConfigError, CrawlerError, HostKey
+from crawler.policy.operator_rules import OperatorRules, read_rules
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.5
+"""Between two looks whether the rules have changed: they are to be in force within two seconds."""
+_ENDED_AT_ONCE: Final = 500  # rests, in one turn of the event loop: 10 ms
+
+
+class RulesSource(Protocol):
+    """Where the text of the rules is."""
+
+    async def changed(self) -> str | None:
+        """Return the text if it was not returned before, else None. Raises ConfigError."""
+
+
+class LiveRules:
+    """Keeps the rules of a running crawl up to date, and carries out what follows from them."""
+
+    def __init__(
+        self,
+        source: RulesSource,
+        levels: int,
+        origins: AllowedOrigins,
+        precheck: Precheck,
+        frontier: Frontier,
+        *,
+        now: Callable[[], float],
+        wake: Callable[[], None],
+        set_concurrency: Callable[[int | None], None],
+    ) -> None:
+        """*wake* lets the engine ask for leases; *set_concurrency* is called with the fetches at
+        once, None for what the settings say."""
+        self._source = source
+        self._levels = levels
+        self._origins = origins
+        self._precheck = precheck
+        self._frontier = frontier
+        self._now = now
+        self._wake = wake
+        self._set_concurrency = set_concurrency
+        self._looking = asyncio.Lock()
+
+    async def work(self) -> None:
+        """Look for changes for ever."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Put the rules in force if they have changed."""
+        async with self._looking:
+            try:
+                written = await self._source.changed()
+                if written is None:
+                    return
+                rules = await asyncio.to_thread(read_rules, written, self._levels)
+            except ConfigError as error:
+                logger.error("The rules stay as they were: %s", error)
+            except CrawlerError as fault:
+                logger.debug("The rules cannot be read now: %s", fault)
+            else:
+                await self._apply(rules)
+
+    async def _apply(self, rules: OperatorRules) -> None:
+        before = self._origins.operator
+        self._origins.set_operator_rules(rules)
+        self._frontier.judge_again()
+        if rules.concurrency != before.concurrency:
+            self._set_concurrency(rules.concurrency)
+        logger.info("Rules in force: %d", len(rules.rules))
+        if _pauses(rules) != _pauses(before):
+            await self._end_rests(self._precheck.take_paused())
+        self._wake()
+
+    async def _end_rests(self, paused: dict[HostKey, float]) -> None:
+        """End rests for pauses. Hosts that are still paused rest again at their next turn."""
+        rests = iter(paused.items())
+        while some := dict(islice(rests, _ENDED_AT_ONCE)):
+            self._frontier.end_rests(some, self._now())
+            await asyncio.sleep(0)
+
+
+def _pauses(rules: OperatorRules) -> list[tuple[str, float]]:
+    return [
+        (target.text, rule.says.paused)
+        for rule in rules.rules
+        if rule.says.paused is not None
+        for target in rule.targets
+    ]

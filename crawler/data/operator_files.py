@@ -1,0 +1,206 @@
+"""What an operator has said about a crawl: the rules in force, and the audit of all acts.
+
+Rule: `rules.toml` may be edited by hand and by commands, which keep its comments. It is replaced as
+a whole, and only if it is as it was read. The audit is only ever appended to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import tomlkit
+from tomlkit.items import AoT, Item, Table
+from tomlkit.toml_document import TOMLDocument
+
+from crawler.data.files import replace_file
+from crawler.model.types import ConfigError, store_error
+
+RULES: Final = "rules.toml"
+AUDIT: Final = "audit.jsonl"
+_FOREVER: Final = float("inf")
+_HEAD: Final = (
+    "# Rules of the operator (docs/operating.md). Changes are in force within two seconds.\n"
+)
+
+Value = bool | int | float | str | list[str] | None
+"""What a key of a rule is set to. None: it is removed."""
+
+
+class RuleEdit(msgspec.Struct, frozen=True):
+    """A change of one key of the rule for one target. An empty target: of the whole crawl."""
+
+    target: str
+    key: str
+    value: Value
+
+
+class Act(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an operator has done, as a line of the audit."""
+
+    at: float  # epoch seconds
+    number: int  # from 1
+    by: str  # the user of the machine, or the name of a token
+    verb: str
+    targets: tuple[str, ...] = ()
+    value: str = ""
+    before: tuple[RuleEdit, ...] = ()  # what the rules said
+    undoes: int = 0  # the act that this one undoes; 0: none
+
+
+class Touched(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many URLs an act has touched, as a line of the audit that comes later."""
+
+    at: float
+    of: int  # the number of the act
+    touched: int
+
+
+class RulesFile:
+    """The file of the rules. Implements operator.RulesSource, for changes after it was built."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._returned = self._version()  # of the text that was returned last
+
+    def read(self) -> str:
+        """Return its text, which is empty if there is none. Raises ConfigError."""
+        try:
+            return self.path.read_bytes().decode()
+        except FileNotFoundError:
+            return ""
+        except UnicodeDecodeError as broken:
+            line = broken.object.count(b"\n", 0, broken.start) + 1
+            raise ConfigError(f"{self.path} line {line} is not UTF-8") from broken
+        except OSError as refused:
+            raise ConfigError(f"{self.path} cannot be read: {refused.strerror}") from refused
+
+    def _version(self) -> tuple[int, int, int]:
+        """Return what changes when the file does, without reading it."""
+        with suppress(OSError):
+            found = self.path.stat()
+            return found.st_mtime_ns, found.st_size, found.st_ino
+        return 0, 0, 0
+
+    async def changed(self) -> str | None:
+        """Return the text if it was not returned before, else None. Raises ConfigError."""
+        version = self._version()
+        if version == self._returned:
+            return None
+        self._returned = version
+        return await asyncio.to_thread(self.read)
+
+    def replace(self, before: str, after: str) -> bool:
+        """Write *after*, and return whether the file still said *before*. Raises
+        StoreUnavailable."""
+        if self.read() != before:
+            return False
+        try:
+            replace_file(self.path, after.encode())
+        except OSError as refused:
+            raise store_error(f"{self.path} cannot be written", refused) from refused
+        return True
+
+
+def edited(written: str, edits: Sequence[RuleEdit]) -> tuple[str, tuple[RuleEdit, ...]]:
+    """Return the text of the rules with *edits*, and the edits that undo these. Comments stay.
+    Raises ConfigError if *written* is not TOML."""
+    try:
+        document = tomlkit.parse(written or _HEAD)
+    except tomlkit.exceptions.TOMLKitError as broken:
+        raise ConfigError(f"{RULES} is not TOML: {broken}") from broken
+    before = [_edit(document, each) for each in edits]
+    return tomlkit.dumps(document), tuple(reversed(before))
+
+
+def _edit(document: TOMLDocument, edit: RuleEdit) -> RuleEdit:
+    """Apply *edit*, and return the one that undoes it."""
+    table: Table | TOMLDocument | None = (
+        document if not edit.target else _rule(document, edit.target)
+    )
+    found = table.get(edit.key) if table is not None else None
+    before = _plain(found)
+    if edit.value is not None:
+        if table is None:
+            table = tomlkit.table()
+            table.append("for", edit.target)
+            rules = document.setdefault("rule", tomlkit.aot())
+            rules.append(table)
+        table[edit.key] = _written(edit.value)
+    elif table is not None and found is not None:
+        del table[edit.key]
+        rules = document.get("rule")
+        if isinstance(rules, AoT) and isinstance(table, Table) and set(table) <= {"for", "note"}:
+            rules.remove(table)
+            if not rules:
+                del document["rule"]
+    return RuleEdit(edit.target, edit.key, before)
+
+
+def _rule(document: TOMLDocument, target: str) -> Table | None:
+    """Return the last rule for *target* alone, or None."""
+    rules = document.get("rule")
+    found = [each for each in rules or () if each.get("for") in (target, [target])]
+    return found[-1] if found else None
+
+
+def _plain(value: Any) -> Value:
+    """Return a value of TOML as one of JSON; a time is in epoch seconds."""
+    if isinstance(value, datetime):
+        return value.timestamp()
+    plain: Value = value.unwrap() if isinstance(value, Item) else value
+    return plain
+
+
+def _written(value: Value) -> object:
+    """Return *value* as it stands in the file: of `paused` a number is a time."""
+    if isinstance(value, float) and value != _FOREVER and value > _TIMES:
+        return datetime.fromtimestamp(round(value), UTC)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_TIMES: Final = 1e9  # larger numbers are epoch seconds: no delay has so many
+
+
+class Audit:
+    """The acts of all operators, in a file of JSON lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, line: Act | Touched) -> None:
+        """Add *line*, which is on disk then. Raises StoreUnavailable."""
+        encoded = msgspec.json.encode(line) + b"\n"
+        try:
+            with self._path.open("ab") as file:
+                begin = file.tell()
+                try:
+                    if begin and not self._ends_a_line():
+                        file.write(b"\n")  # a kill may have left half of a line
+                    file.write(encoded)
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError:
+                    os.ftruncate(file.fileno(), begin)
+                    raise
+        except OSError as refused:
+            raise store_error(f"{self._path} cannot be written", refused) from refused
+
+    def read(self) -> Iterator[Act | Touched]:
+        """Yield all lines, the oldest first, without damaged ones."""
+        with suppress(FileNotFoundError), self._path.open("rb") as file:
+            for line in file:
+                with suppress(msgspec.MsgspecError):
+                    kind: type[Act | Touched] = Act if b'"verb":' in line else Touched
+                    yield msgspec.json.decode(line, type=kind)
+
+    def _ends_a_line(self) -> bool:
+        with self._path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"

@@ -1,0 +1,305 @@
+"""The operator's rules: what `rules.toml` says about a host, a domain, or a pattern of URLs.
+
+Rule: pure. They override the settings of the crawl. The narrowest target decides, each key for
+itself: a URL over a pattern, a pattern over a host, a host over its domain; of equal ones the last
+in the file. A file with an error is refused as a whole, with the line.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from crawler.config.readers import (
+    InvalidValue,
+    Kind,
+    choice,
+    flag,
+    integer,
+    list_of,
+    number,
+    text,
+)
+from crawler.model.page import LinkKind
+from crawler.model.types import ConfigError
+from crawler.model.url import authority_of, split
+from crawler.policy.targets import UrlTarget, read_target
+
+MAX_RULES: Final = 100_000
+"""Targets in one file: 100 MB when they are read."""
+MAX_TEXT_BYTES: Final = 16 << 20
+_AUTHORITIES: Final = 16_384  # whose rules are cached
+_FOREVER: Final = float("inf")
+
+
+def _until() -> Kind[float]:
+    """Accept True (for ever), False (not at all), or a date and time with its offset."""
+
+    def read(value: object) -> float:
+        if isinstance(value, bool):
+            return _FOREVER if value else 0.0
+        if isinstance(value, datetime):
+            if value.tzinfo is None:
+                raise InvalidValue("a time without an offset: write 2026-12-01T08:00:00Z for UTC")
+            return value.astimezone(UTC).timestamp()
+        if isinstance(value, date):
+            raise InvalidValue("a date without a time: write 2026-12-01T08:00:00Z")
+        raise ValueError
+
+    return Kind("true, false, or a time such as 2026-12-01T08:00:00Z", "time", read)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """What the rules say about one URL. None: what the settings say."""
+
+    refuse: bool | None = None
+    paused: float | None = None  # until then, epoch seconds; 0: not paused
+    delay_s: float | None = None
+    crawl_delay_s: float | None = None
+    level: int | None = None
+    max_bytes: int | None = None
+    max_urls: int | None = None
+    follow_kinds: tuple[LinkKind, ...] | None = None
+    credentials: str | None = None
+
+    def paused_until(self, now: float) -> float | None:
+        """Return until when the URL may not be fetched, or None if it may be now."""
+        return self.paused if self.paused is not None and self.paused > now else None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that a rule may have."""
+
+    kind: Kind[Any]
+    meaning: str
+
+
+KEYS: Final[Mapping[str, Key]] = {
+    "refuse": Key(flag(), "Fetch nothing of it. What waits is kept, for when the rule has gone."),
+    "paused": Key(_until(), "Fetch nothing of it until then. It keeps its place."),
+    "delay_s": Key(
+        number("seconds"),
+        "Its rest after each fetch, in place of one by how long fetches take. Failures, Retry-After"
+        " and crawl-delay still make it longer.",
+    ),
+    "crawl_delay_s": Key(number("seconds"), "In place of the Crawl-delay in its robots.txt."),
+    "level": Key(integer("level"), "The priority of its URLs; 0 is the best."),
+    "max_bytes": Key(integer("bytes", least=1), "Longest body; what is longer is cut off."),
+    "max_urls": Key(integer("URLs"), "Most URLs admitted of a host, as CRAWLER_MAX_URLS_PER_HOST."),
+    "follow_kinds": Key(
+        list_of(choice(LinkKind)),
+        "Kinds of links followed from its pages, as CRAWLER_FOLLOW_KINDS.",
+    ),
+    "credentials": Key(
+        text("a name", "name", r"[A-Za-z0-9_.-]{1,64}"),
+        "Name of the credentials that are sent to it over https.",
+    ),
+}
+"""The keys of a rule, beside `for`, its targets, and `note`, free text."""
+_NOT_KEYS: Final = frozenset({"for", "note"})
+_OF_CRAWL: Final[Mapping[str, Key]] = {
+    "paused": Key(_until(), "Fetch nothing at all until then."),
+    "concurrency": Key(integer("fetches", least=1), "Fetches at once, as CONCURRENT_REQUESTS."),
+}
+"""The keys of the whole crawl, before the first rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRule:
+    """One rule of the file."""
+
+    targets: tuple[UrlTarget, ...]
+    says: Overrides
+    line: int
+    note: str = ""
+
+
+class OperatorRules:
+    """All rules of one file, by URL."""
+
+    def __init__(
+        self,
+        rules: Iterable[OperatorRule] = (),
+        paused: float | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        self.rules = tuple(rules)
+        self.paused = paused  # the whole crawl, until then
+        self.concurrency = concurrency
+        by_host: dict[str, list[tuple[int, OperatorRule]]] = {}
+        by_domain: dict[str, list[tuple[int, OperatorRule]]] = {}
+        self._patterns: list[tuple[int, UrlTarget, OperatorRule]] = []
+        for order, rule in enumerate(self.rules):
+            for target in rule.targets:
+                if target.host is not None:
+                    by_host.setdefault(target.host, []).append((order, rule))
+                elif target.domain is not None:
+                    by_domain.setdefault(target.domain, []).append((order, rule))
+                else:
+                    self._patterns.append((order, target, rule))
+        self._by_host, self._by_domain = by_host, by_domain
+        self._of_authority = lru_cache(maxsize=_AUTHORITIES)(self._find_of_authority)
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def paused_until(self, now: float) -> float | None:
+        """Return until when nothing may be fetched, or None if the crawl is not paused."""
+        return self.paused if self.paused is not None and self.paused > now else None
+
+    def of_url(self, url: str) -> Overrides:
+        """Return what the rules say about *url*, a fetch form."""
+        if not self.rules:
+            return _NOTHING
+        of_host, patterns = self._of_authority(authority_of(url))
+        if patterns:
+            matching = (rule for target, rule in patterns if target.matches(url))
+            return _merged(of_host, matching)
+        return of_host
+
+    def of_host(self, hostname: str) -> Overrides:
+        """Return what the rules say about all URLs of *hostname*."""
+        return _merged(_NOTHING, self._rules_of_host(hostname)) if self.rules else _NOTHING
+
+    def explain(self, url: str) -> dict[str, OperatorRule]:
+        """Return for each key that the rules set for *url* the rule that decides."""
+        deciding: dict[str, OperatorRule] = {}
+        patterns = self._of_authority(authority_of(url))[1]
+        matching = [rule for target, rule in patterns if target.matches(url)]
+        for rule in (*self._rules_of_host(split(url).hostname), *matching):
+            said = {name for name in KEYS if getattr(rule.says, name) is not None}
+            deciding |= dict.fromkeys(said, rule)
+        return deciding
+
+    def _find_of_authority(
+        self, authority: str
+    ) -> tuple[Overrides, tuple[tuple[UrlTarget, OperatorRule], ...]]:
+        """Return what is said about all URLs of *authority*, and the patterns that some of them may
+        match, the widest first."""
+        hostname = split(authority + "/").hostname
+        patterns = [each for each in self._patterns if each[1].may_match_host(hostname)]
+        patterns.sort(key=lambda each: (each[1].is_exact, each[0]))
+        return self.of_host(hostname), tuple((target, rule) for _, target, rule in patterns)
+
+    def _rules_of_host(self, hostname: str) -> Iterator[OperatorRule]:
+        """Yield the rules about *hostname* and the domains that it is in, the widest first."""
+        name = hostname.rstrip(".")
+        labels = name.split(".")
+        for begin in range(len(labels) - 1, -1, -1):
+            for _, rule in self._by_domain.get(".".join(labels[begin:]), ()):
+                yield rule
+        for _, rule in self._by_host.get(name, ()):
+            yield rule
+
+
+_NOTHING: Final = Overrides()
+NO_RULES: Final = OperatorRules()
+
+
+def _merged(base: Overrides, rules: Iterable[OperatorRule]) -> Overrides:
+    """Return *base* with what *rules* say in its place, the last of them first."""
+    said: dict[str, object] = {}
+    for rule in rules:
+        said |= {name: value for name in KEYS if (value := getattr(rule.says, name)) is not None}
+    return replace(base, **said) if said else base  # type: ignore[arg-type]
+
+
+# The file.
+
+
+def read_rules(written: str, levels: int) -> OperatorRules:
+    """Read the text of `rules.toml` for a crawl with so many *levels*. Raises ConfigError, which
+    names the line."""
+    if len(written) > MAX_TEXT_BYTES:
+        raise ConfigError(f"rules.toml is over {MAX_TEXT_BYTES >> 20} MB")
+    try:
+        document = tomllib.loads(written)
+    except tomllib.TOMLDecodeError as broken:
+        raise ConfigError(f"rules.toml is not TOML: {broken}") from broken
+    lines = _Lines(written)
+    tables = document.pop("rule", [])
+    of_crawl = {
+        name: _read(name, value, _OF_CRAWL, lines.of_key(name, 0))
+        for name, value in document.items()
+    }
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise ConfigError("rules.toml: write each rule under a line [[rule]]")
+    if len(tables) > MAX_RULES:
+        raise ConfigError(f"rules.toml has {len(tables):,} rules; at most {MAX_RULES:,} are read")
+    rules = [_rule(table, number, lines, levels) for number, table in enumerate(tables)]
+    return OperatorRules(rules, **of_crawl)
+
+
+def _rule(table: dict[str, Any], number: int, lines: _Lines, levels: int) -> OperatorRule:
+    line = lines.of_rule(number)
+    named = table.get("for")
+    texts = [named] if isinstance(named, str) else named
+    if not (isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts)):
+        raise ConfigError(
+            f"rules.toml line {line}: the rule does not say what it is for:"
+            ' for = "www.example.org", "*.example.org", "example.org/cart/*", or a list of these'
+        )
+    try:
+        targets = tuple(map(read_target, texts))
+    except ValueError as error:
+        at = lines.of_key("for", line)
+        raise ConfigError(f"rules.toml line {at}: {error}") from None
+    note = table.get("note", "")
+    if not isinstance(note, str):
+        raise ConfigError(f"rules.toml line {lines.of_key('note', line)}: note is no text")
+    said = {
+        name: _read(name, value, KEYS, lines.of_key(name, line))
+        for name, value in table.items()
+        if name not in _NOT_KEYS
+    }
+    says = Overrides(**said)
+    if says.level is not None and says.level >= levels:
+        at = lines.of_key("level", line)
+        raise ConfigError(
+            f"rules.toml line {at}: level is {says.level}; this crawl has 0 to {levels - 1}"
+        )
+    return OperatorRule(targets, says, line, note)
+
+
+def _read(name: str, value: object, known: Mapping[str, Key], line: int) -> Any:
+    key = known.get(name)
+    if key is None:
+        raise ConfigError(
+            f"rules.toml line {line}: there is no key {name!r}; there are {', '.join(known)}"
+        )
+    try:
+        return key.kind.read(value)
+    except (ValueError, OverflowError) as error:
+        detail = f" ({error})" if isinstance(error, InvalidValue) else ""
+        raise ConfigError(
+            f"rules.toml line {line}: {name} is {value!r}; want {key.kind.expected}{detail}"
+        ) from None
+
+
+_is_header = re.compile(r"\s*\[\[\s*rule\s*\]\]").match
+
+
+class _Lines:
+    """Where keys and rules stand in the text of a file, which `tomllib` does not tell."""
+
+    def __init__(self, written: str) -> None:
+        self._lines = written.splitlines()
+        self._headers = [at for at, line in enumerate(self._lines, start=1) if _is_header(line)]
+
+    def of_rule(self, number: int) -> int:
+        return self._headers[number] if number < len(self._headers) else 1
+
+    def of_key(self, name: str, begin: int) -> int:
+        """Return the first line of *name* after the line *begin*."""
+        is_key = re.compile(rf"\s*(?:{re.escape(name)}|\"{re.escape(name)}\")\s*=").match
+        for at in range(begin, len(self._lines)):
+            if is_key(self._lines[at]):
+                return at + 1
+        return max(begin, 1)
