@@ -26,7 +26,7 @@ LAYERS = [
     ["shared"],
     ["assembly"],
     ["scheduler", "download", "middlewares", "pipelines", "spiders"],
-    ["report"],
+    ["report", "operate"],
     ["workers"],
     ["inspect"],
     ["commands"],
@@ -90,7 +90,7 @@ PURE_LIBRARIES = {
 CONFINED = {
     "rocksdict": {"frontier", "data"},
     "hiredis": {"shared"},
-    "aiohttp": {"download"},
+    "aiohttp": {"download", "operate"},
     "aiodns": {"download"},
     "pyarrow": {"archive"},
     "fsspec": {"archive"},

@@ -457,6 +457,7 @@ def _crawl(
         now=parts.clock.now,
         wake=base.lifecycle.wake,
         set_concurrency=lambda wanted: base.slots.set_concurrency(wanted or most),
+        stop=base.lifecycle.stop,
     )
     return Crawl(
         settings=UserSettings(config=config, arguments=base.arguments),

@@ -6,7 +6,8 @@ Rule: showing needs no lock and changes nothing.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -28,8 +29,11 @@ from crawler.inspect.frontier_view import (
 )
 from crawler.inspect.why import why, why_text
 from crawler.model.types import ConfigError, CrawlerError
+from crawler.operate.verbs import VERBS, read_words
+from crawler.policy.seeds import BadLine
 from crawler.report.figures import many
 from crawler.report.messages import print_error
+from crawler.spiders.seeds import open_seeds
 
 TOP: Final = 20
 
@@ -40,6 +44,7 @@ class FrontierArguments:
 
     frontier: FrontierView
     config: Config
+    words: list[str]
     word: str | None  # the URL or the folder
     opts: argparse.Namespace
 
@@ -49,13 +54,14 @@ class FrontierCommand(ScrapyCommand):
     requires_crawler_process = False
 
     def syntax(self) -> str:
+        acts = " | ".join(f"{verb.name} {verb.takes}".strip() for verb in VERBS.values())
         return (
             "counts | hosts | dead | retry URL | retry --all | why URL | workers | check"
-            " | seen --from FILE | snapshot FOLDER  [options]"
+            f" | seen --from FILE | snapshot FOLDER | {acts}  [options]"
         )
 
     def short_desc(self) -> str:
-        return "Look into a crawl's frontier; put dead letters back; copy and repair it"
+        return "Look into a crawl's frontier, act on the crawl, copy and repair it"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
@@ -63,6 +69,19 @@ class FrontierCommand(ScrapyCommand):
         parser.add_argument("--top", type=int, metavar="N", help=f"hosts: how many ({TOP})")
         parser.add_argument("--host", metavar="NAME", help="hosts: this one only")
         parser.add_argument("--limit", type=int, metavar="N", help=f"dead: how many ({TOP})")
+        parser.add_argument(
+            "--dry-run",
+            action="store_true",
+            default=None,
+            help="refuse, drop...: only say how many waiting URLs that would touch",
+        )
+        parser.add_argument("--level", type=int, metavar="N", help="add: the level of the URLs")
+        parser.add_argument(
+            "--again",
+            action="store_true",
+            default=None,
+            help="add: fetch the URLs even if they were fetched before",
+        )
         parser.add_argument("--all", action="store_true", default=None, help="retry: all of them")
         parser.add_argument(
             "--forget", metavar="NAME", help="workers: this one's disk is lost, with its links"
@@ -94,7 +113,7 @@ class FrontierCommand(ScrapyCommand):
             config = read_config(self.settings)
             word = args[1] if len(args) > 1 else None
             value, lines = action(
-                FrontierArguments(frontier_of(self.settings, config), config, word, opts)
+                FrontierArguments(frontier_of(self.settings, config), config, args, word, opts)
             )
             output = [_json(value)] if opts.json else lines
             for line in output:
@@ -111,12 +130,14 @@ def _action(args: list[str], opts: argparse.Namespace) -> Action:
     unknown = next((each for each in args if each.startswith("-")), None)
     if unknown:
         raise UsageError(f"unknown option {unknown}")
-    if not args or args[0] not in _ACTIONS:
-        raise UsageError(f"say what: {', '.join(_ACTIONS)}", print_help=False)
-    action, wanted, options = _ACTIONS[args[0]]
+    if not args or args[0] not in {*_ACTIONS, *VERBS}:
+        raise UsageError(f"say what: {', '.join([*_ACTIONS, *VERBS])}", print_help=False)
+    action, wanted, options = _ACTIONS.get(args[0], (_act, "", _OPTIONS_OF_VERBS))
     foreign = [name for name in _OPTIONS - options if getattr(opts, name) is not None]
     if foreign:
         raise UsageError(f"{args[0]} takes no {_OPTION_NAMES[foreign[0]]}")
+    if args[0] in VERBS:
+        return action
     if len(args) != 1 + (bool(wanted) and not opts.all):
         raise UsageError(f"{args[0]} takes {wanted or 'nothing more'}")
     return action
@@ -191,6 +212,30 @@ def _snapshot(args: FrontierArguments) -> CommandOutput:
     return made, frontier_view.snapshot_text(made)
 
 
+def _act(args: FrontierArguments) -> CommandOutput:
+    given, opts = args.words, args.opts
+    request = msgspec.structs.replace(
+        read_words(given[0], _urls_of(given[1:]) if given[0] == "add" else given[1:]),
+        level=opts.level,
+        again=bool(opts.again),
+        dry_run=bool(opts.dry_run),
+    )
+    answer = args.frontier.act(request)
+    return answer, [answer.said]
+
+
+def _urls_of(words: Sequence[str]) -> list[str]:
+    """Return the URLs of *words*, of which each is a URL or a file of them."""
+    urls: list[str] = []
+    for word in words:
+        with closing(open_seeds(word)) as seeds:
+            for line in seeds.read():
+                if isinstance(line, BadLine):
+                    raise ConfigError(f"{seeds.source} line {line.number}: {line.reason}")
+                urls.append(line)
+    return urls
+
+
 def _workers(args: FrontierArguments) -> CommandOutput:
     name = args.opts.forget
     if name is not None:
@@ -207,7 +252,11 @@ def _json(value: object) -> str:
 
 Action = Callable[[FrontierArguments], CommandOutput]
 
+_OPTIONS_OF_VERBS: Final = frozenset({"level", "again", "dry_run"})
 _OPTION_NAMES: Final = {
+    "level": "--level",
+    "again": "--again",
+    "dry_run": "--dry-run",
     "top": "--top",
     "host": "--host",
     "limit": "--limit",

@@ -551,6 +551,16 @@ class OperatorSettings:
         text("a path", "path", r"[^\0]*"),
         "The file of the operator's rules; empty: rules.toml in the data directory.",
     )
+    http: str = setting(
+        "",
+        text("HOST:PORT, or nothing", "address", r"|[^\s/]+:[0-9]{1,5}"),
+        "Where the HTTP API listens, such as 127.0.0.1:6802; empty: nowhere.",
+    )
+    http_tokens: str = setting(
+        "",
+        text("a path", "path", r"[^\0]*"),
+        "A file of mode 0600 with NAME:TOKEN lines; needed where others can reach the API.",
+    )
     credentials: str = setting(
         "",
         text("a path", "path", r"[^\0]*"),

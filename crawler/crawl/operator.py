@@ -45,9 +45,10 @@ class LiveRules:
         now: Callable[[], float],
         wake: Callable[[], None],
         set_concurrency: Callable[[int | None], None],
+        stop: Callable[[str], None],
     ) -> None:
         """*wake* lets the engine ask for leases; *set_concurrency* is called with the fetches at
-        once, None for what the settings say."""
+        once, None for what the settings say; *stop* ends the crawl in good order."""
         self._source = source
         self._levels = levels
         self._origins = origins
@@ -56,6 +57,8 @@ class LiveRules:
         self._now = now
         self._wake = wake
         self._set_concurrency = set_concurrency
+        self._stop = stop
+        self._began = now()
         self._looking = asyncio.Lock()
 
     async def work(self) -> None:
@@ -89,6 +92,8 @@ class LiveRules:
         if _pauses(rules) != _pauses(before):
             await self._end_rests(self._precheck.take_paused())
         self._wake()
+        if rules.stopped is not None and rules.stopped > self._began:
+            self._stop("operator")
 
     async def _end_rests(self, paused: dict[HostKey, float]) -> None:
         """End rests for pauses. Hosts that are still paused rest again at their next turn."""

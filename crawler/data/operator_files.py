@@ -52,6 +52,8 @@ class Act(msgspec.Struct, frozen=True, omit_defaults=True):
     value: str = ""
     before: tuple[RuleEdit, ...] = ()  # what the rules said
     undoes: int = 0  # the act that this one undoes; 0: none
+    level: int | None = None  # add: of the URLs
+    again: bool = False  # add: they are fetched even if they were fetched before
 
 
 class Touched(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,6 +62,7 @@ class Touched(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float
     of: int  # the number of the act
     touched: int
+    failed: bool = False  # the rules could not be written: the act is void
 
 
 class RulesFile:

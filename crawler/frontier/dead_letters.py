@@ -11,7 +11,6 @@ from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import DeadLetter, decode_letter
 from crawler.frontier.staging import all_records
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.types import Candidate
 from crawler.model.url import authority_of
 from crawler.policy.robots_cache import RobotsCache
 
@@ -31,12 +30,12 @@ def retry_dead(
     store: OrderedStore,
     frontier: TwoTierFrontier,
     robots: RobotsCache,
-    chosen: Callable[[Candidate], bool],
+    chosen: Callable[[DeadLetter], bool],
     now: Callable[[], float],
 ) -> Iterator[int]:
     """Put the *chosen* dead letters in *store*, the store of *frontier*, back into its queues.
     Yields how many, after each write of a batch."""
-    letters = (each for each in dead_letters(store) if chosen(each[1].candidate))
+    letters = (each for each in dead_letters(store) if chosen(each[1]))
     while batch := list(islice(letters, BATCH)):
         # Else a URL would become a dead letter again without a fetch while that verdict holds.
         for authority in {authority_of(letter.candidate.url) for _, letter in batch}:

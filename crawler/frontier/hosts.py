@@ -178,7 +178,7 @@ class HostScheduler:
         for key, _ in self._resting.take_due(now, self._rules.due_slice):
             host = HostKey(key[9:].decode())
             record = self._batch.host(host)
-            self._front.put(host, record, _best(record), first=_is_begun(record))
+            self._file(host, record, first=_is_begun(record))
 
     def wake_at(self, standings: Iterable[Standing]) -> float | None:
         if any(self.active.has_due(each) or self._front.has_entries(each) for each in standings):
@@ -238,12 +238,31 @@ class HostScheduler:
         if not now < record.rest_until <= until + _MOMENT_S:
             return
         if record.place is HostPlace.RESTING:
-            self._resting.remove(record.rest_until, host.encode())
+            self._resting.remove(keys.timed(keys.RESTING, record.rest_until, host.encode()))
         record.rest_until = now
         if active is not None:
             self._leave(active)
         if record.place in (_ACTIVE, HostPlace.RESTING):
-            self._front.put(host, record, _best(record), first=True)
+            self._file(host, record, first=True)
+
+    def end_turn(self, host: HostKey, now: float) -> None:
+        """End the turn of *host*, if it has one, so that no URL of its queues is in memory. If it
+        is leased, its turn ends with the fetch."""
+        active = self.active.get(host)
+        if active is not None and active.leased:
+            active.turn_ended = True
+            active.head.clear()
+            self._queues.end_head(host, active.level)
+        elif active is not None:
+            self._end_turn(active, now)
+
+    def _file(self, host: HostKey, record: HostRecord, *, first: bool) -> None:
+        """File *host*, which rested or was active, or leave it empty."""
+        level = record.best_level()
+        if level is None:
+            record.place = next_place(record.place, HostEvent.RUN_DRY)
+        else:
+            self._front.put(host, record, level, first=first)
 
     def refile(self, host: HostKey, now: float) -> None:
         """File *host*, which was active when a process died: to the front, to its rest, or as empty

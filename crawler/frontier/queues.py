@@ -135,6 +135,22 @@ class UrlQueues:
         if urls:
             self._batch.put(keys.chunk(host, level, ends.tail - 1), join_urls(urls))
 
+    def rotate(
+        self, record: HostRecord, queue: QueueName, stop: int, stay: Sequence[bytes]
+    ) -> None:
+        """Take the URLs with a number below *stop* from *queue*, no head of which is in memory, and
+        append those that *stay*, packed."""
+        host, level = queue
+        ends = record.queue_ends[level]
+        for last in [last for last, _ in self._chunks(host, level, ends.head, stop)]:
+            if last < stop:
+                self._batch.delete(keys.chunk(host, level, last))
+        ends.head = stop
+        for at in range(0, len(stay), self._chunk_urls):
+            some = stay[at : at + self._chunk_urls]
+            ends.tail += len(some)
+            self._batch.put(keys.chunk(host, level, ends.tail - 1), join_urls(some))
+
     def _chunks(
         self, host: HostKey, level: int, first: int, stop: int
     ) -> Iterator[tuple[int, list[bytes]]]:
@@ -237,11 +253,10 @@ class TimedQueue:
         if self._next is None or when < self._next:
             self._next = when
 
-    def remove(self, when: float, suffix: bytes) -> None:
-        """Remove the entry that was put at *when* with *suffix*."""
-        self._batch.delete(keys.timed(self._prefix, when, suffix))
-        if self._next is not None and when <= self._next:
-            self._read_next()
+    def remove(self, key: bytes) -> None:
+        """Remove the entry with this key."""
+        self._batch.delete(key)
+        self._read_next()
 
     def take_due(self, now: float, limit: int) -> list[tuple[bytes, bytes]]:
         """Remove and return up to *limit* entries with time <= *now*."""

@@ -176,6 +176,7 @@ TRANSITIONS: Final[dict[tuple[HostPlace, HostEvent], HostPlace]] = {
     (HostPlace.ACTIVE, HostEvent.REST): HostPlace.RESTING,
     (HostPlace.ACTIVE, HostEvent.RUN_DRY): HostPlace.EMPTY,
     (HostPlace.RESTING, HostEvent.FILE): HostPlace.FRONT,  # its rest is over
+    (HostPlace.RESTING, HostEvent.RUN_DRY): HostPlace.EMPTY,  # all its URLs were dropped
 }
 
 
@@ -206,6 +207,7 @@ class UrlEvent(StrEnum):
     LOSE = "lose"  # the process that held the lease has died
     RETRY_DEAD = "retry dead"  # by `scrapy frontier retry`
     REVISIT = "revisit"  # Done with a next visit
+    DROP = "drop"  # given up by the operator
 
 
 URL_TRANSITIONS: Final[dict[tuple[UrlState, UrlEvent], UrlState]] = {
@@ -222,6 +224,8 @@ URL_TRANSITIONS: Final[dict[tuple[UrlState, UrlEvent], UrlState]] = {
     (UrlState.REFUSED, UrlEvent.READMIT): UrlState.WAITING,
     (UrlState.DEAD, UrlEvent.RETRY_DEAD): UrlState.WAITING,
     (UrlState.DONE, UrlEvent.REVISIT): UrlState.LATER,
+    (UrlState.WAITING, UrlEvent.DROP): UrlState.DEAD,
+    (UrlState.LATER, UrlEvent.DROP): UrlState.DEAD,
 }
 
 

@@ -119,7 +119,7 @@ class Refusals:
                     break
         if refused:
             self._queues.replace_front(host, record, level, at, head)
-            self._store_refused(refused, packed_urls, now)
+            self.keep(refused, packed_urls, now)
         return head
 
     def readmit_some(self, append: Callable[[QueueName, list[Candidate]], None]) -> None:
@@ -177,12 +177,13 @@ class Refusals:
             self._queues.replace_end(host, record, level, begin, stays)
         if taken:
             self._judgements_left = 0
-            self._store_refused(taken, packed_urls, now)
+            self.keep(taken, packed_urls, now)
         return bool(taken)
 
-    def _store_refused(
+    def keep(
         self, refused: list[tuple[Candidate, Refusal]], packed_urls: list[bytes], now: float
     ) -> None:
+        """Keep *refused*, which have left their queue, also as they were packed there."""
         self._judgements_left -= len(refused)
         self._batch.totals.count(UrlState.WAITING, UrlEvent.REFUSE, len(refused))
         names = keys.all_numbered(keys.REFUSED, self._batch.next_numbers(len(refused)))

@@ -34,6 +34,7 @@ from crawler.frontier.refusals import Refusals
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen import SeenSet
 from crawler.frontier.staging import WriteBatch, all_records
+from crawler.frontier.sweep import Fate, Sweep
 from crawler.model.types import (
     STANDINGS,
     Added,
@@ -120,6 +121,7 @@ class TwoTierFrontier:
         self._refusals = Refusals(self._batch, self._queues, self._admitter, rules, lease_rules)
         self._scheduler = HostScheduler(self._batch, self._queues, rules, self._refusals)
         self._later = TimedQueue(self._batch, keys.LATER)
+        self._sweep = Sweep(self._batch, self._queues, self._scheduler, self._refusals, self._later)
         self._on_decided = on_decided
         self._background = background
         self._is_starved = False  # nothing but undecided URLs may be left to lease
@@ -240,6 +242,20 @@ class TwoTierFrontier:
 
     def judge_again(self) -> None:
         self._refusals.judge_again()
+
+    def sweep(
+        self,
+        hosts: Iterable[HostKey] | None,
+        may_concern: Callable[[HostKey], bool],
+        fate: Callable[[Candidate], Fate],
+        now: Callable[[], float],
+    ) -> Iterator[int]:
+        """Decide about all URLs that wait, as `Sweep.run`."""
+        self.admit_arrived(now())
+        for touched in self._sweep.run(hosts, may_concern, fate, now):
+            self._refusals.end_call()
+            self._end_call(now())
+            yield touched
 
     def end_rests(self, rests: Mapping[HostKey, float], now: float) -> None:
         for host, until in rests.items():

@@ -5,6 +5,8 @@ Rule: the settings choose the frontier in the same way as for a crawl.
 
 from __future__ import annotations
 
+import asyncio
+import getpass
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -18,7 +20,7 @@ import msgspec
 from scrapy.settings import BaseSettings
 
 from crawler.archive.cdxj import indexed_urls
-from crawler.assembly.build import data_dir
+from crawler.assembly.build import data_dir, rules_path
 from crawler.config.settings import Config
 from crawler.crawl import rules
 from crawler.data import crawl_requests, snapshots
@@ -34,6 +36,7 @@ from crawler.data.data_dir import (
     refuse_older_format,
 )
 from crawler.data.local_stores import RobotsRecords
+from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile
 from crawler.data.outcomes import read_outcomes
 from crawler.data.snapshots import Snapshot
 from crawler.frontier import dead_letters
@@ -62,7 +65,11 @@ from crawler.inspect.shared import (
 from crawler.inspect.why import UrlIdentifier, refuse_other_identity
 from crawler.model.types import Candidate, ConfigError, Counts, DataDirError, HostKey
 from crawler.model.url import fetch_form
+from crawler.operate import client
+from crawler.operate.operator import LocalStore, Operator
+from crawler.operate.verbs import ActAnswer, ActRequest
 from crawler.policy.robots_cache import RobotsCache
+from crawler.policy.targets import read_target
 from crawler.report.figures import (
     many,
     number,
@@ -499,7 +506,10 @@ def _put_back(
     agent = config.identity.user_agent_name
     robots = RobotsCache(RobotsRecords(store), agent, config.robots)
     now = max(now, frontier.clock)
-    return sum(dead_letters.retry_dead(store, frontier, robots, chosen, lambda: now))
+    letters = dead_letters.retry_dead(
+        store, frontier, robots, lambda letter: chosen(letter.candidate), lambda: now
+    )
+    return sum(letters)
 
 
 class FetchedUrls:
@@ -576,6 +586,9 @@ class FrontierView(Protocol):
     def snapshot(self, folder: Path) -> Snapshot:
         """Copy the frontier, as it is at one moment, to *folder*."""
 
+    def act(self, request: ActRequest) -> ActAnswer:
+        """Do what the operator asks for: by the crawl that runs, or for the next start."""
+
     def check(self, is_repair: bool) -> FrontierCheck:
         """Read all and count again; with *is_repair* rebuild damaged runs of the seen set, and
         write the counters that differ."""
@@ -647,6 +660,38 @@ class LocalFrontierView:
 
     def snapshot(self, folder: Path) -> Snapshot:
         return snapshot_local(self._path, folder)
+
+    def act(self, request: ActRequest) -> ActAnswer:
+        crawl_format = read_format(self._path)  # else a mistyped directory would be created
+        if request.dry_run:
+            with self.inspection() as inspection:
+                waiting = inspection.count_waiting(list(map(read_target, request.targets)))
+            return ActAnswer(f"{many(waiting, 'waiting URL')} of it", waiting=waiting)
+        try:
+            return client.ask(self._path, request)
+        except client.NoCrawl:
+            if (process := lock_owner(self._path)) is not None:
+                raise DataDirError(
+                    f"the crawl in {self._path} (process {process}) does not answer: if it is"
+                    " starting or ending, try again"
+                ) from None
+        with closing(DataDir(self._path, crawl_format.identity)):
+            return asyncio.run(self._act_alone(request))
+
+    async def _act_alone(self, request: ActRequest) -> ActAnswer:
+        """Write what is asked for into the rules and the audit: the next start does the rest."""
+        rules_file = RulesFile(rules_path(self._config, self._path))
+        store = LocalStore(rules_file, Audit(self._path / AUDIT))
+
+        async def at_next_start(act: Act, undone: Act | None) -> None:
+            """Do nothing: no crawl runs."""
+
+        async def count(request: ActRequest) -> int:
+            raise ConfigError("what waits is counted by the command itself")
+
+        levels = len(self._config.frontier.level_shares)
+        operator = Operator(store, levels, time.time, count, at_next_start)
+        return await operator.act(request, getpass.getuser())
 
     def check(self, is_repair: bool) -> FrontierCheck:
         if not is_repair:
@@ -731,6 +776,9 @@ class RedisFrontierView:
             f"{index} is not taken over: the frontier is in Redis, and this works only for a crawl"
             " with a frontier of its own"
         )
+
+    def act(self, request: ActRequest) -> ActAnswer:
+        raise ConfigError("not in a shared crawl yet")
 
     def snapshot(self, folder: Path) -> Snapshot:
         raise ConfigError(

@@ -9,7 +9,7 @@ import gzip
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from heapq import nlargest
 from itertools import islice
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from crawler.archive.warc_file import open_name
-from crawler.config.settings import PatternSettings, read_kept
+from crawler.assembly.build import rules_path
+from crawler.config.settings import Config, PatternSettings, read_kept
 from crawler.data.data_dir import (
     ARGUMENTS,
     FRONTIER,
@@ -29,6 +30,7 @@ from crawler.data.data_dir import (
     refuse_older_format,
 )
 from crawler.data.local_stores import LocalPatternStats, RobotsRecords
+from crawler.data.operator_files import RulesFile
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier import records as keys
 from crawler.frontier.dead_letters import dead_letters
@@ -63,7 +65,9 @@ from crawler.model.types import (
     HostKey,
     Outcome,
 )
+from crawler.model.url import registered_domain
 from crawler.policy.patterns import PatternStats
+from crawler.policy.targets import UrlTarget
 
 _HEAD_BYTES: Final = 64 * 1024  # of a WARC record; ours are below 4 kB
 _REFERS: Final = b"WARC-Refers-To-Target-URI:"
@@ -170,6 +174,20 @@ class LocalInspection:
         record = self._reader.host(host)
         return None if record is None else _state(host, record)
 
+    def count_waiting(self, targets: Sequence[UrlTarget]) -> int:
+        names = [target.host for target in targets]
+        if all(name is not None for name in names):
+            found = {(name, registered_domain(name)) for name in names if name is not None}
+            hosts = {HostKey(each) for pair in found for each in pair}
+        else:
+            known = (host for host, _ in self._reader.hosts())
+            hosts = {host for host in known if any(each.may_concern(host) for each in targets)}
+        return sum(
+            any(target.matches(candidate.url) for target in targets)
+            for host in hosts
+            for candidate in self._reader.waiting(host)
+        )
+
     def oldest_dead(self, limit: int) -> list[DeadLetter]:
         return [letter for _, letter in islice(dead_letters(self._store), limit)]
 
@@ -213,6 +231,9 @@ class LocalInspection:
 
     def outbox_counts(self) -> dict[str, int]:
         return {}
+
+    def operator_rules(self, config: Config) -> str:
+        return RulesFile(rules_path(config, self.path)).read()
 
     def stored_origins(self) -> MemoryStore:
         return origins_of(self._store)

@@ -5,10 +5,11 @@ Rule: reading changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from crawler.config.settings import Config
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.records import DeadLetter, RefusedRecord
 from crawler.model.types import (
@@ -20,6 +21,7 @@ from crawler.model.types import (
 )
 from crawler.policy.patterns import PatternStats
 from crawler.policy.robots_cache import RobotsStore
+from crawler.policy.targets import UrlTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,9 @@ class Inspection(Protocol):
 
     def host(self, host: HostKey) -> HostState | None: ...
 
+    def count_waiting(self, targets: Sequence[UrlTarget]) -> int:
+        """Return how many waiting URLs are of any of *targets*."""
+
     def oldest_dead(self, limit: int) -> list[DeadLetter]: ...
 
     def is_seen(self, url: KnownUrl) -> bool: ...
@@ -153,6 +158,9 @@ class Inspection(Protocol):
     def opened_hosts(self, url: KnownUrl) -> set[str]:
         """Return the hosts of URLs pushed while the crawl ran, as far as they matter for the scope
         of *url*."""
+
+    def operator_rules(self, config: Config) -> str:
+        """Return the text of the operator's rules."""
 
     def stored_origins(self) -> MemoryStore:
         """Return a copy of what AllowedOrigins has stored, which may be changed."""

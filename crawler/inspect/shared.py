@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from crawler.config.settings import read_kept
+from crawler.config.settings import Config, read_kept
 from crawler.data.data_dir import WORKER
 from crawler.data.local_stores import RobotsRecords
 from crawler.frontier.memory_store import MemoryStore
@@ -49,6 +49,7 @@ from crawler.policy.patterns import (
     PatternStats,
 )
 from crawler.policy.robots_cache import RobotsRecord, RobotsState
+from crawler.policy.targets import UrlTarget
 from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.shared.client import BlockingNodes, Nodes
@@ -551,6 +552,14 @@ class RedisInspection:
 
     def outbox_counts(self) -> dict[str, int]:
         return {one.name: one.outbox for one in worker_records(self._reader) if one.outbox}
+
+    def count_waiting(self, targets: Sequence[UrlTarget]) -> int:
+        raise ConfigError("not in a shared crawl yet")
+
+    def operator_rules(self, config: Config) -> str:
+        key = keys.rules(self._reader.name)
+        text = self._reader.ask(key, "HGET", key, "text")
+        return bytes(text or b"").decode(errors="replace")
 
     def stored_origins(self) -> MemoryStore:
         return origins_of(self._store)

@@ -32,6 +32,7 @@ from crawler.inspect.port import (
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError, DataDirError, Outcome
 from crawler.model.url import canonical, fetch_form, host_key, key_of, registered_domain, split
+from crawler.policy.operator_rules import OperatorRules, read_rules
 from crawler.policy.patterns import (
     FetchAllowed,
     PatternStopped,
@@ -97,6 +98,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     kept_record: str = ""  # where that page is archived
     elsewhere: dict[str, int] = {}  # by worker, the links on its disk
     is_shared: bool = False  # then each worker has its own log
+    overridden: dict[str, int] = {}  # by key, the line of the operator's rule that sets it
 
 
 class UrlIdentifier:
@@ -140,6 +142,10 @@ def why(
         scope_judged=scope_judged,
         robots=robots,
         robots_detail=robots_detail,
+        overridden={
+            key: rule.line
+            for key, rule in _operator_rules(inspection, config).explain(known.url).items()
+        },
     )
     if isinstance(found, Candidate):
         answer = _with_pattern(answer, found, known, inspection, config.patterns, now)
@@ -185,8 +191,14 @@ def _judged(
         origins.set_seeds(survey_seeds(seeds, arguments.scope))
         is_seed = known.url in seeds.read()
     origins.add_seed_hosts(inspection.opened_hosts(known))
+    origins.set_operator_rules(_operator_rules(inspection, config))
     found = origins.admission.candidate(known.url, depth=0 if is_seed else 1)
     return found, are_known
+
+
+def _operator_rules(inspection: Inspection, config: Config) -> OperatorRules:
+    levels = len(config.frontier.level_shares)
+    return read_rules(inspection.operator_rules(config), levels)
 
 
 def _with_pattern(
@@ -320,6 +332,7 @@ def why_text(why: Why, now: float) -> Iterator[str]:
     yield from _whereabouts(why, now)
     yield from _history(why, now)
     yield _rules(why)
+    yield from _overridden(why)
     yield from _pattern(why, now)
     detail = f": {plain(why.robots_detail)}" if why.robots_detail else ""
     yield f"  {_ROBOTS[why.robots]}{detail}"
@@ -394,6 +407,12 @@ def _rules(why: Why) -> str:
     if why.rule:
         return f"  refused by the rule {why.rule}: {plain(why.refused)}{unjudged}"
     return f"  the rules admit it{unjudged}"
+
+
+def _overridden(why: Why) -> Iterator[str]:
+    if why.overridden:
+        keys = ", ".join(f"{key} (line {line})" for key, line in why.overridden.items())
+        yield f"  the operator's rules say of it: {keys}"
 
 
 def _pattern(why: Why, now: float) -> Iterator[str]:

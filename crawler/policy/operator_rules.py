@@ -107,6 +107,7 @@ _NOT_KEYS: Final = frozenset({"for", "note"})
 _OF_CRAWL: Final[Mapping[str, Key]] = {
     "paused": Key(_until(), "Fetch nothing at all until then."),
     "concurrency": Key(integer("fetches", least=1), "Fetches at once, as CONCURRENT_REQUESTS."),
+    "stopped": Key(_until(), "Crawls that were started before then end."),
 }
 """The keys of the whole crawl, before the first rule."""
 
@@ -129,10 +130,12 @@ class OperatorRules:
         rules: Iterable[OperatorRule] = (),
         paused: float | None = None,
         concurrency: int | None = None,
+        stopped: float | None = None,
     ) -> None:
         self.rules = tuple(rules)
         self.paused = paused  # the whole crawl, until then
         self.concurrency = concurrency
+        self.stopped = stopped  # processes that were started before then end
         by_host: dict[str, list[tuple[int, OperatorRule]]] = {}
         by_domain: dict[str, list[tuple[int, OperatorRule]]] = {}
         self._patterns: list[tuple[int, UrlTarget, OperatorRule]] = []

@@ -11,6 +11,7 @@ from string import printable
 from typing import Final
 from urllib.parse import quote
 
+from crawler.model.types import HostKey
 from crawler.model.url import fetch_form, split
 
 WANT: Final = (
@@ -51,6 +52,11 @@ class UrlTarget:
             and (self._port is None or self._port == str(parts.port))
             and _matches(self._rests, url[len(parts.authority) :])
         )
+
+    def may_concern(self, host: HostKey) -> bool:
+        """Return whether URLs of *host*, a host or registered domain, may be among those meant."""
+        name = self.host or self.domain
+        return self.may_match_host(host) or name is None or name.endswith(f".{host}")
 
     def may_match_host(self, hostname: str) -> bool:
         """Return whether URLs of *hostname* may be among those meant."""
@@ -107,7 +113,8 @@ def read_target(text: str) -> UrlTarget:
 
 def _host(name: str, text: str) -> str:
     """Return *name* as it stands in fetch forms."""
-    url = fetch_form(f"http://{name}/") if name.strip(".") else None
+    is_name = bool(name.strip(".")) and (":" not in name or name.startswith("["))
+    url = fetch_form(f"http://{name}/") if is_name else None
     if url is None or split(url).path != "/":
         raise ValueError(f"{text[:80]!r} is no target: {WANT}")
     return split(url).hostname.rstrip(".")

@@ -31,6 +31,7 @@ from crawler.crawl.precheck import Proceed
 from crawler.data import crawl_requests, snapshots
 from crawler.data.crawl_requests import RetryRequest, SnapshotRequest
 from crawler.frontier import dead_letters
+from crawler.frontier.records import DeadLetter
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     Candidate,
@@ -372,8 +373,8 @@ async def _make_snapshot(file: Path, folder: str, crawl: Crawl, embedded: Embedd
 
 
 async def _put_back(key: int | None, crawl: Crawl, frontier: TwoTierFrontier) -> int:
-    def is_chosen(candidate: Candidate) -> bool:
-        return key is None or candidate.key == key
+    def is_chosen(letter: DeadLetter) -> bool:
+        return key is None or letter.candidate.key == key
 
     total = 0
     for put_back in dead_letters.retry_dead(

@@ -73,8 +73,11 @@ class SeedList:
         share = self._file.tell() / self._size if self._size else 1.0
         return f"{self.lines:,} lines of {self.source} ({min(1.0, share):.0%})"
 
+    def close(self) -> None:
+        self._file.close()
+
     def __del__(self) -> None:
-        self._file.close()  # with the spider, whichever way that ends
+        self.close()  # with the spider, whichever way that ends
 
     def _lines(self) -> Iterator[str]:
         """Yield the lines as editors number them: U+2028 and the like end none."""

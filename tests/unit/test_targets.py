@@ -89,6 +89,7 @@ def test_meaning(text: str, meant: list[str], not_meant: list[str]) -> None:
         ("ftp://example.org/", "the scheme ftp"),
         ("example.org/a#b", "fragment"),
         ("..", "is no target"),
+        ("2026-12-01T08:00:00", "is no target"),
         ("*.bücher.example/x", "ASCII form"),
         ("x" * 5000, "is no target"),
     ],

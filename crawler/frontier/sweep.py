@@ -1,0 +1,168 @@
+"""One pass over all that waits, for an act of the operator: URLs are refused, given up, or moved to
+another level.
+
+Rule: a queue is passed by taking its URLs from its head and putting those that stay at its end, so
+each step is one write, and the order is the same when all have had their turn. Steps take some
+milliseconds; between two of them URLs are leased and added as ever.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from crawler.frontier import records as keys
+from crawler.frontier.hosts import HostScheduler
+from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
+from crawler.frontier.records import (
+    DeadLetter,
+    UrlEvent,
+    UrlState,
+    decode_candidate,
+    encode,
+)
+from crawler.frontier.refusals import Refusals
+from crawler.frontier.staging import WriteBatch
+from crawler.model.types import Candidate, Dead, HostKey
+from crawler.policy.scope import Refusal
+
+Fate = Refusal | Dead | int | None
+"""What becomes of a waiting URL: it is refused, given up, moved to that level, or stays."""
+
+_URLS: Final = 500  # of one step: 4 ms
+_HOSTS: Final = 2000  # whose names are read in one step: 4 ms
+
+
+class Sweep:
+    """Passes over the waiting URLs of a frontier."""
+
+    def __init__(
+        self,
+        batch: WriteBatch,
+        queues: UrlQueues,
+        scheduler: HostScheduler,
+        refusals: Refusals,
+        later: TimedQueue,
+    ) -> None:
+        self._batch = batch
+        self._queues = queues
+        self._scheduler = scheduler
+        self._refusals = refusals
+        self._later = later
+
+    def run(
+        self,
+        hosts: Iterable[HostKey] | None,
+        may_concern: Callable[[HostKey], bool],
+        fate: Callable[[Candidate], Fate],
+        now: Callable[[], float],
+    ) -> Iterator[int]:
+        """Decide about each URL that waits, or waits for a date, of *hosts* (None: of all that
+        *may_concern* is true for). Yields after each step, the changes of which are to be
+        committed, how many URLs it has touched."""
+        for found in [hosts] if hosts is not None else self._slices_of_hosts(may_concern):
+            for host in found:
+                yield from self._pass_host(host, fate, now)
+            yield 0
+        yield from self._pass_later(fate, now)
+
+    def _slices_of_hosts(self, may_concern: Callable[[HostKey], bool]) -> Iterator[list[HostKey]]:
+        begin, stop = keys.HOST, keys.prefix_end(keys.HOST)
+        while found := self._batch.scan(begin, stop, _HOSTS):
+            begin = found[-1][0] + b"\0"
+            hosts = (HostKey(keys.name_of(key)) for key, _ in found)
+            yield [host for host in hosts if may_concern(host)]
+
+    def _pass_host(
+        self, host: HostKey, fate: Callable[[Candidate], Fate], now: Callable[[], float]
+    ) -> Iterator[int]:
+        # Levels grow while they are passed: those that were moved are not passed again.
+        tails = [ends.tail for ends in self._batch.peek(host).queue_ends]
+        for level, tail in enumerate(tails):
+            if (yield from self._touches_any((host, level), tail, fate)):
+                while self._head((host, level)) < tail:
+                    yield self._pass_some((host, level), tail, fate, now())
+
+    def _touches_any(
+        self, queue: QueueName, tail: int, fate: Callable[[Candidate], Fate]
+    ) -> Generator[int, None, bool]:
+        """Return whether any URL of *queue* up to number *tail* would be touched. It is only read:
+        of most queues none is, and all would be written again."""
+        host, level = queue
+        at = self._head(queue)
+        while at < tail:
+            stop = min(tail, at + _URLS)
+            for packed in self._queues.read(host, level, at, stop):
+                found = fate(decode_candidate(packed))
+                if found is not None and found != level:
+                    return True
+            yield 0
+            at = max(stop, self._head(queue))
+        return False
+
+    def _head(self, queue: QueueName) -> int:
+        return self._batch.peek(queue[0]).queue_ends[queue[1]].head
+
+    def _pass_some(
+        self, queue: QueueName, tail: int, fate: Callable[[Candidate], Fate], now: float
+    ) -> int:
+        """Pass the next URLs of *queue*, up to number *tail*, and return how many were touched."""
+        host, level = queue
+        self._scheduler.end_turn(host, now)
+        record = self._batch.host(host)
+        head = record.queue_ends[level].head
+        stop = min(tail, head + _URLS)
+        stay: list[bytes] = []
+        moved: defaultdict[int, list[Candidate]] = defaultdict(list)
+        refused: list[tuple[Candidate, Refusal]] = []
+        packed_refused: list[bytes] = []
+        dead: list[tuple[Candidate, Dead]] = []
+        for packed in self._queues.read(host, level, head, stop):
+            candidate = decode_candidate(packed)
+            match fate(candidate):
+                case Refusal() as refusal:
+                    refused.append((candidate, refusal))
+                    packed_refused.append(packed)
+                case Dead() as verdict:
+                    dead.append((candidate, verdict))
+                case int() as wanted if wanted != level:
+                    moved[wanted].append(replace(candidate, level=wanted))
+                case _:
+                    stay.append(packed)
+        self._queues.rotate(record, queue, stop, stay)
+        for wanted, urls in moved.items():
+            self._queues.append(record, (host, wanted), urls)
+            self._scheduler.on_url_added(host, wanted, record)
+        if refused:
+            self._refusals.keep(refused, packed_refused, now)
+        for candidate, verdict in dead:
+            self._give_up(candidate, verdict, UrlState.WAITING, now)
+        return len(refused) + len(dead) + sum(map(len, moved.values()))
+
+    def _pass_later(
+        self, fate: Callable[[Candidate], Fate], now: Callable[[], float]
+    ) -> Iterator[int]:
+        """Pass the URLs with a date. A refused one stays: it is judged when its date has come."""
+        begin, stop = keys.LATER, keys.prefix_end(keys.LATER)
+        while found := self._batch.scan(begin, stop, _URLS):
+            begin = found[-1][0] + b"\0"
+            touched = 0
+            for key, packed in found:
+                candidate = decode_candidate(packed)
+                match fate(candidate):
+                    case Dead() as verdict:
+                        self._later.remove(key)
+                        self._give_up(candidate, verdict, UrlState.LATER, now())
+                        touched += 1
+                    case int() as wanted if wanted != candidate.level:
+                        self._batch.put(key, encode(replace(candidate, level=wanted)))
+                        touched += 1
+            yield touched
+
+    def _give_up(self, candidate: Candidate, verdict: Dead, state: UrlState, now: float) -> None:
+        self._batch.totals.count(state, UrlEvent.DROP)
+        name = keys.numbered(keys.DEAD, self._batch.next_number())
+        self._batch.put(name, encode(DeadLetter(candidate, verdict.reason, now)))

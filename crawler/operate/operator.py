@@ -1,0 +1,156 @@
+"""Carries out what operators ask for: first into the audit and the rules, then in the crawl.
+
+Rule: an act that is acknowledged is on disk (or in Redis). What is then to be done in the frontier
+is done again from the audit, if the process dies before it is finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from crawler.data.operator_files import Act, Audit, RuleEdit, RulesFile, Touched, edited
+from crawler.model.types import ConfigError, StoreUnavailable
+from crawler.operate import verbs
+from crawler.operate.verbs import VERBS, ActAnswer, ActRequest
+from crawler.policy.operator_rules import read_rules
+
+logger = logging.getLogger(__name__)
+
+_TRIES: Final = 20  # if others change the rules at the same time
+
+
+class OperatorStore(Protocol):
+    """Where the rules and the audit of a crawl are."""
+
+    async def rules(self) -> str:
+        """Return the text of the rules."""
+
+    async def acts(self) -> list[Act | Touched]:
+        """Return all lines of the audit."""
+
+    async def write(self, before: str, after: str, act: Act) -> bool:
+        """Write *act* and the rules *after*, or return False if they do not say *before* any
+        more, or another act has its number. Raises CrawlerError."""
+
+    async def note(self, touched: Touched) -> None:
+        """Write how many URLs an act has touched."""
+
+
+class LocalStore:
+    """Implements OperatorStore in a data directory, for one process at a time."""
+
+    def __init__(self, rules: RulesFile, audit: Audit) -> None:
+        self._rules = rules
+        self._audit = audit
+
+    async def rules(self) -> str:
+        return await asyncio.to_thread(self._rules.read)
+
+    async def acts(self) -> list[Act | Touched]:
+        return await asyncio.to_thread(lambda: list(self._audit.read()))
+
+    async def write(self, before: str, after: str, act: Act) -> bool:
+        return await asyncio.to_thread(self._write, before, after, act)
+
+    def _write(self, before: str, after: str, act: Act) -> bool:
+        if self._rules.read() != before:
+            return False
+        self._audit.append(act)
+        if after == before:
+            return True
+        try:
+            if self._rules.replace(before, after):
+                return True
+        except StoreUnavailable:
+            self._audit.append(Touched(act.at, act.number, 0, failed=True))
+            raise
+        self._audit.append(Touched(act.at, act.number, 0, failed=True))
+        return False
+
+    async def note(self, touched: Touched) -> None:
+        await asyncio.to_thread(self._audit.append, touched)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Takes the requests of operators for one crawl."""
+
+    store: OperatorStore
+    levels: int
+    now: Callable[[], float]
+    count: Callable[[ActRequest], Awaitable[int]]
+    """Returns how many waiting URLs a request would touch."""
+    on_act: Callable[[Act, Act | None], Awaitable[None]]
+    """Awaited for each act, and the one that it undoes, when it is durable."""
+    _acting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def act(self, request: ActRequest, by: str) -> ActAnswer:
+        """Carry out *request* of the user *by*. Raises CrawlerError, and then nothing was done."""
+        verbs.check(request)
+        if request.dry_run:
+            waiting = await self.count(request)
+            return ActAnswer(f"{waiting:,} waiting URLs would be touched", waiting=waiting)
+        async with self._acting:
+            for _ in range(_TRIES):
+                act, undone = await self._write(request, by)
+                if act is not None:
+                    await self.on_act(act, undone)
+                    return ActAnswer(_sentence(act), act.number)
+        raise ConfigError("the rules change all the time: try again")
+
+    async def _write(self, request: ActRequest, by: str) -> tuple[Act | None, Act | None]:
+        """Return the act that was written, or None if the rules have changed meanwhile; and the
+        one that it undoes."""
+        now, written = self.now(), await self.store.rules()
+        acts = [line for line in await self.store.acts() if isinstance(line, Act)]
+        undone = verbs.last_to_undo(acts, request.value) if request.verb == "undo" else None
+        edits = verbs.edits_of(request, now) if undone is None else undone.before
+        after, before = await asyncio.to_thread(_edited, written, edits, self.levels)
+        number = max((act.number for act in acts), default=0) + 1
+        act = Act(now, number, by, request.verb, request.targets, request.value, before)
+        if undone is not None:
+            act = replace(act, undoes=undone.number, targets=undone.targets, value="")
+        if request.verb == "add":
+            act = replace(act, level=request.level, again=request.again)
+        return (act if await self.store.write(written, after, act) else None), undone
+
+
+def _edited(
+    written: str, edits: Sequence[RuleEdit], levels: int
+) -> tuple[str, tuple[RuleEdit, ...]]:
+    if not edits:
+        return written, ()
+    after, before = edited(written, edits)
+    read_rules(after, levels)  # so that no act makes rules that cannot be read
+    return after, before
+
+
+def _sentence(act: Act) -> str:
+    about = f" {', '.join(act.targets[:3])}" if act.targets else ""
+    more = f" and {len(act.targets) - 3} more" if len(act.targets) > 3 else ""
+    value = f" {act.value}" if act.value else ""
+    if act.undoes:
+        return f"act {act.number}: act {act.undoes} is undone"
+    return f"act {act.number}: {act.verb}{about}{more}{value}"
+
+
+def unfinished(lines: Sequence[Act | Touched]) -> list[Act]:
+    """Return the acts that are still to be carried out in the frontier, the oldest first."""
+    finished = {line.of for line in lines if isinstance(line, Touched)}
+    by_number = {line.number: line for line in lines if isinstance(line, Act)}
+    return [
+        act
+        for act in by_number.values()
+        if act.number not in finished and is_work(act, by_number.get(act.undoes))
+    ]
+
+
+def is_work(act: Act, undone: Act | None) -> bool:
+    """Return whether *act*, which undoes *undone*, is to be carried out in the frontier."""
+    return VERBS[act.verb].is_work or (undone is not None and VERBS[undone.verb].is_work)
