@@ -89,7 +89,7 @@ from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache, RobotsStore
 from crawler.shared import keys
 from crawler.shared.address import redis_address
-from crawler.shared.operator_store import SharedRules
+from crawler.shared.operator_store import SharedStore
 from crawler.shared.pushed import PushedContext, PushedRequestReader, push_rules
 from crawler.shared.worker.batcher import Batcher
 from crawler.shared.worker.exact_duplicates import SharedDuplicates
@@ -263,7 +263,7 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
         duplicates=duplicates,
         near_duplicates=near_duplicates,
         put_back_count=joined.put_back,
-        rules_source=SharedRules(worker.nodes, worker.rules.name, version),
+        rules_source=SharedStore(worker.nodes, worker.rules.name, version),
         shared=frontier,
     )
 

@@ -203,6 +203,12 @@ class Audit:
                     kind: type[Act | Touched] = Act if b'"verb":' in line else Touched
                     yield msgspec.json.decode(line, type=kind)
 
+    def size(self) -> int:
+        """Return its bytes."""
+        with suppress(OSError):
+            return self._path.stat().st_size
+        return 0
+
     def _ends_a_line(self) -> bool:
         with self._path.open("rb") as file:
             file.seek(-1, os.SEEK_END)

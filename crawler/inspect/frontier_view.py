@@ -66,6 +66,7 @@ from crawler.inspect.why import UrlIdentifier, refuse_other_identity
 from crawler.model.types import Candidate, ConfigError, Counts, DataDirError, HostKey
 from crawler.model.url import fetch_form
 from crawler.operate import client
+from crawler.operate.control import SharedQueues, count_waiting
 from crawler.operate.operator import LocalStore, Operator
 from crawler.operate.verbs import ActAnswer, ActRequest
 from crawler.policy.robots_cache import RobotsCache
@@ -82,9 +83,11 @@ from crawler.report.figures import (
 )
 from crawler.report.messages import frontier_command, shared_command
 from crawler.shared.address import Address, RedisAddress, redis_address
+from crawler.shared.client import Nodes
 from crawler.shared.codec import WorkerRecord
+from crawler.shared.operator_store import SharedStore, SharedSweep
 from crawler.shared.shard import ShardOperations, shard_of
-from crawler.shared.worker.join import open_args
+from crawler.shared.worker.join import asked_once, open_args
 from crawler.workers.supervisor import has_own_redis, open_own_redis
 
 # Memory is bounded, however many hosts and dead letters there are.
@@ -778,7 +781,23 @@ class RedisFrontierView:
         )
 
     def act(self, request: ActRequest) -> ActAnswer:
-        raise ConfigError("not in a shared crawl yet")
+        shared, levels = self._config.shared, len(self._config.frontier.level_shares)
+        name, unit = shared.frontier_name, self._config.politeness.host_unit
+        frontier_rules = rules.frontier_rules(self._config, None)
+        ops = ShardOperations("", shared.frontier_shards, frontier_rules, shared.lease_s)
+        with self._redis() as opened:
+
+            async def by_workers(act: Act, undone: Act | None) -> None:
+                """Do nothing: the workers that run, or that start next, look into the audit."""
+
+            async def acted(nodes: Nodes) -> ActAnswer:
+                store = SharedStore(nodes, name)
+                queues = SharedQueues(SharedSweep(nodes, ops, name), store, "")
+                count = partial(count_waiting, queues, unit=unit, now=time.time)
+                operator = Operator(store, levels, time.time, count, by_workers)
+                return await operator.act(request, getpass.getuser())
+
+            return asked_once(opened, self._config, acted)
 
     def snapshot(self, folder: Path) -> Snapshot:
         raise ConfigError(

@@ -175,6 +175,7 @@ class LocalInspection:
         return None if record is None else _state(host, record)
 
     def count_waiting(self, targets: Sequence[UrlTarget]) -> int:
+        """Return how many waiting URLs are of any of *targets*."""
         names = [target.host for target in targets]
         if all(name is not None for name in names):
             found = {(name, registered_domain(name)) for name in names if name is not None}

@@ -5,7 +5,7 @@ Rule: reading changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +21,6 @@ from crawler.model.types import (
 )
 from crawler.policy.patterns import PatternStats
 from crawler.policy.robots_cache import RobotsStore
-from crawler.policy.targets import UrlTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +109,6 @@ class Inspection(Protocol):
         """Return the *top* hosts with the most waiting URLs."""
 
     def host(self, host: HostKey) -> HostState | None: ...
-
-    def count_waiting(self, targets: Sequence[UrlTarget]) -> int:
-        """Return how many waiting URLs are of any of *targets*."""
 
     def oldest_dead(self, limit: int) -> list[DeadLetter]: ...
 

@@ -49,7 +49,6 @@ from crawler.policy.patterns import (
     PatternStats,
 )
 from crawler.policy.robots_cache import RobotsRecord, RobotsState
-from crawler.policy.targets import UrlTarget
 from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.shared.client import BlockingNodes, Nodes
@@ -552,9 +551,6 @@ class RedisInspection:
 
     def outbox_counts(self) -> dict[str, int]:
         return {one.name: one.outbox for one in worker_records(self._reader) if one.outbox}
-
-    def count_waiting(self, targets: Sequence[UrlTarget]) -> int:
-        raise ConfigError("not in a shared crawl yet")
 
     def operator_rules(self, config: Config) -> str:
         key = keys.rules(self._reader.name)

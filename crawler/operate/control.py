@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 
 from crawler.assembly.build import crawl_of, rules_path
-from crawler.assembly.crawl import Crawl, EmbeddedFrontier
+from crawler.assembly.crawl import Crawl
 from crawler.crawl.interactive import is_interactive
 from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile, Touched
 from crawler.frontier import dead_letters
 from crawler.frontier.records import DeadLetter
 from crawler.frontier.sweep import Fate
-from crawler.model.types import Candidate, ConfigError, CrawlerError, Dead, HostKey
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.choices import HostUnit
+from crawler.model.types import Candidate, ConfigError, Dead, HostKey, StoreUnavailable
 from crawler.model.url import fetch_form, host_key, split
-from crawler.operate.operator import LocalStore, Operator, OperatorStore, is_work, unfinished
+from crawler.operate.operator import LocalStore, Operator, OperatorStore, unfinished
 from crawler.operate.server import ApiServer, read_tokens
 from crawler.operate.verbs import ActRequest
 from crawler.policy.admission import operator_refusal
@@ -33,9 +36,12 @@ from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal
 from crawler.policy.seeds import seed_url
 from crawler.policy.targets import UrlTarget, read_target
+from crawler.shared.operator_store import SharedStore, SharedSweep
 
 logger = logging.getLogger(__name__)
 
+_LOOK_S: Final = 1.0  # between two looks for acts that were asked of other workers
+_KEEP_LOCK_S: Final = 10.0
 _BATCH: Final = 500  # URLs added in one turn of the event loop: 5 ms
 
 
@@ -58,19 +64,12 @@ class Control:
     async def _open(self) -> None:
         """Listen, and carry out what was asked for before. A crawl goes on without its socket."""
         crawl = crawl_of(self._crawler)
-        if crawl.leases.embedded is None:
-            return
         config, data = crawl.settings.config, crawl.storage.data.path
-        store = LocalStore(RulesFile(rules_path(config, data)), Audit(data / AUDIT))
-        work = FrontierActs(crawl, crawl.leases.embedded, store)
-        operator = Operator(
-            store,
-            len(config.frontier.level_shares),
-            crawl.leases.clock.now,
-            work.count,
-            work.take,
-        )
-        self._working = asyncio.ensure_future(work.work())
+        queues, store = _queues_and_store(crawl)
+        acts = FrontierActs(crawl, queues, store)
+        levels, now = len(config.frontier.level_shares), crawl.leases.clock.now
+        operator = Operator(store, levels, now, acts.count, acts.take)
+        self._working = asyncio.ensure_future(acts.work())
         self._server = ApiServer(data, operator.act)
         try:
             await self._server.open_socket()
@@ -89,51 +88,175 @@ class Control:
             self._working.cancel()
 
 
+class Queues(Protocol):
+    """The waiting URLs and the dead letters of a frontier, for acts."""
+
+    def sweep(
+        self,
+        hosts: Iterable[HostKey] | None,
+        may_concern: Callable[[HostKey], bool],
+        fate: Callable[[Candidate], Fate],
+        now: Callable[[], float],
+    ) -> AsyncIterator[int]:
+        """Decide about all that waits, as `frontier.sweep.Sweep.run`, step by step."""
+
+    def put_back(self, reason: str, now: Callable[[], float]) -> AsyncIterator[int]:
+        """Put the dead letters with *reason* back, step by step."""
+
+    async def begin(self) -> bool:
+        """Return whether this process may carry out acts now."""
+
+    async def end(self) -> None:
+        """Let others carry out acts."""
+
+
+class LocalQueues:
+    """Implements Queues for a frontier in the data directory."""
+
+    def __init__(self, crawl: Crawl, frontier: TwoTierFrontier) -> None:
+        self._crawl = crawl
+        self._frontier = frontier
+
+    async def sweep(
+        self,
+        hosts: Iterable[HostKey] | None,
+        may_concern: Callable[[HostKey], bool],
+        fate: Callable[[Candidate], Fate],
+        now: Callable[[], float],
+    ) -> AsyncIterator[int]:
+        for touched in self._frontier.sweep(hosts, may_concern, fate, now):
+            yield touched
+            await asyncio.sleep(0)
+
+    async def put_back(self, reason: str, now: Callable[[], float]) -> AsyncIterator[int]:
+        def is_chosen(letter: DeadLetter) -> bool:
+            return letter.reason == reason
+
+        store, robots = self._crawl.storage.store, self._crawl.selection.robots
+        for some in dead_letters.retry_dead(store, self._frontier, robots, is_chosen, now):
+            yield some
+            await asyncio.sleep(0)
+
+    async def begin(self) -> bool:
+        return True
+
+    async def end(self) -> None:
+        """Do nothing: no other process has the frontier."""
+
+
+class SharedQueues:
+    """Implements Queues for a frontier in Redis, for one worker at a time."""
+
+    def __init__(self, sweep: SharedSweep, store: SharedStore, worker: str) -> None:
+        self._sweep = sweep
+        self._store = store
+        self._worker = worker
+
+    async def sweep(
+        self,
+        hosts: Iterable[HostKey] | None,
+        may_concern: Callable[[HostKey], bool],
+        fate: Callable[[Candidate], Fate],
+        now: Callable[[], float],
+    ) -> AsyncIterator[int]:
+        begun = now()
+        async for touched in self._sweep.run(hosts, may_concern, fate, now):
+            yield touched
+            if now() > begun + _KEEP_LOCK_S:
+                begun = now()
+                await self._store.keep_lock()
+
+    async def put_back(self, reason: str, now: Callable[[], float]) -> AsyncIterator[int]:
+        async for shard, letters in self._sweep.dead_letters(reason):
+            yield await self._sweep.put_back(shard, letters)
+            await self._store.keep_lock()
+
+    async def begin(self) -> bool:
+        return await self._store.take_lock(self._worker)
+
+    async def end(self) -> None:
+        await self._store.free_lock()
+
+
+def _queues_and_store(crawl: Crawl) -> tuple[Queues, OperatorStore]:
+    config, data = crawl.settings.config, crawl.storage.data.path
+    if crawl.leases.embedded is not None:
+        rules_file = RulesFile(rules_path(config, data))
+        return LocalQueues(crawl, crawl.leases.embedded.frontier), LocalStore(
+            rules_file, Audit(data / AUDIT)
+        )
+    assert crawl.leases.shared is not None
+    nodes, ops, name = (
+        crawl.leases.shared.nodes,
+        crawl.leases.shared.ops,
+        config.shared.frontier_name,
+    )
+    store = SharedStore(nodes, name)
+    return SharedQueues(SharedSweep(nodes, ops, name), store, ops.session), store
+
+
 class FrontierActs:
     """Carries out acts in the frontier of the crawl, one after another, in the background."""
 
-    def __init__(self, crawl: Crawl, embedded: EmbeddedFrontier, store: OperatorStore) -> None:
+    def __init__(self, crawl: Crawl, queues: Queues, store: OperatorStore) -> None:
         self._crawl = crawl
-        self._frontier = embedded.frontier
+        self._queues = queues
         self._store = store
-        self._waiting: asyncio.Queue[tuple[Act, Act | None]] = asyncio.Queue()
+        self._asked = asyncio.Event()
+        self._is_all_done = False  # of the lines of the audit that were read
+        self._opened = 0  # the number of the last act whose hosts the crawl may reach
 
     async def work(self) -> None:
         """Carry out what earlier processes left undone, then what is asked for, for ever."""
+        lines_read = -1
+        while True:
+            try:
+                lines = await self._store.audit_lines()
+                if lines != lines_read or not self._is_all_done:
+                    lines_read = lines
+                    await self._catch_up()
+            except StoreUnavailable as fault:
+                if self._crawl.leases.shared is None:
+                    self._crawl.lifecycle.fail(fault)
+                    return
+                logger.debug("Acts cannot be read now: %s", fault)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._asked.wait()
+            self._asked.clear()
+
+    async def take(self, act: Act, undone: Act | None) -> None:
+        """Put the rules in force, and let what is to be done be done."""
+        await self._crawl.live_rules.look()
+        self._asked.set()
+
+    async def _catch_up(self) -> None:
+        """Carry out the acts that are not done, unless another worker does."""
         lines = await self._store.acts()
         acts = {line.number: line for line in lines if isinstance(line, Act)}
         for act in acts.values():
-            if act.verb == "add":
+            if act.verb == "add" and act.number > self._opened:
                 self._open_hosts(act)
-        for act in unfinished(lines):
-            self._waiting.put_nowait((act, acts.get(act.undoes)))
-        while True:
-            act, undone = await self._waiting.get()
-            try:
-                touched = await self._do(act, undone)
+            self._opened = max(self._opened, act.number)
+        self._is_all_done = not (open_ones := unfinished(lines))
+        if self._is_all_done or not await self._queues.begin():
+            return
+        # Another worker may have done some of them while this one waited.
+        open_ones = unfinished(await self._store.acts())
+        try:
+            await self._crawl.live_rules.look()
+            for act in open_ones:
+                touched = await self._do(act, acts.get(act.undoes))
                 await self._store.note(Touched(self._crawl.leases.clock.now(), act.number, touched))
                 logger.info("Act %d (%s): %d URLs touched", act.number, act.verb, touched)
-            except CrawlerError as error:
-                self._crawl.lifecycle.fail(error)
-                return
-
-    async def take(self, act: Act, undone: Act | None) -> None:
-        """Put the rules in force, and carry *act* out, which undoes *undone*."""
-        await self._crawl.live_rules.look()
-        if is_work(act, undone):
-            self._waiting.put_nowait((act, undone))
+        finally:
+            await self._queues.end()
+        self._is_all_done = True
+        self._crawl.lifecycle.wake()
 
     async def count(self, request: ActRequest) -> int:
-        """Return how many waiting URLs are of the targets of *request*."""
-        targets = list(map(read_target, request.targets))
-        counted = 0
-
-        def fate(candidate: Candidate) -> None:
-            nonlocal counted
-            counted += any(target.matches(candidate.url) for target in targets)
-
-        await self._sweep(targets, fate)
-        return counted
+        unit = self._crawl.settings.config.politeness.host_unit
+        return await count_waiting(self._queues, request, unit, self._crawl.leases.clock.now)
 
     async def _do(self, act: Act, undone: Act | None) -> int:
         verb = act.verb if undone is None else undone.verb
@@ -141,8 +264,11 @@ class FrontierActs:
             return await self._add(act) if undone is None else 0
         targets = list(map(read_target, act.targets))
         if verb == "drop" and undone is not None:
-            return await self._put_back(_reason(undone))
-        return await self._sweep(targets, self._fate_of(verb, act, targets))
+            now = self._crawl.leases.clock.now
+            return sum([some async for some in self._queues.put_back(_reason(undone), now)])
+        unit = self._crawl.settings.config.politeness.host_unit
+        now, fate = self._crawl.leases.clock.now, self._fate_of(verb, act, targets)
+        return await sweep(self._queues, targets, unit, fate, now)
 
     def _fate_of(
         self, verb: str, act: Act, targets: list[UrlTarget]
@@ -172,26 +298,6 @@ class FrontierActs:
 
         return {"level": level, "refuse": refuse, "drop": drop}[verb]
 
-    async def _sweep(self, targets: list[UrlTarget], fate: Callable[[Candidate], Fate]) -> int:
-        """Decide about what waits of *targets*, a step in each turn of the event loop. Returns how
-        many URLs were touched."""
-        unit = self._crawl.settings.config.politeness.host_unit
-        named = [target.host for target in targets]
-        hosts = None
-        if all(name is not None for name in named):
-            hosts = [host_key(name, unit) for name in named if name is not None]
-
-        def may_concern(host: HostKey) -> bool:
-            return any(target.may_concern(host) for target in targets)
-
-        touched = 0
-        now = self._crawl.leases.clock.now
-        for some in self._frontier.sweep(hosts, may_concern, fate, now):
-            touched += some
-            await asyncio.sleep(0)
-        self._crawl.lifecycle.wake()
-        return touched
-
     async def _add(self, act: Act) -> int:
         """Add the URLs of *act* as seeds; those that a rule refuses are logged."""
         crawl = self._crawl
@@ -213,10 +319,9 @@ class FrontierActs:
                     found.append(verdict)
             added = crawl.leases.frontier.add(found, crawl.leases.clock.now())
             crawl.stats.count_over_budget(added)
-            new += added.new
+            new += added.new + added.undecided
             await asyncio.sleep(0)
         await crawl.leases.frontier.wait_until_durable()
-        crawl.lifecycle.wake()
         return new
 
     def _open_hosts(self, act: Act) -> None:
@@ -227,22 +332,39 @@ class FrontierActs:
         for url in urls:
             origins.allow_start_url(url)
 
-    async def _put_back(self, reason: str) -> int:
-        """Put the dead letters with *reason* back."""
-        crawl = self._crawl
 
-        def is_chosen(letter: DeadLetter) -> bool:
-            return letter.reason == reason
+async def count_waiting(
+    queues: Queues, request: ActRequest, unit: HostUnit, now: Callable[[], float]
+) -> int:
+    """Return how many waiting URLs are of the targets of *request*."""
+    targets = list(map(read_target, request.targets))
+    counted = 0
 
-        robots, now = crawl.selection.robots, crawl.leases.clock.now
-        total = 0
-        for some in dead_letters.retry_dead(
-            crawl.storage.store, self._frontier, robots, is_chosen, now
-        ):
-            total += some
-            await asyncio.sleep(0)
-        crawl.lifecycle.wake()
-        return total
+    def fate(candidate: Candidate) -> None:
+        nonlocal counted
+        counted += any(target.matches(candidate.url) for target in targets)
+
+    await sweep(queues, targets, unit, fate, now)
+    return counted
+
+
+async def sweep(
+    queues: Queues,
+    targets: Sequence[UrlTarget],
+    unit: HostUnit,
+    fate: Callable[[Candidate], Fate],
+    now: Callable[[], float],
+) -> int:
+    """Decide about what waits of *targets*. Returns how many URLs were touched."""
+    named = [target.host for target in targets]
+    hosts = None
+    if all(name is not None for name in named):
+        hosts = [host_key(name, unit) for name in named if name is not None]
+
+    def may_concern(host: HostKey) -> bool:
+        return any(target.may_concern(host) for target in targets)
+
+    return sum([some async for some in queues.sweep(hosts, may_concern, fate, now)])
 
 
 def _reason(act: Act) -> str:

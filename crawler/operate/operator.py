@@ -34,6 +34,9 @@ class OperatorStore(Protocol):
     async def acts(self) -> list[Act | Touched]:
         """Return all lines of the audit."""
 
+    async def audit_lines(self) -> int:
+        """Return a number that changes when the audit does."""
+
     async def write(self, before: str, after: str, act: Act) -> bool:
         """Write *act* and the rules *after*, or return False if they do not say *before* any
         more, or another act has its number. Raises CrawlerError."""
@@ -54,6 +57,9 @@ class LocalStore:
 
     async def acts(self) -> list[Act | Touched]:
         return await asyncio.to_thread(lambda: list(self._audit.read()))
+
+    async def audit_lines(self) -> int:
+        return self._audit.size()
 
     async def write(self, before: str, after: str, act: Act) -> bool:
         return await asyncio.to_thread(self._write, before, after, act)

@@ -208,10 +208,10 @@ NO_RULES: Final = OperatorRules()
 
 def _merged(base: Overrides, rules: Iterable[OperatorRule]) -> Overrides:
     """Return *base* with what *rules* say in its place, the last of them first."""
-    said: dict[str, object] = {}
+    said: dict[str, Any] = {}
     for rule in rules:
         said |= {name: value for name in KEYS if (value := getattr(rule.says, name)) is not None}
-    return replace(base, **said) if said else base  # type: ignore[arg-type]
+    return replace(base, **said) if said else base
 
 
 # The file.

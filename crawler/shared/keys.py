@@ -85,6 +85,7 @@ CRAWL_KEYS: Final = (
     ),
     RedisKey("<name>:rules", "hash", "The operator's rules, and their version.", "one"),
     RedisKey("{<name>:rules}:audit", "list", "What operators have done.", "their acts"),
+    RedisKey("{<name>:rules}:lock", "string", "The worker that carries out acts; expires.", "one"),
     RedisKey("<name>:arguments", "string", "Arguments of the spider's last start.", "one"),
     RedisKey("<name>:workers", "hash", "Worker to its last record.", "workers"),
     RedisKey(
@@ -214,6 +215,10 @@ def audit(name: str) -> str:
     return f"{{{name}:rules}}:audit"
 
 
+def audit_lock(name: str) -> str:
+    return f"{{{name}:rules}}:lock"
+
+
 def workers(name: str) -> str:
     return f"{name}:workers"
 
@@ -284,6 +289,7 @@ OPERATIONS: Final = (
     "remove_refused",
     "trim",
     "readmit",
+    "sweep",
 )
 FEED_SCRIPTS: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
 CRAWL_SCRIPTS: Final = ("open_hosts", "announce")

@@ -1,34 +1,240 @@
-"""The operator's rules and audit of a shared crawl, in Redis.
+"""The operator's rules and audit of a shared crawl, in Redis, and a pass over its waiting URLs.
 
-Rule: the rules are replaced as a whole, only if they are as they were read, and with the act that
-replaces them.
+Rule: the rules are replaced as a whole, only if they are as they were read, and together with the
+act that replaces them.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from crawler.data.operator_files import Act, Touched
+from crawler.frontier.records import DeadLetter
+from crawler.frontier.sweep import Fate
+from crawler.model.types import Candidate, Dead, HostKey
+from crawler.model.url import registered_domain
+from crawler.policy.scope import Refusal
 from crawler.shared import keys
 from crawler.shared.client import Nodes
+from crawler.shared.codec import encode_letter
+from crawler.shared.faults import FAULTS
+from crawler.shared.shard import BATCH, ShardOperations, read_host, read_waiting, shard_of
+
+Letter = tuple[int, DeadLetter]
+"""The number of a dead letter, and the letter."""
+_HOSTS: Final = 500  # read at once: 0.5 ms of the server
+_LOCK_S: Final = 60
+_WRITE: Final = """
+local rules, audit = KEYS[1], KEYS[2]
+local found = redis.call('HMGET', rules, 'text', 'acts')
+if (found[1] or '') ~= ARGV[1] or tonumber(found[2] or 0) + 1 ~= tonumber(ARGV[4]) then return 0 end
+redis.call('RPUSH', audit, ARGV[3])
+redis.call('HSET', rules, 'text', ARGV[2], 'acts', ARGV[4])
+redis.call('HINCRBY', rules, 'version', 1)
+return 1
+"""
 
 
-class SharedRules:
-    """Implements operator.RulesSource."""
+class SharedStore:
+    """Implements operator.OperatorStore and RulesSource."""
 
-    def __init__(self, nodes: Nodes, name: str, version: int) -> None:
-        """*version*: of the text that is known already."""
+    def __init__(self, nodes: Nodes, name: str, version: int = 0) -> None:
+        """*name*: of the crawl. *version*: of the rules that are in force already."""
         self._nodes = nodes
-        self._key = keys.rules(name)
+        self._key, self._audit = keys.rules(name), keys.audit(name)
+        self._lock = keys.audit_lock(name)
         self._version = version
 
     async def changed(self) -> str | None:
-        """Return the text if it was not returned before, else None. Raises a Fault."""
-        version = await self._nodes.checked_command(self._key, "HGET", self._key, "version")
+        """Return the text of the rules if it was not returned before, else None. Raises a Fault."""
+        version = await self._ask(self._key, "HGET", self._key, "version")
         if int(version or 0) == self._version:
             return None
         self._version, text = await read_rules(self._nodes, self._key)
         return text
+
+    async def rules(self) -> str:
+        return (await read_rules(self._nodes, self._key))[1]
+
+    async def acts(self) -> list[Act | Touched]:
+        found: list[Act | Touched] = []
+        for line in await self._ask(self._audit, "LRANGE", self._audit, 0, -1):
+            kind: type[Act | Touched] = Act if b'"verb":' in line else Touched
+            found.append(msgspec.json.decode(line, type=kind))
+        return found
+
+    async def audit_lines(self) -> int:
+        """Return how many lines the audit has."""
+        return int(await self._ask(self._audit, "LLEN", self._audit))
+
+    async def write(self, before: str, after: str, act: Act) -> bool:
+        line = msgspec.json.encode(act)
+        wrote = await self._ask(
+            self._key, "EVAL", _WRITE, 2, self._key, self._audit, before, after, line, act.number
+        )
+        return bool(wrote)
+
+    async def note(self, touched: Touched) -> None:
+        await self._ask(self._audit, "RPUSH", self._audit, msgspec.json.encode(touched))
+
+    async def take_lock(self, worker: str) -> bool:
+        """Return whether *worker* may carry acts out now: it alone, for some time."""
+        taken = await self._ask(self._lock, "SET", self._lock, worker, "NX", "GET", "EX", _LOCK_S)
+        return taken is None or taken == worker.encode()
+
+    async def keep_lock(self) -> None:
+        await self._ask(self._lock, "EXPIRE", self._lock, _LOCK_S)
+
+    async def free_lock(self) -> None:
+        await self._ask(self._lock, "DEL", self._lock)
+
+    async def _ask(self, key: str, *command: Any) -> Any:
+        return await self._nodes.checked_command(key, *command)
 
 
 async def read_rules(nodes: Nodes, key: str) -> tuple[int, str]:
     """Return the version and the text of the rules. Raises a Fault."""
     version, text = await nodes.checked_command(key, "HMGET", key, "version", "text")
     return int(version or 0), (text or b"").decode(errors="replace")
+
+
+class SharedSweep:
+    """Passes over the waiting URLs of a shared crawl, and its dead letters."""
+
+    def __init__(self, nodes: Nodes, ops: ShardOperations, name: str) -> None:
+        self._nodes = nodes
+        self._ops = ops
+        self._name = name
+
+    async def run(
+        self,
+        hosts: Iterable[HostKey] | None,
+        may_concern: Callable[[HostKey], bool],
+        fate: Callable[[Candidate], Fate],
+        now: Callable[[], float],
+    ) -> AsyncIterator[int]:
+        """Decide about each URL that waits, as `frontier.sweep.Sweep` does. URLs with a date are
+        judged when that has come. Yields after each step how many it has touched."""
+        async for shard, host, fronts in self._queues(hosts, may_concern):
+            for front in fronts:
+                key = keys.queue(self._name, shard, front, host)
+                left = int(await self._ask(shard, "LLEN", key))
+                if not await self._touches_any(shard, key, host, front, fate):
+                    yield 0
+                    continue
+                while left > 0:
+                    passed, touched = await self._pass_some(shard, key, host, front, fate, now())
+                    left -= max(1, passed)
+                    yield touched
+
+    async def dead_letters(self, reason: str) -> AsyncIterator[tuple[int, list[Letter]]]:
+        """Yield the dead letters with *reason*, by shard, in parts."""
+        decode = msgspec.msgpack.Decoder(DeadLetter).decode
+        for shard in range(self._ops.shards):
+            cursor = b"0"
+            while True:
+                cursor, found = await self._ask(
+                    shard, "HSCAN", keys.dead(self._name, shard), cursor, "COUNT", _HOSTS
+                )
+                letters = [
+                    (int(number), decode(packed))
+                    for number, packed in zip(found[::2], found[1::2], strict=True)
+                ]
+                yield shard, [each for each in letters if each[1].reason == reason]
+                if cursor == b"0":
+                    break
+
+    async def put_back(self, shard: int, letters: Sequence[Letter]) -> int:
+        """Queue the URLs of *letters* again. Returns how many there were."""
+        total = 0
+        for at in range(0, len(letters), BATCH):
+            call = self._ops.retry_dead(shard, letters[at : at + BATCH])
+            (reply,) = await self._nodes.run([call])
+            if isinstance(reply, FAULTS):
+                raise reply
+            total += int(reply[1])
+        return total
+
+    async def _queues(
+        self, hosts: Iterable[HostKey] | None, may_concern: Callable[[HostKey], bool]
+    ) -> AsyncIterator[tuple[int, HostKey, list[int]]]:
+        """Yield shard, name and fronts with URLs of each host."""
+        if hosts is not None:
+            for host in hosts:
+                shard = shard_of(registered_domain(host), self._ops.shards)
+                packed = await self._ask(shard, "HGET", keys.hosts(self._name, shard), host)
+                if packed is not None:
+                    yield shard, host, read_host(packed).fronts
+            return
+        for shard in range(self._ops.shards):
+            cursor = b"0"
+            while True:
+                cursor, found = await self._ask(
+                    shard, "HSCAN", keys.hosts(self._name, shard), cursor, "COUNT", _HOSTS
+                )
+                for name, packed in zip(found[::2], found[1::2], strict=True):
+                    host = HostKey(name.decode())
+                    if may_concern(host):
+                        yield shard, host, read_host(packed).fronts
+                if cursor == b"0":
+                    break
+
+    async def _touches_any(
+        self, shard: int, key: str, host: HostKey, front: int, fate: Callable[[Candidate], Fate]
+    ) -> bool:
+        at = 0
+        while found := await self._ask(shard, "LRANGE", key, at, at + _HOSTS - 1):
+            if any(_is_touched(fate(read_waiting(each, host, front)), front) for each in found):
+                return True
+            at += len(found)
+        return False
+
+    async def _pass_some(
+        self,
+        shard: int,
+        key: str,
+        host: HostKey,
+        front: int,
+        fate: Callable[[Candidate], Fate],
+        now: float,
+    ) -> tuple[int, int]:
+        """Pass the next URLs of a queue. Returns how many, and how many of them were touched."""
+        packed_urls = await self._ask(shard, "LRANGE", key, 0, BATCH - 1)
+        judged, touched = [], []
+        for packed in packed_urls:
+            candidate = read_waiting(packed, host, front)
+            found = fate(candidate)
+            touched.append(_is_touched(found, front))
+            judged.append((packed, _word(found, candidate, front, now)))
+        domain = registered_domain(host)
+        (reply,) = await self._nodes.run([self._ops.sweep(shard, host, domain, front, judged)])
+        if isinstance(reply, FAULTS):
+            raise reply
+        passed = int(reply[1])
+        return passed, sum(touched[:passed])
+
+    async def _ask(self, shard: int, *command: Any) -> Any:
+        (reply,) = await self._nodes.commands([(shard, command)])
+        if isinstance(reply, FAULTS):
+            raise reply
+        return reply
+
+
+def _is_touched(fate: Fate, front: int) -> bool:
+    return fate is not None and not (isinstance(fate, int) and fate + 1 == front)
+
+
+def _word(fate: Fate, candidate: Candidate, front: int, now: float) -> bytes:
+    """Return *fate* as an argument of sweep.lua."""
+    match fate:
+        case Refusal(reason):
+            return b"r" + reason.encode()
+        case Dead(reason):
+            return b"d" + encode_letter(DeadLetter(candidate, reason, now))
+        case int() as level if level + 1 != front:
+            return b"f%d" % (level + 1)
+        case _:
+            return b""

@@ -293,6 +293,13 @@ class ShardOperations:
             shard, "return_leases", (session, self._rules, self._due_slice, is_known, *numbers)
         )
 
+    def sweep(
+        self, shard: int, host: str, domain: str, front: int, judged: Iterable[tuple[bytes, bytes]]
+    ) -> Call:
+        """Pass over the URLs at the head of a queue, given as they are there, each with what
+        becomes of it."""
+        return Call(shard, "sweep", (host, domain, front, *chain.from_iterable(judged)))
+
     def retry_dead(self, shard: int, letters: Iterable[tuple[int, DeadLetter]]) -> Call:
         args: list[Any] = []
         for number, letter in letters:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from crawler.data.operator_files import Act, Audit, Touched
@@ -14,6 +16,7 @@ from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.waiting import wait_until
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, not_here, page
+from tests.servers.redis import RedisServer
 
 HOSTS = tuple(f"127.0.0.{110 + number}" for number in range(3))
 PAGES = 40
@@ -33,106 +36,137 @@ def web() -> Iterator[LoopbackWeb]:
         yield served
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
+class Operated:
+    """A crawl, and the commands of its operator."""
+
+    def __init__(self, folder: Path, web: LoopbackWeb, server: RedisServer | None) -> None:
+        self.data, self.web, self._server = folder / "data", web, server
+        self.log = folder / "log"
+        self._settings: dict[str, object] = dict(SETTINGS)
+        if server is not None:
+            self._settings |= {"CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 4}
+
+    def running(self) -> Any:
+        seeds = ",".join(self.web.url(host, "/0") for host in HOSTS)
+        command = crawl_command(self.data, self._settings, seeds=seeds)
+        return fork_server.running(command, self.log)
+
+    def ask(self, *words: str) -> Any:
+        command = [*fork_server.SCRAPY, "frontier", *words, "-s", f"CRAWLER_DATA_DIR={self.data}"]
+        for name, value in self._settings.items():
+            command += ["-s", f"{name}={value}"]
+        return fork_server.run(command)
+
+    def act(self, *words: str) -> str:
+        done = self.ask(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return str(done.stdout)
+
+    def lines(self) -> list[Act | Touched]:
+        if self._server is None:
+            return list(Audit(self.data / "audit.jsonl").read())
+        with self._server.client() as client:
+            found = client.lrange("{gossamer:rules}:audit", 0, -1)
+        kinds = [Act if b'"verb"' in line else Touched for line in found]
+        return [
+            msgspec.json.decode(each, type=kind) for each, kind in zip(found, kinds, strict=True)
+        ]
+
+    def touched(self, number: int) -> int:
+        """How many URLs the act of that number has touched, as soon as the audit says so."""
+
+        def found() -> list[Touched]:
+            return [
+                each for each in self.lines() if isinstance(each, Touched) and each.of == number
+            ]
+
+        return wait_until(found, PATIENCE_S, log=self.log.read_text)[0].touched
+
+    def asked(self, host: str) -> int:
+        visits = self.web.visits
+        return sum(visit.host == host and visit.path != "/robots.txt" for visit in visits)
+
+    def paths(self, host: str) -> set[str]:
+        return {visit.path for visit in self.web.visits if visit.host == host}
 
 
-def asked(web: LoopbackWeb, host: str) -> int:
-    return sum(visit.host == host and visit.path != "/robots.txt" for visit in web.visits)
+@pytest.fixture(params=["embedded", "shared"])
+def crawl(request: pytest.FixtureRequest, tmp_path: Path, web: LoopbackWeb) -> Iterator[Operated]:
+    if request.param == "embedded":
+        yield Operated(tmp_path, web, None)
+        return
+    with RedisServer(tmp_path / "redis") as server:
+        yield Operated(tmp_path, web, server)
 
 
-def frontier(data: Path, *words: str) -> Any:
-    command = [*fork_server.SCRAPY, "frontier", *words, "-s", f"CRAWLER_DATA_DIR={data}"]
-    done = fork_server.run(command)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+ALL = {f"/{number}" for number in range(PAGES)}
 
 
-def running(data: Path, web: LoopbackWeb) -> Any:
-    seeds = ",".join(web.url(host, "/0") for host in HOSTS)
-    return fork_server.running(crawl_command(data, SETTINGS, seeds=seeds), data.parent / "log")
-
-
-def touched(data: Path, number: int) -> int:
-    """How many URLs the act of that number has touched, as soon as the audit says so."""
-
-    def found() -> list[Touched]:
-        lines = Audit(data / "audit.jsonl").read()
-        return [line for line in lines if isinstance(line, Touched) and line.of == number]
-
-    return wait_until(found, PATIENCE_S)[0].touched
-
-
-def acts(data: Path) -> list[Act]:
-    return [line for line in Audit(data / "audit.jsonl").read() if isinstance(line, Act)]
-
-
-def test_the_complaint_of_a_webmaster(data: Path, web: LoopbackWeb) -> None:
+def test_the_complaint_of_a_webmaster(crawl: Operated) -> None:
     refused, other = HOSTS[0], HOSTS[1]
-    with running(data, web) as process:
-        wait_until(lambda: asked(web, refused) > 3, PATIENCE_S)
-        counted = json.loads(frontier(data, "refuse", refused, "--dry-run", "--json"))["waiting"]
+    with crawl.running() as process:
+        wait_until(lambda: crawl.asked(refused) > 3, PATIENCE_S)
+        counted = json.loads(crawl.act("refuse", refused, "--dry-run", "--json"))["waiting"]
         assert 0 < counted < PAGES
-        frontier(data, "refuse", refused)
-        before = asked(web, refused)
+        crawl.act("refuse", refused)
+        wait_until(lambda: "Rules in force: 1" in crawl.log.read_text(), PATIENCE_S)
+        before = crawl.asked(refused)
         process.kill()
         process.wait()
-    with running(data, web) as process:
-        assert touched(data, 1) in range(1, counted + 1)
+    with crawl.running() as process:
+        assert crawl.touched(1) in range(counted + 1)
         assert process.wait(PATIENCE_S) == 0
-    assert asked(web, refused) <= before + 1, "one may have been under way"
-    assert asked(web, other) >= PAGES
-    frontier(data, "undo")
-    assert not (data / "rules.toml").read_text().count("[[rule]]")
-    with running(data, web) as process:
+    assert crawl.asked(refused) <= before + 1, "one may have been under way"
+    assert crawl.paths(other) >= ALL
+    crawl.act("undo")
+    with crawl.running() as process:
         assert process.wait(PATIENCE_S) == 0
-    paths = {visit.path for visit in web.visits if visit.host == refused}
-    assert paths >= {f"/{number}" for number in range(PAGES)}, "undo brings all back"
-    assert [(act.verb, act.undoes) for act in acts(data)] == [("refuse", 0), ("undo", 1)]
+    assert crawl.paths(refused) >= ALL, "undo brings all back"
+    acts = [line for line in crawl.lines() if isinstance(line, Act)]
+    assert [(act.verb, act.undoes) for act in acts] == [("refuse", 0), ("undo", 1)]
 
 
-def test_acts_on_a_crawl_that_runs(data: Path, web: LoopbackWeb) -> None:
+def test_acts_on_a_crawl_that_runs(crawl: Operated) -> None:
     dropped, paused, other = HOSTS
-    with running(data, web) as process:
-        wait_until(lambda: min(asked(web, host) for host in HOSTS) > 3, PATIENCE_S)
-        frontier(data, "pause", paused)
-        frontier(data, "drop", dropped)
-        count = touched(data, 2)
+    with crawl.running() as process:
+        wait_until(lambda: min(map(crawl.asked, HOSTS)) > 3, PATIENCE_S)
+        crawl.act("pause", paused)
+        crawl.act("drop", dropped)
+        count = crawl.touched(2)
         assert count > 0
-        frontier(data, "add", web.url(other, "/hidden/1"), "--level", "0")
-        assert touched(data, 3) == 1
-        wait_until(lambda: "/hidden/1" in {visit.path for visit in web.visits}, PATIENCE_S)
-        wait_until(lambda: asked(web, other) > PAGES, PATIENCE_S)
-        assert asked(web, dropped) < PAGES and asked(web, paused) < PAGES
-        assert "dropped by root (act 2)" in frontier(data, "dead", "--limit", "100")
-        frontier(data, "undo", "2")
-        assert touched(data, 4) == count
-        frontier(data, "resume", paused)
-        frontier(data, "concurrency", "2")
+        crawl.act("add", crawl.web.url(other, "/hidden/1"), "--level", "0")
+        assert crawl.touched(3) == 1
+        wait_until(lambda: "/hidden/1" in crawl.paths(other), PATIENCE_S)
+        wait_until(lambda: crawl.paths(other) >= ALL, PATIENCE_S)
+        assert not crawl.paths(dropped) >= ALL and not crawl.paths(paused) >= ALL
+        by = getpass.getuser()
+        assert f"dropped by {by} (act 2)" in crawl.act("dead", "--limit", "100")
+        crawl.act("undo", "2")
+        assert crawl.touched(4) == count
+        crawl.act("resume", paused)
+        crawl.act("concurrency", "2")
         assert process.wait(PATIENCE_S) == 0
-    assert min(asked(web, host) for host in HOSTS) >= PAGES
-    assert frontier(data, "check").count("all are right")
+    assert all(crawl.paths(host) >= ALL for host in HOSTS)
+    assert "all are right" in crawl.act("check")
 
 
-def test_a_crawl_is_stopped_and_goes_on(data: Path, web: LoopbackWeb) -> None:
-    with running(data, web) as process:
-        wait_until(lambda: len(web.visits) > 10, PATIENCE_S)
-        frontier(data, "stop")
+def test_a_crawl_is_stopped_and_goes_on(crawl: Operated) -> None:
+    with crawl.running() as process:
+        wait_until(lambda: len(crawl.web.visits) > 10, PATIENCE_S)
+        crawl.act("stop")
         assert process.wait(PATIENCE_S) == 0
-        assert "Closing spider (operator)" in (data.parent / "log").read_text()
-    assert len(web.visits) < len(HOSTS) * PAGES
-    frontier(data, "drop", f"{HOSTS[0]}/1*")
-    with running(data, web) as process:
+        assert "Closing spider (operator)" in crawl.log.read_text()
+    assert not crawl.paths(HOSTS[0]) >= ALL
+    crawl.act("drop", f"{HOSTS[0]}/3*")
+    with crawl.running() as process:
         assert process.wait(PATIENCE_S) == 0
-    asked_for = {visit.path for visit in web.visits if visit.host == HOSTS[1]}
-    assert asked_for >= {f"/{number}" for number in range(PAGES)}
-    assert touched(data, 2) > 0, "what was asked for between two runs is done by the next"
+    assert crawl.paths(HOSTS[1]) >= ALL
+    assert crawl.touched(2) > 0, "what was asked for between two runs is done by the next"
 
 
-def test_what_is_wrong_is_said_and_changes_nothing(data: Path, web: LoopbackWeb) -> None:
-    with running(data, web) as process:
-        wait_until(lambda: (data / "control.sock").exists(), PATIENCE_S)
+def test_what_is_wrong_is_said_and_changes_nothing(crawl: Operated) -> None:
+    with crawl.running() as process:
+        wait_until(lambda: (crawl.data / "control.sock").exists(), PATIENCE_S)
         for words, why in [
             (("level", "example.org", "7"), "level is 7; this crawl has 0 to 2"),
             (("delay", "example.org", "soon"), "is no time"),
@@ -140,9 +174,7 @@ def test_what_is_wrong_is_said_and_changes_nothing(data: Path, web: LoopbackWeb)
             (("undo", "9"), "there is no act 9"),
             (("pause", "example.org", "2026-12-01T08:00:00"), "is no target"),
         ]:
-            done = fork_server.run(
-                [*fork_server.SCRAPY, "frontier", *words, "-s", f"CRAWLER_DATA_DIR={data}"]
-            )
+            done = crawl.ask(*words)
             assert done.returncode == 1 and why in done.stderr, done.stderr
-        assert not acts(data)
+        assert not crawl.lines()
         process.kill()

@@ -177,7 +177,7 @@ class SharedFrontier:
         self.nodes = nodes
         self._base = base
         self._steady = steady = base.steady
-        self._ops = ops
+        self.ops = self._ops = ops
         self._outbox = base.outbox
         self._rules = rules
         self._knowledge = knowledge

@@ -220,7 +220,7 @@ def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:
         packed = await redis.checked_command(key, "GET", key)
         return packed if isinstance(packed, bytes) else None
 
-    return _run_in_thread(partial(new_nodes, address, config), read, config.shared.redis_wait_s)
+    return asked_once(address, config, read)
 
 
 def _shared_rules(config: Config, max_leases: int, store: DurableStore) -> WorkerRules:
@@ -283,6 +283,13 @@ def _record_maker(worker: WorkerFile, stats: CrawlStats) -> Callable[[], WorkerR
         )
 
     return make_record
+
+
+def asked_once(
+    address: RedisAddress, config: Config, ask: Callable[[Nodes], Coroutine[Any, Any, T]]
+) -> T:
+    """Return what *ask* does with a connection to the crawl at *address*. Raises CrawlerError."""
+    return _run_in_thread(partial(new_nodes, address, config), ask, config.shared.redis_wait_s)
 
 
 def _run_in_thread(
