@@ -80,6 +80,7 @@ format: $(WORK)  ## put the code into its form
 settings: $(WORK)  ## write what docs/ say of settings, Redis keys and states, from their tables
 	$(PY) scripts/write_settings.py
 	$(PY) scripts/write_redis_keys.py
+	$(PY) scripts/write_operating.py
 	$(PY) scripts/write_lives.py
 
 $(CRAWL): requirements.txt scripts/venv.sh $(if $(ALIVE),,again)

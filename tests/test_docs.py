@@ -15,7 +15,7 @@ from crawler.assembly.components import COMPONENTS
 from crawler.config.readers import settings_of
 from crawler.config.settings import REMOVED, Arguments, read_config, settings_table
 from crawler.model.types import ConfigError
-from scripts import write_lives, write_redis_keys, write_settings
+from scripts import write_lives, write_operating, write_redis_keys, write_settings
 from scripts.write_settings import written
 from tests.harness.sources import PROJECT
 
@@ -37,6 +37,7 @@ def ids(page: Path) -> str:
         *write_settings.files().items(),
         *write_redis_keys.files().items(),
         *write_lives.files().items(),
+        *write_operating.files().items(),
     ],
     ids=lambda given: ids(given) if isinstance(given, Path) else "",
 )

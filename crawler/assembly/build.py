@@ -8,6 +8,7 @@ data directory, or in a Redis that workers share.
 from __future__ import annotations
 
 import logging
+import os
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -64,7 +65,7 @@ from crawler.crawl.stats import CrawlStats
 from crawler.data import data_dir as datadir
 from crawler.data.data_dir import DataDir, TemporaryDataDir, refuse_other_kind
 from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords, Soft404Records
-from crawler.data.operator_files import RULES, RulesFile
+from crawler.data.operator_files import RULES, Credentials, RulesFile
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates, LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex, convert_older
@@ -166,6 +167,12 @@ class BaseParts:
                 robots, origins.robots_candidate, pattern_stats, probes, origins.said_of
             ),
             pattern_stats=pattern_stats,
+            credentials=Credentials(
+                Path(self.config.operator.credentials)
+                if self.config.operator.credentials
+                else None,
+                os.environ,
+            ),
         )
 
 

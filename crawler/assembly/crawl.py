@@ -24,6 +24,7 @@ from crawler.crawl.precheck import Precheck, Probes
 from crawler.crawl.slots import Slots
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import DataDir
+from crawler.data.operator_files import Credentials
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
@@ -89,6 +90,7 @@ class Selection:
     probes: Probes
     precheck: Precheck  # of a lease, by robots.txt, pattern and probes
     pattern_stats: PatternStatsStore
+    credentials: Credentials  # that the operator's rules name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

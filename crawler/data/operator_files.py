@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+import stat
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -213,3 +215,55 @@ class Audit:
         with self._path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read(1) == b"\n"
+
+
+class Credentials:
+    """User names, passwords and tokens by the names that rules call them. They are in no log."""
+
+    def __init__(self, path: Path | None, environment: Mapping[str, str]) -> None:
+        """*path*: of a file of lines NAME=user:password or NAME=Bearer TOKEN, for the eyes of its
+        owner only. What the variable GOSSAMER_CREDENTIALS_NAME of the *environment* holds goes
+        before it. Raises ConfigError, without what is in the file."""
+        self._values = _read_credentials(path) if path is not None else {}
+        for name, value in environment.items():
+            if name.startswith(CREDENTIALS):
+                self._values[name.removeprefix(CREDENTIALS)] = value
+
+    def __repr__(self) -> str:
+        return f"<Credentials {', '.join(sorted(self._values))}>"
+
+    def header(self, name: str) -> str | None:
+        """Return the value of an Authorization header (RFC 7617, 6750), or None if there are no
+        credentials called *name*."""
+        value = self._values.get(name)
+        if value is None or value.startswith("Bearer "):
+            return value
+        return f"Basic {b64encode(value.encode()).decode()}"
+
+
+CREDENTIALS: Final = "GOSSAMER_CREDENTIALS_"
+
+
+def _read_credentials(path: Path) -> dict[str, str]:
+    lines = private_lines(path)
+    pairs = [line.partition("=") for line in lines]
+    for number, (name, mark, value) in enumerate(pairs, start=1):
+        if not (name and mark and (":" in value or value.startswith("Bearer "))):
+            raise ConfigError(
+                f"{path}, credentials {number}: want NAME=user:password or NAME=Bearer TOKEN"
+            )
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def private_lines(path: Path) -> list[str]:
+    """Return the lines of a file with secrets, without blank ones and comments. Raises ConfigError
+    if it cannot be read, or others than its owner can read it."""
+    try:
+        mode, text = stat.S_IMODE(path.stat().st_mode), path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{path} cannot be read: {why}") from None
+    if mode & 0o077:
+        raise ConfigError(f"{path} holds secrets, and others can read it: chmod 600 {path}")
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]

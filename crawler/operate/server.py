@@ -12,7 +12,6 @@ import logging
 import os
 import pwd
 import socket
-import stat
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -23,6 +22,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from crawler.data.operator_files import private_lines
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.operate import verbs
 from crawler.operate.client import SOCKET
@@ -53,6 +53,8 @@ def application(act: Act, tokens: Mapping[str, str], names: frozenset[str]) -> w
             return _error(403, str(refused))
         except web.HTTPUnauthorized:
             return _error(401, "want the header Authorization: Bearer TOKEN")
+        except web.HTTPException as other:  # no such path, a body that is too large
+            return _error(other.status, other.reason)
         except ConfigError as wrong:
             return _error(400, str(wrong))
         except CrawlerError as failed:
@@ -114,15 +116,9 @@ def _name_of(host: str) -> str:
 
 def read_tokens(path: Path) -> dict[str, str]:
     """Read a file of lines NAME:TOKEN. Raises ConfigError if others can read it."""
-    try:
-        found = path.stat()
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the tokens in {path} cannot be read: {error}") from error
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        raise ConfigError(f"{path} can be read by others: chmod 600 {path}")
-    lines = [line.strip().partition(":") for line in text.splitlines() if line.strip()]
-    tokens = {name: token for name, _, token in lines}
+    tokens = {
+        name: token for name, _, token in (line.partition(":") for line in private_lines(path))
+    }
     if not tokens or not all(len(token) >= _TOKEN_CHARS and name for name, token in tokens.items()):
         raise ConfigError(
             f"{path} has a line that is not NAME:TOKEN, with {_TOKEN_CHARS} characters or more"

@@ -64,7 +64,6 @@ class Overrides:
     crawl_delay_s: float | None = None
     level: int | None = None
     max_bytes: int | None = None
-    max_urls: int | None = None
     follow_kinds: tuple[LinkKind, ...] | None = None
     credentials: str | None = None
 
@@ -92,7 +91,6 @@ KEYS: Final[Mapping[str, Key]] = {
     "crawl_delay_s": Key(number("seconds"), "In place of the Crawl-delay in its robots.txt."),
     "level": Key(integer("level"), "The priority of its URLs; 0 is the best."),
     "max_bytes": Key(integer("bytes", least=1), "Longest body; what is longer is cut off."),
-    "max_urls": Key(integer("URLs"), "Most URLs admitted of a host, as CRAWLER_MAX_URLS_PER_HOST."),
     "follow_kinds": Key(
         list_of(choice(LinkKind)),
         "Kinds of links followed from its pages, as CRAWLER_FOLLOW_KINDS.",
@@ -104,7 +102,7 @@ KEYS: Final[Mapping[str, Key]] = {
 }
 """The keys of a rule, beside `for`, its targets, and `note`, free text."""
 _NOT_KEYS: Final = frozenset({"for", "note"})
-_OF_CRAWL: Final[Mapping[str, Key]] = {
+KEYS_OF_CRAWL: Final[Mapping[str, Key]] = {
     "paused": Key(_until(), "Fetch nothing at all until then."),
     "concurrency": Key(integer("fetches", least=1), "Fetches at once, as CONCURRENT_REQUESTS."),
     "stopped": Key(_until(), "Crawls that were started before then end."),
@@ -229,7 +227,7 @@ def read_rules(written: str, levels: int) -> OperatorRules:
     lines = _Lines(written)
     tables = document.pop("rule", [])
     of_crawl = {
-        name: _read(name, value, _OF_CRAWL, lines.of_key(name, 0))
+        name: _read(name, value, KEYS_OF_CRAWL, lines.of_key(name, 0))
         for name, value in document.items()
     }
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):

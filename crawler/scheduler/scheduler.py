@@ -44,8 +44,9 @@ from crawler.model.types import (
     UnstorableRequest,
     Verdict,
 )
+from crawler.policy.operator_rules import Overrides
 from crawler.policy.priority import Hints
-from crawler.policy.scope import Refusal
+from crawler.policy.scope import Refusal, loopback_origin
 from crawler.scheduler.requests import pack_request, unpack_request
 
 # Each request that Scrapy gives to its scheduler becomes a candidate, a verdict or a refusal.
@@ -113,6 +114,7 @@ class FrontierScheduler(BaseScheduler):
         # Requests that a rule refused, for their errbacks. Bound: those that spiders yield between
         # two turns of the engine, which takes them before any lease.
         self._refused: deque[Request] = deque()
+        self._unsent: set[str] = set()  # credentials whose absence is logged
 
     def __repr__(self) -> str:
         return f"<FrontierScheduler {self._crawl.leases.frontier.counts()}>"
@@ -224,9 +226,11 @@ class FrontierScheduler(BaseScheduler):
         if not packed or fetch.purpose is not Purpose.PAGE:
             # verbatim_url: seen test, robots and archive use the URL in its fetch form.
             meta: dict[str, object] = {LEASE: fetch.lease, "verbatim_url": True}
-            if says.max_bytes is not None and fetch.purpose is Purpose.PAGE:
+            is_page = fetch.purpose is Purpose.PAGE
+            if says.max_bytes is not None and is_page:
                 meta["download_maxsize"] = says.max_bytes
-            return Request(url, meta=meta, dont_filter=True)
+            headers = self._authorization(url, says) if is_page else None
+            return Request(url, headers=headers, meta=meta, dont_filter=True)
         try:
             request = unpack_request(packed, self._spider)
         except UnstorableRequest as error:
@@ -235,7 +239,24 @@ class FrontierScheduler(BaseScheduler):
         request.meta[LEASE] = fetch.lease
         if says.max_bytes is not None:
             request.meta["download_maxsize"] = says.max_bytes
+        for name, value in (self._authorization(url, says) or {}).items():
+            request.headers.setdefault(name, value)
         return request
+
+    def _authorization(self, url: str, says: Overrides) -> dict[str, str] | None:
+        """Return the header with the credentials that a rule names, if they may be sent to *url*:
+        over https, or to this machine."""
+        if says.credentials is None:
+            return None
+        value = self._crawl.selection.credentials.header(says.credentials)
+        is_safe = url.startswith("https://") or loopback_origin(url) is not None
+        if value is None or not is_safe:
+            why = "there are none of that name" if value is None else f"{url} is not https"
+            if says.credentials not in self._unsent:
+                self._unsent.add(says.credentials)
+                logger.warning("The credentials %s are not sent: %s", says.credentials, why)
+            return None
+        return {"Authorization": value}
 
     def _add(self, request: Request) -> bool:
         found = candidate_of(request, self._spider, self._crawl)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+from base64 import b64encode
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from crawler.data.outcomes import read_outcomes
 from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.waiting import wait_until
+from tests.servers.judge import TOLERANCE_S
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, not_here, page
 
 HOSTS = tuple(f"127.0.0.{100 + number}" for number in range(4))
@@ -32,6 +37,10 @@ def web() -> Iterator[LoopbackWeb]:
 
 def asked(web: LoopbackWeb, host: str) -> int:
     return sum(visit.host == host for visit in web.visits)
+
+
+def authorization(ask: Ask) -> str | None:
+    return {name.lower(): value for name, value in ask.headers}.get("authorization")
 
 
 def seeds(web: LoopbackWeb) -> str:
@@ -84,6 +93,53 @@ def test_a_host_that_is_paused_is_asked_again_when_the_pause_ends(
         rules.write_text("")
         assert process.wait(PATIENCE_S) == 0, "no rest for the pause is left"
     assert asked(web, paused) >= PAGES
+
+
+def test_what_else_rules_say(tmp_path: Path) -> None:
+    """A delay, a byte cap, kinds of links and credentials, each of one host."""
+    slow, capped, narrow, secret = HOSTS
+    asks: list[Ask] = []
+
+    def answer(ask: Ask) -> Reply:
+        asks.append(ask)
+        if ask.path == "/robots.txt":
+            return not_here(ask)
+        links = (f'<a href="/{n}">{n}</a><iframe src="/frame/{n}"></iframe>' for n in range(6))
+        return Reply(f"<html>{ask.host}{ask.path}{''.join(links)}{'x' * 20_000}</html>")
+
+    secrets = tmp_path / "secrets"
+    secrets.write_text("# of the archive\nlogin=anna:pass:word\n")
+    secrets.chmod(0o600)
+    rules = tmp_path / "rules.toml"
+    rules.write_text(
+        f'[[rule]]\nfor = "{slow}"\ndelay_s = 0.5\n'
+        f'[[rule]]\nfor = "{capped}"\nmax_bytes = 5000\n'
+        f'[[rule]]\nfor = "{narrow}"\nfollow_kinds = ["iframe"]\n'
+        f'[[rule]]\nfor = "{secret}/[2-9]"\nrefuse = true\n'
+        f'[[rule]]\nfor = "{secret}"\ncredentials = "login"\n'
+    )
+    settings = {**SETTINGS, "CRAWLER_RULES": rules, "CRAWLER_CREDENTIALS": secrets}
+    data, log = tmp_path / "data", tmp_path / "log"
+    with (
+        LoopbackWeb(answer, HOSTS) as web,
+        fork_server.running(crawl_command(data, settings, seeds=seeds(web)), log) as process,
+    ):
+        assert process.wait(PATIENCE_S) == 0
+        visits = sorted((v for v in web.visits if v.host == slow), key=lambda v: v.arrival_s)
+    gaps = [after.arrival_s - before.end_s for before, after in pairwise(visits)]
+    assert min(gaps) >= 0.5 - TOLERANCE_S
+    sizes = {outcome.host: outcome.size for outcome in read_outcomes(data / "outcomes.jsonl")}
+    assert sizes[capped] <= 5000 < sizes[slow]
+    paths = {ask.path for ask in asks if ask.host == narrow}
+    assert "/frame/1" in paths and "/1" not in paths
+    sent = {ask.path: authorization(ask) for ask in asks if ask.host == secret}
+    assert sent.pop("/robots.txt") is None
+    assert set(sent.values()) == {"Basic " + b64encode(b"anna:pass:word").decode()}
+    others = {authorization(ask) for ask in asks if ask.host != secret}
+    assert others == {None}
+    kept = b"".join(gzip.decompress(file.read_bytes()) for file in data.glob("warc/*.warc.gz"))
+    assert b"Authorization: ..." in kept and b64encode(b"anna:pass:word") not in kept
+    assert "pass:word" not in log.read_text()
 
 
 def test_a_paused_crawl_asks_for_nothing(tmp_path: Path, web: LoopbackWeb) -> None:

@@ -1,0 +1,51 @@
+"""Write what docs/operating.md says about verbs and rules, from their tables.
+
+Run by `make settings`; tests/test_docs.py compares. As in write_settings.py, only what stands
+between the two marks is written.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it, not here
+
+from crawler.operate.verbs import VERBS  # noqa: E402  # needs the path above
+from crawler.policy.operator_rules import KEYS, KEYS_OF_CRAWL, Key  # noqa: E402  # needs the path
+from scripts.write_settings import written  # noqa: E402  # needs the path above
+
+PAGE: Final = ROOT / "docs" / "operating.md"
+
+
+def page_lines() -> Iterator[str]:
+    yield from ["### Verbs", "", "| `scrapy frontier` | what it does |", "| --- | --- |"]
+    for verb in VERBS.values():
+        words = f"{verb.name} {verb.takes}".strip().replace("|", "\\|")
+        yield f"| `{words}` | {verb.meaning} |"
+    yield from ["", "### Keys of a rule", "", *_table(KEYS), ""]
+    yield from [
+        "### Keys of the whole crawl, before the first rule",
+        "",
+        *_table(KEYS_OF_CRAWL),
+        "",
+    ]
+
+
+def _table(known: Mapping[str, Key]) -> Iterator[str]:
+    yield "| key | value | meaning |"
+    yield "| --- | --- | --- |"
+    for name, key in known.items():
+        yield f"| `{name}` | {key.kind.expected} | {key.meaning} |"
+
+
+def files() -> dict[Path, Iterator[str]]:
+    return {PAGE: page_lines()}
+
+
+if __name__ == "__main__":
+    for path, lines in files().items():
+        path.write_text(written(path.read_text(encoding="utf-8"), lines), encoding="utf-8")
