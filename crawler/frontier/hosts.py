@@ -245,6 +245,12 @@ class HostScheduler:
         if record.place in (_ACTIVE, HostPlace.RESTING):
             self._file(host, record, first=True)
 
+    def on_urls_removed(self, host: HostKey) -> None:
+        """File *host*, which waits for its turn, anew if its best level has no URL any more."""
+        record = self._batch.host(host)
+        if record.place is _FRONT and record.level != record.best_level():
+            self._file(host, record, first=False)
+
     def end_turn(self, host: HostKey, now: float) -> None:
         """End the turn of *host*, if it has one, so that no URL of its queues is in memory. If it
         is leased, its turn ends with the fetch."""
@@ -257,7 +263,7 @@ class HostScheduler:
             self._end_turn(active, now)
 
     def _file(self, host: HostKey, record: HostRecord, *, first: bool) -> None:
-        """File *host*, which rested or was active, or leave it empty."""
+        """File *host*, or leave it empty if no URL waits."""
         level = record.best_level()
         if level is None:
             record.place = next_place(record.place, HostEvent.RUN_DRY)

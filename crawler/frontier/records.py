@@ -176,6 +176,7 @@ TRANSITIONS: Final[dict[tuple[HostPlace, HostEvent], HostPlace]] = {
     (HostPlace.ACTIVE, HostEvent.REST): HostPlace.RESTING,
     (HostPlace.ACTIVE, HostEvent.RUN_DRY): HostPlace.EMPTY,
     (HostPlace.RESTING, HostEvent.FILE): HostPlace.FRONT,  # its rest is over
+    (HostPlace.FRONT, HostEvent.RUN_DRY): HostPlace.EMPTY,  # all its URLs were dropped
     (HostPlace.RESTING, HostEvent.RUN_DRY): HostPlace.EMPTY,  # all its URLs were dropped
 }
 

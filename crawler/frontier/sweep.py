@@ -32,7 +32,6 @@ from crawler.policy.scope import Refusal
 Fate = Refusal | Dead | int | None
 """What becomes of a waiting URL: it is refused, given up, moved to that level, or stays."""
 
-_URLS: Final = 500  # of one step: 4 ms
 _HOSTS: Final = 2000  # whose names are read in one step: 4 ms
 
 
@@ -46,12 +45,15 @@ class Sweep:
         scheduler: HostScheduler,
         refusals: Refusals,
         later: TimedQueue,
+        slice_: int,
     ) -> None:
+        """*slice_*: URLs of one step."""
         self._batch = batch
         self._queues = queues
         self._scheduler = scheduler
         self._refusals = refusals
         self._later = later
+        self._slice = slice_
 
     def run(
         self,
@@ -94,7 +96,7 @@ class Sweep:
         host, level = queue
         at = self._head(queue)
         while at < tail:
-            stop = min(tail, at + _URLS)
+            stop = min(tail, at + self._slice)
             for packed in self._queues.read(host, level, at, stop):
                 found = fate(decode_candidate(packed))
                 if found is not None and found != level:
@@ -114,7 +116,7 @@ class Sweep:
         self._scheduler.end_turn(host, now)
         record = self._batch.host(host)
         head = record.queue_ends[level].head
-        stop = min(tail, head + _URLS)
+        stop = min(tail, head + self._slice)
         stay: list[bytes] = []
         moved: defaultdict[int, list[Candidate]] = defaultdict(list)
         refused: list[tuple[Candidate, Refusal]] = []
@@ -136,6 +138,7 @@ class Sweep:
         for wanted, urls in moved.items():
             self._queues.append(record, (host, wanted), urls)
             self._scheduler.on_url_added(host, wanted, record)
+        self._scheduler.on_urls_removed(host)
         if refused:
             self._refusals.keep(refused, packed_refused, now)
         for candidate, verdict in dead:
@@ -147,7 +150,7 @@ class Sweep:
     ) -> Iterator[int]:
         """Pass the URLs with a date. A refused one stays: it is judged when its date has come."""
         begin, stop = keys.LATER, keys.prefix_end(keys.LATER)
-        while found := self._batch.scan(begin, stop, _URLS):
+        while found := self._batch.scan(begin, stop, self._slice):
             begin = found[-1][0] + b"\0"
             touched = 0
             for key, packed in found:

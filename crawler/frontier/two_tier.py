@@ -121,7 +121,10 @@ class TwoTierFrontier:
         self._refusals = Refusals(self._batch, self._queues, self._admitter, rules, lease_rules)
         self._scheduler = HostScheduler(self._batch, self._queues, rules, self._refusals)
         self._later = TimedQueue(self._batch, keys.LATER)
-        self._sweep = Sweep(self._batch, self._queues, self._scheduler, self._refusals, self._later)
+        self._sweep = Sweep(
+            *(self._batch, self._queues, self._scheduler, self._refusals, self._later),
+            rules.judged_slice,
+        )
         self._on_decided = on_decided
         self._background = background
         self._is_starved = False  # nothing but undecided URLs may be left to lease
