@@ -6,6 +6,7 @@ Rule: showing needs no lock and changes nothing.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from typing import Final
 import msgspec
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
+from scrapy.settings import BaseSettings
 from scrapy.utils.conf import arglist_to_dict
 
 from crawler.config.settings import Config, join_repeated, read_config
 from crawler.inspect import frontier_view
+from crawler.inspect.archive_tools import archive_of, deletion_records
 from crawler.inspect.frontier_view import (
     CommandOutput,
     FrontierCheck,
@@ -31,6 +34,7 @@ from crawler.inspect.why import why, why_text
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.operate.verbs import VERBS, read_words
 from crawler.policy.seeds import BadLine
+from crawler.policy.targets import read_target
 from crawler.report.figures import many
 from crawler.report.messages import print_error
 from crawler.spiders.seeds import open_seeds
@@ -44,6 +48,7 @@ class FrontierArguments:
 
     frontier: FrontierView
     config: Config
+    settings: BaseSettings
     words: list[str]
     word: str | None  # the URL or the folder
     opts: argparse.Namespace
@@ -113,7 +118,9 @@ class FrontierCommand(ScrapyCommand):
             config = read_config(self.settings)
             word = args[1] if len(args) > 1 else None
             value, lines = action(
-                FrontierArguments(frontier_of(self.settings, config), config, args, word, opts)
+                FrontierArguments(
+                    *(frontier_of(self.settings, config), config, self.settings, args, word, opts)
+                )
             )
             output = [_json(value)] if opts.json else lines
             for line in output:
@@ -221,7 +228,14 @@ def _act(args: FrontierArguments) -> CommandOutput:
         dry_run=bool(opts.dry_run),
     )
     answer = args.frontier.act(request)
-    return answer, [answer.said]
+    if request.verb != "purge" or request.dry_run:
+        return answer, [answer.said]
+    place = archive_of(args.settings, args.config)
+    targets = list(map(read_target, request.targets))
+    found = list(deletion_records(place, targets))
+    for note in (answer.said, *place.missing_notes()):
+        print(note, file=sys.stderr)
+    return found, [msgspec.json.encode(each).decode() for each in found]
 
 
 def _urls_of(words: Sequence[str]) -> list[str]:

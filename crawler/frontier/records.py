@@ -209,6 +209,7 @@ class UrlEvent(StrEnum):
     RETRY_DEAD = "retry dead"  # by `scrapy frontier retry`
     REVISIT = "revisit"  # Done with a next visit
     DROP = "drop"  # given up by the operator
+    FORGET = "forget"  # a deletion request
 
 
 URL_TRANSITIONS: Final[dict[tuple[UrlState, UrlEvent], UrlState]] = {
@@ -227,6 +228,10 @@ URL_TRANSITIONS: Final[dict[tuple[UrlState, UrlEvent], UrlState]] = {
     (UrlState.DONE, UrlEvent.REVISIT): UrlState.LATER,
     (UrlState.WAITING, UrlEvent.DROP): UrlState.DEAD,
     (UrlState.LATER, UrlEvent.DROP): UrlState.DEAD,
+    (UrlState.WAITING, UrlEvent.FORGET): UrlState.UNKNOWN,
+    (UrlState.LATER, UrlEvent.FORGET): UrlState.UNKNOWN,
+    (UrlState.DEAD, UrlEvent.FORGET): UrlState.UNKNOWN,
+    (UrlState.REFUSED, UrlEvent.FORGET): UrlState.UNKNOWN,
 }
 
 
@@ -324,7 +329,8 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
         after = next_state(state, event)
         if state in _LEFT:
             setattr(self, state, getattr(self, state) - urls)
-        setattr(self, after, getattr(self, after) + urls)
+        if after is not UrlState.UNKNOWN:
+            setattr(self, after, getattr(self, after) + urls)
 
 
 class FrontEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
+from enum import Enum
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,6 +23,9 @@ from crawler.frontier.records import (
     UrlEvent,
     UrlState,
     decode_candidate,
+    decode_claim,
+    decode_letter,
+    decode_refused,
     encode,
 )
 from crawler.frontier.refusals import Refusals
@@ -29,8 +33,16 @@ from crawler.frontier.staging import WriteBatch
 from crawler.model.types import Candidate, Dead, HostKey
 from crawler.policy.scope import Refusal
 
-Fate = Refusal | Dead | int | None
-"""What becomes of a waiting URL: it is refused, given up, moved to that level, or stays."""
+
+class Forget(Enum):
+    """No record of the URL is kept but the key that says that it was admitted."""
+
+    FORGET = "forget"
+
+
+Fate = Refusal | Dead | Forget | int | None
+"""What becomes of a waiting URL: it is refused, given up, forgotten, moved to that level, or
+stays."""
 
 _HOSTS: Final = 2000  # whose names are read in one step: 4 ms
 
@@ -122,6 +134,7 @@ class Sweep:
         refused: list[tuple[Candidate, Refusal]] = []
         packed_refused: list[bytes] = []
         dead: list[tuple[Candidate, Dead]] = []
+        forgotten = 0
         for packed in self._queues.read(host, level, head, stop):
             candidate = decode_candidate(packed)
             match fate(candidate):
@@ -130,6 +143,8 @@ class Sweep:
                     packed_refused.append(packed)
                 case Dead() as verdict:
                     dead.append((candidate, verdict))
+                case Forget():
+                    forgotten += 1
                 case int() as wanted if wanted != level:
                     moved[wanted].append(replace(candidate, level=wanted))
                 case _:
@@ -143,7 +158,8 @@ class Sweep:
             self._refusals.keep(refused, packed_refused, now)
         for candidate, verdict in dead:
             self._give_up(candidate, verdict, UrlState.WAITING, now)
-        return len(refused) + len(dead) + sum(map(len, moved.values()))
+        self._batch.totals.count(UrlState.WAITING, UrlEvent.FORGET, forgotten)
+        return len(refused) + len(dead) + forgotten + sum(map(len, moved.values()))
 
     def _pass_later(
         self, fate: Callable[[Candidate], Fate], now: Callable[[], float]
@@ -160,12 +176,48 @@ class Sweep:
                         self._later.remove(key)
                         self._give_up(candidate, verdict, UrlState.LATER, now())
                         touched += 1
+                    case Forget():
+                        self._later.remove(key)
+                        self._batch.totals.count(UrlState.LATER, UrlEvent.FORGET)
+                        touched += 1
                     case int() as wanted if wanted != candidate.level:
                         self._batch.put(key, encode(replace(candidate, level=wanted)))
                         touched += 1
             yield touched
 
+    def forget_kept(self, is_meant: Callable[[str], bool]) -> Iterator[int]:
+        """Forget dead letters, refused URLs, and which page had a content first, of the URLs that
+        *is_meant* is true for. Yields as `run`."""
+        for prefix, state, url_of in _KEPT:
+            begin, stop = prefix, keys.prefix_end(prefix)
+            while found := self._batch.scan(begin, stop, self._slice):
+                begin = found[-1][0] + b"\0"
+                meant = [key for key, packed in found if is_meant(url_of(packed))]
+                self._batch.delete_all(meant)
+                if state is not None:
+                    self._batch.totals.count(state, UrlEvent.FORGET, len(meant))
+                yield len(meant) if state is not None else 0
+
     def _give_up(self, candidate: Candidate, verdict: Dead, state: UrlState, now: float) -> None:
         self._batch.totals.count(state, UrlEvent.DROP)
         name = keys.numbered(keys.DEAD, self._batch.next_number())
         self._batch.put(name, encode(DeadLetter(candidate, verdict.reason, now)))
+
+
+def _url_of_letter(packed: bytes) -> str:
+    return decode_letter(packed).candidate.url
+
+
+def _url_of_refused(packed: bytes) -> str:
+    return decode_refused(packed).candidate.url
+
+
+def _url_of_claim(packed: bytes) -> str:
+    return decode_claim(packed).url
+
+
+_KEPT: Final = (
+    (keys.DEAD, UrlState.DEAD, _url_of_letter),
+    (keys.REFUSED, UrlState.REFUSED, _url_of_refused),
+    (keys.DIGEST, None, _url_of_claim),
+)

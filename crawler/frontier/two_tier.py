@@ -260,6 +260,14 @@ class TwoTierFrontier:
             self._end_call(now())
             yield touched
 
+    def forget_kept(
+        self, is_meant: Callable[[str], bool], now: Callable[[], float]
+    ) -> Iterator[int]:
+        """Forget what is kept of URLs that do not wait, as `Sweep.forget_kept`."""
+        for touched in self._sweep.forget_kept(is_meant):
+            self._end_call(now())
+            yield touched
+
     def end_rests(self, rests: Mapping[HostKey, float], now: float) -> None:
         for host, until in rests.items():
             self._scheduler.end_rest(host, until, now)

@@ -61,6 +61,7 @@ from crawler.model.types import VERSION, ConfigError, DataDirError
 from crawler.model.url import fetch_form
 from crawler.policy.encodings import codings_of, undo_codings
 from crawler.policy.media_type import HTML_TYPES, PDF
+from crawler.policy.targets import UrlTarget
 from crawler.report.figures import (
     many,
     number,
@@ -154,6 +155,34 @@ def capture_row(entry: Entry) -> CaptureRow:
     return CaptureRow(
         entry.timestamp, entry.status, entry.mime, entry.url, str(entry.place), entry.digest
     )
+
+
+class DeletionRecord(msgspec.Struct, frozen=True):
+    """A record of the archive that a deletion request is about, for indexes to follow."""
+
+    deleted: str  # the URL
+    type: str  # response | revisit
+    date: str  # of the capture, 14 digits
+    file: str
+    offset: int
+    length: int  # of its gzip member; its request and metadata records follow it
+    digest: str  # "sha1:..." of the body; empty if not known
+
+
+def deletion_records(place: ArchivePlace, targets: Sequence[UrlTarget]) -> Iterator[DeletionRecord]:
+    """Yield what the files here hold of *targets*. Raises DataDirError."""
+    for file in place.files():
+        for entry in entries(file):
+            if any(target.matches(entry.url) for target in targets):
+                yield DeletionRecord(
+                    deleted=entry.url,
+                    type="revisit" if entry.is_revisit else "response",
+                    date=entry.timestamp,
+                    file=entry.place.file,
+                    offset=entry.place.offset,
+                    length=entry.place.length,
+                    digest=entry.digest,
+                )
 
 
 def files_text(files: Sequence[FileRow]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from crawler.crawl.interactive import is_interactive
 from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile, Touched
 from crawler.frontier import dead_letters
 from crawler.frontier.records import DeadLetter
-from crawler.frontier.sweep import Fate
+from crawler.frontier.sweep import Fate, Forget
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.choices import HostUnit
 from crawler.model.types import Candidate, ConfigError, Dead, HostKey, StoreUnavailable
@@ -103,6 +103,11 @@ class Queues(Protocol):
     def put_back(self, reason: str, now: Callable[[], float]) -> AsyncIterator[int]:
         """Put the dead letters with *reason* back, step by step."""
 
+    def forget_kept(
+        self, is_meant: Callable[[str], bool], now: Callable[[], float]
+    ) -> AsyncIterator[int]:
+        """Forget what is kept of URLs that do not wait, step by step."""
+
     async def begin(self) -> bool:
         """Return whether this process may carry out acts now."""
 
@@ -137,6 +142,13 @@ class LocalQueues:
             yield some
             await asyncio.sleep(0)
 
+    async def forget_kept(
+        self, is_meant: Callable[[str], bool], now: Callable[[], float]
+    ) -> AsyncIterator[int]:
+        for touched in self._frontier.forget_kept(is_meant, now):
+            yield touched
+            await asyncio.sleep(0)
+
     async def begin(self) -> bool:
         return True
 
@@ -169,6 +181,13 @@ class SharedQueues:
     async def put_back(self, reason: str, now: Callable[[], float]) -> AsyncIterator[int]:
         async for shard, letters in self._sweep.dead_letters(reason):
             yield await self._sweep.put_back(shard, letters)
+            await self._store.keep_lock()
+
+    async def forget_kept(
+        self, is_meant: Callable[[str], bool], now: Callable[[], float]
+    ) -> AsyncIterator[int]:
+        async for touched in self._sweep.forget_kept(is_meant):
+            yield touched
             await self._store.keep_lock()
 
     async def begin(self) -> bool:
@@ -268,7 +287,11 @@ class FrontierActs:
             return sum([some async for some in self._queues.put_back(_reason(undone), now)])
         unit = self._crawl.settings.config.politeness.host_unit
         now, fate = self._crawl.leases.clock.now, self._fate_of(verb, act, targets)
-        return await sweep(self._queues, targets, unit, fate, now)
+        touched = await sweep(self._queues, targets, unit, fate, now)
+        if verb == "purge":
+            kept = self._queues.forget_kept(lambda url: _is_meant(url, targets), now)
+            touched += sum([some async for some in kept])
+        return touched
 
     def _fate_of(
         self, verb: str, act: Act, targets: list[UrlTarget]
@@ -281,7 +304,7 @@ class FrontierActs:
         dead = Dead(_reason(act))
 
         def is_meant(candidate: Candidate) -> bool:
-            return any(target.matches(candidate.url) for target in targets)
+            return _is_meant(candidate.url, targets)
 
         def level(candidate: Candidate) -> Fate:
             if not is_meant(candidate):
@@ -296,7 +319,10 @@ class FrontierActs:
         def drop(candidate: Candidate) -> Fate:
             return dead if is_meant(candidate) else None
 
-        return {"level": level, "refuse": refuse, "drop": drop}[verb]
+        def forget(candidate: Candidate) -> Fate:
+            return Forget.FORGET if is_meant(candidate) else None
+
+        return {"level": level, "refuse": refuse, "drop": drop, "purge": forget}[verb]
 
     async def _add(self, act: Act) -> int:
         """Add the URLs of *act* as seeds; those that a rule refuses are logged."""
@@ -342,7 +368,7 @@ async def count_waiting(
 
     def fate(candidate: Candidate) -> None:
         nonlocal counted
-        counted += any(target.matches(candidate.url) for target in targets)
+        counted += _is_meant(candidate.url, targets)
 
     await sweep(queues, targets, unit, fate, now)
     return counted
@@ -365,6 +391,10 @@ async def sweep(
         return any(target.may_concern(host) for target in targets)
 
     return sum([some async for some in queues.sweep(hosts, may_concern, fate, now)])
+
+
+def _is_meant(url: str, targets: Sequence[UrlTarget]) -> bool:
+    return any(target.matches(url) for target in targets)
 
 
 def _reason(act: Act) -> str:

@@ -65,6 +65,14 @@ VERBS: Final[Mapping[str, Verb]] = {
             is_work=True,
         ),
         Verb("drop", "TARGET", "Make dead letters of what waits of TARGET.", is_work=True),
+        Verb(
+            "purge",
+            "TARGET",
+            "For a deletion request: refuse TARGET for good, forget what waits or is kept of it,"
+            " and list what the archive holds of it, as JSON lines.",
+            "refuse",
+            is_work=True,
+        ),
         Verb("add", "URL...", "Add URLs as seeds.", is_work=True),
         Verb(
             "stop",
@@ -146,7 +154,7 @@ def edits_of(request: ActRequest, now: float) -> list[RuleEdit]:
 def _value(verb: Verb, text: str, now: float) -> Value:
     if verb.name == "resume":
         return None
-    if verb.name == "refuse":
+    if verb.name in ("refuse", "purge"):
         return True
     if verb.name == "stop":
         return now

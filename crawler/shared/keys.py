@@ -290,6 +290,7 @@ OPERATIONS: Final = (
     "trim",
     "readmit",
     "sweep",
+    "forget",
 )
 FEED_SCRIPTS: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
 CRAWL_SCRIPTS: Final = ("open_hosts", "announce")

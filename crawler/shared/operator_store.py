@@ -13,15 +13,22 @@ import msgspec
 
 from crawler.data.operator_files import Act, Touched
 from crawler.frontier.records import DeadLetter
-from crawler.frontier.sweep import Fate
+from crawler.frontier.sweep import Fate, Forget
 from crawler.model.types import Candidate, Dead, HostKey
 from crawler.model.url import registered_domain
 from crawler.policy.scope import Refusal
 from crawler.shared import keys
-from crawler.shared.client import Nodes
+from crawler.shared.client import Call, Nodes
 from crawler.shared.codec import encode_letter
 from crawler.shared.faults import FAULTS
-from crawler.shared.shard import BATCH, ShardOperations, read_host, read_waiting, shard_of
+from crawler.shared.shard import (
+    BATCH,
+    ShardOperations,
+    read_host,
+    read_refused,
+    read_waiting,
+    shard_of,
+)
 
 Letter = tuple[int, DeadLetter]
 """The number of a dead letter, and the letter."""
@@ -134,28 +141,37 @@ class SharedSweep:
         """Yield the dead letters with *reason*, by shard, in parts."""
         decode = msgspec.msgpack.Decoder(DeadLetter).decode
         for shard in range(self._ops.shards):
-            cursor = b"0"
-            while True:
-                cursor, found = await self._ask(
-                    shard, "HSCAN", keys.dead(self._name, shard), cursor, "COUNT", _HOSTS
-                )
-                letters = [
-                    (int(number), decode(packed))
-                    for number, packed in zip(found[::2], found[1::2], strict=True)
-                ]
+            async for pairs in self._pairs(shard, keys.dead(self._name, shard)):
+                letters = [(int(number), decode(packed)) for number, packed in pairs]
                 yield shard, [each for each in letters if each[1].reason == reason]
-                if cursor == b"0":
-                    break
+
+    async def forget_kept(self, is_meant: Callable[[str], bool]) -> AsyncIterator[int]:
+        """Forget dead letters and refused URLs that *is_meant* is true for. Yields after each step
+        how many there were."""
+        decode = msgspec.msgpack.Decoder(DeadLetter).decode
+
+        def url_of_letter(packed: bytes) -> str:
+            return decode(packed).candidate.url
+
+        def url_of_refused(packed: bytes) -> str:
+            return read_refused(packed)[0].url
+
+        kinds = (
+            ("dead", keys.dead, url_of_letter),
+            ("refused", keys.refused_urls, url_of_refused),
+        )
+        for what, key_of, url_of in kinds:
+            for shard in range(self._ops.shards):
+                async for pairs in self._pairs(shard, key_of(self._name, shard)):
+                    meant = [int(number) for number, packed in pairs if is_meant(url_of(packed))]
+                    for at in range(0, len(meant), BATCH):
+                        yield await self._run(self._ops.forget(shard, what, meant[at : at + BATCH]))
 
     async def put_back(self, shard: int, letters: Sequence[Letter]) -> int:
         """Queue the URLs of *letters* again. Returns how many there were."""
         total = 0
         for at in range(0, len(letters), BATCH):
-            call = self._ops.retry_dead(shard, letters[at : at + BATCH])
-            (reply,) = await self._nodes.run([call])
-            if isinstance(reply, FAULTS):
-                raise reply
-            total += int(reply[1])
+            total += await self._run(self._ops.retry_dead(shard, letters[at : at + BATCH]))
         return total
 
     async def _queues(
@@ -170,17 +186,11 @@ class SharedSweep:
                     yield shard, host, read_host(packed).fronts
             return
         for shard in range(self._ops.shards):
-            cursor = b"0"
-            while True:
-                cursor, found = await self._ask(
-                    shard, "HSCAN", keys.hosts(self._name, shard), cursor, "COUNT", _HOSTS
-                )
-                for name, packed in zip(found[::2], found[1::2], strict=True):
+            async for pairs in self._pairs(shard, keys.hosts(self._name, shard)):
+                for name, packed in pairs:
                     host = HostKey(name.decode())
                     if may_concern(host):
                         yield shard, host, read_host(packed).fronts
-                if cursor == b"0":
-                    break
 
     async def _touches_any(
         self, shard: int, key: str, host: HostKey, front: int, fate: Callable[[Candidate], Fate]
@@ -210,11 +220,24 @@ class SharedSweep:
             touched.append(_is_touched(found, front))
             judged.append((packed, _word(found, candidate, front, now)))
         domain = registered_domain(host)
-        (reply,) = await self._nodes.run([self._ops.sweep(shard, host, domain, front, judged)])
+        passed = await self._run(self._ops.sweep(shard, host, domain, front, judged))
+        return passed, sum(touched[:passed])
+
+    async def _pairs(self, shard: int, key: str) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+        """Yield the fields of a hash and their values, in parts."""
+        cursor = b"0"
+        while True:
+            cursor, found = await self._ask(shard, "HSCAN", key, cursor, "COUNT", _HOSTS)
+            yield list(zip(found[::2], found[1::2], strict=True))
+            if cursor == b"0":
+                return
+
+    async def _run(self, call: Call) -> int:
+        """Return the number that a script answers."""
+        (reply,) = await self._nodes.run([call])
         if isinstance(reply, FAULTS):
             raise reply
-        passed = int(reply[1])
-        return passed, sum(touched[:passed])
+        return int(reply[1])
 
     async def _ask(self, shard: int, *command: Any) -> Any:
         (reply,) = await self._nodes.commands([(shard, command)])
@@ -234,6 +257,8 @@ def _word(fate: Fate, candidate: Candidate, front: int, now: float) -> bytes:
             return b"r" + reason.encode()
         case Dead(reason):
             return b"d" + encode_letter(DeadLetter(candidate, reason, now))
+        case Forget():
+            return b"x"
         case int() as level if level + 1 != front:
             return b"f%d" % (level + 1)
         case _:

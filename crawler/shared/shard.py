@@ -300,6 +300,10 @@ class ShardOperations:
         becomes of it."""
         return Call(shard, "sweep", (host, domain, front, *chain.from_iterable(judged)))
 
+    def forget(self, shard: int, what: str, numbers: Iterable[int]) -> Call:
+        """Forget dead letters ("dead") or refused URLs ("refused")."""
+        return Call(shard, "forget", (what, *numbers))
+
     def retry_dead(self, shard: int, letters: Iterable[tuple[int, DeadLetter]]) -> Call:
         args: list[Any] = []
         for number, letter in letters:

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from crawler.frontier.memory_store import MemoryStore
-from crawler.frontier.sweep import Fate
+from crawler.frontier.sweep import Fate, Forget
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Candidate, Dead, Done, HostKey, PutBack, RetryAt
 from crawler.policy.scope import Reason, Refusal
@@ -32,8 +32,14 @@ def is_refused(url: str) -> bool:
     return number_of(url) % 5 == 1
 
 
+def is_forgotten(url: str) -> bool:
+    return number_of(url) % 5 == 3
+
+
 def fate(found: Candidate) -> Fate:
-    """Some are dropped, refused, or moved; others stay."""
+    """Some are dropped, refused, forgotten or moved; others stay."""
+    if is_forgotten(found.url):
+        return Forget.FORGET
     if is_dropped(found.url):
         return Dead("dropped")
     if is_refused(found.url):
@@ -122,7 +128,8 @@ def test_no_url_is_lost_or_fetched_twice_whatever_a_pass_does(tmp_path: Path, se
     refused = {url for url in every if is_refused(url)}
     assert len(life.done) == len(set(life.done)), "nothing is fetched twice"
     assert not any(map(is_refused, life.done))
-    assert set(life.done) | dead | refused == every, "nothing is lost"
+    gone = every - set(life.done) - dead - refused
+    assert all(map(is_forgotten, gone)), "nothing is lost"
     assert not dead & set(life.done)
     assert frontier.counts().refused == len(refused)
     frontier = world.reopen(life.now, ADMIT_ALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,6 +163,34 @@ def test_a_crawl_is_stopped_and_goes_on(crawl: Operated) -> None:
         assert process.wait(PATIENCE_S) == 0
     assert crawl.paths(HOSTS[1]) >= ALL
     assert crawl.touched(2) > 0, "what was asked for between two runs is done by the next"
+
+
+def test_a_deletion_request(crawl: Operated) -> None:
+    purged, other = HOSTS[0], HOSTS[1]
+    with crawl.running() as process:
+        wait_until(lambda: crawl.asked(purged) > 3, PATIENCE_S)
+        crawl.act("drop", f"{purged}/39")
+        crawl.act("purge", purged)
+        assert crawl.touched(2) > 0
+        before = crawl.paths(purged)
+        wait_until(lambda: crawl.paths(other) >= ALL, PATIENCE_S)
+        assert process.wait(PATIENCE_S) == 0
+    fetched = crawl.paths(purged)
+    assert len(fetched - before) <= 1, "one may have been under way"
+    assert purged not in crawl.act("dead", "--limit", "100")
+    counts = json.loads(crawl.act("counts", "--json"))["counts"]
+    assert counts["dead"] == 0 and counts["refused"] <= 1 and counts["waiting"] == 0
+    listed = [json.loads(line) for line in crawl.act("purge", purged).splitlines()]
+    paths = {"/" + each["deleted"].split("/", 3)[3] for each in listed}
+    assert paths == fetched - {"/robots.txt"}
+    for each in listed:
+        with (crawl.data / "warc" / each["file"]).open("rb") as file:
+            file.seek(each["offset"])
+            record = gzip.decompress(file.read(each["length"]))
+        assert f"WARC-Target-URI: {each['deleted']}\r\n".encode() in record
+    refused = crawl.ask("undo")
+    assert refused.returncode == 1 and "cannot be undone" in refused.stderr
+    assert "all are right" in crawl.act("check")
 
 
 def test_what_is_wrong_is_said_and_changes_nothing(crawl: Operated) -> None:

@@ -4,7 +4,7 @@
 --
 -- ARGV  host, registered domain, front; then for each at the head, as it was read: packed URL, what
 --       becomes of it: '' (it stays) | 'r' and the rule that refuses it | 'd' and its dead letter
---       | 'f' and the front that it moves to
+--       | 'f' and the front that it moves to | 'x' (it is forgotten)
 -- Reply run, how many were still where they were: those were passed, the others not
 local host, domain, front = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local queue = queue_key(front, host)
@@ -33,7 +33,7 @@ if passed > 0 then
       left = left + 1
       if kind == 'r' then
         refuse(record, domain, host, front, rest, heads[i])
-      else
+      elseif kind == 'd' then
         redis.call('HSET', DEAD, to_text(next_id()), rest)
         add_to_total('dead', 1)
       end
