@@ -11,7 +11,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from heapq import nlargest
 from itertools import islice
 from pathlib import Path
 from typing import Final, Self
@@ -167,8 +166,7 @@ class LocalInspection:
         return count_again(self._store, RunFolder(self.path / SEEN))
 
     def busiest(self, top: int) -> list[HostState]:
-        found = nlargest(top, self._reader.hosts(), key=lambda pair: pair[1].waiting())
-        return [_state(name, record) for name, record in found]
+        return [_state(name, record) for name, record in self._reader.busiest(top)]
 
     def host(self, host: HostKey) -> HostState | None:
         record = self._reader.host(host)

@@ -155,17 +155,48 @@ class RedisCrawlReader:
 # The hosts. No key orders them by waiting URLs, so `busiest` reads all.
 
 
+_BUSIEST: Final = """
+local root = KEYS[1]
+local least, reply = tonumber(ARGV[3]), {}
+local cursor, found = unpack(redis.call('HSCAN', root .. ':h', ARGV[1], 'COUNT', ARGV[2]))
+for i = 1, #found, 2 do
+  local waiting, fronts, front = 0, struct.unpack('<I2', string.sub(found[i + 1], 3, 4)), 0
+  while fronts > 0 do
+    if fronts % 2 == 1 then
+      waiting = waiting + redis.call('LLEN', root .. ':b:' .. front .. ':' .. found[i])
+      fronts = fronts - 1
+    end
+    fronts, front = fronts / 2, front + 1
+  end
+  if waiting >= least then
+    reply[#reply + 1], reply[#reply + 2] = found[i], waiting
+  end
+end
+return {cursor, reply}
+"""
+"""Of a slice of the hosts, those with the most waiting URLs: 2 us a host, where a command for each
+queue takes 60. KEYS: the root of a shard. ARGV: cursor, slice, least URLs."""
+
+
 def busiest(reader: RedisCrawlReader, top: int) -> list[HostState]:
-    best: dict[HostKey, HostState] = {}  # by name: a scan may return some twice
+    best: dict[tuple[int, HostKey], int] = {}  # by name: a scan may return some twice
+    least = 0
     for shard in reader.shards:
-        key = keys.hosts(reader.name, shard)
-        for found in reader.pairs(key):
-            with reader.reading(key):
-                records = [(HostKey(host.decode()), read_host(packed)) for host, packed in found]
-            best |= {state.host: state for state in _states(reader, shard, records)}
-            leading = nlargest(top, best.values(), key=lambda state: state.waiting)
-            best = {state.host: state for state in leading}
-    return list(best.values())
+        root, cursor = keys.root(reader.name, shard), b"0"
+        while True:
+            cursor, found = reader.link.command(
+                root, "EVAL_RO", _BUSIEST, 1, root, cursor, SLICE, least
+            )
+            for host, waiting in zip(found[::2], found[1::2], strict=True):
+                best[shard, HostKey(host.decode())] = waiting
+            if len(best) > 2 * top:
+                best = dict(nlargest(top, best.items(), key=lambda pair: pair[1]))
+                least = max(1, min(best.values(), default=1))
+            if cursor == b"0":
+                break
+    leading = nlargest(top, best, key=lambda named: best[named])
+    states = (host_state(reader, host) for _, host in leading)
+    return [state for state in states if state is not None]
 
 
 def host_state(reader: RedisCrawlReader, host: HostKey) -> HostState | None:
@@ -554,7 +585,7 @@ class RedisInspection:
 
     def operator_rules(self, config: Config) -> str:
         key = keys.rules(self._reader.name)
-        text = self._reader.ask(key, "HGET", key, "text")
+        text = self._reader.ask(key, "HGET", "text")
         return bytes(text or b"").decode(errors="replace")
 
     def stored_origins(self) -> MemoryStore:

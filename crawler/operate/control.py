@@ -176,19 +176,19 @@ class SharedQueues:
             yield touched
             if now() > begun + _KEEP_LOCK_S:
                 begun = now()
-                await self._store.keep_lock()
+                await self._store.keep_lock(self._worker)
 
     async def put_back(self, reason: str, now: Callable[[], float]) -> AsyncIterator[int]:
         async for shard, letters in self._sweep.dead_letters(reason):
             yield await self._sweep.put_back(shard, letters)
-            await self._store.keep_lock()
+            await self._store.keep_lock(self._worker)
 
     async def forget_kept(
         self, is_meant: Callable[[str], bool], now: Callable[[], float]
     ) -> AsyncIterator[int]:
         async for touched in self._sweep.forget_kept(is_meant):
             yield touched
-            await self._store.keep_lock()
+            await self._store.keep_lock(self._worker)
 
     async def begin(self) -> bool:
         return await self._store.take_lock(self._worker)

@@ -92,8 +92,8 @@ class SharedStore:
         taken = await self._ask(self._lock, "SET", self._lock, worker, "NX", "GET", "EX", _LOCK_S)
         return taken is None or taken == worker.encode()
 
-    async def keep_lock(self) -> None:
-        await self._ask(self._lock, "EXPIRE", self._lock, _LOCK_S)
+    async def keep_lock(self, worker: str) -> None:
+        await self._ask(self._lock, "SET", self._lock, worker, "XX", "EX", _LOCK_S)
 
     async def free_lock(self) -> None:
         await self._ask(self._lock, "DEL", self._lock)

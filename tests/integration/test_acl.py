@@ -123,7 +123,7 @@ def in_sources() -> set[str]:
     folders = (PROJECT / "crawler" / "shared", PROJECT / "crawler" / "inspect")
     files = (file for folder in folders for file in folder.rglob("*.*"))
     texts = [file.read_text() for file in files if file.suffix in {".py", ".lua"}]
-    return {word.lower() for text in texts for word in re.findall(r"['\"]([A-Z]+)['\"]", text)}
+    return {word.lower() for text in texts for word in re.findall(r"['\"]([A-Z_]+)['\"]", text)}
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,23 @@ WITHOUT_KEYS: Final = {
     *("AUTH", "CLIENT", "ECHO", "HELLO", "INFO", "PING", "SCRIPT", "SELECT", "TIME"),
 }
 READING: Final = {
-    *("HGET", "HLEN", "HGETALL", "HSCAN", "LLEN", "LRANGE", "ZSCAN", "SISMEMBER", "GET", "PTTL"),
+    *(
+        "EVAL_RO",
+        "HGET",
+        "HLEN",
+        "HGETALL",
+        "HSCAN",
+        "LLEN",
+        "LRANGE",
+        "ZSCAN",
+        "SISMEMBER",
+        "GET",
+        "PTTL",
+    ),
     *WITHOUT_KEYS - {"SCRIPT"},
 }
-"""What changes nothing, and is bounded: HGETALL is for totals only."""
+"""What changes nothing, and is bounded: HGETALL is for totals only. A server executes no command in
+EVAL_RO that writes."""
 
 
 class Glossary:
@@ -57,7 +70,7 @@ class Glossary:
         """What is not as the glossary has it."""
         root = ""
         for each in asked:
-            if each.name in {"EVALSHA", "EVAL"}:
+            if each.name in {"EVALSHA", "EVAL", "EVAL_RO"}:
                 assert each.words[2] == b"1", "one key is named: the root"
                 root = each.words[3].decode()
             elif each.name not in WITHOUT_KEYS:
