@@ -253,10 +253,12 @@ class FrontierActs:
         """Carry out the acts that are not done, unless another worker does."""
         lines = await self._store.acts()
         acts = {line.number: line for line in lines if isinstance(line, Act)}
-        for act in acts.values():
-            if act.verb == "add" and act.number > self._opened:
+        added = [act for act in acts.values() if act.verb == "add" and act.number > self._opened]
+        self._opened = max(acts, default=0)
+        if added:
+            for act in added:
                 self._open_hosts(act)
-            self._opened = max(self._opened, act.number)
+            self._crawl.leases.frontier.judge_again()  # what earlier acts had added
         self._is_all_done = not (open_ones := unfinished(lines))
         if self._is_all_done or not await self._queues.begin():
             return

@@ -5,7 +5,8 @@ from __future__ import annotations
 import getpass
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,10 @@ class Operated:
         if server is not None:
             self._settings |= {"CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 4}
 
-    def running(self) -> Any:
-        seeds = ",".join(self.web.url(host, "/0") for host in HOSTS)
-        command = crawl_command(self.data, self._settings, seeds=seeds)
+    def running(self, hosts: Sequence[str] = HOSTS) -> Any:
+        """The crawl, in the scope of *hosts*."""
+        seeds = ",".join(self.web.url(host, "/0") for host in hosts)
+        command = crawl_command(self.data, self._settings, seeds=seeds, scope="host")
         return fork_server.running(command, self.log)
 
     def ask(self, *words: str) -> Any:
@@ -163,6 +165,36 @@ def test_a_crawl_is_stopped_and_goes_on(crawl: Operated) -> None:
         assert process.wait(PATIENCE_S) == 0
     assert crawl.paths(HOSTS[1]) >= ALL
     assert crawl.touched(2) > 0, "what was asked for between two runs is done by the next"
+
+
+def test_a_url_that_is_added_is_fetched_whatever_dies(crawl: Operated) -> None:
+    mine, other = HOSTS[:2]
+    with crawl.running([mine]) as process:
+        wait_until(lambda: crawl.asked(mine) > 3, PATIENCE_S)
+        crawl.act("add", crawl.web.url(other, "/hidden/1"), crawl.web.url(mine, "/0"), "--again")
+        process.kill()
+        process.wait()
+    with crawl.running([mine]) as process:
+        assert process.wait(PATIENCE_S) == 0
+    assert "/hidden/1" in crawl.paths(other), "beyond the scope, for a person has typed it"
+    assert crawl.paths(other) >= ALL, "and now its links are in the scope"
+    first = [visit for visit in crawl.web.visits if (visit.host, visit.path) == (mine, "/0")]
+    assert len(first) >= 2, "once more, and again if the kill came between"
+
+
+def test_two_operators_at_once_lose_nothing(crawl: Operated) -> None:
+    with crawl.running() as process:
+        wait_until(lambda: (crawl.data / "control.sock").exists(), PATIENCE_S)
+        with ThreadPoolExecutor(4) as operators:
+            hosts = [f"h{number}.example.org" for number in range(8)]
+            said = list(operators.map(lambda host: crawl.act("delay", host, "5s"), hosts))
+        assert len(set(said)) == len(hosts)
+        process.kill()
+        process.wait()
+    acts = [line for line in crawl.lines() if isinstance(line, Act)]
+    assert [act.number for act in acts] == list(range(1, 9))
+    for host in hosts:
+        assert "delay_s (line" in crawl.act("why", f"https://{host}/", "-a", "scope=any")
 
 
 def test_a_deletion_request(crawl: Operated) -> None:
