@@ -245,14 +245,15 @@ CREDENTIALS: Final = "GOSSAMER_CREDENTIALS_"
 
 
 def _read_credentials(path: Path) -> dict[str, str]:
-    lines = private_lines(path)
-    pairs = [line.partition("=") for line in lines]
-    for number, (name, mark, value) in enumerate(pairs, start=1):
-        if not (name and mark and (":" in value or value.startswith("Bearer "))):
+    found: dict[str, str] = {}
+    for number, line in enumerate(private_lines(path), start=1):
+        name, value = (part.strip() for part in line.partition("=")[::2])
+        if not (name and (":" in value or value.startswith("Bearer "))):
             raise ConfigError(
                 f"{path}, credentials {number}: want NAME=user:password or NAME=Bearer TOKEN"
             )
-    return {name.strip(): value.strip() for name, _, value in pairs}
+        found[name] = value
+    return found
 
 
 def private_lines(path: Path) -> list[str]:

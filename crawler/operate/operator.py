@@ -114,12 +114,15 @@ class Operator:
         """Return the act that was written, or None if the rules have changed meanwhile; and the
         one that it undoes."""
         now, written = self.now(), await self.store.rules()
-        acts = [line for line in await self.store.acts() if isinstance(line, Act)]
+        lines = await self.store.acts()
+        void = {line.of for line in lines if isinstance(line, Touched) and line.failed}
+        acts = [line for line in lines if isinstance(line, Act)]
+        last = max((act.number for act in acts), default=0)
+        acts = [act for act in acts if act.number not in void]
         undone = verbs.last_to_undo(acts, request.value) if request.verb == "undo" else None
         edits = verbs.edits_of(request, now) if undone is None else undone.before
         after, before = await asyncio.to_thread(_edited, written, edits, self.levels)
-        number = max((act.number for act in acts), default=0) + 1
-        act = Act(now, number, by, request.verb, request.targets, request.value, before)
+        act = Act(now, last + 1, by, request.verb, request.targets, request.value, before)
         if undone is not None:
             act = replace(act, undoes=undone.number, targets=undone.targets, value="")
         if request.verb == "add":

@@ -1,0 +1,185 @@
+"""What an operator asks for, written into rules and audit, and what goes wrong with that."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.data.operator_files import Act, Audit, Credentials, RulesFile, Touched
+from crawler.model.types import ConfigError, StoreFull
+from crawler.operate.operator import LocalStore, Operator, unfinished
+from crawler.operate.verbs import VERBS, ActAnswer, ActRequest, read_words
+
+
+class FullDisk(RulesFile):
+    """A file for which there is no room as long as it *is_full*."""
+
+    is_full = True
+
+    def replace(self, before: str, after: str) -> bool:
+        if self.is_full:
+            raise StoreFull("no room")
+        return super().replace(before, after)
+
+
+class Edited(RulesFile):
+    """A file that somebody edits by hand whenever it is read, some times."""
+
+    edits = 0
+
+    def read(self) -> str:
+        found = super().read()
+        if self.edits:
+            self.edits -= 1
+            self.path.write_text(f"{found}# by hand\n")
+        return found
+
+
+def operator(folder: Path, rules: RulesFile | None = None) -> Operator:
+    store = LocalStore(rules or RulesFile(folder / "rules.toml"), Audit(folder / "audit.jsonl"))
+
+    async def count(request: ActRequest) -> int:
+        return 7
+
+    async def note(act: Act, undone: Act | None) -> None:
+        """Nothing runs."""
+
+    return Operator(store, 3, lambda: 1000.0, count, note)
+
+
+def act(operated: Operator, *words: str) -> ActAnswer:
+    return asyncio.run(operated.act(read_words(words[0], words[1:]), "anna"))
+
+
+def lines(folder: Path) -> list[Any]:
+    return list(Audit(folder / "audit.jsonl").read())
+
+
+def test_an_act_is_in_the_audit_and_the_rules_when_it_is_answered(tmp_path: Path) -> None:
+    answer = act(operator(tmp_path), "delay", "www.example.org", "2m")
+
+    assert answer.number == 1
+    (line,) = lines(tmp_path)
+    assert (line.by, line.verb, line.targets, line.value) == (
+        *("anna", "delay", ("www.example.org",), "2m"),
+    )
+    assert "delay_s = 120" in (tmp_path / "rules.toml").read_text()
+
+
+def test_acts_are_undone_one_after_the_other(tmp_path: Path) -> None:
+    operated = operator(tmp_path)
+    act(operated, "delay", "a.example", "5s")
+    act(operated, "delay", "a.example", "9s")
+    act(operated, "refuse", "b.example", "c.example")
+
+    act(operated, "undo")
+    assert "refuse" not in (tmp_path / "rules.toml").read_text()
+    act(operated, "undo")
+    assert "delay_s = 5" in (tmp_path / "rules.toml").read_text()
+    act(operated, "undo")
+    assert "[[rule]]" not in (tmp_path / "rules.toml").read_text()
+    with pytest.raises(ConfigError, match="nothing to undo"):
+        act(operated, "undo")
+    assert [line.undoes for line in lines(tmp_path)] == [0, 0, 0, 3, 2, 1]
+
+
+def test_a_disk_that_is_full_voids_the_act_and_loses_nothing(tmp_path: Path) -> None:
+    rules = FullDisk(tmp_path / "rules.toml")
+    rules.is_full = False
+    operated = operator(tmp_path, rules)
+    act(operated, "delay", "a.example", "5s")
+    rules.is_full = True
+    with pytest.raises(StoreFull):
+        act(operated, "refuse", "b.example")
+    rules.is_full = False
+
+    assert "refuse" not in rules.read() and "delay_s = 5" in rules.read()
+    assert unfinished(lines(tmp_path)) == []
+    assert act(operated, "undo").number == 3
+    assert lines(tmp_path)[-1].undoes == 1, "the act that is void is not undone"
+
+
+def test_a_file_that_is_edited_meanwhile_keeps_both_changes(tmp_path: Path) -> None:
+    rules = Edited(tmp_path / "rules.toml")
+    rules.edits = 3
+    act(operator(tmp_path, rules), "delay", "a.example", "5s")
+
+    written = (tmp_path / "rules.toml").read_text()
+    assert written.count("# by hand") == 3 and "delay_s = 5" in written
+
+
+def test_half_a_line_that_a_kill_left_is_left_out(tmp_path: Path) -> None:
+    operated = operator(tmp_path)
+    act(operated, "refuse", "a.example")
+    with (tmp_path / "audit.jsonl").open("ab") as audit:
+        audit.write(b'{"at":1,"number":2,"by"')
+    act(operated, "refuse", "b.example")
+
+    assert [line.number for line in lines(tmp_path)] == [1, 2]
+    assert [each.number for each in unfinished(lines(tmp_path))] == [1, 2]
+
+
+def test_what_is_left_to_do_is_what_has_no_figure(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "audit.jsonl")
+    audit.append(Act(1.0, 1, "anna", "drop", ("a.example",)))
+    audit.append(Act(2.0, 2, "anna", "delay", ("a.example",), "5s"))
+    audit.append(Touched(3.0, 1, 12))
+    audit.append(Act(4.0, 3, "anna", "undo", ("a.example",), undoes=1))
+    audit.append(Act(5.0, 4, "anna", "undo", ("a.example",), undoes=2))
+
+    assert [each.number for each in unfinished(lines(tmp_path))] == [3]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("fly away", "there is no verb 'fly'"),
+        ("refuse", "refuse takes TARGET"),
+        ("stop now", "stop takes nothing more"),
+        ("delay a.example", "is no time"),
+        ("delay a.example 5x", "is no time"),
+        ("level a.example high", "want a whole number"),
+        ("concurrency", "want a whole number"),
+        ("pause a.example 2026-12-01T08:00:00", "is no target"),
+        ("add ftp://a.example/", "only http and https"),
+        ("refuse *", "means all URLs"),
+    ],
+)
+def test_what_cannot_be_done_is_said(words: str, why: str) -> None:
+    verb, *rest = words.split()
+    with pytest.raises(ConfigError, match=why):
+        read_words(verb, rest)
+
+
+def test_too_many_targets_are_refused() -> None:
+    with pytest.raises(ConfigError, match="at most 10,000"):
+        read_words("drop", [f"h{number}.example" for number in range(10_001)])
+
+
+def test_each_verb_says_what_it_does() -> None:
+    for verb in VERBS.values():
+        assert verb.meaning.endswith("."), verb.name
+
+
+def test_credentials_are_read_from_where_only_their_owner_can(tmp_path: Path) -> None:
+    file = tmp_path / "secrets"
+    file.write_text("# ours\nlogin=anna:pass=word\n token = Bearer abc \n")
+    file.chmod(0o600)
+
+    found = Credentials(file, {"GOSSAMER_CREDENTIALS_other": "b:c", "PATH": "/bin"})
+
+    assert found.header("login") == "Basic YW5uYTpwYXNzPXdvcmQ="
+    assert found.header("token") == "Bearer abc"
+    assert found.header("other") == "Basic Yjpj"
+    assert found.header("none") is None
+    assert "pass" not in repr(found)
+    file.chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        Credentials(file, {})
+    file.chmod(0o600)
+    file.write_text("login\n")
+    with pytest.raises(ConfigError, match="want NAME=user:password"):
+        Credentials(file, {})
