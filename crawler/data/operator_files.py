@@ -135,9 +135,11 @@ def _edit(document: TOMLDocument, edit: RuleEdit) -> RuleEdit:
         if table is None:
             table = tomlkit.table()
             table.append("for", edit.target)
-            rules = document.setdefault("rule", tomlkit.aot())
-            rules.append(table)
-        table[edit.key] = _written(edit.value)
+            table.append(edit.key, _written(edit.value))
+            table.add(tomlkit.nl())
+            document.setdefault("rule", tomlkit.aot()).append(table)
+        else:
+            table[edit.key] = _written(edit.value)
     elif table is not None and found is not None:
         del table[edit.key]
         rules = document.get("rule")
