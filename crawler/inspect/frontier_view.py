@@ -66,7 +66,7 @@ from crawler.inspect.why import UrlIdentifier, refuse_other_identity
 from crawler.model.types import Candidate, ConfigError, Counts, DataDirError, HostKey
 from crawler.model.url import fetch_form
 from crawler.operate import client
-from crawler.operate.control import SharedQueues, count_waiting
+from crawler.operate.control import count_waiting
 from crawler.operate.operator import LocalStore, Operator
 from crawler.operate.verbs import ActAnswer, ActRequest
 from crawler.policy.robots_cache import RobotsCache
@@ -85,7 +85,7 @@ from crawler.report.messages import frontier_command, shared_command
 from crawler.shared.address import Address, RedisAddress, redis_address
 from crawler.shared.client import Nodes
 from crawler.shared.codec import WorkerRecord
-from crawler.shared.operator_store import SharedStore, SharedSweep
+from crawler.shared.operator_store import SharedQueues, SharedStore
 from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.join import asked_once, open_args
 from crawler.workers.supervisor import has_own_redis, open_own_redis
@@ -792,7 +792,7 @@ class RedisFrontierView:
 
             async def acted(nodes: Nodes) -> ActAnswer:
                 store = SharedStore(nodes, name)
-                queues = SharedQueues(SharedSweep(nodes, ops, name), store, "")
+                queues = SharedQueues(nodes, ops, store)
                 count = partial(count_waiting, queues, unit=unit, now=time.time)
                 operator = Operator(store, levels, time.time, count, by_workers)
                 return await operator.act(request, getpass.getuser())

@@ -36,12 +36,11 @@ from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal
 from crawler.policy.seeds import seed_url
 from crawler.policy.targets import UrlTarget, read_target
-from crawler.shared.operator_store import SharedStore, SharedSweep
+from crawler.shared.operator_store import SharedQueues, SharedStore
 
 logger = logging.getLogger(__name__)
 
 _LOOK_S: Final = 1.0  # between two looks for acts that were asked of other workers
-_KEEP_LOCK_S: Final = 10.0
 _BATCH: Final = 500  # URLs added in one turn of the event loop: 5 ms
 
 
@@ -156,47 +155,6 @@ class LocalQueues:
         """Do nothing: no other process has the frontier."""
 
 
-class SharedQueues:
-    """Implements Queues for a frontier in Redis, for one worker at a time."""
-
-    def __init__(self, sweep: SharedSweep, store: SharedStore, worker: str) -> None:
-        self._sweep = sweep
-        self._store = store
-        self._worker = worker
-
-    async def sweep(
-        self,
-        hosts: Iterable[HostKey] | None,
-        may_concern: Callable[[HostKey], bool],
-        fate: Callable[[Candidate], Fate],
-        now: Callable[[], float],
-    ) -> AsyncIterator[int]:
-        begun = now()
-        async for touched in self._sweep.run(hosts, may_concern, fate, now):
-            yield touched
-            if now() > begun + _KEEP_LOCK_S:
-                begun = now()
-                await self._store.keep_lock(self._worker)
-
-    async def put_back(self, reason: str, now: Callable[[], float]) -> AsyncIterator[int]:
-        async for shard, letters in self._sweep.dead_letters(reason):
-            yield await self._sweep.put_back(shard, letters)
-            await self._store.keep_lock(self._worker)
-
-    async def forget_kept(
-        self, is_meant: Callable[[str], bool], now: Callable[[], float]
-    ) -> AsyncIterator[int]:
-        async for touched in self._sweep.forget_kept(is_meant):
-            yield touched
-            await self._store.keep_lock(self._worker)
-
-    async def begin(self) -> bool:
-        return await self._store.take_lock(self._worker)
-
-    async def end(self) -> None:
-        await self._store.free_lock()
-
-
 def _queues_and_store(crawl: Crawl) -> tuple[Queues, OperatorStore]:
     config, data = crawl.settings.config, crawl.storage.data.path
     if crawl.leases.embedded is not None:
@@ -204,14 +162,10 @@ def _queues_and_store(crawl: Crawl) -> tuple[Queues, OperatorStore]:
         return LocalQueues(crawl, crawl.leases.embedded.frontier), LocalStore(
             rules_file, Audit(data / AUDIT)
         )
-    assert crawl.leases.shared is not None
-    nodes, ops, name = (
-        crawl.leases.shared.nodes,
-        crawl.leases.shared.ops,
-        config.shared.frontier_name,
-    )
-    store = SharedStore(nodes, name)
-    return SharedQueues(SharedSweep(nodes, ops, name), store, ops.session), store
+    frontier = crawl.leases.shared
+    assert frontier is not None
+    shared = SharedStore(frontier.nodes, config.shared.frontier_name)
+    return SharedQueues(frontier.nodes, frontier.ops, shared), shared
 
 
 class FrontierActs:

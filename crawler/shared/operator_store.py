@@ -6,7 +6,7 @@ act that replaces them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -30,10 +30,10 @@ from crawler.shared.shard import (
     shard_of,
 )
 
-Letter = tuple[int, DeadLetter]
-"""The number of a dead letter, and the letter."""
 _HOSTS: Final = 500  # read at once: 0.5 ms of the server
 _LOCK_S: Final = 60
+_KEEP_LOCK_S: Final = 10.0
+_decode_letter = msgspec.msgpack.Decoder(DeadLetter).decode
 _WRITE: Final = """
 local rules, audit = KEYS[1], KEYS[2]
 local found = redis.call('HMGET', rules, 'text', 'acts')
@@ -50,6 +50,7 @@ class SharedStore:
 
     def __init__(self, nodes: Nodes, name: str, version: int = 0) -> None:
         """*name*: of the crawl. *version*: of the rules that are in force already."""
+        self.name = name
         self._nodes = nodes
         self._key, self._audit = keys.rules(name), keys.audit(name)
         self._lock = keys.audit_lock(name)
@@ -108,15 +109,26 @@ async def read_rules(nodes: Nodes, key: str) -> tuple[int, str]:
     return int(version or 0), (text or b"").decode(errors="replace")
 
 
-class SharedSweep:
-    """Passes over the waiting URLs of a shared crawl, and its dead letters."""
+class SharedQueues:
+    """Implements control.Queues for a frontier in Redis, for one worker at a time."""
 
-    def __init__(self, nodes: Nodes, ops: ShardOperations, name: str) -> None:
+    def __init__(self, nodes: Nodes, ops: ShardOperations, store: SharedStore) -> None:
         self._nodes = nodes
         self._ops = ops
-        self._name = name
+        self._store = store
+        self._name = store.name
 
-    async def run(
+        self._is_locked = False
+
+    async def begin(self) -> bool:
+        self._is_locked = await self._store.take_lock(self._ops.session)
+        return self._is_locked
+
+    async def end(self) -> None:
+        self._is_locked = False
+        await self._store.free_lock()
+
+    async def sweep(
         self,
         hosts: Iterable[HostKey] | None,
         may_concern: Callable[[HostKey], bool],
@@ -124,8 +136,12 @@ class SharedSweep:
         now: Callable[[], float],
     ) -> AsyncIterator[int]:
         """Decide about each URL that waits, as `frontier.sweep.Sweep` does. URLs with a date are
-        judged when that has come. Yields after each step how many it has touched."""
+        judged when that has come."""
+        kept_at = now()
         async for shard, host, fronts in self._queues(hosts, may_concern):
+            if now() > kept_at + _KEEP_LOCK_S:
+                kept_at = now()
+                await self._keep_lock()
             for front in fronts:
                 key = keys.queue(self._name, shard, front, host)
                 left = int(await self._ask(shard, "LLEN", key))
@@ -137,42 +153,25 @@ class SharedSweep:
                     left -= max(1, passed)
                     yield touched
 
-    async def dead_letters(self, reason: str) -> AsyncIterator[tuple[int, list[Letter]]]:
-        """Yield the dead letters with *reason*, by shard, in parts."""
-        decode = msgspec.msgpack.Decoder(DeadLetter).decode
+    async def put_back(self, reason: str, now: Callable[[], float]) -> AsyncIterator[int]:
         for shard in range(self._ops.shards):
+            await self._keep_lock()
             async for pairs in self._pairs(shard, keys.dead(self._name, shard)):
-                letters = [(int(number), decode(packed)) for number, packed in pairs]
-                yield shard, [each for each in letters if each[1].reason == reason]
+                letters = [(int(number), _decode_letter(packed)) for number, packed in pairs]
+                meant = [each for each in letters if each[1].reason == reason]
+                for at in range(0, len(meant), BATCH):
+                    yield await self._run(self._ops.retry_dead(shard, meant[at : at + BATCH]))
 
-    async def forget_kept(self, is_meant: Callable[[str], bool]) -> AsyncIterator[int]:
-        """Forget dead letters and refused URLs that *is_meant* is true for. Yields after each step
-        how many there were."""
-        decode = msgspec.msgpack.Decoder(DeadLetter).decode
-
-        def url_of_letter(packed: bytes) -> str:
-            return decode(packed).candidate.url
-
-        def url_of_refused(packed: bytes) -> str:
-            return read_refused(packed)[0].url
-
-        kinds = (
-            ("dead", keys.dead, url_of_letter),
-            ("refused", keys.refused_urls, url_of_refused),
-        )
-        for what, key_of, url_of in kinds:
+    async def forget_kept(
+        self, is_meant: Callable[[str], bool], now: Callable[[], float]
+    ) -> AsyncIterator[int]:
+        for what, key_of, url_of in _KEPT:
             for shard in range(self._ops.shards):
+                await self._keep_lock()
                 async for pairs in self._pairs(shard, key_of(self._name, shard)):
                     meant = [int(number) for number, packed in pairs if is_meant(url_of(packed))]
                     for at in range(0, len(meant), BATCH):
                         yield await self._run(self._ops.forget(shard, what, meant[at : at + BATCH]))
-
-    async def put_back(self, shard: int, letters: Sequence[Letter]) -> int:
-        """Queue the URLs of *letters* again. Returns how many there were."""
-        total = 0
-        for at in range(0, len(letters), BATCH):
-            total += await self._run(self._ops.retry_dead(shard, letters[at : at + BATCH]))
-        return total
 
     async def _queues(
         self, hosts: Iterable[HostKey] | None, may_concern: Callable[[HostKey], bool]
@@ -223,6 +222,10 @@ class SharedSweep:
         passed = await self._run(self._ops.sweep(shard, host, domain, front, judged))
         return passed, sum(touched[:passed])
 
+    async def _keep_lock(self) -> None:
+        if self._is_locked:
+            await self._store.keep_lock(self._ops.session)
+
     async def _pairs(self, shard: int, key: str) -> AsyncIterator[list[tuple[bytes, bytes]]]:
         """Yield the fields of a hash and their values, in parts."""
         cursor = b"0"
@@ -263,3 +266,17 @@ def _word(fate: Fate, candidate: Candidate, front: int, now: float) -> bytes:
             return b"f%d" % (level + 1)
         case _:
             return b""
+
+
+def _url_of_letter(packed: bytes) -> str:
+    return _decode_letter(packed).candidate.url
+
+
+def _url_of_refused(packed: bytes) -> str:
+    return read_refused(packed)[0].url
+
+
+_KEPT: Final = (
+    ("dead", keys.dead, _url_of_letter),
+    ("refused", keys.refused_urls, _url_of_refused),
+)
