@@ -103,9 +103,13 @@ class AllowedOrigins:
 
     def add_seed_hosts(self, hosts: Iterable[str]) -> None:
         """Add *hosts* of seeds that this or another worker received while the crawl ran."""
+        self._others_are_known = True
+        self.open_hosts(hosts)
+
+    def open_hosts(self, hosts: Iterable[str]) -> None:
+        """Let the crawl reach *hosts*, as those of seeds."""
         new = set(hosts) - self._seed_hosts
         self._seed_hosts |= new
-        self._others_are_known = True
         if new:
             self._rules = replace(self._rules, scope=self._rules.scope.with_seeds(new))
             self.admission = Admission(self._rules)

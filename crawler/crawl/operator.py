@@ -85,11 +85,12 @@ class LiveRules:
     async def _apply(self, rules: OperatorRules) -> None:
         before = self._origins.operator
         self._origins.set_operator_rules(rules)
-        self._frontier.judge_again()
+        if _said(rules, "refuse") != _said(before, "refuse"):
+            self._frontier.judge_again()
         if rules.concurrency != before.concurrency:
             self._set_concurrency(rules.concurrency)
         logger.info("Rules in force: %d", len(rules.rules))
-        if _pauses(rules) != _pauses(before):
+        if _said(rules, "paused") != _said(before, "paused"):
             await self._end_rests(self._precheck.take_paused())
         self._wake()
         if rules.stopped is not None and rules.stopped > self._began:
@@ -103,10 +104,11 @@ class LiveRules:
             await asyncio.sleep(0)
 
 
-def _pauses(rules: OperatorRules) -> list[tuple[str, float]]:
+def _said(rules: OperatorRules, key: str) -> list[tuple[str, object]]:
+    """Return what *rules* say under *key*, by target."""
     return [
-        (target.text, rule.says.paused)
+        (target.text, value)
         for rule in rules.rules
-        if rule.says.paused is not None
+        if (value := getattr(rule.says, key)) is not None
         for target in rule.targets
     ]

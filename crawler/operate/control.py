@@ -193,6 +193,9 @@ class FrontierActs:
                     self._crawl.lifecycle.fail(fault)
                     return
                 logger.debug("Acts cannot be read now: %s", fault)
+            except Exception:
+                logger.exception("Acts of operators cannot be carried out any more")
+                return
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await self._asked.wait()
@@ -310,7 +313,7 @@ class FrontierActs:
         """Let the crawl reach the hosts of the URLs of *act*, which a person has typed."""
         origins = self._crawl.selection.allowed_origins
         urls = [url for text in act.targets if (url := fetch_form(seed_url(text)))]
-        origins.add_seed_hosts({split(url).hostname for url in urls})
+        origins.open_hosts({split(url).hostname for url in urls})
         for url in urls:
             origins.allow_start_url(url)
 

@@ -99,6 +99,8 @@ class Operator:
     async def act(self, request: ActRequest, by: str) -> ActAnswer:
         """Carry out *request* of the user *by*. Raises CrawlerError, and then nothing was done."""
         verbs.check(request)
+        if request.level is not None and not 0 <= request.level < self.levels:
+            raise ConfigError(f"level is {request.level}; this crawl has 0 to {self.levels - 1}")
         if request.dry_run:
             waiting = await self.count(request)
             return ActAnswer(f"{waiting:,} waiting URLs would be touched", waiting=waiting)

@@ -7,6 +7,7 @@ act that replaces them.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -71,7 +72,8 @@ class SharedStore:
         found: list[Act | Touched] = []
         for line in await self._ask(self._audit, "LRANGE", self._audit, 0, -1):
             kind: type[Act | Touched] = Act if b'"verb":' in line else Touched
-            found.append(msgspec.json.decode(line, type=kind))
+            with suppress(msgspec.MsgspecError):
+                found.append(msgspec.json.decode(line, type=kind))
         return found
 
     async def audit_lines(self) -> int:

@@ -154,6 +154,13 @@ def test_what_cannot_be_done_is_said(words: str, why: str) -> None:
         read_words(verb, rest)
 
 
+def test_a_level_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    asked = ActRequest("add", ("https://www.example.org/",), level=3)
+    with pytest.raises(ConfigError, match="level is 3; this crawl has 0 to 2"):
+        asyncio.run(operator(tmp_path).act(asked, "anna"))
+    assert not lines(tmp_path)
+
+
 def test_too_many_targets_are_refused() -> None:
     with pytest.raises(ConfigError, match="at most 10,000"):
         read_words("drop", [f"h{number}.example" for number in range(10_001)])
