@@ -165,7 +165,7 @@ def _queues_and_store(crawl: Crawl) -> tuple[Queues, OperatorStore]:
     frontier = crawl.leases.shared
     assert frontier is not None
     shared = SharedStore(frontier.nodes, config.shared.frontier_name)
-    return SharedQueues(frontier.nodes, frontier.ops, shared), shared
+    return SharedQueues(frontier.nodes, frontier.ops, shared, frontier.worker), shared
 
 
 class FrontierActs:

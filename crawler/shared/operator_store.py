@@ -32,8 +32,8 @@ from crawler.shared.shard import (
 )
 
 _HOSTS: Final = 500  # read at once: 0.5 ms of the server
-_LOCK_S: Final = 60
-_KEEP_LOCK_S: Final = 10.0
+_LOCK_S: Final = 30
+_KEEP_LOCK_S: Final = 5.0
 _decode_letter = msgspec.msgpack.Decoder(DeadLetter).decode
 _WRITE: Final = """
 local rules, audit = KEYS[1], KEYS[2]
@@ -114,7 +114,12 @@ async def read_rules(nodes: Nodes, key: str) -> tuple[int, str]:
 class SharedQueues:
     """Implements control.Queues for a frontier in Redis, for one worker at a time."""
 
-    def __init__(self, nodes: Nodes, ops: ShardOperations, store: SharedStore) -> None:
+    def __init__(
+        self, nodes: Nodes, ops: ShardOperations, store: SharedStore, worker: str = ""
+    ) -> None:
+        """*worker*: the name of this one, which it keeps when it is started again: then it goes on
+        with what it began. Empty: of a command, which carries nothing out."""
+        self._worker = worker
         self._nodes = nodes
         self._ops = ops
         self._store = store
@@ -123,7 +128,7 @@ class SharedQueues:
         self._is_locked = False
 
     async def begin(self) -> bool:
-        self._is_locked = await self._store.take_lock(self._ops.session)
+        self._is_locked = await self._store.take_lock(self._worker)
         return self._is_locked
 
     async def end(self) -> None:
@@ -226,7 +231,7 @@ class SharedQueues:
 
     async def _keep_lock(self) -> None:
         if self._is_locked:
-            await self._store.keep_lock(self._ops.session)
+            await self._store.keep_lock(self._worker)
 
     async def _pairs(self, shard: int, key: str) -> AsyncIterator[list[tuple[bytes, bytes]]]:
         """Yield the fields of a hash and their values, in parts."""

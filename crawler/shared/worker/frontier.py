@@ -175,6 +175,7 @@ class SharedFrontier:
         """
         nodes, ops, rules = base.nodes, base.ops, base.rules
         self.nodes = nodes
+        self.worker = base.make_record().name
         self._base = base
         self._steady = steady = base.steady
         self.ops = self._ops = ops
