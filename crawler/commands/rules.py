@@ -1,4 +1,4 @@
-"""`scrapy rules`: check a file of the operator's rules, and say what the rules say about a URL.
+"""`scrapy rules`: show the operator's rules, check a file of them, say what they say about a URL.
 
 Rule: nothing is changed; `scrapy frontier` acts.
 """
@@ -21,7 +21,7 @@ from crawler.policy.seeds import seed_url
 from crawler.report.figures import many, plain
 from crawler.report.messages import print_error
 
-_WORDS: Final = 2
+_WORDS: Final = {"show": 1, "check": 2, "why": 2}
 
 
 class RulesCommand(ScrapyCommand):
@@ -29,14 +29,14 @@ class RulesCommand(ScrapyCommand):
     requires_crawler_process = False
 
     def syntax(self) -> str:
-        return "check FILE | why URL"
+        return "show | check FILE | why URL"
 
     def short_desc(self) -> str:
-        return "Check rules.toml; say what it says about a URL"
+        return "Show the operator's rules, check a file of them, say what they say about a URL"
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        if len(args) != _WORDS or args[0] not in ("check", "why"):
-            raise UsageError("say what: check FILE, or why URL", print_help=False)
+        if not args or _WORDS.get(args[0]) != len(args):
+            raise UsageError("say what: show, check FILE, or why URL", print_help=False)
         assert self.settings is not None
         try:
             config = read_config(self.settings)
@@ -46,7 +46,10 @@ class RulesCommand(ScrapyCommand):
                 return
             with frontier_of(self.settings, config).inspection() as inspection:
                 written = inspection.operator_rules(config)
-            _why(args[1], written, levels)
+            if args[0] == "show":
+                print(written, end="")
+            else:
+                _why(args[1], written, levels)
         except CrawlerError as error:
             print_error(error)
             self.exitcode = 1

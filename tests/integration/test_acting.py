@@ -54,8 +54,14 @@ class Operated:
         command = crawl_command(self.data, self._settings, seeds=seeds, scope="host")
         return fork_server.running(command, self.log)
 
+    def rules(self, *words: str) -> str:
+        return str(self._run("rules", *words).stdout)
+
     def ask(self, *words: str) -> Any:
-        command = [*fork_server.SCRAPY, "frontier", *words, "-s", f"CRAWLER_DATA_DIR={self.data}"]
+        return self._run("frontier", *words)
+
+    def _run(self, *words: str) -> Any:
+        command = [*fork_server.SCRAPY, *words, "-s", f"CRAWLER_DATA_DIR={self.data}"]
         for name, value in self._settings.items():
             command += ["-s", f"{name}={value}"]
         return fork_server.run(command)
@@ -193,8 +199,11 @@ def test_two_operators_at_once_lose_nothing(crawl: Operated) -> None:
         process.wait()
     acts = [line for line in crawl.lines() if isinstance(line, Act)]
     assert [act.number for act in acts] == list(range(1, 9))
+    shown = crawl.rules("show")
     for host in hosts:
-        assert "delay_s (line" in crawl.act("why", f"https://{host}/", "-a", "scope=any")
+        assert f'for = "{host}"' in shown
+    assert "delay_s (line" in crawl.act("why", f"https://{hosts[0]}/", "-a", "scope=any")
+    assert "delay_s = 5.0: line" in crawl.rules("why", f"https://{hosts[0]}/")
 
 
 def test_a_deletion_request(crawl: Operated) -> None:
