@@ -1,7 +1,7 @@
 """The stores to which finished archive files are delivered: folders and object stores.
 
-Rule: a file in the store is never overwritten; other content under its name is an error. A delivery
-succeeds only after the stored bytes were compared with the file.
+Rule: a delivery never overwrites a file; other content under its name is an error. Only a deletion
+request replaces files. Both succeed only after the stored bytes were compared with the file.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import md5
+from io import SEEK_CUR, SEEK_SET, BufferedReader, RawIOBase
 from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO, Final, Protocol, TypeAlias
@@ -22,7 +24,7 @@ from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 import fsspec  # type: ignore[import-untyped]  # it ships no types
 from fsspec.callbacks import Callback  # type: ignore[import-untyped]  # nor does this
 
-from crawler.archive.warc_file import OPEN_SUFFIX, open_name
+from crawler.archive.warc_file import OPEN_SUFFIX, open_name, rebuild_lock
 from crawler.data.files import sync_folder
 from crawler.model.types import ConfigError, CrawlerError, StoreUnavailable
 
@@ -57,6 +59,19 @@ class Store(Protocol):
     def discard(self, name: str) -> None:
         """Remove what was stored under *name*."""
 
+    def names(self, folder: str) -> list[str]:
+        """Return the names of all files in *folder*, sorted."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Return *name* opened for reading at any place. Raises FileNotFoundError."""
+
+    def replace(self, file: Path, name: str, on_progress: OnProgress) -> None:
+        """Store *file* in the place of *name*, if there is one; it appears complete."""
+
+    def lock(self, name: str) -> AbstractContextManager[bool]:
+        """Hold the lock for a change of *name* and its companions, where the store has locks.
+        Yields False if another process holds it."""
+
 
 def deliver_file(store: Store, file: Path, name: str, on_progress: OnProgress) -> None:
     """Store *file* as *name* and compare the two. Raises StoreUnavailable, NameTaken.
@@ -70,6 +85,14 @@ def deliver_file(store: Store, file: Path, name: str, on_progress: OnProgress) -
         raise NameTaken(f"{name} is there already with other content; {file} was left")
     store.discard(name)
     raise DamagedInTransfer(f"{name} was not what was sent; it is sent again")
+
+
+def replace_stored(store: Store, file: Path, name: str, on_progress: OnProgress) -> None:
+    """Store *file* in the place of *name* and compare the two. Raises StoreUnavailable. Only a
+    deletion request replaces a file."""
+    store.replace(file, name, on_progress)
+    if not store.matches(file, name, on_progress):
+        raise DamagedInTransfer(f"{name} is not what was sent; try again")
 
 
 # Credentials come from the environment or the clouds' own files, because settings are printed and
@@ -171,6 +194,8 @@ def error_text(error: BaseException) -> str:
 
 
 BLOCK_BYTES: Final = 1024 * 1024
+DRAFT_SUFFIX: Final = ".draft"
+"""A file that is to replace another has it behind its name until it is complete."""
 NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -212,8 +237,7 @@ class FolderStore:
             self._root.stat()
             target.parent.mkdir(exist_ok=True)
             unfinished = open_name(target)  # one left by a crash is overwritten
-            with file.open("rb") as source, unfinished.open("wb") as copy:
-                _copy(source, copy, on_progress)
+            _copy(file, unfinished, on_progress)
             is_new = _link(unfinished, target)
             unfinished.unlink(missing_ok=True)
             sync_folder(target.parent)
@@ -235,17 +259,44 @@ class FolderStore:
     def discard(self, name: str) -> None:
         with _translated_errors():
             (self._root / name).unlink(missing_ok=True)
+            sync_folder((self._root / name).parent)
+
+    def names(self, folder: str) -> list[str]:
+        with _translated_errors():
+            self._root.stat()
+            files = (path for path in (self._root / folder).glob("*") if path.is_file())
+            return sorted(f"{folder}/{path.name}" for path in files)
+
+    def open(self, name: str) -> BinaryIO:
+        try:
+            return (self._root / name).open("rb")
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StoreUnavailable(error_text(error)) from error
+
+    def replace(self, file: Path, name: str, on_progress: OnProgress) -> None:
+        target = self._root / name
+        draft = target.with_name(target.name + DRAFT_SUFFIX)  # one left by a crash is overwritten
+        with _translated_errors():
+            _copy(file, draft, on_progress)
+            draft.replace(target)
+            sync_folder(target.parent)
+
+    def lock(self, name: str) -> AbstractContextManager[bool]:
+        return rebuild_lock(self._root / name)
 
 
-def _copy(source: BinaryIO, copy: BinaryIO, on_progress: OnProgress) -> None:
-    while block := source.read(BLOCK_BYTES):
-        copy.write(block)
-        on_progress()
-    copy.flush()
-    os.fsync(copy.fileno())
-    if hasattr(os, "posix_fadvise"):  # not on macOS
-        # Without its pages in memory, the file is compared as it is on the disk.
-        os.posix_fadvise(copy.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+def _copy(file: Path, to: Path, on_progress: OnProgress) -> None:
+    with file.open("rb") as source, to.open("wb") as copy:
+        while block := source.read(BLOCK_BYTES):
+            copy.write(block)
+            on_progress()
+        copy.flush()
+        os.fsync(copy.fileno())
+        if hasattr(os, "posix_fadvise"):  # not on macOS
+            # Without its pages in memory, the file is compared as it is on the disk.
+            os.posix_fadvise(copy.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _are_equal(ours: BinaryIO, stored: BinaryIO, on_progress: OnProgress) -> bool:
@@ -341,6 +392,7 @@ def _blocks(file: Path, size_bytes: int) -> Iterator[bytes]:
 MEGABYTE: Final = 1024 * 1024
 PART_BYTES: Final = 8 * MEGABYTE  # S3: at least 5 MB, at most 10,000 parts a file
 MAX_PARTS: Final = 10_000
+RANGE_BYTES: Final = 256 * 1024  # the least that is read of an object at once
 PARTS_AT_ONCE: Final = 4  # 32 MB; one part at a time is slow where answers take long
 
 # These log requests with their headers, session tokens among them, at levels below WARNING.
@@ -424,6 +476,48 @@ class ObjectStore:
     def discard(self, name: str) -> None:
         with self._translated_errors(f"remove {name}"):
             self._connected().rm_file(self._path(name))
+
+    def names(self, folder: str) -> list[str]:
+        fs, root = self._connected(), self._path(folder)
+        with self._translated_errors(f"list {folder}"):
+            fs.invalidate_cache()
+            try:
+                found = fs.ls(root, detail=False)
+            except FileNotFoundError:
+                return []
+        return sorted(f"{folder}/{path.rpartition('/')[2]}" for path in found)
+
+    def open(self, name: str) -> BinaryIO:
+        with self._translated_errors(f"look at {name}"):
+            try:
+                size_bytes = self._info(name)["size"]
+            except FileNotFoundError:
+                size_bytes = None
+        if size_bytes is None:
+            raise FileNotFoundError(name)
+        return BufferedReader(_StoredObject(size_bytes, partial(self._read, name)), RANGE_BYTES)
+
+    def replace(self, file: Path, name: str, on_progress: OnProgress) -> None:
+        if not self._address.is_object_store:
+            raise ConfigError(
+                f"{self._address}: no file there can be replaced in one step. Copy the files into a"
+                " folder, work there (file:///...), and copy them back"
+            )
+        options: dict[str, Any] = {**self._options(file.stat().st_size)}
+        if EXTRAS[self._address.scheme] == "az":
+            options["overwrite"] = True
+        with self._translated_errors(f"replace {name}"):
+            self._connected().put_file(
+                str(file), self._path(name), callback=_ProgressCallback(on_progress), **options
+            )
+
+    def lock(self, name: str) -> AbstractContextManager[bool]:
+        return nullcontext(True)
+
+    def _read(self, name: str, start: int, end: int) -> bytes:
+        with self._translated_errors(f"read {name}"):
+            content: bytes = self._connected().cat_file(self._path(name), start=start, end=end)
+            return content
 
     def _exists(self, name: str) -> bool:
         with self._translated_errors(f"look for {name}"):
@@ -521,6 +615,33 @@ class ObjectStore:
         except Exception as error:
             self._has_failed = True
             raise StoreUnavailable(f"cannot {doing}: {error_text(error)}") from error
+
+
+class _StoredObject(RawIOBase):
+    """An object of a store as a file: each read is a request for a range of its bytes."""
+
+    def __init__(self, size_bytes: int, read_range: Callable[[int, int], bytes]) -> None:
+        self._size_bytes = size_bytes
+        self._read_range = read_range
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        base = {SEEK_SET: 0, SEEK_CUR: self._at}.get(whence, self._size_bytes)
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._size_bytes)
+        read = self._read_range(self._at, end) if self._at < end else b""
+        buffer[: len(read)] = read
+        self._at += len(read)
+        return len(read)
 
 
 class _ProgressCallback(Callback):  # type: ignore[misc]  # untyped, as is all of fsspec

@@ -28,6 +28,7 @@ from crawler.archive.reader import (
     DamagedFile,
     Record,
     captures,
+    is_tombstone,
     read_capture,
     records,
 )
@@ -116,7 +117,10 @@ def open_record(entry: Entry) -> Iterator[Record]:
     with _file_of(entry) as file:
         try:
             file.seek(entry.place.offset)
-            yield next(records(file))
+            record = next(records(file))
+            if is_tombstone(record):
+                raise DataDirError(f"what was at {entry.place} was deleted on request")
+            yield record
         except (StopIteration, DamagedFile, OSError) as error:
             raise DataDirError(
                 f"{entry.file} cannot be read at {entry.place.offset}: {error or 'it ends there'}."
@@ -146,7 +150,7 @@ def _search(file: Path, key: str | None) -> Iterator[Entry]:
         index = None
     if index is not None:
         with index:
-            yield from (_entry(line, file) for line in _lines(index, key))
+            yield from (entry_of(line, file) for line in _lines(index, key))
         return
     with suppress(FileNotFoundError):  # it was finished, and its new name is searched next
         yield from _read(file, final, key)
@@ -156,7 +160,8 @@ def _read(file: Path, final: Path, key: str | None) -> Iterator[Entry]:
     with suppress(DamagedFile):  # a file being written may end within a record
         for one in captures(final, file, most_bytes=0):
             if key is None or key_of(one.url) == key:
-                yield _entry(index_line(one.url, one.date, one.answer, one.place).encode(), file)
+                line = index_line(one.url, one.date, one.answer, one.place)
+                yield entry_of(line.encode(), file)
 
 
 def _lines(index: BinaryIO, key: str | None) -> Iterator[bytes]:
@@ -204,7 +209,8 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _entry(line: bytes, file: Path) -> Entry:
+def entry_of(line: bytes, file: Path) -> Entry:
+    """Return what a *line* of the index of *file* says. Raises DataDirError."""
     _, at, facts = (*line.split(b" ", 2), b"", b"")[:3]
     try:
         found = _facts.decode(facts)

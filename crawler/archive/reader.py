@@ -303,7 +303,7 @@ def captures_in(
                 if answer is not None:
                     yield answer
                 answer = following
-            elif with_metadata and record.kind == "metadata" and answer is not None:
+            elif with_metadata and answer is not None and is_metadata_of(record, answer.url):
                 noted = metadata(record.read_all(_METADATA_BYTES))
                 record.finish()
                 answer = replace(answer, metadata=noted)
@@ -340,6 +340,17 @@ def read_capture(record: Record, name: str, most_bytes: int) -> ArchivedCapture:
         refers_to=record.field("WARC-Refers-To-Target-URI"),
         refers_date=record.field("WARC-Refers-To-Date"),
     )
+
+
+def is_metadata_of(record: Record, url: str) -> bool:
+    """Return whether *record*, which follows an answer to *url*, is its metadata. A tombstone may
+    stand there too, and names no URL."""
+    return record.kind == "metadata" and record.field("WARC-Target-URI") == url
+
+
+def is_tombstone(record: Record) -> bool:
+    """Return whether *record* stands in the place of deleted ones (purge.py)."""
+    return record.kind == "metadata" and not record.field("WARC-Target-URI")
 
 
 def head_of_resource(record: Record) -> bytes:

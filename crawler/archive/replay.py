@@ -29,6 +29,7 @@ from crawler.archive.reader import (
     ArchivedCapture,
     DamagedFile,
     Record,
+    is_metadata_of,
     metadata,
     read_capture,
     records,
@@ -156,7 +157,7 @@ def _join_records(following: Iterator[Record], name: str) -> _FoundCapture:
         for record in following:
             if record.kind == "request":
                 request = record.read_all(_BESIDE_BYTES)
-            elif record.kind == "metadata":
+            elif is_metadata_of(record, answer.url):
                 noted = record.read_all(_BESIDE_BYTES)
             else:
                 break

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -29,6 +29,7 @@ from crawler.model.types import (
     CrawlerError,
     StoreUnavailable,
 )
+from crawler.policy.targets import read_target
 from crawler.report.messages import print_error
 
 
@@ -47,10 +48,12 @@ class ArchiveCommand(ScrapyCommand):
     requires_crawler_process = False
 
     def syntax(self) -> str:
-        return "list | get URL | check | index | parse | pack OUT.wacz  [options]"
+        return "list | get URL | check | index | parse | pack OUT.wacz | purge TARGET  [options]"
 
     def short_desc(self) -> str:
-        return "Look into a crawl's archive; check, index, parse it again, or pack it"
+        return (
+            "Look into a crawl's archive; check, index, parse it again, pack it, or delete from it"
+        )
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
@@ -63,6 +66,12 @@ class ArchiveCommand(ScrapyCommand):
             "--raw", action="store_true", default=None, help="get: still gzip and the like"
         )
         parser.add_argument("-o", dest="out", metavar="FILE", help="get: into this file")
+        parser.add_argument(
+            "--list",
+            action="store_true",
+            default=None,
+            help="purge: list what would be deleted, as JSON lines, and change nothing",
+        )
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         action, word = _action(args, opts)
@@ -137,6 +146,20 @@ def _pack(args: ArchiveArguments) -> bool:
     return _run(args, archive_tools.pack(args.place, Path(args.url_or_file), time.time()))
 
 
+def _purge(args: ArchiveArguments) -> bool:
+    try:
+        targets = [read_target(args.url_or_file)]
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if args.opts.list:
+        for each in archive_tools.all_deletion_records(args.place, targets):
+            print(msgspec.json.encode(each).decode())
+        return True
+    done = archive_tools.purge_archive(args.place, companions(args.config), targets)
+    # It works in the object store too, so no note says that files there are not looked at.
+    return _run(replace(args, place=replace(args.place, store="")), done)
+
+
 def _run(args: ArchiveArguments, work: Iterable[RebuildResult]) -> bool:
     """Print the results as they come, in JSON at the end; return whether there are no faults."""
     done: list[RebuildResult] = []
@@ -173,16 +196,18 @@ def _write(body: bytes, out: str | None) -> None:
 Action = Callable[[ArchiveArguments], bool]
 """Returns whether it succeeded without faults."""
 
-_OPTION_NAMES: Final = {"all": "--all", "at": "--at", "raw": "--raw", "out": "-o"}
+_OPTION_NAMES: Final = {"all": "--all", "at": "--at", "raw": "--raw", "out": "-o", "list": "--list"}
 _OPTIONS: Final = frozenset(_OPTION_NAMES)
+_GET_OPTIONS: Final = _OPTIONS - {"list"}
 _NONE: Final = frozenset[str]()
 _ACTIONS: Final = MappingProxyType(
     {  # function, what it takes, options
         "list": (_list, "", _NONE),
-        "get": (_get, "one URL", _OPTIONS),
+        "get": (_get, "one URL", _GET_OPTIONS),
         "check": (_check, "", _NONE),
         "index": (_index, "", _NONE),
         "parse": (_parse, "", _NONE),
         "pack": (_pack, "the name of a file that is not there yet", _NONE),
+        "purge": (_purge, "one target", frozenset({"list"})),
     }
 )

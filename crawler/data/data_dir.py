@@ -9,7 +9,8 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Self
@@ -154,6 +155,16 @@ def lock_owner(path: Path) -> int | None:
         finally:
             os.close(descriptor)
     return None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of the data directory *path*, so that no crawl uses it. Raises DataDirError."""
+    descriptor = _locked(path)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _locked(path: Path) -> int:

@@ -6,10 +6,11 @@ step, and a file that a crawl is writing is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ from crawler.archive.check import (
 )
 from crawler.archive.columns import read_titles
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
+from crawler.archive.delivery_stores import FolderStore, Store, StoreAddress, open_store
 from crawler.archive.lookup import (
     Entry,
     entries,
@@ -33,6 +35,7 @@ from crawler.archive.lookup import (
     read_entry,
     warc_files,
 )
+from crawler.archive.purge import DELETIONS, DeletionRecord, deletions, listed, purge
 from crawler.archive.reader import ArchivedCapture, DamagedFile
 from crawler.archive.recovery import recover_one, unfinished_files
 from crawler.archive.wacz import (
@@ -54,6 +57,7 @@ from crawler.data.data_dir import (
     WARC,
     WORKER,
     lock_owner,
+    locked,
 )
 from crawler.inspect.frontier_view import table
 from crawler.model.page import Flag, head_fields
@@ -91,6 +95,18 @@ class ArchivePlace:
     def is_whole(self) -> bool:
         """Whether all of the archive is here."""
         return not (self.store or self.is_shared)
+
+    @property
+    def homes(self) -> list[Path]:
+        return [folder.parent for folder in self.folders]
+
+    def local_stores(self) -> list[Store]:
+        return [FolderStore(StoreAddress(f"file://{home.resolve()}")) for home in self.homes]
+
+    def all_stores(self) -> list[Store]:
+        """Return the folders here and the object store. Raises ConfigError."""
+        local = self.local_stores()
+        return [*local, open_store(self.store, self.path)] if self.store else local
 
     def missing_notes(self) -> list[str]:
         """Return notes for the user on files that are not here."""
@@ -157,32 +173,48 @@ def capture_row(entry: Entry) -> CaptureRow:
     )
 
 
-class DeletionRecord(msgspec.Struct, frozen=True):
-    """A record of the archive that a deletion request is about, for indexes to follow."""
-
-    deleted: str  # the URL
-    type: str  # response | revisit
-    date: str  # of the capture, 14 digits
-    file: str
-    offset: int
-    length: int  # of its gzip member; its request and metadata records follow it
-    digest: str  # "sha1:..." of the body; empty if not known
-
-
 def deletion_records(place: ArchivePlace, targets: Sequence[UrlTarget]) -> Iterator[DeletionRecord]:
-    """Yield what the files here hold of *targets*. Raises DataDirError."""
-    for file in place.files():
-        for entry in entries(file):
-            if any(target.matches(entry.url) for target in targets):
-                yield DeletionRecord(
-                    deleted=entry.url,
-                    type="revisit" if entry.is_revisit else "response",
-                    date=entry.timestamp,
-                    file=entry.place.file,
-                    offset=entry.place.offset,
-                    length=entry.place.length,
-                    digest=entry.digest,
-                )
+    """Yield what the files here hold of *targets*. Raises DataDirError, StoreUnavailable."""
+    return deletions(place.local_stores(), _is_meant(targets))
+
+
+def all_deletion_records(
+    place: ArchivePlace, targets: Sequence[UrlTarget]
+) -> Iterator[DeletionRecord]:
+    """Yield what the files here and in the object store hold of *targets*. Raises CrawlerError."""
+    return deletions(place.all_stores(), _is_meant(targets))
+
+
+def purge_archive(
+    place: ArchivePlace, kept: Sequence[Companion], targets: Sequence[UrlTarget]
+) -> Iterator[RebuildResult]:
+    """Finish what a dead process left, as `recover_and_rebuild`; then delete what the files here
+    and in the object store hold of *targets*. Raises CrawlerError."""
+    is_meant, before = _is_meant(targets), sum(1 for _ in listed(place.path))
+    with ExitStack() as locks:
+        for home in sorted({place.path, *place.homes}):
+            locks.enter_context(locked(home))
+        yield from _recover_all(place, kept, set())
+        for done in purge(place.all_stores(), is_meant, place.path, lambda: None):
+            line = f"{Path(done.name).name}  {many(done.records, 'record')} deleted"
+            yield RebuildResult(done.name, line)
+    added = list(islice(listed(place.path), before, None))
+    left = sum(not each.deleted for each in added)
+    counted = f"{many(len(added) - left, 'record')} deleted, {many(left, 'revisit')} left of them"
+    yield RebuildResult("", f"{counted}: added to {place.path / DELETIONS}")
+    for package in sorted(found for home in place.homes for found in home.rglob("*.wacz")):
+        advice = "remove it, and pack again: scrapy archive pack"
+        fault = Fault(package.name, "a package, which may hold what was deleted here", advice)
+        yield RebuildResult(package.name, f"{package}  not looked at", (fault,))
+
+
+def _is_meant(targets: Sequence[UrlTarget]) -> Callable[[str], bool]:
+    def is_meant(text: str) -> bool:
+        # Other programs archive URLs in other forms, and names that are no URLs for us.
+        url = fetch_form(text)
+        return url is not None and any(target.matches(url) for target in targets)
+
+    return is_meant
 
 
 def files_text(files: Sequence[FileRow]) -> Iterator[str]:
@@ -365,6 +397,10 @@ def check(place: ArchivePlace) -> Iterator[RebuildResult]:
             with suppress(FileNotFoundError):  # delivered since
                 yield _check_file(checker, file)
         orphans = tuple(checker.orphans())
+    known = {each.place for each in listed(place.path) if each.original_deleted}
+    if deleted := [each for each in orphans if each.where in known]:
+        orphans = tuple(each for each in orphans if each.where not in known)
+        yield RebuildResult("", f"{many(len(deleted), 'revisit')} of what was deleted on request")
     advice = "copy the files of the other parts of this archive here, and check again"
     faults = tuple(Fault(each.where, each.what, advice) for each in orphans)
     if faults and not place.is_whole:
@@ -381,11 +417,7 @@ def recover_and_rebuild(
     only the slow ones. A file that cannot be read or recovered is a fault, and the others are done
     all the same. Raises CrawlerError."""
     recovered: set[Path] = set()
-    for folder in place.folders:
-        for path in unfinished_files(folder):
-            yield from _recover(path, kept, recovered)
-        for companion in kept:
-            remove_unfinished_companions(folder, companion.suffix)
+    yield from _recover_all(place, kept, recovered)
     slow = [companion for companion in companions if companion.is_slow]
     for file in place.finished():
         if missing := slow if file in recovered else companions:
@@ -409,6 +441,16 @@ def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[RebuildResult]:
             yield RebuildResult(file.name, f"{file.name} is not finished, and was left out")
     totals = f"{many(len(files), 'file')}, {many(pages, 'page')}, {size(out.stat().st_size)}"
     yield RebuildResult(out.name, f"{out}: {totals}")
+
+
+def _recover_all(
+    place: ArchivePlace, kept: Sequence[Companion], recovered: set[Path]
+) -> Iterator[RebuildResult]:
+    for folder in place.folders:
+        for path in unfinished_files(folder):
+            yield from _recover(path, kept, recovered)
+        for companion in kept:
+            remove_unfinished_companions(folder, companion.suffix)
 
 
 def _recover(

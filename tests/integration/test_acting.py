@@ -222,13 +222,13 @@ def test_a_deletion_request(crawl: Operated) -> None:
     counts = json.loads(crawl.act("counts", "--json"))["counts"]
     assert counts["dead"] == 0 and counts["refused"] <= 1 and counts["waiting"] == 0
     listed = [json.loads(line) for line in crawl.act("purge", purged).splitlines()]
-    paths = {"/" + each["deleted"].split("/", 3)[3] for each in listed}
+    paths = {"/" + each["url"].split("/", 3)[3] for each in listed if each["deleted"]}
     assert paths == fetched - {"/robots.txt"}
     for each in listed:
         with (crawl.data / "warc" / each["file"]).open("rb") as file:
             file.seek(each["offset"])
             record = gzip.decompress(file.read(each["length"]))
-        assert f"WARC-Target-URI: {each['deleted']}\r\n".encode() in record
+        assert f"WARC-Target-URI: {each['url']}\r\n".encode() in record
     refused = crawl.ask("undo")
     assert refused.returncode == 1 and "cannot be undone" in refused.stderr
     assert "all are right" in crawl.act("check")

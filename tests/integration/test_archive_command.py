@@ -23,12 +23,13 @@ from warcio.warcwriter import WARCWriter
 
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion
+from crawler.archive.purge import DELETIONS
 from crawler.archive.recovery import recover
 from crawler.archive.warc_file import OPEN_SUFFIX, companion_path, open_name
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
-from crawler.data.data_dir import DataDir
+from crawler.data.data_dir import DataDir, locked
 from crawler.inspect.archive_tools import COLUMNS_MISSING, ArchivePlace, recover_and_rebuild
 from crawler.model.types import Claim
 from tests.harness.archive_judges import judged_index, judged_package
@@ -531,3 +532,68 @@ def test_files_of_a_running_crawl_are_not_touched(tmp_path: Path) -> None:
     warcs.append(COPY)
     warcs.close()
     assert archive(tmp_path, "check").code == 0
+
+
+def test_purge(data: Path, web: Site, tmp_path: Path) -> None:
+    lines = archive(data, "purge", "--list", web.url("/a")).text.splitlines()
+    listed = [json.loads(line) for line in lines]
+    assert [(each["url"], each["type"], each["deleted"]) for each in listed] == [
+        *((web.url("/a"), kind, True) for kind in ("response", "request", "metadata")),
+        (web.url("/b"), "revisit", False),
+    ]
+    assert archive(data, "check").text.endswith("22 records, 7 captures  good\n"), "as before"
+    result = archive(data, "purge", web.url("/a"))
+    assert (result.code, result.err) == (0, "")
+    assert "3 records deleted, 1 revisit left of them" in result.text
+    assert [json.loads(line) for line in (data / DELETIONS).read_text().splitlines()] == listed
+    assert "is not in the archive" in archive(data, "get", web.url("/a")).err
+    assert "whose record is not here" in archive(data, "get", web.url("/b")).err
+    assert archive(data, "get", web.url("/packed")).out == b"<p>packed</p>"
+    checked = archive(data, "check")
+    assert (checked.code, "1 revisit of what was deleted on request" in checked.text) == (0, True)
+    assert "20 records, 6 captures  good" in checked.text
+    judged_package(packed(data, tmp_path / "crawl.wacz"))
+    again = archive(data, "purge", web.url("/a"))
+    assert (again.code, "0 records deleted" in again.text) == (0, True)
+
+
+def packed(data: Path, out: Path) -> Path:
+    assert archive(data, "pack", str(out)).code == 0
+    return out
+
+
+def test_purge_names_packages(data: Path, web: Site) -> None:
+    packed(data, data / "warc" / "crawl.wacz")
+    result = archive(data, "purge", web.url("/a"))
+    assert (result.code, "may hold what was deleted" in result.text) == (1, True)
+
+
+def test_purge_of_what_a_dead_process_left(data: Path, web: Site) -> None:
+    warc = warc_of(data)
+    companion_path(warc, ".cdxj").unlink()
+    warc.rename(open_name(warc))
+    result = archive(data, "purge", "127.0.74.1")
+    assert (result.code, "was unfinished" in result.text) == (0, True)
+    assert "0 captures" in archive(data, "check").text
+
+
+def test_purge_beside_a_crawl_is_refused(data: Path, web: Site) -> None:
+    before = warc_of(data).read_bytes()
+    with locked(data):
+        result = archive(data, "purge", web.url("/a"))
+        assert len(archive(data, "purge", "--list", web.url("/a")).text.splitlines()) == 4
+    assert (result.code, "in use by another crawl" in result.err) == (1, True)
+    assert warc_of(data).read_bytes() == before and not (data / DELETIONS).exists()
+
+
+def test_purge_in_an_object_store_too(data: Path, web: Site, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(data / "warc", store / "warc")
+    here = warc_of(data)
+    for path in (data / "warc").iterdir():
+        path.unlink()
+    url = f"file://{store}"
+    assert "means all URLs" in archive(data, "purge", "*", CRAWLER_ARCHIVE_URL=url).err
+    result = archive(data, "purge", web.url("/packed"), CRAWLER_ARCHIVE_URL=url)
+    assert (result.code, result.err, "3 records deleted" in result.text) == (0, "", True)
+    assert gzip.decompress((store / "warc" / here.name).read_bytes()).count(b"/packed HTTP") == 0
