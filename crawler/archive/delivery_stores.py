@@ -503,13 +503,8 @@ class ObjectStore:
                 f"{self._address}: no file there can be replaced in one step. Copy the files into a"
                 " folder, work there (file:///...), and copy them back"
             )
-        options: dict[str, Any] = {**self._options(file.stat().st_size)}
-        if EXTRAS[self._address.scheme] == "az":
-            options["overwrite"] = True
         with self._translated_errors(f"replace {name}"):
-            self._connected().put_file(
-                str(file), self._path(name), callback=_ProgressCallback(on_progress), **options
-            )
+            self._send(file, self._path(name), on_progress, mode="overwrite")
 
     def lock(self, name: str) -> AbstractContextManager[bool]:
         return nullcontext(True)
@@ -534,21 +529,24 @@ class ObjectStore:
         if not self._address.is_object_store:
             _put_by_rename(fs, file, path, on_progress)
             return
-        size_bytes = file.stat().st_size
-        options = self._options(size_bytes)
-        if self._is_s3 and size_bytes > self._part_size(size_bytes):
-            drop_parts(fs, path)
-        mode = "create" if self._can_create else "overwrite"
         try:
-            fs.put_file(
-                str(file), path, callback=_ProgressCallback(on_progress), mode=mode, **options
-            )
+            mode = "create" if self._can_create else "overwrite"
+            self._send(file, path, on_progress, mode)
         except OSError as error:
             # "Not implemented": some S3 servers support no condition. Then only `exists` is
             # checked.
             if error.errno == errno.ENOSYS:
                 self._can_create = False
             raise
+
+    def _send(self, file: Path, path: str, on_progress: OnProgress, mode: str) -> None:
+        fs, size_bytes = self._connected(), file.stat().st_size
+        if self._is_s3 and size_bytes > self._part_size(size_bytes):
+            drop_parts(fs, path)
+        options: dict[str, Any] = {"mode": mode, **self._options(size_bytes)}
+        if EXTRAS[self._address.scheme] == "az" and mode == "overwrite":
+            options["overwrite"] = True
+        fs.put_file(str(file), path, callback=_ProgressCallback(on_progress), **options)
 
     def _options(self, size_bytes: int) -> dict[str, int]:
         part_bytes = self._part_size(size_bytes)

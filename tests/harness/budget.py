@@ -49,6 +49,7 @@ LONGEST: Final = (
     "test_isolated_parsers",
     "test_shared_frontier",
     "test_delivery_crawl",
+    "test_purge",
     "test_frontier_lives",
     "test_crash",
     "test_interactive_commands",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from io import SEEK_END
 from pathlib import Path
 from typing import Protocol
 from unittest.mock import patch
@@ -21,8 +22,9 @@ from crawler.archive.delivery_stores import (
     StoreAddress,
     deliver_file,
     read_address,
+    replace_stored,
 )
-from crawler.model.types import StoreUnavailable
+from crawler.model.types import ConfigError, StoreUnavailable
 from tests.harness.delivery import IN_PARTS_BYTES, object_store
 from tests.servers.s3 import BUCKET, S3Server, environment
 
@@ -177,3 +179,34 @@ def test_nothing_holds_nothing(seen: Seen, file: Path) -> None:
 
 def test_the_text_of_a_destination_is_its_address(seen: Seen) -> None:
     assert str(seen.store).startswith(("s3://archive/crawl", "file:///"))
+
+
+@pytest.mark.parametrize("size_bytes", [100, IN_PARTS_BYTES], ids=["small", "in parts"])
+def test_a_file_is_replaced(seen: Seen, file: Path, size_bytes: int) -> None:
+    brought(seen, file)
+    file.write_bytes(b"x" * size_bytes)
+    if isinstance(seen, SeenFolder) and isinstance(seen.store, ObjectStore):
+        with pytest.raises(ConfigError, match="replaced in one step"):
+            replace_stored(seen.store, file, NAME, lambda: None)
+        return
+    for _ in range(2):
+        replace_stored(seen.store, file, NAME, lambda: None)
+        assert seen.names() == [NAME] and seen.content(NAME) == file.read_bytes()
+
+
+def test_what_is_stored_is_listed_and_read(seen: Seen) -> None:
+    assert seen.store.names("warc") == []
+    content = bytes(range(256)) * 4096
+    seen.put(NAME, content)
+    seen.put("warc/b", b"")
+    assert seen.store.names("warc") == [NAME, "warc/b"]
+    with seen.store.open(NAME) as stored:
+        assert stored.read(3) == content[:3]
+        stored.seek(300_001)
+        assert (stored.read(), stored.tell()) == (content[300_001:], len(content))
+        stored.seek(-2, SEEK_END)
+        assert stored.read(9) == content[-2:]
+    with seen.store.open("warc/b") as stored:
+        assert stored.read() == b""
+    with pytest.raises(FileNotFoundError):
+        seen.store.open("warc/c")
