@@ -174,7 +174,13 @@ def _beside(name: str, suffix: str) -> str:
 def _in_file(store: Store, name: str, is_purged: IsPurged) -> Iterator[DeletionRecord]:
     """Yield the records to be deleted in one file; from a file that is read itself, also revisits
     that lose their original. Yields nothing if it is not there any more."""
-    with suppress(FileNotFoundError), _named_errors(name), store.open(name) as file:
+    try:
+        opened = store.open(name)
+    except FileNotFoundError:
+        if name.endswith(OPEN_SUFFIX):  # it may have been finished since
+            yield from _in_file(store, name.removesuffix(OPEN_SUFFIX), is_purged)
+        return
+    with suppress(FileNotFoundError), _named_errors(name), opened as file:
         if not _has_own_index(store, name):
             yield from _by_reading(file, name, is_purged)
             return
