@@ -140,7 +140,7 @@ def test_a_damaged_frontier_is_refused_and_a_copy_put_back_works(
 )
 def test_a_log_torn_at_its_end_costs_no_page(web, killed, tmp_path, torn_bytes):
     data = tmp_path / "data"
-    shutil.copytree(killed, data)
+    shutil.copytree(killed, data, ignore=shutil.ignore_patterns("*.sock"))
     log = largest(data, "*.log")
     log.write_bytes(log.read_bytes()[:-torn_bytes])
     assert crawl(data, seeds=web.url(PATHS[0])).reason == "finished"

@@ -14,11 +14,12 @@ import pytest
 import redis
 
 from crawler.frontier.port import FrontierRules
-from crawler.frontier.records import decode_letter
+from crawler.frontier.records import DeadLetter, decode_letter
 from crawler.model.types import (
     Claim,
     Dead,
     Done,
+    HostKey,
     Lease,
     Moved,
     PutBack,
@@ -27,7 +28,7 @@ from crawler.model.types import (
 from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.shared.client import BlockingNodes, Call, Nodes
-from crawler.shared.codec import bucket_mark, rows_of
+from crawler.shared.codec import bucket_mark, encode_letter, rows_of
 from crawler.shared.keys import SHARD_KEYS, Scripts
 from crawler.shared.shard import (
     ReleasedLease,
@@ -81,6 +82,7 @@ class Life:
             (self._end, 1),
             (self._pattern_stats, 1),
             (self._revive, 1),
+            (self._operate, 2),
             (self._die, 1),
         ]
         (do,) = self.random.choices([do for do, _ in steps], [weight for _, weight in steps])
@@ -172,6 +174,22 @@ class Life:
         found = self._client.hgetall(keys.dead(NAME, shard))
         letters = [(int(number), decode_letter(letter)) for number, letter in found.items()]
         self._link.run([self._ops.retry_dead(shard, letters)])
+
+    def _operate(self) -> None:
+        """What acts of an operator do to a shard."""
+        shard, host = self.random.randrange(SHARDS), f"{self.random.choice('abcdef')}.example"
+        front = self.random.choice((1, 3))
+        heads = self._client.lrange(keys.queue(NAME, shard, front, host), 0, 3)
+        letter = encode_letter(DeadLetter(candidate("dropped", host=host), "dropped", self.now))
+        fates = self.random.choices([b"", b"x", b"f2", b"rdenied", b"d" + letter], k=len(heads))
+        dead = self._client.hkeys(keys.dead(NAME, shard))[:1]
+        self._link.run(
+            [
+                self._ops.sweep(shard, host, host, front, zip(heads, fates, strict=True)),
+                self._ops.forget(shard, "dead", map(int, dead)),
+                *self._ops.end_rests({HostKey(host): self.now + 60.0}, self.now),
+            ]
+        )
 
     def _die(self) -> None:
         self._reopen(f"session{self._sessions}")
