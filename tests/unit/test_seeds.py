@@ -302,7 +302,7 @@ def test_a_long_list_takes_no_memory_but_for_the_scope(tmp_path: Path, scope: Sc
     few, many = peak(20_000), peak(40_000)  # caches are full at 16,384
     bytes_a_line = (many - few) / 20_000
     # A scope keeps a hash of 8 bytes, and sorts a copy of all.
-    assert bytes_a_line < (5 if scope is ScopeChoice.ANY else 50)
+    assert bytes_a_line < (5 if scope is ScopeChoice.ANY else 70)
 
 
 def test_one_line_without_an_end_takes_bounded_memory() -> None:
