@@ -58,7 +58,7 @@ from crawler.crawl.in_flight import (
 )
 from crawler.crawl.interactive import is_interactive
 from crawler.crawl.lifecycle import Lifecycle
-from crawler.crawl.operator import LiveRules, RulesSource
+from crawler.crawl.live_rules import LiveRules, RulesSource
 from crawler.crawl.precheck import Precheck, Probes
 from crawler.crawl.slots import SlotRules, Slots
 from crawler.crawl.stats import CrawlStats

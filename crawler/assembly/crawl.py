@@ -19,7 +19,7 @@ from crawler.crawl.clock import Clock
 from crawler.crawl.frontier_work import FrontierWork
 from crawler.crawl.in_flight import Completion, InFlight
 from crawler.crawl.lifecycle import Lifecycle
-from crawler.crawl.operator import LiveRules
+from crawler.crawl.live_rules import LiveRules
 from crawler.crawl.precheck import Precheck, Probes
 from crawler.crawl.slots import Slots
 from crawler.crawl.stats import CrawlStats

@@ -68,7 +68,7 @@ class Touched(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RulesFile:
-    """The file of the rules. Implements operator.RulesSource, for changes after it was built."""
+    """The file of the rules. Implements live_rules.RulesSource, for changes after it was built."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

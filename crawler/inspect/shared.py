@@ -174,8 +174,8 @@ for i = 1, #found, 2 do
 end
 return {cursor, reply}
 """
-"""Of a slice of the hosts, those with the most waiting URLs: 2 us a host, where a command for each
-queue takes 60. KEYS: the root of a shard. ARGV: cursor, slice, least URLs."""
+"""Of a slice of the hosts, those with the most waiting URLs: 3 us of the server for each host.
+KEYS: the root of a shard. ARGV: cursor, slice, least URLs."""
 
 
 def busiest(reader: RedisCrawlReader, top: int) -> list[HostState]:

@@ -165,7 +165,7 @@ class ApiServer:
         names = frozenset({host.strip("[]").lower(), "localhost", "127.0.0.1", "::1"})
         runner = await self._runner(tokens, names)
         for tried in range(port, port + _PORTS):
-            with suppress(OSError):
+            with suppress(OSError, OverflowError):  # the latter beyond port 65535
                 await web.TCPSite(runner, host.strip("[]"), tried).start()
                 if tried != port:
                     logger.warning("Port %d is taken: the API is at port %d", port, tried)

@@ -46,7 +46,13 @@ VERBS: Final[Mapping[str, Verb]] = {
             "paused",
             needs_target=False,
         ),
-        Verb("resume", "[TARGET]", "End the pause of TARGET, or of the crawl.", "paused", False),
+        Verb(
+            "resume",
+            "[TARGET]",
+            "End the pause of TARGET, or of the crawl.",
+            "paused",
+            needs_target=False,
+        ),
         Verb(
             "delay", "TARGET TIME", "Let TARGET rest so long after each fetch (5s, 2m).", "delay_s"
         ),
@@ -79,9 +85,9 @@ VERBS: Final[Mapping[str, Verb]] = {
             "",
             "End the crawl in good order. It goes on at its next start.",
             "stopped",
-            False,
+            needs_target=False,
         ),
-        Verb("concurrency", "N", "Fetch N URLs at once.", "concurrency", False),
+        Verb("concurrency", "N", "Fetch N URLs at once.", "concurrency", needs_target=False),
         Verb("undo", "[ACT]", "Undo the last act, or the one of that number.", needs_target=False),
     )
 }

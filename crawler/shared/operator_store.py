@@ -47,7 +47,7 @@ return 1
 
 
 class SharedStore:
-    """Implements operator.OperatorStore and RulesSource."""
+    """Implements operator.OperatorStore and live_rules.RulesSource."""
 
     def __init__(self, nodes: Nodes, name: str, version: int = 0) -> None:
         """*name*: of the crawl. *version*: of the rules that are in force already."""
