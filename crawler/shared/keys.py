@@ -31,7 +31,12 @@ class RedisKey:
 
 SHARD_KEYS: Final = (
     RedisKey("<root>:m", "hash", "Totals, clock, run of the server, turns of the levels.", "one"),
-    RedisKey("<root>:h", "hash", "Host to its record: place, fronts, rest, pace.", "known hosts"),
+    RedisKey(
+        "<root>:h",
+        "hash",
+        "Host to its record: place, fronts, rest, pace, URLs that wait.",
+        "known hosts",
+    ),
     RedisKey(
         "<root>:b:<front>:<host>", "list", "The waiting URLs of a host, packed.", "waiting URLs"
     ),

@@ -442,7 +442,7 @@ def read_pace(packed: bytes) -> Pace:
 # msgspec.MsgspecError if a record has another form.
 
 FRONTS: Final = 16
-_HOST: Final = Struct("<BBHIdI")
+_HOST: Final = Struct("<BBHIdI")  # its beginning, before the pace
 _LEASE: Final = Struct("<dBBH")
 _REFUSED: Final = Struct("<dBHB")
 _LATER_RECORD: Final = Struct("<6sBH")
@@ -483,7 +483,7 @@ def read_host(packed: bytes) -> ShardHost:
         [front for front in range(FRONTS) if fronts >> front & 1],
         rest_until,
         admitted,
-        read_pace(packed[_HOST.size :]),
+        read_pace(packed[_HOST.size : _HOST.size + PACE.size]),
     )
 
 

@@ -202,6 +202,8 @@ def _check_shard(dump: Dump, root: str) -> None:
         place, front, fronts, number, *_ = unpack("<BBHIdI", packed[:20])
         waits = set(queues.get(host.decode(), ()))
         assert waits == {n for n in range(16) if fronts >> n & 1}, f"{host} and its queues"
+        (waiting,) = unpack("<I", packed[41:])
+        assert waiting == sum(queues.get(host.decode(), {}).values()), f"{host} and what waits"
         assert (place == LEASED) == (host in unreleased)
         assert (place == RESTS) == (host in resting)
         assert place != EMPTY or not waits, f"{host} has URLs and no turn"

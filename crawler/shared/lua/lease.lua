@@ -33,7 +33,7 @@ for _, entry in ipairs(redis.call('ZRANGEBYSCORE', LATER, '-inf', now, 'LIMIT', 
   redis.call('ZREM', LATER, entry)
   redis.call('RPUSH', queue_key(front, host), packed_url)
   add_to_total('later', -1)
-  add_to_total('waiting', 1)
+  add_waiting(record, 1)
   note_queued(host, record, front)
   save_host(host, record)
   changes_made = changes_made + 1
@@ -115,11 +115,13 @@ local function grant_lease(host, record)
     record.fronts = bit.band(record.fronts, bit.bnot(bit.lshift(1, front)))
   end
   if not packed_url then  -- the queue was removed from outside: its host has others
+    record.waiting = count_waiting(host, record.fronts)
     file_or_rest(host, record)
     save_host(host, record)
     return 0
   end
   record.place = LEASED
+  add_waiting(record, -1)
   save_host(host, record)
   local lease = to_text(next_id())
   redis.call('HSET', leases, lease, pack_lease(now, 0, front, host, packed_url))
@@ -149,7 +151,6 @@ end
 for _, each in ipairs(wanted) do take(each.standing, math.min(each.limit, most - granted)) end
 
 if granted > 0 then
-  add_to_total('waiting', -granted)
   add_to_total('leased', granted)
   redis.call('ZADD', SESSIONS, now + lease_s, session)
   table.insert(passes, 1, last)

@@ -4,7 +4,7 @@
 -- the shard knows which host, queue or bucket comes next. All keys are made here, from the root:
 --
 --   <root>:m            hash    totals, clock, run of the server, turns of the levels
---   <root>:h            hash    host -> record: place, front, rest, pace
+--   <root>:h            hash    host -> record: place, front, rest, pace, URLs that wait
 --   <root>:b:<f>:<host> list    the waiting URLs of a host at front f, packed
 --   <root>:f:<f>        list    front queue f: due hosts in the order of their turns, that were never
 --                               asked
@@ -86,25 +86,49 @@ end
 
 local function to_text(value) return string.format('%.17g', value) end
 
--- A host: place 1, front 1, fronts with URLs 2 (bits), filings 4, rest 8, URLs admitted 4; then its
--- pace, 21 bytes: gap 8, crawl-delay 8, failures 2, pauses 2, standing 1.
+-- A host: place 1, front 1, fronts with URLs 2 (bits), filings 4, rest 8, URLs admitted 4; its pace,
+-- 21 bytes: gap 8, crawl-delay 8, failures 2, pauses 2, standing 1; then URLs that wait 4.
+local HOST_FORM = '<BBI2I4dI4c21I4'
 local NO_PACE = string.rep('\0', 21)
 
 local function standing_of(record) return string.byte(record.pace, 21) or 0 end
 
+local function count_waiting(host, fronts)
+  local waiting = 0
+  for front = 0, FRONTS - 1 do
+    if bit.band(fronts, bit.lshift(1, front)) ~= 0 then
+      waiting = waiting + redis.call('LLEN', queue_key(front, host))
+    end
+  end
+  return waiting
+end
+
+-- To be called before a queue of the host is changed: older versions did not store how many wait,
+-- and at first no standing.
 local function load_host(host)
   local packed = redis.call('HGET', HOSTS, host)
   if not packed then
-    return {place = EMPTY, front = 0, fronts = 0, filed = 0, rest = 0, admitted = 0, pace = NO_PACE}
+    return {place = EMPTY, front = 0, fronts = 0, filed = 0, rest = 0, admitted = 0, pace = NO_PACE,
+            waiting = 0}
   end
-  local place, front, fronts, filed, rest, admitted = struct.unpack('<BBI2I4dI4', packed)
+  local is_older = #packed < 45
+  local place, front, fronts, filed, rest, admitted, pace, waiting =
+    struct.unpack(HOST_FORM, is_older and string.sub(packed .. NO_PACE, 1, 45) or packed)
+  if is_older then waiting = count_waiting(host, fronts) end
   return {place = place, front = front, fronts = fronts, filed = filed, rest = rest,
-          admitted = admitted, pace = string.sub(packed, 21)}
+          admitted = admitted, pace = pace, waiting = waiting}
 end
 
 local function save_host(host, record)
-  redis.call('HSET', HOSTS, host, struct.pack('<BBI2I4dI4', record.place, record.front, record.fronts,
-    record.filed, record.rest, record.admitted) .. record.pace)
+  redis.call('HSET', HOSTS, host, struct.pack(HOST_FORM, record.place, record.front, record.fronts,
+    record.filed, record.rest, record.admitted, record.pace,
+    record.waiting > 0 and record.waiting or 0))
+end
+
+-- Count `urls` more that wait, or fewer.
+local function add_waiting(record, urls)
+  record.waiting = record.waiting + urls
+  add_to_total('waiting', urls)
 end
 
 local function best_front(fronts)
@@ -147,7 +171,7 @@ end
 
 local function put_back(host, record, front, packed_url)
   redis.call('LPUSH', queue_key(front, host), packed_url)
-  add_to_total('waiting', 1)
+  add_waiting(record, 1)
   note_queued(host, record, front)
 end
 

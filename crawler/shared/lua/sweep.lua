@@ -39,7 +39,7 @@ if passed > 0 then
       end
     end
   end
-  add_to_total('waiting', -left)
+  add_waiting(record, -left)
   if redis.call('EXISTS', queue) == 0 then
     record.fronts = bit.band(record.fronts, bit.bnot(bit.lshift(1, front)))
   end

@@ -34,7 +34,7 @@ for front = FRONTS - 1, URGENT + 1, -1 do
   end
 end
 if taken > 0 then
-  add_to_total('waiting', -taken)
+  add_waiting(record, -taken)
   save_host(host, record)
   write_totals()
 end
