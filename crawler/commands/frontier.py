@@ -30,6 +30,7 @@ from crawler.inspect.frontier_view import (
     FrontierView,
     frontier_of,
 )
+from crawler.inspect.hosts import HostQuery, HostSort
 from crawler.inspect.why import why, why_text
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.operate.verbs import VERBS, read_words
@@ -73,6 +74,17 @@ class FrontierCommand(ScrapyCommand):
         parser.add_argument("--json", action="store_true", help="answer in JSON")
         parser.add_argument("--top", type=int, metavar="N", help=f"hosts: how many ({TOP})")
         parser.add_argument("--host", metavar="NAME", help="hosts: this one only")
+        parser.add_argument(
+            "--sort",
+            choices=[each.value for each in HostSort],
+            help="hosts: by what, the greatest first, or by name (waiting)",
+        )
+        parser.add_argument(
+            "--match", metavar="TEXT", help="hosts: those with this in their names only"
+        )
+        parser.add_argument(
+            "--offset", type=int, metavar="N", help="hosts: leave out the first N of them"
+        )
         parser.add_argument("--limit", type=int, metavar="N", help=f"dead: how many ({TOP})")
         parser.add_argument(
             "--dry-run",
@@ -155,15 +167,22 @@ def _counts(args: FrontierArguments) -> CommandOutput:
 
 
 def _hosts(args: FrontierArguments) -> CommandOutput:
+    query = _host_query(args.opts)
     with args.frontier.inspection() as inspection:
         if args.opts.host is not None:
             found = [frontier_view.host_row(inspection, args.opts.host)]
         else:
-            found = frontier_view.busiest_rows(
-                inspection, TOP if args.opts.top is None else args.opts.top
-            )
+            found = frontier_view.host_rows(inspection, query)
         now = inspection.now()
     return found, frontier_view.hosts_text(found, now)
+
+
+def _host_query(opts: argparse.Namespace) -> HostQuery:
+    top, offset = TOP if opts.top is None else opts.top, opts.offset or 0
+    if top < 1 or offset < 0:
+        raise UsageError("hosts takes a --top of 1 or more, and an --offset of 0 or more")
+    sort = HostSort(opts.sort or HostSort.WAITING)
+    return HostQuery(top, sort, (opts.match or "").lower(), offset)
 
 
 def _dead(args: FrontierArguments) -> CommandOutput:
@@ -273,6 +292,9 @@ _OPTION_NAMES: Final = {
     "dry_run": "--dry-run",
     "top": "--top",
     "host": "--host",
+    "sort": "--sort",
+    "match": "--match",
+    "offset": "--offset",
     "limit": "--limit",
     "all": "--all",
     "forget": "--forget",
@@ -284,7 +306,7 @@ _OPTIONS: Final = frozenset(_OPTION_NAMES)
 _ACTIONS: Final = MappingProxyType(
     {  # function, what it takes, options
         "counts": (_counts, "", frozenset[str]()),
-        "hosts": (_hosts, "", frozenset({"top", "host"})),
+        "hosts": (_hosts, "", frozenset({"top", "host", "sort", "match", "offset"})),
         "dead": (_dead, "", frozenset({"limit"})),
         "retry": (_retry, "one URL", frozenset({"all"})),
         "why": (_why, "one URL", frozenset({"spargs"})),

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from crawler.frontier import records as keys
@@ -55,25 +53,6 @@ class FrontierReader:
         """Yield each known host and its record."""
         for key, packed in all_records(self._store, keys.HOST):
             yield HostKey(keys.name_of(key)), decode_host(packed)
-
-    def busiest(self, top: int) -> list[tuple[HostKey, HostRecord]]:
-        """Return the *top* hosts with the most waiting URLs. 1 us for each known host."""
-        leading: list[tuple[int, bytes, bytes]] = []
-        least = -1
-        for key, packed in all_records(self._store, keys.HOST):
-            waiting = 0
-            for head, tail in _decode_queues(packed).queue_ends:
-                waiting += tail - head
-            if waiting > least:
-                heappush(leading, (waiting, key, packed))
-                if len(leading) > top:
-                    heappop(leading)
-                if len(leading) == top:
-                    least = leading[0][0] if leading else waiting
-        return [
-            (HostKey(keys.name_of(key)), decode_host(packed))
-            for _, key, packed in sorted(leading, reverse=True)
-        ]
 
     def host(self, host: HostKey) -> HostRecord | None:
         known = self._store.get(keys.named(keys.HOST, host)) is not None
@@ -156,15 +135,6 @@ class FrontierReader:
             for at in range(ends.head, ends.tail, _READ_URLS):
                 stop = min(at + _READ_URLS, ends.tail)
                 yield from map(decode_candidate, self._queues.read(host, level, at, stop))
-
-
-class _Queues(msgspec.Struct, array_like=True, gc=False):
-    """The beginning of a HostRecord: decoded in half the time."""
-
-    queue_ends: list[tuple[int, int]]
-
-
-_decode_queues = msgspec.msgpack.Decoder(_Queues).decode
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,14 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum, StrEnum
 from struct import Struct
 from typing import Final
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from crawler.model.types import (
     Candidate,
@@ -398,6 +400,42 @@ def _begins_with_text(packed: bytes) -> bool:
 decode_urls = msgspec.msgpack.Decoder(list[Candidate]).decode
 decode_candidate = msgspec.msgpack.Decoder(Candidate).decode
 decode_host = msgspec.msgpack.Decoder(HostRecord).decode
+
+
+class HostFigures(msgspec.Struct, array_like=True, gc=False):
+    """A HostRecord without the ends of its queues: decoded in half the time."""
+
+    queue_ends: msgspec.Raw
+    place: HostPlace = HostPlace.EMPTY
+    level: int = 0
+    generation: int = 0
+    rest_until: float = 0.0
+    pace: Pace = Pace()
+    admitted: int = 0
+
+
+decode_figures = msgspec.msgpack.Decoder(HostFigures).decode
+
+# The ends of a queue as msgpack writes them: an array of two, and two numbers of eight bytes, which
+# they are because they begin in the MIDDLE.
+_ENDS: Final = np.dtype([("begin", ">u2"), ("head", ">i8"), ("between", "u1"), ("tail", ">i8")])
+_ENDS_BEGIN, _ENDS_BETWEEN = 0x92CF, 0xCF
+
+
+def waiting_of(packed: Sequence[bytes]) -> NDArray[np.int64]:
+    """Return of each of these host records how many URLs wait: without decoding those that have as
+    many levels as the first one, which takes a third of the time."""
+    levels = packed[0][1] & 0x0F
+    form = np.dtype([("fields", "u1"), ("levels", "u1"), ("ends", _ENDS, levels)])
+    beginnings = (record[: form.itemsize].ljust(form.itemsize, b"\0") for record in packed)
+    rows = np.frombuffer(b"".join(beginnings), form)
+    ends = rows["ends"]
+    waiting: NDArray[np.int64] = (ends["tail"] - ends["head"]).sum(axis=1)
+    usual = (ends["begin"] == _ENDS_BEGIN) & (ends["between"] == _ENDS_BETWEEN)
+    for at in np.flatnonzero((rows["levels"] != packed[0][1]) | ~usual.all(axis=1)).tolist():
+        waiting[at] = decode_host(packed[at]).waiting()
+    return waiting
+
 
 _decode_domain = msgspec.msgpack.Decoder(DomainRecord).decode
 

@@ -51,6 +51,7 @@ from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen_repair import RebuiltSeen, repair_seen
 from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.inspect.hosts import HostQuery
 from crawler.inspect.local import LocalInspection
 from crawler.inspect.port import HostState, Inspection, KnownUrl
 from crawler.inspect.shared import (
@@ -153,9 +154,8 @@ class WorkerRow(msgspec.Struct, frozen=True):
     heard_at: float  # epoch seconds
 
 
-def busiest_rows(inspection: Inspection, top: int) -> list[HostRow]:
-    """Return the *top* hosts with the most waiting URLs."""
-    return [_host(state) for state in inspection.busiest(top)]
+def host_rows(inspection: Inspection, query: HostQuery) -> list[HostRow]:
+    return [_host(state) for state in inspection.hosts(query)]
 
 
 def host_row(inspection: Inspection, name: str) -> HostRow:
@@ -280,9 +280,19 @@ def shared_overview_text(overview: SharedOverview) -> Iterator[str]:
 
 
 def hosts_text(hosts: Sequence[HostRow], now: float) -> Iterator[str]:
-    head = ("host", "waiting", "next", "last gap", "crawl-delay", "failures", "pauses", "place")
+    head = (
+        "host",
+        "waiting",
+        "admitted",
+        "next",
+        "last gap",
+        "crawl-delay",
+        "failures",
+        "pauses",
+        "place",
+    )
     rows = [_host_row(host, now) for host in hosts]
-    yield from table([head, *rows], right=set(range(1, 7)))
+    yield from table([head, *rows], right=set(range(1, 8)))
 
 
 def workers_text(records: Sequence[WorkerRow], now: float) -> Iterator[str]:
@@ -375,6 +385,7 @@ def _host_row(row: HostRow, now: float) -> tuple[str, ...]:
     return (
         plain(row.host, 60),
         number(row.waiting),
+        number(row.admitted),
         until(row.next_at, now),
         span(row.gap_s),
         span(row.crawl_delay_s) if row.crawl_delay_s else "-",

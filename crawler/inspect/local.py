@@ -9,11 +9,13 @@ import gzip
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final, Self
+
+import numpy as np
 
 from crawler.archive.warc_file import open_name
 from crawler.assembly.build import rules_path
@@ -42,15 +44,19 @@ from crawler.frontier.reader import (
 )
 from crawler.frontier.records import (
     DeadLetter,
+    HostFigures,
     HostRecord,
     RefusedRecord,
     decode_candidate,
+    decode_figures,
     decode_open,
     decode_refused,
+    waiting_of,
 )
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.staging import all_records
+from crawler.inspect.hosts import Figures, FirstHosts, HostQuery, HostSort
 from crawler.inspect.port import (
     HostState,
     KnownUrl,
@@ -105,6 +111,21 @@ def _refers_to(file: Path, offset: int) -> str:
         if line.startswith(_REFERS):
             return line.removeprefix(_REFERS).strip().decode("ascii", "replace")
     return ""
+
+
+_SLICE: Final = 10_000  # hosts
+_FIGURES: Final[Mapping[HostSort, Callable[[HostFigures], float]]] = {
+    HostSort.NEXT: lambda figures: figures.rest_until,
+    HostSort.FAILURES: lambda figures: figures.pace.failures,
+    HostSort.ADMITTED: lambda figures: figures.admitted,
+}
+
+
+def _figures(packed: Sequence[bytes], sort: HostSort) -> Figures:
+    """Return what orders the hosts with these records."""
+    if sort is HostSort.WAITING:
+        return waiting_of(packed).astype(float)
+    return np.fromiter(map(_FIGURES[sort], map(decode_figures, packed)), float, len(packed))
 
 
 # The crawl may remove a file after RocksDB has read its list of files, and before it opens it.
@@ -165,8 +186,22 @@ class LocalInspection:
         """Count in the store as it was when opened; each call of the crawl is one write."""
         return count_again(self._store, RunFolder(self.path / SEEN))
 
-    def busiest(self, top: int) -> list[HostState]:
-        return [_state(name, record) for name, record in self._reader.busiest(top)]
+    def hosts(self, query: HostQuery) -> list[HostState]:
+        """Return the hosts of *query*. 1 us for each known host."""
+        known, match = self._each(keys.HOST), query.match.encode()
+        if match:
+            known = (each for each in known if each[0].find(match, 1) > 0)
+        if query.sort is HostSort.NAME:
+            listed = islice(known, query.offset, query.offset + query.top)
+            names = [HostKey(keys.name_of(key)) for key, _ in listed]
+        else:
+            first = FirstHosts(query)
+            while some := list(islice(known, _SLICE)):
+                figures = _figures([packed for _, packed in some], query.sort)
+                first.add([key[1:] for key, _ in some], figures)
+            names = first.names()
+        states = map(self.host, names)
+        return [state for state in states if state is not None]
 
     def host(self, host: HostKey) -> HostState | None:
         record = self._reader.host(host)

@@ -12,6 +12,7 @@ from typing import Protocol
 from crawler.config.settings import Config
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.records import DeadLetter, RefusedRecord
+from crawler.inspect.hosts import HostQuery
 from crawler.model.types import (
     Candidate,
     Counts,
@@ -105,8 +106,8 @@ class Inspection(Protocol):
 
     def counts(self) -> Counts: ...
 
-    def busiest(self, top: int) -> list[HostState]:
-        """Return the *top* hosts with the most waiting URLs."""
+    def hosts(self, query: HostQuery) -> list[HostState]:
+        """Return the hosts of *query* in its order."""
 
     def host(self, host: HostKey) -> HostState | None: ...
 

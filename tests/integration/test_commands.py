@@ -133,6 +133,8 @@ def test_counts_and_hosts(crawled: tuple[Path, Any]) -> None:
     assert (counts["counts"]["seen"], counts["counts"]["dead"], counts["process"]) == (6, 1, None)
     (host,) = answer(data, "hosts", "--top", "3")
     assert (host["host"], host["waiting"], host["admitted"]) == ("127.0.0.71", 0, 6)
+    assert answer(data, "hosts", "--match", "0.71", "--sort", "failures") == [host]
+    assert answer(data, "hosts", "--match", "0.72") == answer(data, "hosts", "--offset", "1") == []
     shown = frontier(data, "hosts", "--host", "127.0.0.71").stdout
     assert shown.splitlines()[1].startswith("127.0.0.71")
     unknown = frontier(data, "hosts", "--host", "nobody.example")
@@ -226,6 +228,9 @@ def test_links_over_budget_are_reported_with_the_setting(
         pytest.param(["counts", "x"], "counts takes nothing more", id="a word too many"),
         pytest.param(["counts", "--top", "3"], "counts takes no --top", id="another's option"),
         pytest.param(["hosts", "--tpo", "3"], "unknown option --tpo", id="a misspelt option"),
+        pytest.param(["hosts", "--sort", "size"], "invalid choice: 'size'", id="no such order"),
+        pytest.param(["hosts", "--top", "0"], "a --top of 1 or more", id="nothing to list"),
+        pytest.param(["hosts", "--offset", "-1"], "an --offset of 0", id="before the first"),
         pytest.param(["retry", "--all", "http://a/"], "retry takes", id="one and all"),
     ],
 )

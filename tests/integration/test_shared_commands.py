@@ -202,6 +202,8 @@ def test_hosts(shared: Crawl) -> None:
         ("a.example", 7),
         ("b.example", 3),
     ]
+    by_name = shared.answer("hosts", "--sort", "name", "--match", "EXAMPLE", "--offset", "1")
+    assert [host["host"] for host in by_name] == ["b.example", "c.example"]
     lease = shared.frontier.lease(time.time(), 1)[0]
     (leased,) = shared.answer("hosts", "--host", lease.candidate.host)
     assert leased["place"] == "leased"
@@ -502,7 +504,10 @@ def test_looking_changes_nothing(shared: Crawl, server: RedisServer) -> None:
     assert {each.name for each in seen.asked} <= READING
     assert list(Glossary(shared.name).strangers(seen.asked)) == []
     whole = {each.words[1] for each in seen.asked if each.name == "HGETALL"}
-    assert whole == {keys.totals(shared.name, shard).encode() for shard in range(SHARDS)}
+    bounded = (
+        name(shared.name, shard) for name in (keys.totals, keys.hosts) for shard in range(SHARDS)
+    )
+    assert whole == {key.encode() for key in bounded}
 
 
 def test_a_crawl_that_is_not_there_is_not_made(shared: Crawl) -> None:

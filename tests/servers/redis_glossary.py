@@ -31,7 +31,6 @@ WITHOUT_KEYS: Final = {
 }
 READING: Final = {
     *(
-        "EVAL_RO",
         "HGET",
         "HLEN",
         "HGETALL",
@@ -45,8 +44,7 @@ READING: Final = {
     ),
     *WITHOUT_KEYS - {"SCRIPT"},
 }
-"""What changes nothing, and is bounded: HGETALL is for totals only. A server executes no command in
-EVAL_RO that writes."""
+"""What changes nothing, and is bounded: HGETALL is for totals, and for hosts where they are few."""
 
 
 class Glossary:
@@ -70,7 +68,7 @@ class Glossary:
         """What is not as the glossary has it."""
         root = ""
         for each in asked:
-            if each.name in {"EVALSHA", "EVAL", "EVAL_RO"}:
+            if each.name in {"EVALSHA", "EVAL"}:
                 assert each.words[2] == b"1", "one key is named: the root"
                 root = each.words[3].decode()
             elif each.name not in WITHOUT_KEYS:

@@ -1,0 +1,74 @@
+"""Which hosts a query is about: the first of all known ones in some order.
+
+Rule: memory grows with what is asked for, not with the known hosts. All of them are looked at, in
+slices, and of most of them only their names and the figure that orders them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawler.model.types import HostKey
+
+
+class HostSort(StrEnum):
+    """What orders hosts: the greatest figure first, equal ones by name."""
+
+    WAITING = "waiting"
+    NEXT = "next"  # when it may be contacted: the longest rest first
+    FAILURES = "failures"
+    ADMITTED = "admitted"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class HostQuery:
+    """*top* hosts after the first *offset*, of those with *match* in their name."""
+
+    top: int
+    sort: HostSort = HostSort.WAITING
+    match: str = ""
+    offset: int = 0
+
+
+_MOST_KEPT: Final = 10_000
+"""Hosts beyond twice those asked for that are kept until they are sorted: 1 MB."""
+
+
+Figures = NDArray[np.float64]
+
+
+class FirstHosts:
+    """The hosts of a query, among all that are added."""
+
+    def __init__(self, query: HostQuery) -> None:
+        self._query = query
+        self._needed = query.offset + query.top
+        self._figures: dict[bytes, float] = {}  # by name: a host may be added more than once
+        self._last = (np.inf, b"")  # the rank of the last one needed, if there are so many
+
+    def add(self, names: Sequence[bytes], figures: Figures) -> None:
+        """Add hosts with the figures that order them."""
+        fitting = np.flatnonzero(-figures <= self._last[0])
+        for at, figure in zip(fitting.tolist(), figures[fitting].tolist(), strict=True):
+            if (-figure, names[at]) < self._last:
+                self._figures[names[at]] = figure
+        if len(self._figures) > 2 * self._needed + _MOST_KEPT:
+            self._drop_others()
+
+    def names(self) -> list[HostKey]:
+        """Return the names of the hosts, the first one first."""
+        self._drop_others()
+        return [HostKey(name.decode()) for name in list(self._figures)[self._query.offset :]]
+
+    def _drop_others(self) -> None:
+        ranked = sorted((-figure, name) for name, figure in self._figures.items())[: self._needed]
+        self._figures = {name: -figure for figure, name in ranked}
+        if len(ranked) == self._needed:
+            self._last = ranked[-1]

@@ -1,0 +1,191 @@
+"""The hosts that `scrapy frontier hosts` lists of random frontiers, on disk and in Redis: the ones
+that a count of all queues finds, in every order and page."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+
+from crawler.data.data_dir import DataDir
+from crawler.frontier.records import MIDDLE, HostRecord, QueueEnds, encode, waiting_of
+from crawler.inspect.hosts import FirstHosts, HostQuery, HostSort
+from crawler.inspect.local import LocalInspection
+from crawler.inspect.port import HostState, Inspection
+from crawler.inspect.shared import RedisCrawlReader, RedisInspection, hosts
+from crawler.model.types import Dead, Done, HostKey, Pace, PutBack, Rest, RetryAt
+from crawler.shared import keys
+from crawler.shared.address import Address
+from tests.harness.frontiers import EmbeddedWorld, World, candidate, drain, rest, rocks_store
+from tests.harness.redis_world import NAME, SHARDS, RedisWorld
+from tests.servers.redis import RedisServer
+
+LETTERS = "abcdefgh"
+HOSTS = [f"{first}{second}.example" for first, second in product(LETTERS, LETTERS)]
+FIGURES: dict[HostSort, Callable[[HostState], float]] = {
+    HostSort.WAITING: lambda state: state.waiting,
+    HostSort.NEXT: lambda state: state.rest_until,
+    HostSort.FAILURES: lambda state: state.pace.failures,
+    HostSort.ADMITTED: lambda state: state.admitted,
+    HostSort.NAME: lambda state: 0,
+}
+QUERIES = [
+    HostQuery(top, sort, match, offset)
+    for top, sort, match, offset in product((1, 7, 100), HostSort, ("", "a", "b.ex"), (0, 5, 80))
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+def lived(world: World, seed: int) -> Any:
+    """Return a frontier after a random life: some hosts have run dry, some rest, some have never
+    been asked."""
+    dice, now = Random(seed), 0.0
+    frontier = world.reopen(now)
+    for number in range(300):
+        now += dice.random()
+        found = [
+            candidate(f"{number}/{at}", host=dice.choice(HOSTS), level=dice.randrange(3))
+            for at in range(dice.randrange(4))
+        ]
+        frontier.add(found, now)
+        for lease in frontier.lease(now, dice.randrange(4)):
+            if dice.random() < 0.1:
+                continue  # it stays open
+            pace = Pace(gap_s=dice.uniform(0, 9), failures=dice.choice((0, 0, 1, 300)))
+            frontier.release(lease, Rest(dice.uniform(0, 9), pace), now)
+            verdicts = (Done(), PutBack(), Dead("no"), RetryAt(now + dice.uniform(-1, 9)))
+            frontier.finish(lease, dice.choice(verdicts), now)
+        if number == 200:
+            frontier = world.reopen(now)
+    return frontier
+
+
+def first_of(states: Sequence[HostState], query: HostQuery) -> list[HostState]:
+    fitting = [state for state in states if query.match in state.host]
+    fitting.sort(key=lambda state: (-FIGURES[query.sort](state), state.host))
+    return fitting[query.offset : query.offset + query.top]
+
+
+def known_states(inspection: Inspection, waiting: dict[str, int]) -> list[HostState]:
+    """Return what is known of each host, found by its name alone, and check what waits against
+    *waiting*, which was counted in the queues."""
+    found = [inspection.host(HostKey(host)) for host in HOSTS]
+    states = [state for state in found if state is not None]
+    assert {state.host: state.waiting for state in states if state.waiting} == waiting
+    assert 20 < len(waiting) < len(states), "some hosts have run dry"
+    return states
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_on_disk_beside_the_frontier_that_writes(tmp_path: Path, seed: int) -> None:
+    DataDir(tmp_path).close()
+    with rocks_store(tmp_path) as store:
+        frontier = lived(EmbeddedWorld(store, tmp_path), seed)
+        with LocalInspection(tmp_path) as inspection:
+            reader = inspection._reader
+            queued = {host: sum(1 for _ in reader.waiting(host)) for host, _ in reader.hosts()}
+            states = known_states(inspection, {host: n for host, n in queued.items() if n})
+            for query in QUERIES:
+                assert inspection.hosts(query) == first_of(states, query), query
+        assert frontier.counts().waiting == sum(queued.values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_redis(server: RedisServer, seed: int) -> None:
+    with server.client() as client:
+        world = RedisWorld(client)
+        lived(world, seed)
+        world.check()
+        with reader_of(server) as reader:
+            inspection = RedisInspection(reader, Path("none"), max_bytes=1)
+            states = known_states(inspection, queued_in(client))
+            for query in QUERIES:
+                assert inspection.hosts(query) == first_of(states, query), query
+                assert hosts(reader, query, at_once=3) == first_of(states, query), query
+
+
+@pytest.mark.parametrize("lacks", [4, 5], ids=["what waits", "what waits, and the standing"])
+def test_in_redis_of_an_older_version(server: RedisServer, lacks: int) -> None:
+    """The records of its hosts are shorter, until the hosts are leased again."""
+    with server.client() as client:
+        world = RedisWorld(client)
+        frontier = lived(world, 0)
+        for shard in range(SHARDS):
+            key = keys.hosts(NAME, shard)
+            for at, (host, packed) in enumerate(client.hgetall(key).items()):
+                if at % 3:
+                    client.hset(key, host, packed[:-lacks])
+        with reader_of(server) as reader:
+            inspection = RedisInspection(reader, Path("none"), max_bytes=1)
+            states = known_states(inspection, queued_in(client))
+            for query in QUERIES:
+                assert inspection.hosts(query) == first_of(states, query), query
+        now = 1e4
+        frontier.add([candidate("new", host=host) for host in HOSTS], now)
+        for lease in drain(frontier, now):
+            frontier.release(lease, rest(0.0), now)
+            frontier.finish(lease, Done(), now)
+        world.check()
+
+
+@contextmanager
+def reader_of(server: RedisServer) -> Iterator[RedisCrawlReader]:
+    with RedisCrawlReader(Address.parse(server.url), NAME, (1.0, 1.0, keys.SCHEMA)) as reader:
+        yield reader
+
+
+def queued_in(client: redis.Redis) -> dict[str, int]:
+    waiting: Counter[str] = Counter()
+    for key in client.keys(f"{NAME}:{{*:b:*"):
+        waiting[key.decode().rpartition(":")[2]] += client.llen(key)
+    return dict(waiting)
+
+
+SLICES, HOSTS_OF_A_SLICE, KINDS_OF_FIGURES = 40, 2_000, 50
+
+
+def test_of_many_hosts_only_those_asked_for_are_kept() -> None:
+    """Some are added twice, and many have equal figures; the memory is that of a few slices."""
+    dice, query = Random(1), HostQuery(top=30, offset=100)
+    names = [f"h{number}.example".encode() for number in range(SLICES * HOSTS_OF_A_SLICE)]
+    dice.shuffle(names)
+    figures = np.array([float(dice.randrange(KINDS_OF_FIGURES)) for _ in names])
+    first = FirstHosts(query)
+    tracemalloc.start()
+    for at in range(0, len(names), HOSTS_OF_A_SLICE):
+        begin = max(0, at - 10)
+        first.add(names[begin : at + HOSTS_OF_A_SLICE], figures[begin : at + HOSTS_OF_A_SLICE])
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    ranked = sorted(zip(-figures, names, strict=True))[100:130]
+    assert first.names() == [name.decode() for _, name in ranked]
+    assert most_bytes < 5e6
+
+
+@pytest.mark.parametrize("levels", [1, 3, 15])
+def test_what_waits_is_read_from_records_of_any_form(levels: int) -> None:
+    """With other numbers than usual, other levels than the first record, or shorter ones."""
+    dice = Random(levels)
+    records = []
+    for number in range(1000):
+        begins = dice.choice((MIDDLE, MIDDLE, MIDDLE, 0, 1 << 33))
+        ends = [QueueEnds(begins, begins + dice.choice((0, 3, 1 << 34))) for _ in range(levels)]
+        of_levels = levels if number < 500 else dice.randrange(levels + 1)
+        records.append(HostRecord(ends[:of_levels], rest_until=dice.random()))
+    packed = [encode(record) for record in records]
+    assert waiting_of(packed).tolist() == [record.waiting() for record in records]
+    assert waiting_of(packed[::-1]).tolist() == [record.waiting() for record in records[::-1]]
