@@ -40,7 +40,7 @@ FIGURES: dict[HostSort, Callable[[HostState], float]] = {
 }
 QUERIES = [
     HostQuery(top, sort, match, offset)
-    for top, sort, match, offset in product((1, 7, 100), HostSort, ("", "a", "b.ex"), (0, 5, 80))
+    for top, sort, match, offset in product((7, 100), HostSort, ("", "h", "b.ex", "*"), (0, 5))
 ]
 
 
