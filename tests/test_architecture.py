@@ -29,6 +29,7 @@ LAYERS = [
     ["report", "operate"],
     ["workers"],
     ["inspect"],
+    ["console"],
     ["commands"],
 ]
 # Strings of that form that name no module: the entry points of parsers, and names that are refused.
@@ -90,7 +91,7 @@ PURE_LIBRARIES = {
 CONFINED = {
     "rocksdict": {"frontier", "data"},
     "hiredis": {"shared"},
-    "aiohttp": {"download", "operate"},
+    "aiohttp": {"download", "console"},
     "aiodns": {"download"},
     "pyarrow": {"archive"},
     "fsspec": {"archive"},

@@ -67,7 +67,7 @@ from crawler.inspect.why import UrlIdentifier, refuse_other_identity
 from crawler.model.types import Candidate, ConfigError, Counts, DataDirError, HostKey
 from crawler.model.url import fetch_form
 from crawler.operate import client
-from crawler.operate.control import count_waiting
+from crawler.operate.acts import count_waiting
 from crawler.operate.operator import LocalStore, Operator
 from crawler.operate.verbs import ActAnswer, ActRequest
 from crawler.policy.robots_cache import RobotsCache

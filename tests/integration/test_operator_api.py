@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from crawler.console.server import ApiServer, read_tokens
 from crawler.model.types import ConfigError
 from crawler.operate import client
-from crawler.operate.server import ApiServer, read_tokens
 from crawler.operate.verbs import ActAnswer, ActRequest, check
 
 JSON = {"Content-Type": "application/json"}

@@ -1,7 +1,6 @@
-"""Acting on a crawl that runs: what its operators ask for is changed in its rules and frontier.
+"""What acts of operators change in the frontier of a crawl that runs.
 
-Rule: the frontier's part of an act may be done twice, because the process may die before the audit
-has its result.
+Rule: an act may be carried out twice, because the process may die before the audit has its result.
 """
 
 from __future__ import annotations
@@ -10,26 +9,19 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
-from scrapy import signals
-from scrapy.crawler import Crawler
-from scrapy.exceptions import NotConfigured
-
-from crawler.assembly.build import crawl_of, rules_path
+from crawler.assembly.build import rules_path
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.interactive import is_interactive
 from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile, Touched
 from crawler.frontier import dead_letters
 from crawler.frontier.records import DeadLetter
 from crawler.frontier.sweep import Fate, Forget
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.choices import HostUnit
-from crawler.model.types import Candidate, ConfigError, Dead, HostKey, StoreUnavailable
+from crawler.model.types import Candidate, Dead, HostKey, StoreUnavailable
 from crawler.model.url import fetch_form, host_key, split
-from crawler.operate.operator import LocalStore, Operator, OperatorStore, unfinished
-from crawler.operate.server import ApiServer, read_tokens
+from crawler.operate.operator import LocalStore, OperatorStore, unfinished
 from crawler.operate.verbs import ActRequest
 from crawler.policy.admission import operator_refusal
 from crawler.policy.priority import Hints
@@ -42,49 +34,6 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S: Final = 1.0  # between two looks for acts that were asked of other workers
 _BATCH: Final = 500  # URLs added in one turn of the event loop: 5 ms
-
-
-class Control:
-    """The extension through which operators act on a crawl."""
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        if is_interactive(crawler.settings):
-            raise NotConfigured
-        return cls(crawler)
-
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-        self._server: ApiServer | None = None
-        self._working: asyncio.Future[None] | None = None
-        crawler.signals.connect(self._open, signals.spider_opened)
-        crawler.signals.connect(self._close, signals.spider_closed)
-
-    async def _open(self) -> None:
-        """Listen, and carry out what was asked for before. A crawl goes on without its socket."""
-        crawl = crawl_of(self._crawler)
-        config, data = crawl.settings.config, crawl.storage.data.path
-        queues, store = _queues_and_store(crawl)
-        acts = FrontierActs(crawl, queues, store)
-        levels, now = len(config.frontier.level_shares), crawl.leases.clock.now
-        operator = Operator(store, levels, now, acts.count, acts.take)
-        self._working = asyncio.ensure_future(acts.work())
-        self._server = ApiServer(data, operator.act)
-        try:
-            await self._server.open_socket()
-            if config.operator.http:
-                tokens = config.operator.http_tokens
-                await self._server.open_port(
-                    *address_of(config.operator.http), read_tokens(Path(tokens)) if tokens else {}
-                )
-        except (OSError, ConfigError) as refused:
-            logger.warning("Commands and requests cannot reach this crawl: %s", refused)
-
-    async def _close(self) -> None:
-        if self._server is not None:
-            await self._server.close()
-        if self._working is not None:
-            self._working.cancel()
 
 
 class Queues(Protocol):
@@ -155,7 +104,8 @@ class LocalQueues:
         """Do nothing: no other process has the frontier."""
 
 
-def _queues_and_store(crawl: Crawl) -> tuple[Queues, OperatorStore]:
+def queues_and_store(crawl: Crawl) -> tuple[Queues, OperatorStore]:
+    """Return what of *crawl* its operators act upon."""
     config, data = crawl.settings.config, crawl.storage.data.path
     if crawl.leases.embedded is not None:
         rules_file = RulesFile(rules_path(config, data))
@@ -363,9 +313,3 @@ def _reason(act: Act) -> str:
 def _slices(texts: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     for at in range(0, len(texts), _BATCH):
         yield texts[at : at + _BATCH]
-
-
-def address_of(written: str) -> tuple[str, int]:
-    """Return host and port of CRAWLER_HTTP."""
-    host, _, port = written.rpartition(":")
-    return host, int(port)

@@ -1,0 +1,70 @@
+"""The console of a crawl that runs: its operators see it and act on it through HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Self
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
+
+from crawler.assembly.build import crawl_of
+from crawler.console.server import ApiServer, read_tokens
+from crawler.crawl.interactive import is_interactive
+from crawler.model.types import ConfigError
+from crawler.operate.acts import FrontierActs, queues_and_store
+from crawler.operate.operator import Operator
+
+logger = logging.getLogger(__name__)
+
+
+class Console:
+    """The extension that serves the console of a crawl."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        if is_interactive(crawler.settings):
+            raise NotConfigured
+        return cls(crawler)
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._server: ApiServer | None = None
+        self._working: asyncio.Future[None] | None = None
+        crawler.signals.connect(self._open, signals.spider_opened)
+        crawler.signals.connect(self._close, signals.spider_closed)
+
+    async def _open(self) -> None:
+        """Listen, and carry out what was asked for before. A crawl goes on without its socket."""
+        crawl = crawl_of(self._crawler)
+        config, data = crawl.settings.config, crawl.storage.data.path
+        queues, store = queues_and_store(crawl)
+        acts = FrontierActs(crawl, queues, store)
+        levels, now = len(config.frontier.level_shares), crawl.leases.clock.now
+        operator = Operator(store, levels, now, acts.count, acts.take)
+        self._working = asyncio.ensure_future(acts.work())
+        self._server = ApiServer(data, operator.act)
+        try:
+            await self._server.open_socket()
+            if config.operator.http:
+                tokens = config.operator.http_tokens
+                await self._server.open_port(
+                    *_address_of(config.operator.http), read_tokens(Path(tokens)) if tokens else {}
+                )
+        except (OSError, ConfigError) as refused:
+            logger.warning("Commands and requests cannot reach this crawl: %s", refused)
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            await self._server.close()
+        if self._working is not None:
+            self._working.cancel()
+
+
+def _address_of(written: str) -> tuple[str, int]:
+    """Return host and port of CRAWLER_HTTP."""
+    host, _, port = written.rpartition(":")
+    return host, int(port)
