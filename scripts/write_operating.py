@@ -14,6 +14,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it, not here
 
+from crawler.console.views import VIEWS  # noqa: E402  # needs the path above
 from crawler.operate.verbs import VERBS  # noqa: E402  # needs the path above
 from crawler.policy.operator_rules import KEYS, KEYS_OF_CRAWL, Key  # noqa: E402  # needs the path
 from scripts.write_settings import written  # noqa: E402  # needs the path above
@@ -26,6 +27,19 @@ def page_lines() -> Iterator[str]:
     for verb in VERBS.values():
         words = f"{verb.name} {verb.takes}".strip().replace("|", "\\|")
         yield f"| `{words}` | {verb.meaning} |"
+    yield from [
+        "",
+        "### Views",
+        "",
+        "| `GET` | parameters | what it shows |",
+        "| --- | --- | --- |",
+    ]
+    for view in VIEWS.values():
+        asked = ", ".join(f"`{name}`" for name in view.asked.__struct_fields__)
+        yield f"| `/api/{view.name}` | {asked} | {view.meaning} |"
+    yield "| `/api/overview` | | The figures of the crawl as a whole. |"
+    asked = ", ".join(f"`{name}`" for name in VIEWS["outcomes"].asked.__struct_fields__)
+    yield f"| `/api/live` | {asked} | Both each second, as server-sent events. |"
     yield from ["", "### Keys of a rule", "", *_table(KEYS), ""]
     yield from [
         "### Keys of the whole crawl, before the first rule",

@@ -22,6 +22,7 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.conf import arglist_to_dict
 
 from crawler.config.settings import Config, join_repeated, read_config
+from crawler.data.operator_files import RulesFile, existing
 from crawler.inspect import frontier_view
 from crawler.inspect.archive_tools import archive_of, deletion_records
 from crawler.inspect.frontier_view import (
@@ -62,7 +63,7 @@ class FrontierCommand(ScrapyCommand):
     def syntax(self) -> str:
         acts = " | ".join(f"{verb.name} {verb.takes}".strip() for verb in VERBS.values())
         return (
-            "counts | hosts | dead | retry URL | retry --all | why URL | workers | check"
+            "counts | hosts | dead | audit | retry URL | retry --all | why URL | workers | check"
             f" | seen --from FILE | snapshot FOLDER | {acts}  [options]"
         )
 
@@ -85,7 +86,7 @@ class FrontierCommand(ScrapyCommand):
         parser.add_argument(
             "--offset", type=int, metavar="N", help="hosts: leave out the first N of them"
         )
-        parser.add_argument("--limit", type=int, metavar="N", help=f"dead: how many ({TOP})")
+        parser.add_argument("--limit", type=int, metavar="N", help=f"dead, audit: how many ({TOP})")
         parser.add_argument(
             "--dry-run",
             action="store_true",
@@ -170,9 +171,9 @@ def _hosts(args: FrontierArguments) -> CommandOutput:
     query = _host_query(args.opts)
     with args.frontier.inspection() as inspection:
         if args.opts.host is not None:
-            found = [frontier_view.host_row(inspection, args.opts.host)]
+            found = [frontier_view.host_row(inspection, args.opts.host, args.config)]
         else:
-            found = frontier_view.host_rows(inspection, query)
+            found = frontier_view.host_rows(inspection, query, args.config)
         now = inspection.now()
     return found, frontier_view.hosts_text(found, now)
 
@@ -194,6 +195,13 @@ def _dead(args: FrontierArguments) -> CommandOutput:
         )
         total, now = inspection.counts().dead, inspection.now()
     return found, frontier_view.dead_text(found, total, args.frontier.advice, now)
+
+
+def _audit(args: FrontierArguments) -> CommandOutput:
+    with args.frontier.inspection() as inspection:
+        acts, now = frontier_view.act_rows(inspection.audit()), inspection.now()
+    shown = acts[: TOP if args.opts.limit is None else args.opts.limit]
+    return shown, frontier_view.audit_text(shown, now)
 
 
 def _retry(args: FrontierArguments) -> CommandOutput:
@@ -240,8 +248,13 @@ def _snapshot(args: FrontierArguments) -> CommandOutput:
 
 def _act(args: FrontierArguments) -> CommandOutput:
     given, opts = args.words, args.opts
+    words = _urls_of(given[1:]) if given[0] == "add" else given[1:]
+    if given[0] == "rules":
+        if len(words) != 1:
+            raise UsageError("rules takes one FILE")
+        words = [RulesFile(existing(Path(words[0]))).read()]
     request = msgspec.structs.replace(
-        read_words(given[0], _urls_of(given[1:]) if given[0] == "add" else given[1:]),
+        read_words(given[0], words),
         level=opts.level,
         again=bool(opts.again),
         dry_run=bool(opts.dry_run),
@@ -308,6 +321,7 @@ _ACTIONS: Final = MappingProxyType(
         "counts": (_counts, "", frozenset[str]()),
         "hosts": (_hosts, "", frozenset({"top", "host", "sort", "match", "offset"})),
         "dead": (_dead, "", frozenset({"limit"})),
+        "audit": (_audit, "", frozenset({"limit"})),
         "retry": (_retry, "one URL", frozenset({"all"})),
         "why": (_why, "one URL", frozenset({"spargs"})),
         "check": (_check, "", frozenset({"repair"})),

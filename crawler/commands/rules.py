@@ -13,7 +13,7 @@ from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
 from crawler.config.settings import read_config
-from crawler.data.operator_files import RulesFile
+from crawler.data.operator_files import RulesFile, existing
 from crawler.inspect.frontier_view import frontier_of
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.policy.operator_rules import KEYS, read_rules
@@ -56,9 +56,7 @@ class RulesCommand(ScrapyCommand):
 
 
 def _check(path: Path, levels: int) -> None:
-    if not path.is_file():
-        raise ConfigError(f"there is no file {path}")
-    rules = read_rules(RulesFile(path).read(), levels)
+    rules = read_rules(RulesFile(existing(path)).read(), levels)
     targets = sum(len(rule.targets) for rule in rules.rules)
     print(f"{plain(str(path))}: {many(len(rules.rules), 'rule')} for {many(targets, 'target')}")
 

@@ -7,13 +7,16 @@ import logging
 from pathlib import Path
 from typing import Self
 
-from scrapy import signals
+from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 
 from crawler.assembly.build import crawl_of
-from crawler.console.server import ApiServer, read_tokens
+from crawler.console.live import LiveFigures
+from crawler.console.server import ApiServer, Served, read_tokens
+from crawler.console.views import Shown
 from crawler.crawl.interactive import is_interactive
+from crawler.inspect.frontier_view import frontier_of
 from crawler.model.types import ConfigError
 from crawler.operate.acts import FrontierActs, queues_and_store
 from crawler.operate.operator import Operator
@@ -37,7 +40,7 @@ class Console:
         crawler.signals.connect(self._open, signals.spider_opened)
         crawler.signals.connect(self._close, signals.spider_closed)
 
-    async def _open(self) -> None:
+    async def _open(self, spider: Spider) -> None:
         """Listen, and carry out what was asked for before. A crawl goes on without its socket."""
         crawl = crawl_of(self._crawler)
         config, data = crawl.settings.config, crawl.storage.data.path
@@ -46,7 +49,9 @@ class Console:
         levels, now = len(config.frontier.level_shares), crawl.leases.clock.now
         operator = Operator(store, levels, now, acts.count, acts.take)
         self._working = asyncio.ensure_future(acts.work())
-        self._server = ApiServer(data, operator.act)
+        settings, live = self._crawler.settings, LiveFigures(crawl, spider.name)
+        shown = Shown(frontier_of(settings, config), config, settings, data)
+        self._server = ApiServer(data, Served(operator.act, shown, live.overview, live.events))
         try:
             await self._server.open_socket()
             if config.operator.http:

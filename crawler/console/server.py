@@ -1,7 +1,8 @@
-"""The HTTP API of a crawl that runs, on a socket in its data directory and, if asked for, a port.
+"""The HTTP server of a crawl that runs, on a socket in its data directory and, if asked for, a
+port.
 
 Rule: the socket is for the user who runs the crawl. On a port, requests that a browser sends for
-another site are refused, and beyond loopback those without a token.
+another site are refused, and beyond loopback those for data or acts without a token.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import os
 import pwd
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -22,9 +24,10 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from crawler.console.live import Event, Overview
+from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, asked_of, openapi
 from crawler.data.operator_files import private_lines
 from crawler.model.types import ConfigError, CrawlerError
-from crawler.operate import verbs
 from crawler.operate.client import SOCKET
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest
 
@@ -36,18 +39,45 @@ _PORTS: Final = 20  # tried, from the one that was asked for
 _PEER: Final = struct.Struct("3i")  # struct ucred: process, user, group
 _BY: Final = web.RequestKey("by", str)
 
-Act = Callable[[ActRequest, str], Awaitable[ActAnswer]]
+_MAX_WATCHING: Final = 20
+"""Requests for live figures that are answered at once: each costs some 0.2 ms a second."""
+_PAGE: Final = Path(__file__).with_name("page")
+_PAGE_FILES: Final = frozenset({"page.js", "page.css", "uplot.js", "uplot.css"})
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';"
+    " img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
 
 
-def application(act: Act, tokens: Mapping[str, str], names: frozenset[str]) -> web.Application:
-    """Return the API, which carries out requests by *act*. *tokens*: by name, needed on a port if
-    there are any. *names*: of this machine in a Host header; no other name leads here in earnest.
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is served of one crawl."""
+
+    act: Callable[[ActRequest, str], Awaitable[ActAnswer]]
+    shown: Shown
+    overview: Callable[[], Overview]
+    events: Callable[[OutcomesAsked], AsyncIterator[Event]]
+
+
+def application(
+    served: Served, tokens: Mapping[str, str], names: frozenset[str]
+) -> web.Application:
+    """Return the application that serves *served*. *tokens*: by name, needed on a port if there are
+    any. *names*: of this machine in a Host header; no other name leads here in earnest.
     """
+    one_view, watching = asyncio.Lock(), asyncio.Semaphore(_MAX_WATCHING)
 
     @web.middleware
     async def admit(request: web.Request, handler: Any) -> web.StreamResponse:
         try:
-            request[_BY] = _user(request, tokens, names)
+            _refuse_other_sites(request, names)
+            if request.path.startswith("/api/"):
+                request[_BY] = _user(request, tokens)
             return await handler(request)  # type: ignore[no-any-return]  # aiohttp's own type
         except PermissionError as refused:
             return _error(403, str(refused))
@@ -71,27 +101,71 @@ def application(act: Act, tokens: Mapping[str, str], names: frozenset[str]) -> w
             asked = msgspec.convert({**fields, "verb": verb}, ActRequest)
         except msgspec.MsgspecError as wrong:
             return _error(400, str(wrong))
-        return _json(await act(asked, request[_BY]))
+        return _json(await served.act(asked, request[_BY]))
+
+    async def view(request: web.Request) -> web.Response:
+        name = request.match_info["view"].removesuffix(".csv")
+        if name not in VIEWS:
+            return _error(404, f"there is no view {name!r}")
+        found = VIEWS[name]
+        asked = asked_of(found, request.query)
+        async with one_view:  # a second of one thread each, in a large crawl
+            rows = await asyncio.to_thread(found.show, served.shown, asked)
+        if not request.path.endswith(".csv"):
+            return _json(rows)
+        if not isinstance(rows, list):
+            return _error(404, f"{name} is no table")
+        answer = web.Response(text=as_csv(found.row, rows), content_type="text/csv")
+        answer.headers["Content-Disposition"] = f'attachment; filename="{name}.csv"'
+        return answer
+
+    async def overview(_: web.Request) -> web.Response:
+        return _json(served.overview())
+
+    async def live(request: web.Request) -> web.StreamResponse:
+        asked = asked_of(VIEWS["outcomes"], request.query)
+        assert isinstance(asked, OutcomesAsked)
+        if watching.locked():
+            return _error(503, f"{_MAX_WATCHING} others look at this crawl")
+        async with watching:
+            stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", **_HEADERS})
+            await stream.prepare(request)
+            with suppress(ConnectionError):
+                async for event in served.events(asked):
+                    await stream.write(b"data: " + msgspec.json.encode(event) + b"\n\n")
+        return stream
 
     async def describe(_: web.Request) -> web.Response:
-        return _json(verbs.openapi())
+        return _json(openapi())
+
+    async def page(request: web.Request) -> web.StreamResponse:
+        name = request.match_info.get("file", "page.html")
+        if name not in {*_PAGE_FILES, "page.html"}:
+            return _error(404, "there is no such file")
+        return web.FileResponse(_PAGE / name, headers=_HEADERS)
 
     app = web.Application(middlewares=[admit], client_max_size=_MAX_BODY)
     app.router.add_post("/api/{verb}", post)
     app.router.add_get("/api/openapi.json", describe)
+    app.router.add_get("/api/overview", overview)
+    app.router.add_get("/api/live", live)
+    app.router.add_get("/api/{view}", view)
+    app.router.add_get("/", page)
+    app.router.add_get("/page/{file}", page)
     return app
 
 
-def _user(request: web.Request, tokens: Mapping[str, str], names: frozenset[str]) -> str:
-    """Return who sends *request*. Raises PermissionError or HTTPUnauthorized."""
+def _unix_peer(request: web.Request) -> Any:
+    """Return the socket that *request* came from if it is in the data directory, else None."""
     peer = request.transport.get_extra_info("socket") if request.transport else None
-    if peer is not None and peer.family == socket.AF_UNIX:
-        packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-        uid = _PEER.unpack(packed)[1]
-        try:
-            return pwd.getpwuid(uid).pw_name
-        except KeyError:
-            return f"user {uid}"
+    return peer if peer is not None and peer.family == socket.AF_UNIX else None
+
+
+def _refuse_other_sites(request: web.Request, names: frozenset[str]) -> None:
+    """Raise PermissionError for what a browser sends for another site, or for a name that leads
+    here by a trick (DNS rebinding)."""
+    if _unix_peer(request) is not None:
+        return
     if _name_of(request.host) not in names:
         raise PermissionError(
             f"the Host header names {request.host[:80]!r}, which is not this crawl"
@@ -99,6 +173,22 @@ def _user(request: web.Request, tokens: Mapping[str, str], names: frozenset[str]
     origin = request.headers.get("Origin")
     if origin is not None and origin != f"{request.scheme}://{request.host}":
         raise PermissionError("requests of other sites are refused")
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    is_visit = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.path == "/"
+    if site not in ("same-origin", "none") and not is_visit:  # a link to the page may be followed
+        raise PermissionError("requests of other sites are refused")
+
+
+def _user(request: web.Request, tokens: Mapping[str, str]) -> str:
+    """Return who sends *request*. Raises HTTPUnauthorized."""
+    peer = _unix_peer(request)
+    if peer is not None:
+        packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        uid = _PEER.unpack(packed)[1]
+        try:
+            return pwd.getpwuid(uid).pw_name
+        except KeyError:
+            return f"user {uid}"
     if not tokens:
         return str(request.remote)
     sent = request.headers.get("Authorization", "").removeprefix("Bearer ").encode()
@@ -130,12 +220,12 @@ _TOKEN_CHARS: Final = 16
 
 
 class ApiServer:
-    """Serves the API of one crawl."""
+    """Serves one crawl."""
 
-    def __init__(self, data: Path, act: Act) -> None:
+    def __init__(self, data: Path, served: Served) -> None:
         """*data*: the data directory, which this process has locked."""
         self._data = data
-        self._act = act
+        self._served = served
         self._runners: list[web.AppRunner] = []
 
     async def open_socket(self) -> None:
@@ -168,8 +258,8 @@ class ApiServer:
             with suppress(OSError, OverflowError):  # the latter beyond port 65535
                 await web.TCPSite(runner, host.strip("[]"), tried).start()
                 if tried != port:
-                    logger.warning("Port %d is taken: the API is at port %d", port, tried)
-                logger.info("The API is at http://%s:%d/api/", host, tried)
+                    logger.warning("Port %d is taken: the console is at port %d", port, tried)
+                logger.info("The console is at http://%s:%d/", host, tried)
                 await asyncio.to_thread((self._data / ADDRESS).write_text, f"{host}:{tried}\n")
                 return
         raise ConfigError(f"CRAWLER_HTTP: no port from {port} to {port + _PORTS - 1} is free")
@@ -181,7 +271,7 @@ class ApiServer:
             (self._data / name).unlink(missing_ok=True)
 
     async def _runner(self, tokens: Mapping[str, str], names: frozenset[str]) -> web.AppRunner:
-        app = application(self._act, tokens, names)
+        app = application(self._served, tokens, names)
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         self._runners.append(runner)
@@ -197,9 +287,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def _json(value: object, status: int = 200) -> web.Response:
-    return web.Response(
-        body=msgspec.json.encode(value), status=status, content_type="application/json"
-    )
+    body = msgspec.json.encode(value)
+    return web.Response(body=body, status=status, content_type="application/json", headers=_HEADERS)
 
 
 def _error(status: int, text: str) -> web.Response:

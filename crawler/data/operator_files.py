@@ -10,7 +10,7 @@ import asyncio
 import os
 import stat
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,6 +56,7 @@ class Act(msgspec.Struct, frozen=True, omit_defaults=True):
     undoes: int = 0  # the act that this one undoes; 0: none
     level: int | None = None  # add: of the URLs
     again: bool = False  # add: they are fetched even if they were fetched before
+    text_before: str | None = None  # rules: what was replaced
 
 
 class Touched(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -175,6 +176,13 @@ def _written(value: Value) -> object:
 _TIMES: Final = 1e9  # larger numbers are epoch seconds: no delay has so many
 
 
+def existing(path: Path) -> Path:
+    """Return *path*. Raises ConfigError if there is no such file."""
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}")
+    return path
+
+
 class Audit:
     """The acts of all operators, in a file of JSON lines."""
 
@@ -202,10 +210,7 @@ class Audit:
     def read(self) -> Iterator[Act | Touched]:
         """Yield all lines, the oldest first, without damaged ones."""
         with suppress(FileNotFoundError), self._path.open("rb") as file:
-            for line in file:
-                with suppress(msgspec.MsgspecError):
-                    kind: type[Act | Touched] = Act if b'"verb":' in line else Touched
-                    yield msgspec.json.decode(line, type=kind)
+            yield from read_audit(file)
 
     def size(self) -> int:
         """Return its bytes."""
@@ -217,6 +222,14 @@ class Audit:
         with self._path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read(1) == b"\n"
+
+
+def read_audit(lines: Iterable[bytes]) -> Iterator[Act | Touched]:
+    """Yield what *lines* of an audit say, without damaged ones."""
+    for line in lines:
+        with suppress(msgspec.MsgspecError):
+            kind: type[Act | Touched] = Act if b'"verb":' in line else Touched
+            yield msgspec.json.decode(line, type=kind)
 
 
 class Credentials:

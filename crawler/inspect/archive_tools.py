@@ -6,6 +6,7 @@ step, and a file that a crawl is writing is left alone.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -150,6 +151,17 @@ class FileRow(msgspec.Struct, frozen=True):
     beside: tuple[str, ...]  # index, columns, or COLUMNS_MISSING
 
 
+class NewestFile(msgspec.Struct, frozen=True):
+    """One of the newest WARC files, without a look into it."""
+
+    file: str
+    folder: str
+    state: str  # finished | being written | unfinished
+    bytes: int
+    changed_at: float  # epoch seconds
+    beside: tuple[str, ...]  # as of FileRow
+
+
 class CaptureRow(msgspec.Struct, frozen=True):
     """One capture of a URL."""
 
@@ -165,6 +177,22 @@ def file_rows(place: ArchivePlace) -> Iterator[FileRow]:
     for file in place.files():
         with suppress(FileNotFoundError):  # finished or delivered since
             yield _file_row(file)
+
+
+def newest_files(place: ArchivePlace, top: int) -> list[NewestFile]:
+    """Return the *top* files that were changed last, the latest first."""
+    found = []
+    for file in place.files():
+        with suppress(FileNotFoundError):  # finished or delivered since
+            stat = file.stat()
+            found.append((stat.st_mtime, stat.st_size, file))
+    rows = []
+    for changed_at, size_bytes, file in heapq.nlargest(top, found):
+        name = file.name.removesuffix(OPEN_SUFFIX)
+        beside = tuple(_beside(file.with_name(name)))
+        folder = str(file.parent)
+        rows.append(NewestFile(name, folder, _state(file), size_bytes, changed_at, beside))
+    return rows
 
 
 def capture_row(entry: Entry) -> CaptureRow:

@@ -9,7 +9,7 @@ import asyncio
 import getpass
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -36,7 +36,7 @@ from crawler.data.data_dir import (
     refuse_older_format,
 )
 from crawler.data.local_stores import RobotsRecords
-from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile
+from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile, Touched
 from crawler.data.outcomes import read_outcomes
 from crawler.data.snapshots import Snapshot
 from crawler.frontier import dead_letters
@@ -70,6 +70,7 @@ from crawler.operate import client
 from crawler.operate.acts import count_waiting
 from crawler.operate.operator import LocalStore, Operator
 from crawler.operate.verbs import ActAnswer, ActRequest
+from crawler.policy.operator_rules import OperatorRules, read_rules
 from crawler.policy.robots_cache import RobotsCache
 from crawler.policy.targets import read_target
 from crawler.report.figures import (
@@ -125,6 +126,7 @@ class HostRow(msgspec.Struct, frozen=True):
     failures: int  # in a row
     pauses: int  # in a row
     admitted: int  # URLs ever admitted
+    because: str  # why it is not contacted now; empty: nothing keeps it from being
 
 
 class DeadLetterRow(msgspec.Struct, frozen=True):
@@ -135,6 +137,19 @@ class DeadLetterRow(msgspec.Struct, frozen=True):
     at: float  # epoch seconds
     attempts: int
     depth: int
+
+
+class ActRow(msgspec.Struct, frozen=True):
+    """An act of an operator, with what became of it."""
+
+    number: int
+    at: float  # epoch seconds
+    by: str
+    verb: str
+    targets: str
+    value: str
+    touched: int | None  # URLs; None: it touches none, or is not done yet
+    state: str  # in force | undone | failed
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
@@ -154,16 +169,25 @@ class WorkerRow(msgspec.Struct, frozen=True):
     heard_at: float  # epoch seconds
 
 
-def host_rows(inspection: Inspection, query: HostQuery) -> list[HostRow]:
-    return [_host(state) for state in inspection.hosts(query)]
+def host_rows(inspection: Inspection, query: HostQuery, config: Config) -> list[HostRow]:
+    rules, now = _operator_rules(inspection, config), inspection.now()
+    return [_host(state, rules, now) for state in inspection.hosts(query)]
 
 
-def host_row(inspection: Inspection, name: str) -> HostRow:
+def host_row(inspection: Inspection, name: str, config: Config) -> HostRow:
     """Return the host *name*. Raises ConfigError if the frontier does not know it."""
     state = inspection.host(HostKey(name.lower()))
     if state is None:
         raise ConfigError(f"the frontier has no host {name}")
-    return _host(state)
+    return _host(state, _operator_rules(inspection, config), inspection.now())
+
+
+def _operator_rules(inspection: Inspection, config: Config) -> OperatorRules:
+    """Return the rules, none if there is an error in them: `scrapy rules` says which."""
+    levels = len(config.frontier.level_shares)
+    with suppress(ConfigError):
+        return read_rules(inspection.operator_rules(config), levels)
+    return read_rules("", levels)
 
 
 def dead_letter_rows(inspection: Inspection, limit: int) -> Iterator[DeadLetterRow]:
@@ -173,11 +197,54 @@ def dead_letter_rows(inspection: Inspection, limit: int) -> Iterator[DeadLetterR
         yield DeadLetterRow(url.url, letter.reason, letter.at, url.attempts, url.depth)
 
 
+def act_rows(lines: Iterable[Act | Touched]) -> list[ActRow]:
+    """Return the acts of an audit, the latest first."""
+    acts: list[Act] = []
+    results: dict[int, Touched] = {}
+    undone: set[int] = set()
+    for line in lines:
+        if isinstance(line, Touched):
+            results[line.of] = line
+        else:
+            acts.append(line)
+            undone.add(line.undoes)
+    rows = []
+    for act in reversed(acts):
+        result = results.get(act.number)
+        failed = result is not None and result.failed
+        state = "failed" if failed else "undone" if act.number in undone else "in force"
+        touched = None if result is None or failed else result.touched
+        targets = " ".join(act.targets[:20])
+        verb = f"undo {act.undoes}" if act.undoes else act.verb
+        rows.append(
+            ActRow(act.number, act.at, act.by, verb, targets, act.value[:200], touched, state)
+        )
+    return rows
+
+
+def audit_text(acts: Sequence[ActRow], now: float) -> Iterator[str]:
+    head = ("act", "when", "by", "verb", "targets", "value", "URLs", "state")
+    rows = [
+        (
+            str(act.number),
+            since(act.at, now),
+            plain(act.by, 40),
+            act.verb,
+            plain(act.targets, 60),
+            plain(act.value, 30),
+            "-" if act.touched is None else number(act.touched),
+            act.state,
+        )
+        for act in acts
+    ]
+    yield from table([head, *rows], right={0, 6})
+
+
 def worker_rows(records: Sequence[WorkerRecord], now: float) -> list[WorkerRow]:
     return [_worker(record, now) for record in records]
 
 
-def _host(state: HostState) -> HostRow:
+def _host(state: HostState, rules: OperatorRules, now: float) -> HostRow:
     return HostRow(
         host=state.host,
         waiting=state.waiting,
@@ -188,7 +255,30 @@ def _host(state: HostState) -> HostRow:
         failures=state.pace.failures,
         pauses=state.pace.pauses,
         admitted=state.admitted,
+        because=_because(state, rules, now),
     )
+
+
+def _because(state: HostState, rules: OperatorRules, now: float) -> str:
+    """Return why the host is not contacted now."""
+    said = rules.of_host(state.host)
+    if said.refuse:
+        return "a rule refuses it"
+    if said.paused_until(now) is not None:
+        return "a rule pauses it"
+    if rules.paused_until(now) is not None:
+        return "the crawl is paused"
+    if state.place == "leased":
+        return "a fetch is under way"
+    if state.rest_until <= now:
+        return ""
+    pace = state.pace
+    if pace.pauses:
+        return f"paused after {many(pace.failures, 'failure')} in a row"
+    if pace.failures:
+        return f"backs off after {many(pace.failures, 'failure')} in a row"
+    rest = "Crawl-delay of its robots.txt" if pace.crawl_delay_s > pace.gap_s else "last fetch"
+    return f"rests: {rest}"
 
 
 def _worker(record: WorkerRecord, now: float) -> WorkerRow:

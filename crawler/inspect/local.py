@@ -31,7 +31,7 @@ from crawler.data.data_dir import (
     refuse_older_format,
 )
 from crawler.data.local_stores import LocalPatternStats, RobotsRecords
-from crawler.data.operator_files import RulesFile
+from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile, Touched
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier import records as keys
 from crawler.frontier.dead_letters import dead_letters
@@ -268,6 +268,9 @@ class LocalInspection:
 
     def operator_rules(self, config: Config) -> str:
         return RulesFile(rules_path(config, self.path)).read()
+
+    def audit(self) -> list[Act | Touched]:
+        return list(Audit(self.path / AUDIT).read())
 
     def stored_origins(self) -> MemoryStore:
         return origins_of(self._store)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from crawler.config.settings import Config
+from crawler.data.operator_files import Act, Touched
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.records import DeadLetter, RefusedRecord
 from crawler.inspect.hosts import HostQuery
@@ -158,6 +159,9 @@ class Inspection(Protocol):
 
     def operator_rules(self, config: Config) -> str:
         """Return the text of the operator's rules."""
+
+    def audit(self) -> list[Act | Touched]:
+        """Return what operators have done, the oldest first."""
 
     def stored_origins(self) -> MemoryStore:
         """Return a copy of what AllowedOrigins has stored, which may be changed."""

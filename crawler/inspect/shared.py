@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from crawler.config.settings import Config, read_kept
 from crawler.data.data_dir import WORKER
 from crawler.data.local_stores import RobotsRecords
+from crawler.data.operator_files import Act, Touched, read_audit
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.reader import RecountedCounter
@@ -625,6 +626,10 @@ class RedisInspection:
         key = keys.rules(self._reader.name)
         text = self._reader.ask(key, "HGET", "text")
         return bytes(text or b"").decode(errors="replace")
+
+    def audit(self) -> list[Act | Touched]:
+        key = keys.audit(self._reader.name)
+        return list(read_audit(self._reader.ask(key, "LRANGE", 0, -1)))
 
     def stored_origins(self) -> MemoryStore:
         return origins_of(self._store)

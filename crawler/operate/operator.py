@@ -122,9 +122,18 @@ class Operator:
         last = max((act.number for act in acts), default=0)
         acts = [act for act in acts if act.number not in void]
         undone = verbs.last_to_undo(acts, request.value) if request.verb == "undo" else None
-        edits = verbs.edits_of(request, now) if undone is None else undone.before
-        after, before = await asyncio.to_thread(_edited, written, edits, self.levels)
-        act = Act(now, last + 1, by, request.verb, request.targets, request.value, before)
+        whole = None if undone is None else undone.text_before
+        if request.verb == "rules":
+            whole = request.value
+        if whole is None:
+            edits = verbs.edits_of(request, now) if undone is None else undone.before
+            after, before = await asyncio.to_thread(_edited, written, edits, self.levels)
+            act = Act(now, last + 1, by, request.verb, request.targets, request.value, before)
+        else:
+            if request.before not in (None, written):
+                raise ConfigError("the rules have changed meanwhile: look at them again")
+            read_rules(whole, self.levels)
+            after, act = whole, Act(now, last + 1, by, request.verb, text_before=written)
         if undone is not None:
             act = replace(act, undoes=undone.number, targets=undone.targets, value="")
         if request.verb == "add":

@@ -88,6 +88,12 @@ VERBS: Final[Mapping[str, Verb]] = {
             needs_target=False,
         ),
         Verb("concurrency", "N", "Fetch N URLs at once.", "concurrency", needs_target=False),
+        Verb(
+            "rules",
+            "FILE",
+            "Replace all rules by those of FILE, unless there is an error in it.",
+            needs_target=False,
+        ),
         Verb("undo", "[ACT]", "Undo the last act, or the one of that number.", needs_target=False),
     )
 }
@@ -101,6 +107,7 @@ class ActRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     value: str = ""
     level: int | None = None  # add: of the URLs
     again: bool = False  # add: fetch them even if they were fetched before
+    before: str | None = None  # rules: the text that was edited; if it has changed, nothing is done
     dry_run: bool = False  # say how many URLs it would touch, and do nothing
 
 
@@ -116,7 +123,7 @@ def read_words(verb: str, words: Sequence[str]) -> ActRequest:
     """Return the request that *words* of a command line make. Raises ConfigError."""
     found, rest = _verb(verb), list(words)
     value = ""
-    if found.name in ("concurrency", "undo"):
+    if found.name in ("concurrency", "undo", "rules"):
         value = rest.pop(0) if rest else ""
     elif found.name in ("delay", "level"):
         value = rest.pop() if len(rest) > 1 else ""
@@ -226,7 +233,9 @@ def last_to_undo(acts: Sequence[Act], number: str) -> Act:
     return act
 
 
-UNDOABLE: Final = frozenset({"pause", "resume", "delay", "level", "refuse", "drop", "concurrency"})
+UNDOABLE: Final = frozenset(
+    {"pause", "resume", "delay", "level", "refuse", "drop", "concurrency", "rules"}
+)
 
 
 def openapi() -> dict[str, Any]:
@@ -234,14 +243,17 @@ def openapi() -> dict[str, Any]:
     asked, components = msgspec.json.schema_components(
         [ActRequest, ActAnswer], ref_template="#/components/schemas/{name}"
     )
-    answered = {"description": "Done, and durable.", "content": _json(asked[1])}
-    refused = {"description": "Not done; `error` says why.", "content": _json({"type": "object"})}
+    answered = {"description": "Done, and durable.", "content": json_content(asked[1])}
+    refused = {
+        "description": "Not done; `error` says why.",
+        "content": json_content({"type": "object"}),
+    }
     paths = {
         f"/api/{verb.name}": {
             "post": {
                 "summary": verb.meaning,
                 "operationId": verb.name,
-                "requestBody": {"content": _json(asked[0])},
+                "requestBody": {"content": json_content(asked[0])},
                 "responses": {"200": answered, "400": refused, "401": refused, "403": refused},
             }
         }
@@ -255,5 +267,6 @@ def openapi() -> dict[str, Any]:
     }
 
 
-def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+def json_content(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a body in JSON, for OpenAPI."""
     return {"application/json": {"schema": schema}}

@@ -7,12 +7,11 @@ act that replaces them.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
-from crawler.data.operator_files import Act, Touched
+from crawler.data.operator_files import Act, Touched, read_audit
 from crawler.frontier.records import DeadLetter
 from crawler.frontier.sweep import Fate, Forget
 from crawler.model.types import Candidate, Dead, HostKey
@@ -69,12 +68,7 @@ class SharedStore:
         return (await read_rules(self._nodes, self._key))[1]
 
     async def acts(self) -> list[Act | Touched]:
-        found: list[Act | Touched] = []
-        for line in await self._ask(self._audit, "LRANGE", self._audit, 0, -1):
-            kind: type[Act | Touched] = Act if b'"verb":' in line else Touched
-            with suppress(msgspec.MsgspecError):
-                found.append(msgspec.json.decode(line, type=kind))
-        return found
+        return list(read_audit(await self._ask(self._audit, "LRANGE", self._audit, 0, -1)))
 
     async def audit_lines(self) -> int:
         """Return how many lines the audit has."""

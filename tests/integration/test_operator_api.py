@@ -8,15 +8,20 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy.settings import Settings
 
-from crawler.console.server import ApiServer, read_tokens
-from crawler.model.types import ConfigError
+from crawler.config.settings import read_config
+from crawler.console.live import Event, Overview
+from crawler.console.server import ApiServer, Served, read_tokens
+from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, is_asked
+from crawler.inspect.frontier_view import frontier_of
+from crawler.model.types import ConfigError, Counts, Outcome, encode_outcome
 from crawler.operate import client
 from crawler.operate.verbs import ActAnswer, ActRequest, check
 
@@ -36,13 +41,30 @@ class Acts:
         return ActAnswer("done", len(self.asked))
 
 
+def served(data: Path, acts: Acts) -> Served:
+    """Return what is served of a crawl that has not begun."""
+    settings = Settings({"CRAWLER_DATA_DIR": str(data)})
+    config = read_config(settings)
+    counts = Counts(0, 0, 0, 0, 0, 0, 0)
+    overview = Overview(
+        1.0, "web", str(data), "", 7, 0.5, 0, 0, 0, 0, 8, None, "", counts, {"2xx": 7}, {}
+    )
+
+    async def events(asked: OutcomesAsked) -> AsyncIterator[Event]:
+        page = Outcome(1.0, "https://a.example/<script>", "a.example", "done", status=200)
+        yield Event(overview, [page] if is_asked(page, asked) else [], 0)
+
+    shown = Shown(frontier_of(settings, config), config, settings, data)
+    return Served(acts.act, shown, lambda: overview, events)
+
+
 def serving(
     data: Path, acts: Acts, use: Callable[[int], Any], tokens: dict[str, str] | None = None
 ) -> Any:
     """Return what *use*, in a thread, returns for the port of a server."""
 
     async def run() -> Any:
-        server = ApiServer(data, acts.act)
+        server = ApiServer(data, served(data, acts))
         await server.open_socket()
         await server.open_port("127.0.0.1", free_port(), tokens or {})
         port = int((data / "control.address").read_text().rpartition(":")[2])
@@ -144,9 +166,99 @@ def test_the_description_names_each_verb(tmp_path: Path) -> None:
     assert {"/api/refuse", "/api/undo", "/api/add"} <= described["paths"].keys()
 
 
+def get(
+    port: int, path: str, headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, str], str]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("GET", path, headers=headers or {})
+        answer = connection.getresponse()
+        body = answer.read(2000) if "live" in path else answer.read()
+        return answer.status, dict(answer.headers), body.decode()
+
+
+def test_each_view_is_described_and_answers_or_says_why_not(tmp_path: Path) -> None:
+    def use(port: int) -> None:
+        described = json.loads(get(port, "/api/openapi.json")[2])["paths"]
+        for name in VIEWS:
+            assert "get" in described[f"/api/{name}"]
+            status, headers, body = get(port, f"/api/{name}?top=x")
+            assert status == 400, body
+            assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert get(port, "/api/nothing")[0] == 404
+        # No crawl has begun here: that is said, and nothing breaks.
+        status, _, body = get(port, "/api/hosts")
+        assert status == 503 and str(tmp_path) in body
+        assert json.loads(get(port, "/api/archive")[2]) == []
+        assert json.loads(get(port, "/api/outcomes")[2]) == []
+
+    serving(tmp_path, Acts(), use)
+
+
+def test_the_latest_outcomes_as_json_and_csv(tmp_path: Path) -> None:
+    found = [
+        Outcome(1.0, "https://a.example/1", "a.example", "done", status=200),
+        Outcome(2.0, "https://a.example/2", "a.example", "dead", reason="=cmd()"),
+        Outcome(3.0, "https://b.example/3", "b.example", "done", status=404),
+    ]
+    log = b"".join(encode_outcome(each) + b"\n" for each in found)
+    (tmp_path / "outcomes.jsonl").write_bytes(b"{half a line\n" + log)
+
+    def use(port: int) -> None:
+        def urls(query: str) -> list[str]:
+            return [each["url"][-1] for each in json.loads(get(port, f"/api/outcomes{query}")[2])]
+
+        assert urls("") == ["3", "2", "1"]
+        assert urls("?top=1") == ["3"]
+        assert urls("?status=4xx") == ["3"]
+        assert urls("?status=200&match=a.example") == ["1"]
+        assert urls("?fate=dead") == urls("?reason=cmd") == ["2"]
+        _, headers, text = get(port, "/api/outcomes.csv")
+        assert headers["Content-Type"].startswith("text/csv")
+        assert text.splitlines()[0].startswith("at,url,host,fate")
+        assert "'=cmd()" in text  # no spreadsheet runs it
+        assert get(port, "/api/rules.csv")[0] in (404, 503)
+
+    serving(tmp_path, Acts(), use)
+    assert as_csv(Outcome, []).strip().startswith("at,url")
+
+
+def test_the_page_and_its_figures_come_without_a_word_to_others(tmp_path: Path) -> None:
+    def use(port: int) -> None:
+        for path in ("/", "/page/page.js", "/page/page.css", "/page/uplot.js"):
+            status, headers, _ = get(port, path)
+            assert status == 200, path
+            assert "script-src 'self'" in headers["Content-Security-Policy"]
+            assert get(port, path, {"Host": "evil.example"})[0] == 403
+        assert get(port, "/page/..%2fserver.py")[0] == 404
+        assert get(port, "/page/server.py")[0] == 404
+        other_site = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+        assert get(port, "/api/overview", other_site)[0] == 403
+        visit = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+        assert get(port, "/", visit)[0] == 200
+        assert get(port, "/api/overview", visit)[0] == 403
+        assert json.loads(get(port, "/api/overview")[2])["pages"] == 7
+        _, _, stream = get(port, "/api/live")
+        event = json.loads(stream.removeprefix("data: ").strip())
+        assert event["overview"]["pages"] == 7 and "<script>" in event["outcomes"][0]["url"]
+
+    serving(tmp_path, Acts(), use)
+
+
+def test_what_is_shown_needs_the_token_too(tmp_path: Path) -> None:
+    def use(port: int) -> None:
+        for name in ("overview", "live", "openapi.json", *VIEWS):
+            assert get(port, f"/api/{name}")[0] == 401
+        right = {"Authorization": f"Bearer {TOKENS['anna']}"}
+        assert get(port, "/api/overview", right)[0] == 200
+        assert get(port, f"/api/overview?token={TOKENS['anna']}")[0] == 401
+        assert get(port, "/")[0] == 200  # it holds nothing of the crawl, and asks for the token
+
+    serving(tmp_path, Acts(), use, TOKENS)
+
+
 def in_loop(use: Callable[[ApiServer], Awaitable[None]], data: Path) -> None:
     async def run() -> None:
-        server = ApiServer(data, Acts().act)
+        server = ApiServer(data, served(data, Acts()))
         try:
             await use(server)
         finally:

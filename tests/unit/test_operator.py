@@ -69,6 +69,26 @@ def test_an_act_is_in_the_audit_and_the_rules_when_it_is_answered(tmp_path: Path
     assert "delay_s = 120" in (tmp_path / "rules.toml").read_text()
 
 
+def test_all_rules_are_replaced_at_once_and_come_back(tmp_path: Path) -> None:
+    operated, file = operator(tmp_path), tmp_path / "rules.toml"
+    act(operated, "delay", "a.example", "5s")
+    written = file.read_text()
+    text = '[[rule]]\nfor = "b.example"\nrefuse = true\n'
+    edit = ActRequest("rules", value=text, before=written)
+
+    asyncio.run(operated.act(edit, "anna"))
+
+    assert file.read_text() == text
+    assert lines(tmp_path)[-1].text_before == written
+    with pytest.raises(ConfigError, match="have changed meanwhile"):
+        asyncio.run(operated.act(edit, "anna"))
+    with pytest.raises(ConfigError, match="line 4"):
+        asyncio.run(operated.act(ActRequest("rules", value=f"{text}refus = true\n"), "anna"))
+    assert file.read_text() == text
+    act(operated, "undo")
+    assert file.read_text() == written
+
+
 def test_acts_are_undone_one_after_the_other(tmp_path: Path) -> None:
     operated = operator(tmp_path)
     act(operated, "delay", "a.example", "5s")

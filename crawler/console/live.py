@@ -1,0 +1,149 @@
+"""What the console shows by itself, once a second: the figures of the crawl, and its latest
+outcomes.
+
+Rule: only while somebody looks; what nobody looks at costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from crawler.assembly.crawl import Crawl
+from crawler.console.views import OutcomesAsked, is_asked
+from crawler.data.data_dir import OUTCOMES
+from crawler.model.types import Counts, Outcome, decode_outcome
+from crawler.report.progress import figures_of
+from crawler.report.screen import RecentRate
+
+EVERY_S: Final = 1.0
+_MAX_OUTCOMES: Final = 50  # in one event: more can be read by nobody
+_MAX_BYTES: Final = 256 * 1024  # of the outcome log, in one event
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The crawl at a glance. Times are epoch seconds."""
+
+    now: float
+    spider: str
+    data_dir: str
+    worker: str  # of a shared crawl, whose own figures these are; the counts are of all
+    pages: int  # of this run
+    pages_per_s: float  # of the last seconds
+    bytes: int
+    errors: int
+    duplicates: int
+    fetching: int  # URLs
+    concurrency: int
+    paused_until: float | None  # for ever: a year that nobody sees
+    waits_for: str  # the failing host whose rest ends first, if nothing is fetched; else empty
+    counts: Counts
+    answers: dict[str, int]  # by class of status
+    failures: dict[str, int]  # by kind of error
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One second of the crawl."""
+
+    overview: Overview
+    outcomes: list[Outcome]
+    left_out: int  # outcomes of this second that are not among them
+
+
+_FAR: Final = 1e11  # epoch seconds, in the year 5138: JSON knows no infinity
+
+
+class LiveFigures:
+    """The figures of a crawl, for all who look at it."""
+
+    def __init__(self, crawl: Crawl, spider: str) -> None:
+        self._crawl = crawl
+        self._spider = spider
+        self._rate = RecentRate()
+        self._latest: Overview | None = None
+
+    def overview(self) -> Overview:
+        """Return the figures, made anew once a second at most."""
+        crawl, now = self._crawl, self._crawl.leases.clock.now()
+        if self._latest is not None and 0 <= now - self._latest.now < EVERY_S / 2:
+            return self._latest
+        figures, counters = figures_of(crawl, self._rate), crawl.stats.counters
+        paused = crawl.selection.allowed_origins.operator.paused_until(now)
+        shared = crawl.leases.shared
+        self._latest = Overview(
+            now=now,
+            spider=self._spider,
+            data_dir=str(crawl.storage.data.path),
+            worker="" if shared is None else shared.worker,
+            pages=figures.pages,
+            pages_per_s=figures.pages_per_s,
+            bytes=figures.size_bytes,
+            errors=figures.errors,
+            duplicates=figures.duplicates,
+            fetching=len(crawl.leases.in_flight),
+            concurrency=crawl.fetching.slots.rules.concurrency,
+            paused_until=None if paused is None else min(paused, _FAR),
+            waits_for=figures.waits_for,
+            counts=crawl.leases.frontier.counts(),
+            answers=_below(counters, "status/"),
+            failures=_below(counters, "error/"),
+        )
+        return self._latest
+
+    async def events(self, asked: OutcomesAsked) -> AsyncIterator[Event]:
+        """Yield an event a second, with the outcomes that are as *asked*."""
+        tail = OutcomeTail(self._crawl.storage.data.path / OUTCOMES)
+        while True:
+            latest = deque[Outcome](maxlen=_MAX_OUTCOMES)
+            found = 0
+            for outcome in tail.read():
+                if is_asked(outcome, asked):
+                    latest.append(outcome)
+                    found += 1
+            yield Event(self.overview(), list(latest), found - len(latest))
+            await asyncio.sleep(EVERY_S)
+
+
+class OutcomeTail:
+    """Reads what is appended to an outcome log from now on."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._at = _size(log)
+
+    def read(self) -> Iterator[Outcome]:
+        """Yield the outcomes since the last call: of much that was appended, the last part."""
+        end = _size(self._log)
+        if end <= self._at:
+            return
+        begin = max(self._at, end - _MAX_BYTES)
+        with self._log.open("rb") as file:
+            file.seek(begin)
+            lines = file.read(end - begin)
+        whole = lines.rfind(b"\n") + 1
+        self._at = begin + whole
+        for line in lines[:whole].splitlines():
+            try:
+                yield decode_outcome(line)
+            except msgspec.MsgspecError:
+                continue  # cut off at the beginning, or by a crash
+
+
+def _size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
+
+def _below(counters: dict[str, int], prefix: str) -> dict[str, int]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in sorted(counters.items())
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,470 @@
+"use strict";
+// The console in a browser. What comes from the crawl is set as text, never as HTML.
+
+const $ = (id) => document.getElementById(id);
+
+function el(tag, props = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (name in made) made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+// --- numbers and times as people read them
+
+const number = (value) => value === null || value === undefined ? "–" : value.toLocaleString("en");
+const rate = (value) => value >= 100 ? value.toFixed(0) : value >= 1 ? value.toFixed(1) : value.toFixed(2);
+
+function size(bytes) {
+  let unit = 0;
+  while (bytes >= 1000 && unit < 5) { bytes /= 1000; unit += 1; }
+  return `${unit && bytes < 9.95 ? bytes.toFixed(1) : Math.round(bytes)} ${["B", "kB", "MB", "GB", "TB", "PB"][unit]}`;
+}
+
+function span(seconds) {
+  if (seconds < 10) return `${Math.max(0, seconds).toFixed(1)} s`;
+  const steps = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [120, "min", 1, "s"]];
+  for (const [least, large, each, small] of steps) {
+    const whole = least === 120 ? 60 : least;
+    if (seconds >= least) return `${Math.floor(seconds / whole)} ${large} ${Math.floor(seconds % whole / each)} ${small}`;
+  }
+  return `${Math.round(seconds)} s`;
+}
+
+const moment = (at) => at ? new Date(at * 1000).toLocaleString("sv") : "–";
+const ago = (at) => at ? `${span(now() - at)} ago` : "–";
+
+// --- talking to the crawl
+
+let token = sessionStorage.getItem("token") || "";
+let clockAhead = 0; // of the crawl, in seconds
+const now = () => Date.now() / 1000 + clockAhead;
+
+async function send(path, options = {}) {
+  const headers = { ...options.headers };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  const answer = await fetch(path, { ...options, headers });
+  if (answer.status !== 401) return answer;
+  const given = await question("The token of this crawl's console:", "", "password");
+  if (given === null) throw new Error("a token is needed");
+  token = given.trim();
+  sessionStorage.setItem("token", token);
+  return send(path, options);
+}
+
+async function get(path, asked = {}) {
+  const query = new URLSearchParams(Object.entries(asked).filter(([, value]) => value !== "" && value !== undefined));
+  const answer = await send(`/api/${path}?${query}`);
+  if (path.endsWith(".csv") && answer.ok) return answer.text();
+  const found = await answer.json();
+  if (!answer.ok) throw new Error(found.error);
+  return found;
+}
+
+async function act(verb, fields = {}) {
+  try {
+    const answer = await send(`/api/${verb}`, {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(fields),
+    });
+    const found = await answer.json();
+    say(answer.ok ? found.said : found.error, !answer.ok);
+    return answer.ok;
+  } catch (error) {
+    say(error.message, true);
+    return false;
+  }
+}
+
+function say(text, isBad = false) {
+  $("said").textContent = text;
+  $("said").className = isBad ? "bad" : "";
+  $("said").hidden = false;
+}
+
+/** Ask a question; null if it was not answered. Without *reply* only yes or no. */
+function question(text, reply = null, type = "text") {
+  const dialog = $("ask"), input = $("reply");
+  $("question").textContent = text;
+  input.hidden = reply === null;
+  input.type = type;
+  input.value = reply || "";
+  dialog.returnValue = "no";
+  dialog.showModal();
+  (reply === null ? $("yes") : input).focus();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes" ? input.value : null), { once: true });
+  });
+}
+
+async function sure(verb, fields, text) {
+  if (await question(text) === null) return false;
+  return act(verb, fields);
+}
+
+// --- live figures
+
+let latest = null; // the last overview
+const points = []; // of the last ten minutes: [at, pages, errors, bytes]
+const listeners = new Set();
+let outcomesAsked = {};
+let stream = null;
+
+async function listen() {
+  for (;;) {
+    stream = new AbortController();
+    try {
+      const query = new URLSearchParams(outcomesAsked);
+      const answer = await send(`/api/live?${query}`, { signal: stream.signal });
+      if (!answer.ok) throw new Error((await answer.json()).error);
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      let text = "";
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        text += value;
+        let end;
+        while ((end = text.indexOf("\n\n")) >= 0) {
+          take(JSON.parse(text.slice(6, end)));
+          text = text.slice(end + 2);
+        }
+      }
+      throw new Error("the crawl has ended");
+    } catch (error) {
+      if (error.name !== "AbortError") {
+        show("bad", `No figures: ${error.message}. Trying again.`);
+        await new Promise((resolve) => setTimeout(resolve, 3000));
+      }
+    }
+  }
+}
+
+function take(event) {
+  const seen = event.overview;
+  latest = seen;
+  clockAhead = seen.now - Date.now() / 1000;
+  points.push([seen.now, seen.pages, seen.errors, seen.bytes]);
+  while (points[0][0] < seen.now - 600) points.shift();
+  const [light, text] = health(seen);
+  show(light, text);
+  $("spider").textContent = [seen.spider, seen.worker, seen.data_dir].filter(Boolean).join(" · ");
+  $("pause").hidden = seen.paused_until !== null;
+  $("resume").hidden = seen.paused_until === null;
+  for (const listener of listeners) listener(event);
+}
+
+function show(light, text) {
+  $("light").className = light;
+  if ($("sentence").textContent !== text) $("sentence").textContent = text;
+}
+
+/** Whether the crawl is well, and a sentence that says so. */
+function health(seen) {
+  const minute = points.find(([at]) => at >= seen.now - 60);
+  const pages = seen.pages - minute[1], errors = seen.errors - minute[2], since = seen.now - minute[0];
+  const waiting = seen.counts.waiting + seen.counts.later + seen.counts.undecided;
+  if (seen.paused_until !== null) {
+    return ["doubt", seen.paused_until > 9e10 ? "Paused until somebody resumes it." : `Paused until ${moment(seen.paused_until)}.`];
+  }
+  if (since > 20 && errors > 5 && errors > pages / 3) {
+    return ["bad", `${number(errors)} of ${number(pages + errors)} fetches of the last ${span(since)} failed, most: ${worst(seen.failures)}.`];
+  }
+  if (seen.waits_for) return ["doubt", `Nothing is being fetched: waits for ${seen.waits_for}.`];
+  if (since > 20 && !pages && waiting) return ["doubt", `No page in the last ${span(since)}: every host rests.`];
+  const end = seen.ends ? ` ${seen.ends}` : "";
+  return ["good", `Well: ${rate(seen.pages_per_s)} pages/s, ${number(waiting)} URLs wait.${end}`];
+}
+
+const worst = (failures) => (Object.entries(failures).sort((a, b) => b[1] - a[1])[0] || ["none"])[0].replaceAll("_", " ");
+
+// --- tables
+
+/** Columns: [title, value of a row, class]. What *value* returns is a text or a node. */
+function table(columns, rows, caption) {
+  if (!rows.length) return el("p", { className: "faint" }, caption || "Nothing.");
+  const head = el("tr", {}, ...columns.map(([title, , kind, sort]) => {
+    const cell = el("th", { className: kind || "", scope: "col" });
+    if (sort) {
+      cell.append(el("button", { type: "button", onclick: sort.choose }, title));
+      if (sort.chosen) cell.setAttribute("aria-sort", "descending");
+    } else cell.append(title);
+    return cell;
+  }));
+  const lines = rows.map((row) => el("tr", {}, ...columns.map(([, value, kind]) => {
+    const found = value(row);
+    return el("td", { className: kind || "" }, found instanceof Node ? found : String(found ?? ""));
+  })));
+  return el("div", { className: "scroll" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...lines)));
+}
+
+/** Links that save a table as CSV and JSON. Not plain links, which would be without the token. */
+function saving(view, asked) {
+  const save = async (format) => {
+    try {
+      const found = await get(format === "csv" ? `${view}.csv` : view, asked());
+      const text = format === "csv" ? found : JSON.stringify(found, null, 1);
+      const link = el("a", { href: URL.createObjectURL(new Blob([text])), download: `${view}.${format}` });
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    } catch (error) { say(error.message, true); }
+  };
+  return ["csv", "json"].map((format) => el("button", { className: "small", onclick: () => save(format) }, format.toUpperCase()));
+}
+
+/** A link to a URL of the web, if it is one. */
+function outside(url) {
+  return /^https?:\/\//.test(url) ? el("a", { href: url, target: "_blank", rel: "noreferrer noopener" }, url) : url;
+}
+
+const asker = (url) => el("a", { href: `#why/${encodeURIComponent(url)}`, title: "What is known of it" }, "why");
+
+/** Show what *load* returns in *place*, again and again: a view may cost the crawl 1 % of its time. */
+function refreshed(place, load, least = 5000) {
+  let timer = 0, ended = false;
+  async function once() {
+    clearTimeout(timer);
+    const begun = performance.now();
+    try {
+      const made = await load();
+      if (!ended && !place.contains(document.activeElement)) place.replaceChildren(made);
+    } catch (error) {
+      if (!ended) place.replaceChildren(el("p", { className: "bad" }, error.message));
+    }
+    if (!ended) timer = setTimeout(once, Math.max(least, 100 * (performance.now() - begun)));
+  }
+  once();
+  return { again: () => { document.activeElement?.blur?.(); return once(); }, end: () => { ended = true; clearTimeout(timer); } };
+}
+
+// --- the views: each fills *main*, and returns what ends it
+
+const cards = (rows) => el("div", { className: "cards" }, ...rows.map(([name, value]) => el("div", { className: "card" }, el("b", {}, value), el("span", {}, name))));
+
+function overviewView(main) {
+  const figures = el("div"), plots = el("div", { className: "plots" }), answers = el("div"), failures = el("div");
+  const chosen = el("select", { ariaLabel: "Time", onchange: () => draw.again() },
+    ...["hour", "day", "all"].map((name) => el("option", { value: name }, name === "all" ? "the whole crawl" : `the last ${name}`)));
+  const draw = refreshed(plots, () => plotted(chosen.value), 10000);
+  const take = ({ overview: seen }) => {
+    const counts = seen.counts;
+    figures.replaceChildren(cards([
+      ["pages of this run", number(seen.pages)], ["pages a second", rate(seen.pages_per_s)],
+      ["bytes", size(seen.bytes)], ["failed fetches", number(seen.errors)], ["duplicates", number(seen.duplicates)],
+      ["being fetched", `${number(seen.fetching)} of ${number(seen.concurrency)}`],
+      ["URLs wait", number(counts.waiting)], ["URLs with a date", number(counts.later)],
+      ["URLs seen", number(counts.seen)], ["URLs finished", number(counts.done)],
+      ["dead letters", number(counts.dead)], ["refused by rules", number(counts.refused)],
+      ["hosts at work", number(counts.hosts_active)],
+    ]));
+    const listed = (found) => Object.entries(found).sort((a, b) => b[1] - a[1]);
+    answers.replaceChildren(table([["answers", ([name]) => name], ["fetches", ([, count]) => number(count), "number"]], listed(seen.answers), "No answers yet."));
+    failures.replaceChildren(table([["what failed", ([name]) => name.replaceAll("_", " ")], ["times", ([, count]) => number(count), "number"]], listed(seen.failures), "Nothing has failed."));
+  };
+  if (latest) take({ overview: latest });
+  listeners.add(take);
+  main.append(figures, el("div", { className: "row" }, el("h2", {}, "Over time"), chosen), plots,
+    el("div", { className: "plots" }, answers, failures));
+  return () => { listeners.delete(take); draw.end(); };
+}
+
+async function plotted(time) {
+  const found = await get("history", { span: time });
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const made = el("div", { className: "plots" });
+  const width = Math.max(280, Math.min(($("main").clientWidth || 800) / 2 - 40, 620));
+  const axes = [{ stroke: colour("--ink"), grid: { stroke: colour("--line") } }, { stroke: colour("--ink"), grid: { stroke: colour("--line") }, size: 60 }];
+  for (const [title, name] of [["pages a second", "pages_per_s"], ["bytes a second", "bytes_per_s"], ["failed fetches a second", "errors_per_s"], ["URLs wait", "waiting"]]) {
+    const box = el("div", { className: "plot" });
+    made.append(box);
+    new uPlot({ title, width, height: 170, axes, legend: { show: false }, series: [{}, { stroke: colour("--a"), width: 1.5, spanGaps: false }] }, [found.at, found[name]], box);
+  }
+  return made;
+}
+
+const HOST_SORTS = { waiting: "waiting", next: "next contact", failures: "failures", admitted: "admitted", name: "host" };
+
+function hostsView(main, only) {
+  const asked = { sort: "waiting", match: only || "", offset: 0, top: 50 };
+  const place = el("div");
+  const search = el("input", { type: "search", placeholder: "part of a host's name", value: asked.match, ariaLabel: "Search hosts",
+    onchange: () => { asked.match = search.value.trim().toLowerCase(); asked.offset = 0; rows.again(); } });
+  const sorted = (sort) => ({ chosen: asked.sort === sort, choose: () => { asked.sort = sort; asked.offset = 0; rows.again(); } });
+  const done = async (promise) => { if (await promise) rows.again(); };
+  const rows = refreshed(place, async () => {
+    const found = await get("hosts", asked);
+    const acts = (row) => {
+      if (row.because === "a rule refuses it") return el("a", { href: "#audit" }, "undo in the audit");
+      return el("span", {},
+        row.because === "a rule pauses it" ? el("button", { className: "small", onclick: () => done(act("resume", { targets: [row.host] })) }, "resume")
+          : el("button", { className: "small", onclick: () => done(act("pause", { targets: [row.host] })) }, "pause"), " ",
+        el("button", { className: "small", onclick: async () => { const time = await question(`Rest of ${row.host} after each fetch (5s, 2m):`, "10s"); if (time) done(act("delay", { targets: [row.host], value: time })); } }, "delay"), " ",
+        el("button", { className: "small", onclick: async () => { const level = await question(`Level of the URLs of ${row.host}, 0 is the best:`, "0"); if (level) done(act("level", { targets: [row.host], value: level })); } }, "level"), " ",
+        el("button", { className: "small grave", onclick: () => done(sure("refuse", { targets: [row.host] }, `Fetch nothing of ${row.host} any more? What waits is kept; undo brings it back.`)) }, "refuse"), " ",
+        el("button", { className: "small grave", onclick: () => done(sure("drop", { targets: [row.host] }, `Make dead letters of all ${number(row.waiting)} waiting URLs of ${row.host}?`)) }, "drop"));
+    };
+    const made = el("div", {}, table([
+      ["host", (row) => row.host, "long", sorted("name")],
+      ["waiting", (row) => number(row.waiting), "number", sorted("waiting")],
+      ["taken", (row) => number(Math.max(0, row.admitted - row.waiting)), "number"],
+      ["state", (row) => row.place],
+      ["why it is not contacted", (row) => row.because, "long"],
+      ["until", (row) => row.next_at > now() ? `in ${span(row.next_at - now())}` : "now", "", sorted("next")],
+      ["last rest", (row) => span(row.gap_s), "number"],
+      ["Crawl-delay", (row) => row.crawl_delay_s ? span(row.crawl_delay_s) : "–", "number"],
+      ["failures in a row", (row) => number(row.failures), "number", sorted("failures")],
+      ["acts", acts, "acts"],
+    ], found, "No such host."));
+    const step = (by) => el("button", { disabled: by < 0 ? !asked.offset : found.length < asked.top, onclick: () => { asked.offset = Math.max(0, asked.offset + by * asked.top); rows.again(); } }, by < 0 ? "‹ before" : "next ›");
+    made.append(el("div", { className: "row" }, step(-1), step(1), el("span", { className: "faint" }, `from ${number(asked.offset + 1)}, by ${HOST_SORTS[asked.sort]}`)));
+    return made;
+  });
+  main.append(el("div", { className: "row" }, search, ...saving("hosts", () => ({ ...asked, top: 10000 }))), place);
+  return rows.end;
+}
+
+const OUTCOME_COLUMNS = [
+  ["when", (row) => moment(row.at).slice(11)], ["URL", (row) => outside(row.url), "long"], ["fate", (row) => row.fate],
+  ["status", (row) => row.status ?? "–", "number"], ["reason", (row) => row.reason || "", "long"],
+  ["time", (row) => row.seconds ? span(row.seconds) : "–", "number"], ["bytes", (row) => row.size ? size(row.size) : "–", "number"],
+  ["", (row) => asker(row.url)],
+];
+
+function outcomesView(main) {
+  const asked = { match: "", fate: "", status: "", reason: "" };
+  const place = el("div"), left = el("p", { className: "faint" });
+  let shown = [];
+  const draw = () => place.replaceChildren(table(OUTCOME_COLUMNS, shown, "None yet."));
+  const begin = async () => {
+    outcomesAsked = Object.fromEntries(Object.entries(asked).filter(([, value]) => value));
+    try { shown = await get("outcomes", { ...outcomesAsked, top: 100 }); draw(); } catch (error) { say(error.message, true); }
+    stream?.abort();
+  };
+  const field = (name, title, values) => {
+    const change = (event) => { asked[name] = event.target.value.trim(); begin(); };
+    return values ? el("select", { ariaLabel: title, onchange: change }, ...values.map((value) => el("option", { value }, value || title)))
+      : el("input", { type: "search", placeholder: title, ariaLabel: title, onchange: change });
+  };
+  const take = (event) => {
+    left.textContent = event.left_out ? `${number(event.left_out)} more in the last second are not shown.` : "";
+    if (!event.outcomes.length) return;
+    shown = [...event.outcomes.reverse(), ...shown].slice(0, 200);
+    if (!place.contains(document.activeElement)) draw();
+  };
+  listeners.add(take);
+  main.append(el("div", { className: "row" }, field("match", "part of the URL"), field("fate", "any fate", ["", "done", "retry", "moved", "dead", "refused"]),
+    field("status", "any status", ["", "2xx", "3xx", "4xx", "5xx"]), field("reason", "part of the reason"), ...saving("outcomes", () => ({ ...outcomesAsked, top: 10000 }))), left, place);
+  begin();
+  return () => { listeners.delete(take); outcomesAsked = {}; stream?.abort(); };
+}
+
+function listView(view, columns, empty, least = 5000) {
+  return (main) => {
+    const place = el("div");
+    const rows = refreshed(place, async () => table(columns(() => rows.again()), await get(view, { ...(view === "workers" ? {} : { top: 200 }) }), empty), least);
+    main.append(el("div", { className: "row" }, ...saving(view, () => view === "workers" ? {} : { top: 10000 })), place);
+    return rows.end;
+  };
+}
+
+const deadView = listView("dead", (again) => [
+  ["when", (row) => moment(row.at)], ["URL", (row) => outside(row.url), "long"], ["reason", (row) => row.reason, "long"],
+  ["tries", (row) => number(row.attempts), "number"], ["", (row) => asker(row.url)],
+  ["acts", (row) => el("button", { className: "small", onclick: async () => { if (await act("retry", { targets: [row.url] })) again(); } }, "try again"), "acts"],
+], "No URL was given up.");
+
+const archiveView = listView("archive", () => [
+  ["file", (row) => row.file, "long"], ["state", (row) => row.state], ["bytes", (row) => size(row.bytes), "number"],
+  ["changed", (row) => moment(row.changed_at)], ["beside it", (row) => row.beside.join(", ")], ["folder", (row) => row.folder, "long"],
+], "No file here: nothing is archived yet, or files are brought to another store.");
+
+const workersView = listView("workers", () => [
+  ["worker", (row) => row.name], ["machine", (row) => row.host], ["process", (row) => row.pid, "number"], ["state", (row) => row.state],
+  ["pages", (row) => number(row.pages), "number"], ["pages/s", (row) => rate(row.pages_per_s), "number"], ["failed", (row) => number(row.errors), "number"],
+  ["leases", (row) => number(row.leases), "number"], ["links on its disk", (row) => number(row.outbox), "number"], ["heard", (row) => ago(row.heard_at)],
+], "This crawl has its own frontier, and is its only worker.");
+
+const auditView = listView("audit", (again) => [
+  ["act", (row) => row.number, "number"], ["when", (row) => moment(row.at)], ["by", (row) => row.by], ["verb", (row) => row.verb],
+  ["targets", (row) => row.targets, "long"], ["value", (row) => row.value], ["URLs touched", (row) => row.touched === null ? "–" : number(row.touched), "number"],
+  ["state", (row) => row.state], ["acts", (row) => row.state === "in force" && !row.verb.startsWith("undo")
+    ? el("button", { className: "small", onclick: async () => { if (await act("undo", { value: String(row.number) })) again(); } }, "undo") : "", "acts"],
+], "Nobody has acted on this crawl.");
+
+function rulesView(main) {
+  const text = el("textarea", { spellcheck: false, ariaLabel: "rules.toml" }), note = el("p", { className: "faint" });
+  let before = "";
+  const load = async () => {
+    try {
+      const found = await get("rules");
+      before = text.value = found.text;
+      note.textContent = found.error || `${number(found.rules)} rules are in force.`;
+    } catch (error) { say(error.message, true); }
+  };
+  const save = async () => { if (await act("rules", { value: text.value, before })) load(); };
+  main.append(note, text, el("div", { className: "row" }, el("button", { id: "save", onclick: save }, "Check, and put in force"), el("button", { onclick: load }, "Read again"),
+    el("span", { className: "faint" }, "An error is refused with its line, and the rules stay as they are.")));
+  load();
+  return () => {};
+}
+
+function whyView(main, given) {
+  const url = el("input", { className: "wide", type: "url", required: true, placeholder: "https://…", value: given || "", ariaLabel: "URL" });
+  const answer = el("pre", { hidden: true });
+  const ask = async (event) => {
+    event?.preventDefault();
+    try {
+      const found = await get("why", { url: url.value.trim() });
+      answer.textContent = found.text.join("\n");
+    } catch (error) { answer.textContent = error.message; }
+    answer.hidden = false;
+  };
+  const add = el("form", { className: "row", onsubmit: (event) => {
+    event.preventDefault();
+    const urls = many.value.split(/\s+/).filter(Boolean);
+    act("add", { targets: urls, again: again.checked, ...(level.value ? { level: Number(level.value) } : {}) });
+  } });
+  const many = el("textarea", { rows: 3, required: true, ariaLabel: "URLs to add", placeholder: "one or more URLs", id: "added" });
+  const again = el("input", { type: "checkbox", id: "again" }), level = el("input", { type: "number", min: 0, size: 4, ariaLabel: "Level", placeholder: "level" });
+  many.style.minHeight = "5rem";
+  add.append(many, el("label", {}, again, " even if fetched before"), level, el("button", { id: "add" }, "Add"));
+  main.append(el("h2", {}, "What is known of a URL"), el("form", { className: "row", onsubmit: ask }, url, el("button", { id: "asked" }, "Ask")), answer, el("h2", {}, "Add URLs"), add);
+  if (given) ask();
+  return () => {};
+}
+
+const VIEWS = {
+  overview: ["Overview", overviewView], hosts: ["Hosts", hostsView], outcomes: ["Latest outcomes", outcomesView], dead: ["Dead letters", deadView],
+  why: ["A URL", whyView], rules: ["Rules", rulesView], archive: ["Archive", archiveView], workers: ["Workers", workersView], audit: ["Audit", auditView],
+};
+
+let end = () => {};
+
+function open() {
+  const [name, word] = location.hash.slice(1).split("/");
+  const chosen = VIEWS[name] ? name : "overview";
+  end();
+  $("said").hidden = true;
+  $("main").replaceChildren();
+  end = VIEWS[chosen][1]($("main"), word ? decodeURIComponent(word) : "");
+  for (const link of $("nav").children) {
+    if (link.hash === `#${chosen}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${VIEWS[chosen][0]} · Gossamer`;
+}
+
+for (const [name, [title]] of Object.entries(VIEWS)) $("nav").append(el("a", { href: `#${name}` }, title));
+$("pause").onclick = () => sure("pause", {}, "Pause the whole crawl until somebody resumes it?");
+$("resume").onclick = () => act("resume");
+$("undo").onclick = () => sure("undo", {}, "Undo the last act?");
+$("stop").onclick = () => sure("stop", {}, "End the crawl in good order? It goes on at its next start.");
+addEventListener("hashchange", open);
+addEventListener("keydown", (event) => {
+  if (event.key !== "/" || /input|textarea|select/i.test(event.target.tagName)) return;
+  const search = document.querySelector("main input");
+  if (search) { event.preventDefault(); search.focus(); }
+});
+open();
+listen();

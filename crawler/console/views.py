@@ -1,0 +1,291 @@
+"""What the console shows of a crawl: one table, from which the HTTP API and its description are
+made.
+
+Rule: a view reads what the commands read, in a thread, one view at a time; nothing is changed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+from scrapy.settings import Settings
+
+from crawler.config.settings import Config
+from crawler.data.data_dir import OUTCOMES
+from crawler.inspect import frontier_view
+from crawler.inspect.archive_tools import NewestFile, archive_of, newest_files
+from crawler.inspect.frontier_view import FrontierView
+from crawler.inspect.hosts import HostQuery, HostSort
+from crawler.inspect.why import Why, why, why_text
+from crawler.model.types import ConfigError, DataDirError, Outcome, decode_outcome
+from crawler.operate import verbs
+from crawler.policy.operator_rules import read_rules
+
+_MAX_ROWS: Final = 10_000
+_OUTCOME_BYTES: Final = 4 << 20  # of the log's end that are searched: some 15,000 outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The crawl that views are of."""
+
+    frontier: FrontierView
+    config: Config
+    settings: Settings
+    data: Path
+
+
+class Paging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    top: int = 100
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top <= _MAX_ROWS:
+            raise ValueError(f"top is a number from 1 to {_MAX_ROWS:,}")
+
+
+class HostsAsked(Paging, frozen=True):
+    sort: HostSort = HostSort.WAITING
+    match: str = ""  # a part of the name
+    offset: int = 0
+    host: str = ""  # this one only
+
+
+class OutcomesAsked(Paging, frozen=True):
+    match: str = ""  # a part of the URL
+    fate: str = ""  # done | retry | moved | dead | refused
+    status: str = ""  # 200, or 4xx
+    reason: str = ""  # a part of it
+
+
+class UrlAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    url: str
+
+
+class NothingAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """What is known of a URL."""
+
+    known: Why
+    text: list[str]  # the same in sentences
+
+
+class RulesText(msgspec.Struct, frozen=True):
+    text: str
+    rules: int
+    error: str  # why the text cannot be read, with its line; empty: it can
+
+
+Rows = list[Any] | msgspec.Struct
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One row of the table. *show* returns a list of *row*, or one if the view is no table."""
+
+    name: str
+    asked: type[msgspec.Struct]
+    row: type[msgspec.Struct]
+    meaning: str
+    show: Callable[[Shown, Any], Rows]
+    is_table: bool = True
+
+
+def _hosts(shown: Shown, asked: HostsAsked) -> Rows:
+    with shown.frontier.inspection() as inspection:
+        if asked.host:
+            return [frontier_view.host_row(inspection, asked.host, shown.config)]
+        query = HostQuery(asked.top, asked.sort, asked.match.lower(), max(0, asked.offset))
+        return frontier_view.host_rows(inspection, query, shown.config)
+
+
+def _dead(shown: Shown, asked: Paging) -> Rows:
+    with shown.frontier.inspection() as inspection:
+        return list(frontier_view.dead_letter_rows(inspection, asked.top))
+
+
+def _why(shown: Shown, asked: UrlAsked) -> Rows:
+    with shown.frontier.inspection() as inspection:
+        now = inspection.now()
+        found = why(asked.url, inspection, shown.config, {}, now)
+        return Explained(found, list(why_text(found, now)))
+
+
+def _workers(shown: Shown, _: NothingAsked) -> Rows:
+    with shown.frontier.inspection() as inspection:
+        if not inspection.is_shared:
+            return []
+    rows: Rows = shown.frontier.workers()[0]  # type: ignore[assignment]
+    return rows
+
+
+def _rules(shown: Shown, _: NothingAsked) -> Rows:
+    with shown.frontier.inspection() as inspection:
+        text = inspection.operator_rules(shown.config)
+    try:
+        rules = read_rules(text, len(shown.config.frontier.level_shares))
+    except ConfigError as wrong:
+        return RulesText(text, 0, str(wrong))
+    return RulesText(text, len(rules.rules), "")
+
+
+def _audit(shown: Shown, asked: Paging) -> Rows:
+    with shown.frontier.inspection() as inspection:
+        return frontier_view.act_rows(inspection.audit())[: asked.top]
+
+
+def _outcomes(shown: Shown, asked: OutcomesAsked) -> Rows:
+    return list(islice(latest_outcomes(shown.data / OUTCOMES, asked), asked.top))
+
+
+def latest_outcomes(log: Path, asked: OutcomesAsked) -> Iterator[Outcome]:
+    """Yield outcomes of the last 4 MiB of *log* that are as *asked*, the latest first."""
+    try:
+        with log.open("rb") as file:
+            begin = max(0, file.seek(0, os.SEEK_END) - _OUTCOME_BYTES)
+            file.seek(begin)
+            lines = file.read(_OUTCOME_BYTES).split(b"\n")
+    except FileNotFoundError:
+        return
+    for line in reversed(lines[1:] if begin else lines):
+        try:
+            outcome = decode_outcome(line)
+        except msgspec.MsgspecError:
+            continue  # empty, or still being written
+        if is_asked(outcome, asked):
+            yield outcome
+
+
+def is_asked(outcome: Outcome, asked: OutcomesAsked) -> bool:
+    status = "" if outcome.status is None else str(outcome.status)
+    return (
+        asked.match in outcome.url
+        and asked.fate in ("", outcome.fate)
+        and asked.status in ("", status, f"{status[:1]}xx")
+        and asked.reason in outcome.reason
+    )
+
+
+def _archive(shown: Shown, asked: Paging) -> Rows:
+    try:
+        place = archive_of(shown.settings, shown.config)
+    except DataDirError:  # nothing is archived yet, or at all
+        return []
+    return newest_files(place, asked.top)
+
+
+VIEWS: Final[Mapping[str, View]] = MappingProxyType(
+    {
+        view.name: view
+        for view in (
+            View(
+                "hosts",
+                HostsAsked,
+                frontier_view.HostRow,
+                "Hosts: how many URLs wait, when each may be contacted, and why not before.",
+                _hosts,
+            ),
+            View("dead", Paging, frontier_view.DeadLetterRow, "Dead letters, oldest first.", _dead),
+            View("why", UrlAsked, Explained, "What is known of a URL.", _why, is_table=False),
+            View(
+                "outcomes",
+                OutcomesAsked,
+                Outcome,
+                "What became of the latest URLs, in this data directory.",
+                _outcomes,
+            ),
+            View(
+                "archive",
+                Paging,
+                NewestFile,
+                "The newest files of the archive.",
+                _archive,
+            ),
+            View(
+                "workers",
+                NothingAsked,
+                frontier_view.WorkerRow,
+                "The workers of a shared crawl.",
+                _workers,
+            ),
+            View(
+                "rules",
+                NothingAsked,
+                RulesText,
+                "The operator's rules, as written.",
+                _rules,
+                is_table=False,
+            ),
+            View(
+                "audit",
+                Paging,
+                frontier_view.ActRow,
+                "What operators have done, latest first.",
+                _audit,
+            ),
+        )
+    }
+)
+
+
+def asked_of(view: View, query: Mapping[str, str]) -> msgspec.Struct:
+    """Return the parameters of *view* in a query. Raises ConfigError."""
+    try:
+        return msgspec.convert(dict(query), view.asked, strict=False)
+    except msgspec.ValidationError as wrong:
+        raise ConfigError(f"{view.name}: {wrong}") from None
+
+
+def openapi() -> dict[str, Any]:
+    """Return the description of all verbs and views, in OpenAPI 3.1."""
+    described = verbs.openapi()
+    rows, components = msgspec.json.schema_components(
+        [view.row for view in VIEWS.values()], ref_template="#/components/schemas/{name}"
+    )
+    for view, row in zip(VIEWS.values(), rows, strict=True):
+        schema = {"type": "array", "items": row} if view.is_table else row
+        described["paths"].setdefault(f"/api/{view.name}", {})["get"] = {
+            "summary": view.meaning,
+            "operationId": f"show_{view.name}",
+            "parameters": list(_parameters(view.asked)),
+            "responses": {"200": {"description": "", "content": verbs.json_content(schema)}},
+        }
+    described["components"]["schemas"] |= components
+    return described
+
+
+def _parameters(asked: type[msgspec.Struct]) -> Iterator[dict[str, Any]]:
+    schema = msgspec.json.schema(asked)["$defs"][asked.__name__]
+    for name, kind in schema["properties"].items():
+        required = name in schema.get("required", ())
+        yield {"name": name, "in": "query", "required": required, "schema": kind}
+
+
+def as_csv(row: type[msgspec.Struct], rows: Iterable[Any]) -> str:
+    """Return *rows* as CSV (RFC 4180) with a head. A cell that a spreadsheet would run as a formula
+    begins with an apostrophe."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(row.__struct_fields__)
+    for each in rows:
+        writer.writerow([_cell(getattr(each, name)) for name in row.__struct_fields__])
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list | tuple):
+        value = " ".join(map(str, value))
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"
+    return value
