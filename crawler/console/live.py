@@ -26,7 +26,7 @@ _MAX_OUTCOMES: Final = 50  # in one event: more can be read by nobody
 _MAX_BYTES: Final = 256 * 1024  # of the outcome log, in one event
 
 
-class Overview(msgspec.Struct, frozen=True):
+class CrawlOverview(msgspec.Struct, frozen=True):
     """The crawl at a glance. Times are epoch seconds."""
 
     now: float
@@ -47,10 +47,10 @@ class Overview(msgspec.Struct, frozen=True):
     failures: dict[str, int]  # by kind of error
 
 
-class Event(msgspec.Struct, frozen=True):
+class LiveEvent(msgspec.Struct, frozen=True):
     """One second of the crawl."""
 
-    overview: Overview
+    overview: CrawlOverview
     outcomes: list[Outcome]
     left_out: int  # outcomes of this second that are not among them
 
@@ -65,9 +65,9 @@ class LiveFigures:
         self._crawl = crawl
         self._spider = spider
         self._rate = RecentRate()
-        self._latest: Overview | None = None
+        self._latest: CrawlOverview | None = None
 
-    def overview(self) -> Overview:
+    def overview(self) -> CrawlOverview:
         """Return the figures, made anew once a second at most."""
         crawl, now = self._crawl, self._crawl.leases.clock.now()
         if self._latest is not None and 0 <= now - self._latest.now < EVERY_S / 2:
@@ -75,7 +75,7 @@ class LiveFigures:
         figures, counters = figures_of(crawl, self._rate), crawl.stats.counters
         paused = crawl.selection.allowed_origins.operator.paused_until(now)
         shared = crawl.leases.shared
-        self._latest = Overview(
+        self._latest = CrawlOverview(
             now=now,
             spider=self._spider,
             data_dir=str(crawl.storage.data.path),
@@ -95,7 +95,7 @@ class LiveFigures:
         )
         return self._latest
 
-    async def events(self, asked: OutcomesAsked) -> AsyncIterator[Event]:
+    async def events(self, asked: OutcomesAsked) -> AsyncIterator[LiveEvent]:
         """Yield an event a second, with the outcomes that are as *asked*."""
         tail = OutcomeTail(self._crawl.storage.data.path / OUTCOMES)
         while True:
@@ -105,7 +105,7 @@ class LiveFigures:
                 if is_asked(outcome, asked):
                     latest.append(outcome)
                     found += 1
-            yield Event(self.overview(), list(latest), found - len(latest))
+            yield LiveEvent(self.overview(), list(latest), found - len(latest))
             await asyncio.sleep(EVERY_S)
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from crawler.console.live import Event, Overview
+from crawler.console.live import CrawlOverview, LiveEvent
 from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, asked_of, openapi
 from crawler.data.operator_files import private_lines
 from crawler.model.types import ConfigError, CrawlerError
@@ -60,8 +60,8 @@ class Served:
 
     act: Callable[[ActRequest, str], Awaitable[ActAnswer]]
     shown: Shown
-    overview: Callable[[], Overview]
-    events: Callable[[OutcomesAsked], AsyncIterator[Event]]
+    overview: Callable[[], CrawlOverview]
+    events: Callable[[OutcomesAsked], AsyncIterator[LiveEvent]]
 
 
 def application(

@@ -17,7 +17,7 @@ import pytest
 from scrapy.settings import Settings
 
 from crawler.config.settings import read_config
-from crawler.console.live import Event, Overview
+from crawler.console.live import CrawlOverview, LiveEvent
 from crawler.console.server import ApiServer, Served, read_tokens
 from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, is_asked
 from crawler.inspect.frontier_view import frontier_of
@@ -46,13 +46,13 @@ def served(data: Path, acts: Acts) -> Served:
     settings = Settings({"CRAWLER_DATA_DIR": str(data)})
     config = read_config(settings)
     counts = Counts(0, 0, 0, 0, 0, 0, 0)
-    overview = Overview(
+    overview = CrawlOverview(
         1.0, "web", str(data), "", 7, 0.5, 0, 0, 0, 0, 8, None, "", counts, {"2xx": 7}, {}
     )
 
-    async def events(asked: OutcomesAsked) -> AsyncIterator[Event]:
+    async def events(asked: OutcomesAsked) -> AsyncIterator[LiveEvent]:
         page = Outcome(1.0, "https://a.example/<script>", "a.example", "done", status=200)
-        yield Event(overview, [page] if is_asked(page, asked) else [], 0)
+        yield LiveEvent(overview, [page] if is_asked(page, asked) else [], 0)
 
     shown = Shown(frontier_of(settings, config), config, settings, data)
     return Served(acts.act, shown, lambda: overview, events)
