@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -15,12 +14,12 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tests.harness.sources import PROJECT
 from tests.harness.waiting import wait_until
+from tests.servers.browser import browser_command
 
 JUDGES: Final = PROJECT / ".venv-judges" / "bin"
 ADDRESS: Final = "127.0.73.1"
 COLLECTION: Final = "gossamer"
 WAIT_S: Final = 60.0
-WINDOW: Final = (800, 600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +90,7 @@ class Browser:
     """Chromium without a window."""
 
     def __init__(self, home: Path) -> None:
-        found = shutil.which("chromium")
-        assert found, "this test needs chromium: scripts/system-packages.sh installs it"
-        self._command = [
-            *(found, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-            *("--hide-scrollbars", "--no-first-run", "--disable-background-networking"),
-            *("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.*", f"--user-data-dir={home}"),
-            f"--window-size={WINDOW[0]},{WINDOW[1]}",
-        ]
+        self._command = browser_command(home)
 
     def screenshot(self, url: str, file: Path) -> Path:
         command = [*self._command, f"--screenshot={file}", url]

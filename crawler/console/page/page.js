@@ -393,12 +393,13 @@ const auditView = listView("audit", (again) => [
 ], "Nobody has acted on this crawl.");
 
 function rulesView(main) {
-  const text = el("textarea", { spellcheck: false, ariaLabel: "rules.toml" }), note = el("p", { className: "faint" });
+  const text = el("textarea", { spellcheck: false, disabled: true, ariaLabel: "rules.toml" }), note = el("p", { className: "faint" });
   let before = "";
   const load = async () => {
     try {
       const found = await get("rules");
       before = text.value = found.text;
+      text.disabled = false;
       note.textContent = found.error || `${number(found.rules)} rules are in force.`;
     } catch (error) { say(error.message, true); }
   };

@@ -1,0 +1,194 @@
+"""The page of a crawl that runs, in a real browser, judged by the web that is crawled."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from pathlib import Path
+
+import pytest
+
+from crawler.data.operator_files import Act, Audit
+from tests.harness import fork_server
+from tests.harness.commands import PATIENCE_S, crawl_command
+from tests.harness.waiting import wait_until
+from tests.servers.browser import open_tab
+from tests.servers.loopback import Ask, LoopbackWeb, Reply, not_here, page
+
+HOSTS = tuple(f"127.0.0.{120 + number}" for number in range(3))
+EVIL = "127.0.0.124"
+HOSTILE = "/<svg/onload=hacked=1>"  # a path, and what a robots.txt says of it
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+class Console:
+    """A crawl with its console, and a web that would go on for long."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data, self.log, self.port = folder / "data", folder / "log", free_port()
+        self.attacks = ""  # the page of another site
+        self.web = LoopbackWeb(self.answer, (*HOSTS, EVIL))
+
+    def answer(self, ask: Ask) -> Reply:
+        if ask.path == "/robots.txt":
+            rule = f"User-agent: *\nDisallow: {HOSTILE}\n"
+            return Reply(rule, content_type="text/plain") if ask.host == HOSTS[2] else not_here(ask)
+        if ask.host == EVIL:
+            return Reply(self.attacks)
+        at = int(ask.path[1:]) if ask.path[1:].isdecimal() else 0
+        links = [f"/{at + ahead}" for ahead in range(1, 20)]  # it has no end
+        return page(escape(HOSTILE), *links, text=f"{ask.host} {ask.path}")
+
+    @property
+    def url(self) -> str:
+        written = (self.data / "control.address").read_text().strip()
+        return f"http://{written}/"
+
+    @contextmanager
+    def crawling(self) -> Iterator[None]:
+        settings = {
+            "CRAWLER_HTTP": f"127.0.0.1:{self.port}",
+            "CRAWLER_MIN_DELAY_S": 0.2,
+            "CRAWLER_DELAY_FACTOR": 0,
+            "CRAWLER_SOFT_404": False,
+        }
+        seeds = ",".join(self.web.url(host, "/0") for host in HOSTS)
+        command = crawl_command(self.data, settings, seeds=seeds, scope="host")
+        with fork_server.running(command, self.log):
+            wait_until(lambda: (self.data / "control.address").exists(), PATIENCE_S)
+            yield
+
+    def asked(self, host: str) -> int:
+        return sum(visit.host == host for visit in self.web.visits)
+
+    def paths(self) -> set[str]:
+        return {visit.path for visit in self.web.visits}
+
+    def acts(self) -> list[str]:
+        lines = Audit(self.data / "audit.jsonl").read()
+        return [line.verb for line in lines if isinstance(line, Act)]
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Iterator[Console]:
+    made = Console(tmp_path)
+    with made.web, made.crawling():
+        yield made
+
+
+def test_a_crawl_is_seen_and_acted_on(console: Console, tmp_path: Path) -> None:
+    paused, other = HOSTS[0], HOSTS[1]
+    with open_tab(tmp_path / "browser") as tab:
+        tab.open(console.url)
+        tab.wait("document.getElementById('sentence').textContent.startsWith('Well')")
+        tab.wait("document.getElementById('main').innerText.includes('pages a second')")
+
+        tab.open(f"{console.url}#hosts/{paused}")
+        tab.click("td button", "pause")
+        tab.wait("[...document.querySelectorAll('td')].some((e) => e.innerText.includes('pauses'))")
+        before, others = console.asked(paused), console.asked(other)
+        wait_until(lambda: console.asked(other) > others + 10, PATIENCE_S)
+        assert console.asked(paused) <= before + 1, "one may have been under way"
+        tab.click("td button", "resume")
+        wait_until(lambda: console.asked(paused) > before + 3, PATIENCE_S)
+
+        tab.open(f"{console.url}#rules")
+        tab.fill("textarea", f'[[rule]]\nfor = "{other}"\nrefuse = maybe\n')
+        tab.click("#save")
+        tab.wait("document.getElementById('said').innerText.includes('line')")
+        assert "refuse" not in (console.data / "rules.toml").read_text()
+        tab.fill("textarea", f'# ours\n[[rule]]\nfor = "{other}"\nrefuse = true\n')
+        tab.click("#save")
+        tab.wait("document.getElementById('main').innerText.includes('1 rules are in force')")
+        log = console.log.read_text
+        wait_until(lambda: "Rules in force: 1" in log(), PATIENCE_S, log=log)
+        refused, others = console.asked(other), console.asked(paused)
+        wait_until(lambda: console.asked(paused) > others + 10, PATIENCE_S)
+        assert console.asked(other) <= refused + 1
+
+        tab.open(f"{console.url}#why")
+        tab.fill("#added", console.web.url(HOSTS[2], "/added-by-hand"))
+        tab.click("#add")
+        wait_until(lambda: "/added-by-hand" in console.paths(), PATIENCE_S, log=tab.text)
+        tab.fill("input[type=url]", console.web.url(HOSTS[2], "/added-by-hand"))
+
+        def known() -> str:
+            tab.click("#asked")
+            return str(tab.run("document.querySelector('pre').innerText"))
+
+        wait_until(lambda: "done" in known(), PATIENCE_S, log=known)
+        assert console.acts() == ["pause", "resume", "rules", "add"]
+
+        for view in ("overview", "outcomes", "dead", "archive", "workers", "audit"):
+            tab.open(f"{console.url}#{view}")
+            tab.wait(f"document.querySelector('nav a[aria-current]').hash === '#{view}'")
+            tab.wait("!document.querySelector('#main .bad')")
+        assert not [each for each in tab.errors if "favicon" not in each], tab.errors
+
+
+def test_what_comes_from_the_web_runs_nothing(console: Console, tmp_path: Path) -> None:
+    with open_tab(tmp_path / "browser") as tab:
+        tab.open(f"{console.url}#outcomes")
+        tab.fill("input[placeholder='part of the URL']", "hacked")
+        tab.wait("document.querySelector('main').innerText.includes('onload')")
+        tab.run(f"act('refuse', {{targets: ['a.example{HOSTILE}*']}})")
+        tab.open(f"{console.url}#audit")
+        tab.wait("document.querySelector('main').innerText.includes('<svg')")
+        assert tab.run("typeof hacked") == "undefined"
+        assert not tab.run("document.querySelectorAll('main svg, main script').length")
+        script = "document.body.append(Object.assign(document.createElement('script'),"
+        tab.run(f"{script} {{textContent: 'hacked = 1'}})), true")
+        assert tab.run("typeof hacked") == "undefined", "the policy lets no inline script run"
+
+
+ATTACKS = """<!doctype html><title>evil</title><body><script>
+const done = [];
+const target = TARGET;
+async function attempt(name, made) {
+  try { const answer = await made(); done.push([name, answer.type, answer.status]); }
+  catch (error) { done.push([name, 'failed']); }
+}
+(async () => {
+  const json = {"Content-Type": "application/json"};
+  const stop = {method: "POST", body: "{}"};
+  await attempt("simple", () => fetch(target + "api/stop", {...stop, mode: "no-cors"}));
+  await attempt("json", () => fetch(target + "api/stop", {...stop, headers: json}));
+  await attempt("read", () => fetch(target + "api/overview"));
+  await attempt("blind", () => fetch(target + "api/overview", {mode: "no-cors"}));
+  const form = document.createElement("form");
+  Object.assign(form, {method: "post", action: target + "api/stop", target: "frame"});
+  form.enctype = "text/plain";
+  const frame = Object.assign(document.createElement("iframe"), {name: "frame"});
+  document.body.append(frame, form);
+  form.submit();
+  await new Promise((resolve) => { frame.onload = resolve; });
+  window.attacked = done;
+})();
+</script>"""
+
+
+def test_other_sites_can_do_nothing(console: Console, tmp_path: Path) -> None:
+    console.attacks = ATTACKS.replace("TARGET", json.dumps(console.url))
+    with open_tab(tmp_path / "browser", {"rebound.test": "127.0.0.1"}) as tab:
+        tab.open(console.web.url(EVIL))
+        attacked = {name: rest for name, *rest in tab.wait("window.attacked")}
+        assert attacked["json"] == attacked["read"] == ["failed"]
+        assert attacked["simple"] in (["failed"], ["opaque", 0])
+
+        rebound = console.url.replace("127.0.0.1", "rebound.test")
+        tab.open(rebound)
+        tab.wait("document.body && document.body.innerText.includes('is not this crawl')")
+        answered = tab.run(
+            "fetch('/api/stop', {method: 'POST', body: '{}',"
+            " headers: {'Content-Type': 'application/json'}}).then((answer) => answer.status)"
+        )
+        assert answered == 403
+    assert not console.acts()
