@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +18,13 @@ import msgspec
 
 from crawler.assembly.crawl import Crawl
 from crawler.console.views import OutcomesAsked, is_asked
-from crawler.data.data_dir import OUTCOMES
-from crawler.model.types import Counts, Outcome, decode_outcome
-from crawler.report.progress import figures_of
+from crawler.data.data_dir import OUTCOMES, folders_of_crawl
+from crawler.inspect.shared import is_alive
+from crawler.model.types import Counts, CrawlerError, Outcome, decode_outcome
 from crawler.report.screen import RecentRate
+from crawler.shared import keys
+from crawler.shared.codec import WorkerRecord
+from crawler.shared.faults import FAULTS
 
 EVERY_S: Final = 1.0
 _MAX_OUTCOMES: Final = 50  # in one event: more can be read by nobody
@@ -32,7 +37,8 @@ class CrawlOverview(msgspec.Struct, frozen=True):
     now: float
     spider: str
     data_dir: str
-    worker: str  # of a shared crawl, whose own figures these are; the counts are of all
+    worker: str  # of a shared crawl, which serves the console
+    workers: int  # whose pages, bytes and errors these are
     pages: int  # of this run
     pages_per_s: float  # of the last seconds
     bytes: int
@@ -55,6 +61,7 @@ class LiveEvent(msgspec.Struct, frozen=True):
     left_out: int  # outcomes of this second that are not among them
 
 
+_decode_worker = msgspec.json.Decoder(WorkerRecord).decode
 _FAR: Final = 1e11  # epoch seconds, in the year 5138: JSON knows no infinity
 
 
@@ -66,13 +73,17 @@ class LiveFigures:
         self._spider = spider
         self._rate = RecentRate()
         self._latest: CrawlOverview | None = None
+        self._others: list[WorkerRecord] = []
 
-    def overview(self) -> CrawlOverview:
+    async def overview(self) -> CrawlOverview:
         """Return the figures, made anew once a second at most."""
         crawl, now = self._crawl, self._crawl.leases.clock.now()
         if self._latest is not None and 0 <= now - self._latest.now < EVERY_S / 2:
             return self._latest
-        figures, counters = figures_of(crawl, self._rate), crawl.stats.counters
+        others = await self._other_workers()
+        pages = crawl.stats.pages + sum(other.pages for other in others)
+        counters = crawl.stats.counters
+        failing = None if len(crawl.leases.in_flight) else crawl.stats.next_failing(now)
         paused = crawl.selection.allowed_origins.operator.paused_until(now)
         shared = crawl.leases.shared
         self._latest = CrawlOverview(
@@ -80,32 +91,50 @@ class LiveFigures:
             spider=self._spider,
             data_dir=str(crawl.storage.data.path),
             worker="" if shared is None else shared.worker,
-            pages=figures.pages,
-            pages_per_s=figures.pages_per_s,
-            bytes=figures.size_bytes,
-            errors=figures.errors,
-            duplicates=figures.duplicates,
+            workers=1 + len(others),
+            pages=pages,
+            pages_per_s=self._rate.at(pages, now),
+            bytes=crawl.stats.bytes + sum(other.bytes for other in others),
+            errors=crawl.stats.errors + sum(other.errors for other in others),
+            duplicates=crawl.stats.duplicates,
             fetching=len(crawl.leases.in_flight),
             concurrency=crawl.fetching.slots.rules.concurrency,
             paused_until=None if paused is None else min(paused, _FAR),
-            waits_for=figures.waits_for,
+            waits_for=str(failing) if failing and not others else "",
             counts=crawl.leases.frontier.counts(),
             answers=_below(counters, "status/"),
             failures=_below(counters, "error/"),
         )
         return self._latest
 
+    async def _other_workers(self) -> list[WorkerRecord]:
+        """Return what the other workers of a shared crawl that are alive announced last."""
+        shared = self._crawl.leases.shared
+        if shared is None:
+            return []
+        key, now = keys.workers(shared.nodes.name), self._crawl.leases.clock.now()
+        with suppress(CrawlerError, msgspec.MsgspecError):
+            packed = await shared.nodes.command(key, "HGETALL", key)
+            if isinstance(packed, FAULTS):
+                raise packed
+            found = [_decode_worker(each) for each in packed[1::2]]
+            self._others = [
+                each for each in found if each.name != shared.worker and is_alive(each, now)
+            ]
+        return self._others
+
     async def events(self, asked: OutcomesAsked) -> AsyncIterator[LiveEvent]:
         """Yield an event a second, with the outcomes that are as *asked*."""
-        tail = OutcomeTail(self._crawl.storage.data.path / OUTCOMES)
+        folders = folders_of_crawl(self._crawl.storage.data.path)
+        tails = [OutcomeTail(folder / OUTCOMES) for folder in folders]
         while True:
             latest = deque[Outcome](maxlen=_MAX_OUTCOMES)
             found = 0
-            for outcome in tail.read():
+            for outcome in chain.from_iterable(tail.read() for tail in tails):
                 if is_asked(outcome, asked):
                     latest.append(outcome)
                     found += 1
-            yield LiveEvent(self.overview(), list(latest), found - len(latest))
+            yield LiveEvent(await self.overview(), list(latest), found - len(latest))
             await asyncio.sleep(EVERY_S)
 
 

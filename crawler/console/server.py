@@ -26,6 +26,7 @@ from aiohttp import web
 
 from crawler.console.live import CrawlOverview, LiveEvent
 from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, asked_of, openapi
+from crawler.data.data_dir import CONSOLE
 from crawler.data.operator_files import private_lines
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.operate.client import SOCKET
@@ -33,7 +34,6 @@ from crawler.operate.verbs import VERBS, ActAnswer, ActRequest
 
 logger = logging.getLogger(__name__)
 
-ADDRESS: Final = "control.address"  # the file with the host and port that were taken
 _MAX_BODY: Final = 2 << 20
 _PORTS: Final = 20  # tried, from the one that was asked for
 _PEER: Final = struct.Struct("3i")  # struct ucred: process, user, group
@@ -60,7 +60,7 @@ class Served:
 
     act: Callable[[ActRequest, str], Awaitable[ActAnswer]]
     shown: Shown
-    overview: Callable[[], CrawlOverview]
+    overview: Callable[[], Awaitable[CrawlOverview]]
     events: Callable[[OutcomesAsked], AsyncIterator[LiveEvent]]
 
 
@@ -120,7 +120,7 @@ def application(
         return answer
 
     async def overview(_: web.Request) -> web.Response:
-        return _json(served.overview())
+        return _json(await served.overview())
 
     async def live(request: web.Request) -> web.StreamResponse:
         asked = asked_of(VIEWS["outcomes"], request.query)
@@ -260,14 +260,14 @@ class ApiServer:
                 if tried != port:
                     logger.warning("Port %d is taken: the console is at port %d", port, tried)
                 logger.info("The console is at http://%s:%d/", host, tried)
-                await asyncio.to_thread((self._data / ADDRESS).write_text, f"{host}:{tried}\n")
+                await asyncio.to_thread((self._data / CONSOLE).write_text, f"{host}:{tried}\n")
                 return
         raise ConfigError(f"CRAWLER_HTTP: no port from {port} to {port + _PORTS - 1} is free")
 
     async def close(self) -> None:
         for runner in self._runners:
             await runner.cleanup()
-        for name in (SOCKET, ADDRESS):
+        for name in (SOCKET, CONSOLE):
             (self._data / name).unlink(missing_ok=True)
 
     async def _runner(self, tokens: Mapping[str, str], names: frozenset[str]) -> web.AppRunner:

@@ -10,7 +10,8 @@ import csv
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from heapq import merge
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +21,7 @@ import msgspec
 from scrapy.settings import Settings
 
 from crawler.config.settings import Config
-from crawler.data.data_dir import OUTCOMES
+from crawler.data.data_dir import OUTCOMES, WARC, folders_of_crawl
 from crawler.inspect import frontier_view
 from crawler.inspect.archive_tools import NewestFile, archive_of, newest_files
 from crawler.inspect.frontier_view import FrontierView
@@ -146,7 +147,8 @@ def _audit(shown: Shown, asked: Paging) -> Rows:
 
 
 def _outcomes(shown: Shown, asked: OutcomesAsked) -> Rows:
-    return list(islice(latest_outcomes(shown.data / OUTCOMES, asked), asked.top))
+    logs = [latest_outcomes(folder / OUTCOMES, asked) for folder in folders_of_crawl(shown.data)]
+    return list(islice(merge(*logs, key=lambda outcome: -outcome.at), asked.top))
 
 
 def latest_outcomes(log: Path, asked: OutcomesAsked) -> Iterator[Outcome]:
@@ -182,7 +184,8 @@ def _archive(shown: Shown, asked: Paging) -> Rows:
         place = archive_of(shown.settings, shown.config)
     except DataDirError:  # nothing is archived yet, or at all
         return []
-    return newest_files(place, asked.top)
+    folders = tuple(folder / WARC for folder in folders_of_crawl(shown.data))
+    return newest_files(replace(place, folders=folders), asked.top)
 
 
 VIEWS: Final[Mapping[str, View]] = MappingProxyType(
@@ -202,7 +205,7 @@ VIEWS: Final[Mapping[str, View]] = MappingProxyType(
                 "outcomes",
                 OutcomesAsked,
                 Outcome,
-                "What became of the latest URLs, in this data directory.",
+                "What became of the latest URLs, of the workers on this machine.",
                 _outcomes,
             ),
             View(

@@ -32,6 +32,7 @@ SEEN: Final = "seen"  # the keys of all URLs ever admitted
 OLDER_NEAR: Final = "near"  # the index of near-duplicates, as older versions had it
 OUTCOMES: Final = "outcomes.jsonl"
 SUMMARY: Final = "summary.json"
+CONSOLE: Final = "control.address"  # host and port of the console, while it is served
 LOG: Final = "crawl.log"
 ARGUMENTS: Final = "arguments.json"  # of the last start
 
@@ -42,6 +43,14 @@ class DataDirFormat(msgspec.Struct, frozen=True):
     key_seed: int
     identity: tuple[str, ...] = ()  # the settings that the keys of URLs and hosts depend on
     spider: str = ""  # the spider of the waiting requests; empty: unknown
+
+
+def folders_of_crawl(path: Path) -> list[Path]:
+    """Return the data directories of all workers on this machine of the crawl whose worker uses
+    *path*: it alone, unless `scrapy share` has started others beside it."""
+    if path.parent.name != WORKERS:
+        return [path]
+    return sorted(each for each in path.parent.iterdir() if each.is_dir())
 
 
 class DataDir:

@@ -19,6 +19,7 @@ from typing import Final
 
 from crawler.config.settings import SharedSettings
 from crawler.data.data_dir import (
+    CONSOLE,
     FRONTIER,
     OUTCOMES,
     WORKER,
@@ -230,7 +231,8 @@ class Supervisor:
             self._workers.kill()
 
     async def _show_figures(self, reader: WorkforceReader) -> None:
-        shown = ""
+        shown = console = ""
+        (self._workers.workers[0].folder / CONSOLE).unlink(missing_ok=True)  # of a killed run
         while True:
             await reader.refresh(self._workers.names())
             if reader.fault and reader.fault != shown:
@@ -238,7 +240,18 @@ class Supervisor:
             shown = reader.fault
             now = time.monotonic()
             self._screen.show(reader.figures(self._workers.running_count, now), now)
+            console = self._show_console(console)
             await asyncio.sleep(_DRAW_S)
+
+    def _show_console(self, shown: str) -> str:
+        """Show where the first worker serves the console, and return it; *shown* was shown last."""
+        file = self._workers.workers[0].folder / CONSOLE
+        with suppress(OSError):
+            address = file.read_text(encoding="utf-8").strip()
+            if address and address != shown:
+                self._screen.show_message(f"The console is at http://{address}/")
+                return address
+        return shown
 
     async def _keep_redis(self) -> None:
         while self._redis is not None:

@@ -298,7 +298,7 @@ def plan_workers(
     folders = sorted(wanted | _with_links(existing, reader), key=lambda each: int(each.name))
     parts = split_max_pages(plan.max_pages, len(folders))
     return [
-        _worker(plan, folder, part, reader, own)
+        _worker(plan, folder, part, reader, own, serves=folder is folders[0])
         for folder, part in zip(folders, parts, strict=False)  # without a part: not needed
     ]
 
@@ -314,9 +314,14 @@ def _worker(
     part: int | None,
     reader: WorkforceReader,
     own: RedisAddress | None,
+    *,
+    serves: bool,
 ) -> WorkerProcess:
+    """Return a worker. *serves*: whether it serves the console, of the whole crawl."""
     number = int(folder.name)
     settings = _settings(plan, number, own)
+    if not serves:
+        settings["CRAWLER_HTTP"] = ""
 
     def arguments() -> list[str] | None:
         if part is None:

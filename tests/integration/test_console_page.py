@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
@@ -17,16 +16,11 @@ from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.waiting import wait_until
 from tests.servers.browser import open_tab
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, not_here, page
+from tests.servers.redis_process import free_port
 
 HOSTS = tuple(f"127.0.0.{120 + number}" for number in range(3))
 EVIL = "127.0.0.124"
 HOSTILE = "/<svg/onload=hacked=1>"  # a path, and what a robots.txt says of it
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 class Console:

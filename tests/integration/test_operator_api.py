@@ -24,6 +24,7 @@ from crawler.inspect.frontier_view import frontier_of
 from crawler.model.types import ConfigError, Counts, Outcome, encode_outcome
 from crawler.operate import client
 from crawler.operate.verbs import ActAnswer, ActRequest, check
+from tests.servers.redis_process import free_port
 
 JSON = {"Content-Type": "application/json"}
 TOKENS = {"anna": "x" * 20}
@@ -47,15 +48,18 @@ def served(data: Path, acts: Acts) -> Served:
     config = read_config(settings)
     counts = Counts(0, 0, 0, 0, 0, 0, 0)
     overview = CrawlOverview(
-        1.0, "web", str(data), "", 7, 0.5, 0, 0, 0, 0, 8, None, "", counts, {"2xx": 7}, {}
+        1.0, "web", str(data), "", 1, 7, 0.5, 0, 0, 0, 0, 8, None, "", counts, {"2xx": 7}, {}
     )
+
+    async def glance() -> CrawlOverview:
+        return overview
 
     async def events(asked: OutcomesAsked) -> AsyncIterator[LiveEvent]:
         page = Outcome(1.0, "https://a.example/<script>", "a.example", "done", status=200)
         yield LiveEvent(overview, [page] if is_asked(page, asked) else [], 0)
 
     shown = Shown(frontier_of(settings, config), config, settings, data)
-    return Served(acts.act, shown, lambda: overview, events)
+    return Served(acts.act, shown, glance, events)
 
 
 def serving(
@@ -74,12 +78,6 @@ def serving(
             await server.close()
 
     return asyncio.run(run())
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def post(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
+from urllib.request import urlopen
 
 import pytest
 
@@ -28,6 +29,7 @@ from tests.harness.waiting import wait_until
 from tests.servers.judge import ROBOTS, Gap, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
+from tests.servers.redis_process import free_port
 
 HOSTS: Final = tuple(f"127.0.21.{number}" for number in range(1, 7))
 MIN_DELAY_S: Final = 0.1
@@ -350,3 +352,24 @@ def test_a_crawl_of_a_single_worker_is_refused(shared: Shared) -> None:
     done = fork_server.run(shared.command())
     assert (done.returncode, done.stderr.count("holds a crawl of one worker")) == (1, 1)
     assert list(shared.data.iterdir()) == [shared.data / "frontier"]
+
+
+def test_one_worker_serves_the_console_of_all(shared: Shared) -> None:
+    with shared.running("-s", f"CRAWLER_HTTP=127.0.0.1:{free_port()}"):
+        shared.until(lambda: "The console is at http://127.0.0.1:" in shared.log_text)
+        root = shared.log_text.partition("The console is at ")[2].split()[0]
+
+        def get(view: str) -> Any:
+            with urlopen(f"{root}api/{view}", timeout=PATIENCE_S) as answer:  # noqa: S310  # http, ours
+                return json.loads(answer.read())
+
+        shared.until(lambda: get("overview")["workers"] == 2)
+        shared.until(lambda: all(row["pages"] > 5 for row in get("workers")))
+        rows = get("workers")
+        assert get("overview")["pages"] >= sum(row["pages"] for row in rows) - len(rows)
+        assert {row["host"] for row in get("hosts")} == set(HOSTS)
+        fetched = {row["url"] for row in get("outcomes?top=10000")}
+        assert fetched >= {shared.served.url(host) for host in HOSTS}
+        assert {Path(row["folder"]).parent.name for row in get("archive")} == {"1", "2"}
+        assert not (shared.data / "workers" / "2" / "control.address").exists()
+        shared.web.is_full = True
