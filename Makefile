@@ -25,7 +25,7 @@ endif
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo lint check test compiled retest fuzz bench bench-scale format settings again
+.PHONY: help setup crawl demo lint check test compiled retest fuzz bench bench-scale format settings screenshots again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -76,6 +76,9 @@ bench-scale: $(WORK)  ## what is stored, at up to 1e8 URLs: hours, up to 40 GB i
 format: $(WORK)  ## put the code into its form
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
+
+screenshots: $(WORK)  ## write the pictures of the console in docs/, of a crawl on this machine (needs chromium)
+	$(PY) -m tests.harness.screenshots
 
 settings: $(WORK)  ## write what docs/ say of settings, Redis keys and states, from their tables
 	$(PY) scripts/write_settings.py

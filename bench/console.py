@@ -51,7 +51,16 @@ class Crawl:
     """The process of the crawl, and requests to its console."""
 
     def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "scrapy", "crawl", "web", "-a", "seeds=https://host0.example/", "-s"]
+        command = [
+            sys.executable,
+            "-m",
+            "scrapy",
+            "crawl",
+            "web",
+            "-a",
+            "seeds=https://host0.example/",
+            "-s",
+        ]
         command += [f"CRAWLER_DATA_DIR={folder}", "-s", "CRAWLER_HTTP=127.0.0.1:6890"]
         command += ["-s", "CRAWLER_CONTACT=ops@w3.org", "-s", "CRAWLER_PROGRESS=off"]
         self._log = (folder / "bench.log").open("ab")

@@ -72,6 +72,7 @@ class LiveFigures:
         self._crawl = crawl
         self._spider = spider
         self._rate = RecentRate()
+        self._rate.at(crawl.stats.pages, crawl.leases.clock.now())
         self._latest: CrawlOverview | None = None
         self._others: list[WorkerRecord] = []
 

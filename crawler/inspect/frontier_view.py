@@ -277,8 +277,9 @@ def _because(state: HostState, rules: OperatorRules, now: float) -> str:
         return f"paused after {many(pace.failures, 'failure')} in a row"
     if pace.failures:
         return f"backs off after {many(pace.failures, 'failure')} in a row"
-    rest = "Crawl-delay of its robots.txt" if pace.crawl_delay_s > pace.gap_s else "last fetch"
-    return f"rests: {rest}"
+    if pace.crawl_delay_s and pace.crawl_delay_s >= pace.gap_s:
+        return "rests as its robots.txt asks (Crawl-delay)"
+    return "rests after its last fetch"
 
 
 def _worker(record: WorkerRecord, now: float) -> WorkerRow:

@@ -310,10 +310,9 @@ function hostsView(main, only) {
       ["taken", (row) => number(Math.max(0, row.admitted - row.waiting)), "number"],
       ["state", (row) => row.place],
       ["why it is not contacted", (row) => row.because, "long"],
-      ["until", (row) => row.next_at > now() ? `in ${span(row.next_at - now())}` : "now", "", sorted("next")],
-      ["last rest", (row) => span(row.gap_s), "number"],
-      ["Crawl-delay", (row) => row.crawl_delay_s ? span(row.crawl_delay_s) : "–", "number"],
-      ["failures in a row", (row) => number(row.failures), "number", sorted("failures")],
+      ["until", (row) => row.next_at > now() ? `in ${span(row.next_at - now())}` : "now", "short", sorted("next")],
+      ["rest", (row) => row.crawl_delay_s ? `${span(row.gap_s)}, Crawl-delay ${span(row.crawl_delay_s)}` : span(row.gap_s), "short"],
+      ["failures", (row) => number(row.failures), "number", sorted("failures")],
       ["acts", acts, "acts"],
     ], found, "No such host."));
     const step = (by) => el("button", { disabled: by < 0 ? !asked.offset : found.length < asked.top, onclick: () => { asked.offset = Math.max(0, asked.offset + by * asked.top); rows.again(); } }, by < 0 ? "‹ before" : "next ›");

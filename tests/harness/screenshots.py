@@ -1,0 +1,73 @@
+"""`make screenshots`: crawl a small web on loopback, and write pictures of its console for docs/.
+
+Rule: Chromium takes them of the real page; nothing is drawn by hand.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tests.harness.commands import crawl_command, running
+from tests.harness.sources import PROJECT
+from tests.harness.waiting import wait_until
+from tests.servers.browser import Tab, open_tab
+from tests.servers.loopback import Ask, LoopbackWeb, Reply, not_here, page
+from tests.servers.redis_process import free_port
+
+IMAGES: Final = PROJECT / "docs" / "images"
+HOSTS: Final = tuple(f"127.0.12.{number}" for number in range(1, 13))
+FAILING, SLOW, GONE = HOSTS[3], HOSTS[5], HOSTS[7]
+CRAWLED_S: Final = 150.0
+WIDE: Final = (1180, 900)
+PHONE: Final = (390, 760)
+
+
+def answer(ask: Ask) -> Reply:
+    """A web without an end, in which one host fails, one is slow, and one has lost its pages."""
+    if ask.path == "/robots.txt":
+        return not_here(ask)
+    if ask.host == FAILING and ask.turn % 3 == 0:
+        return Reply("busy", status=503)
+    number = int(ask.path[1:] or 0)
+    if ask.host == GONE and number % 4 == 3:
+        return not_here(ask)
+    links = (f"/{number * 2 + ahead}" for ahead in range(1, 4))
+    wait_s = 2.0 if ask.host == SLOW else 0.02
+    return replace(page(*links, text=f"{ask.host} {ask.path} " * 200), wait_s=wait_s)
+
+
+def take(tab: Tab, root: str) -> None:
+    tab.open(root)
+    tab.wait("document.querySelectorAll('.plot canvas').length >= 4")
+    tab.screenshot(IMAGES / "console.png", WIDE)
+    tab.open(f"{root}#hosts")
+    tab.wait("document.querySelectorAll('tbody tr').length >= 12")
+    tab.screenshot(IMAGES / "console-hosts.png", WIDE, "dark")
+    tab.screenshot(IMAGES / "console-phone.png", PHONE)
+
+
+def main() -> None:
+    IMAGES.mkdir(exist_ok=True)
+    settings = {
+        "CRAWLER_HTTP": f"127.0.0.1:{free_port()}",
+        "CRAWLER_MIN_DELAY_S": 0.4,
+        "CRAWLER_DELAY_FACTOR": 2,
+        "CRAWLER_SOFT_404": False,
+    }
+    with tempfile.TemporaryDirectory() as folder, LoopbackWeb(answer, HOSTS) as web:
+        data, log = Path(folder) / "crawl-data", Path(folder) / "log"
+        seeds = ",".join(web.url(host, "/0") for host in HOSTS)
+        with running(crawl_command(data, settings, seeds=seeds, scope="host"), log):
+            address = data / "control.address"
+            wait_until(address.exists, 60, log=log.read_text)
+            time.sleep(CRAWLED_S)
+            with open_tab(Path(folder) / "browser") as tab:
+                take(tab, f"http://{address.read_text().strip()}/")
+
+
+if __name__ == "__main__":
+    main()
