@@ -33,6 +33,9 @@ OLDER_NEAR: Final = "near"  # the index of near-duplicates, as older versions ha
 OUTCOMES: Final = "outcomes.jsonl"
 SUMMARY: Final = "summary.json"
 CONSOLE: Final = "control.address"  # host and port of the console, while it is served
+REPORT: Final = "report.html"
+HISTORY: Final = "history.bin"  # the figures over time
+RUNS: Final = "runs.json"  # the figures of each run
 LOG: Final = "crawl.log"
 ARGUMENTS: Final = "arguments.json"  # of the last start
 
