@@ -267,6 +267,9 @@ class ArchivePipeline(PipelineStage):
         # A near-duplicate that is not stored claims nothing.
         if page.near is None or page.archive:
             fetch.claim = self._claim_of(page, body_sha1)
+        if page.is_answered:
+            language = page.parsed.language if page.parsed else ""
+            self.crawl.stats.count_page(page.media_type, language)
         return page
 
     def _claim_of(self, page: Page, body_sha1: bytes) -> Claim | None:

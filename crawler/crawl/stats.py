@@ -7,8 +7,10 @@ a stats key.
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections import Counter
+from bisect import bisect_left
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -30,6 +32,17 @@ from crawler.policy.politeness import RETRY_STATUSES, is_trouble
 _MAX_HOSTS: Final = 20_000
 _DEAD_KEPT: Final = 5  # dead letters of this run that are shown at its end
 _FAILING_KEPT: Final = 1_000  # failing hosts, of which a broad crawl may have more
+_DUE_KEPT: Final = 20_000  # hosts that rest, of which it is known since when: 4 MB
+GAP_OVER_DUE: Final = "gap_over_due"
+GAP_BOUNDS_S: Final = (0.01, 0.1, 0.5, 1, 5, 10, 60, 600, 3600)
+"""Upper bounds of the classes of that histogram; beside them are `early`, and `more`."""
+_TOO_EARLY_S: Final = -0.001  # of clock values that are added and subtracted
+TYPES, LANGUAGES = "type", "language"
+_OTHER: Final = "other"
+_NAMES_KEPT: Final = 200  # media types, or languages, that are counted one by one
+_NAME_CHARS: Final = 100  # of a media type; the longest that is registered has 84
+_TYPE: Final = re.compile(r"[a-z0-9.+-]+/[a-z0-9.+-]+")
+_LANGUAGE: Final = re.compile(r"[a-z]{2,3}(?![a-z])")
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +78,10 @@ class CrawlStats:
         # Links, by unit and name of a budget.
         self.over_budget_links: Counter[tuple[str, str]] = Counter()
         self.dead: list[Outcome] = []  # the first few
+        # When a rest ends, the latest last. (A plain dict takes longer to find its first.)
+        self._due: OrderedDict[HostKey, float] = OrderedDict()
+        self._foreign_names: set[str] = set()  # counters that servers have named
+        self._page_names: dict[tuple[str, str], tuple[str, ...]] = {}  # _NAMES_KEPT at most
         self._failing: dict[HostKey, FailingHost] = {}  # the latest last, _FAILING_KEPT at most
         self._failing_logged = 0
 
@@ -82,6 +99,44 @@ class CrawlStats:
         self.count("links/over_budget", added.over_budget)
         for each in added.kept_out:
             self._count_named(self.over_budget_links, (each.unit, each.name), each.links)
+
+    def count_begun(self, host: HostKey, now: float) -> None:
+        """Count how long after the end of the rest of *host* its next fetch begins. Of a host that
+        was not fetched from yet, or long ago, nothing is counted."""
+        due = self._due.pop(host, None)
+        if due is None:
+            return
+        over_s = now - due
+        bound = bisect_left(GAP_BOUNDS_S, over_s)
+        name = f"{GAP_BOUNDS_S[bound]:g}" if bound < len(GAP_BOUNDS_S) else "more"
+        self.counters[f"{GAP_OVER_DUE}/{'early' if over_s < _TOO_EARLY_S else name}"] += 1
+
+    def count_page(self, media_type: str, language: str) -> None:
+        """Count a page of status 2xx. *language*: as declared."""
+        media_type, language = media_type[:_NAME_CHARS], language[:_NAME_CHARS]
+        names = self._page_names.get((media_type, language))
+        if names is None:
+            if len(self._page_names) >= _NAMES_KEPT:
+                self._page_names.clear()
+            names = self._page_names[media_type, language] = self._names(media_type, language)
+        for name in names:
+            self.counters[name] += 1  # not in Scrapy's stats, which would take 2 us
+
+    def _names(self, media_type: str, language: str) -> tuple[str, ...]:
+        """Return the counters of a page. A server chose these words: they are others unless they
+        look like what they should be, and when many different ones are counted."""
+        named = [(TYPES, media_type if _TYPE.fullmatch(media_type) else _OTHER)]
+        if language:
+            found = _LANGUAGE.match(language.lower())
+            named.append((LANGUAGES, found[0] if found else _OTHER))
+        counted = self._foreign_names
+        for prefix, word in named:
+            if sum(name.startswith(prefix) for name in counted) < _NAMES_KEPT:
+                counted.add(f"{prefix}/{word}")
+        names = (f"{prefix}/{word}" for prefix, word in named)
+        return tuple(
+            name if name in counted else f"{name.partition('/')[0]}/{_OTHER}" for name in names
+        )
 
     def count_completed(self, fetch: Fetch, outcome: Outcome) -> None:
         self.count(f"fate/{outcome.fate}")
@@ -112,6 +167,10 @@ class CrawlStats:
         """Count a rest, and keep which hosts fail, so that a crawl whose hosts cannot be reached
         shows why. The first _FAILING_KEPT of them are logged one by one."""
         self.count(f"politeness/rest/{rest.reason}")
+        self._due.pop(host, None)
+        self._due[host] = now + rest.seconds
+        if len(self._due) > _DUE_KEPT:
+            self._due.popitem(last=False)
         self._failing.pop(host, None)
         if not is_trouble(answer) or answer.error == "cancelled":
             return

@@ -55,6 +55,7 @@ class FrontierDownloader(Downloader):
         fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
         if fetch is not None:
             fetch.began_at = self._crawl.leases.clock.now()
+            self._crawl.stats.count_begun(fetch.lease.candidate.host, fetch.began_at)
         # A request past the frontier (`engine.download_async`) counts as of a host that answers.
         standing = Standing.ANSWERS if fetch is None else fetch.lease.pace.standing
         self._slots.begin(request, standing)

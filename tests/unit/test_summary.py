@@ -470,3 +470,60 @@ def test_scrapys_stats_agree() -> None:
     counted.count("links/new", 3)
     counted.count("links/seen", 0)
     assert counted._stats.get_stats() == {"crawler/links/new": 3}
+
+
+@pytest.mark.parametrize(
+    ("begun_at", "want"),
+    [
+        pytest.param(15.0, "0.01", id="at once"),
+        pytest.param(15.02, "0.1", id="some milliseconds late"),
+        pytest.param(15.0 + 3000, "3600", id="within the hour"),
+        pytest.param(15.0 + 4000, "more", id="later"),
+        pytest.param(14.9, "early", id="before the rest was over"),
+    ],
+)
+def test_the_gap_over_what_was_due(begun_at: float, want: str) -> None:
+    counted, host = stats(), HostKey("a")
+    counted.count_begun(host, 1.0)  # the first request to a host counts nothing
+    counted.count_rest(host, Answer(1.0, 200), Rest(5.0, Pace()), 10.0)
+    counted.count_begun(host, begun_at)
+    counted.count_begun(host, begun_at)
+    gaps = {name: n for name, n in counted.counters.items() if name.startswith("gap_over_due/")}
+    assert gaps == {f"gap_over_due/{want}": 1}
+
+
+def test_the_rests_that_are_kept_are_bounded() -> None:
+    counted = stats()
+    for number in range(20_001):
+        counted.count_rest(HostKey(str(number)), Answer(1.0, 200), Rest(5.0, Pace()), 0.0)
+    for number in range(20_001):
+        counted.count_begun(HostKey(str(number)), 5.0)
+    assert counted.counters["gap_over_due/0.01"] == 20_000
+
+
+def test_types_and_languages_are_names_or_others() -> None:
+    counted = stats()
+    for media_type, language in (
+        ("text/html", "de"),
+        ("text/html", "de-CH"),
+        ("application/atom+xml", "DE_de"),
+        ("text/html<script>", "<b>"),
+        ("", ""),
+        ("x" * 200 + "/y", "deutsch"),
+    ):
+        counted.count_page(media_type, language)
+    assert counted.counters == {
+        "type/text/html": 2,
+        "type/application/atom+xml": 1,
+        "type/other": 3,
+        "language/de": 3,
+        "language/other": 2,
+    }
+
+
+def test_types_are_a_few_hundred_at_most() -> None:
+    counted = stats()
+    for number in range(1_000):
+        counted.count_page(f"x/{number}", "")
+    assert len(counted.counters) <= 202
+    assert counted.counters.total() == 1_000
