@@ -1,6 +1,6 @@
 """`scrapy frontier`: show a crawl, running or not, put dead letters back, copy and repair it.
 
-Rule: showing needs no lock and changes nothing.
+Rule: showing needs no lock, and changes nothing but the report.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from scrapy.exceptions import UsageError
 from scrapy.settings import BaseSettings
 from scrapy.utils.conf import arglist_to_dict
 
+from crawler.assembly.build import data_dir
 from crawler.config.settings import Config, join_repeated, read_config
+from crawler.data.data_dir import REPORT, lock_owner
 from crawler.data.operator_files import RulesFile, existing
 from crawler.inspect import frontier_view
 from crawler.inspect.archive_tools import archive_of, deletion_records
@@ -38,8 +40,11 @@ from crawler.operate.verbs import VERBS, read_words
 from crawler.policy.seeds import BadLine
 from crawler.policy.targets import read_target
 from crawler.report.figures import many
+from crawler.report.html_report import crawl_facts, write_report
 from crawler.report.messages import print_error
+from crawler.report.summary import frontier_counts
 from crawler.spiders.seeds import open_seeds
+from crawler.workers.workers import worker_folders
 
 TOP: Final = 20
 
@@ -64,7 +69,7 @@ class FrontierCommand(ScrapyCommand):
         acts = " | ".join(f"{verb.name} {verb.takes}".strip() for verb in VERBS.values())
         return (
             "counts | hosts | dead | audit | retry URL | retry --all | why URL | workers | check"
-            f" | seen --from FILE | snapshot FOLDER | {acts}  [options]"
+            f" | seen --from FILE | snapshot FOLDER | report | {acts}  [options]"
         )
 
     def short_desc(self) -> str:
@@ -115,6 +120,12 @@ class FrontierCommand(ScrapyCommand):
             dest="index",
             metavar="FILE",
             help="seen: an index (CDXJ) of another crawl, whose URLs are not to be fetched",
+        )
+        parser.add_argument(
+            "-o",
+            dest="output",
+            metavar="FILE",
+            help=f"report: where to write it ({REPORT} in the data directory)",
         )
         parser.add_argument(
             "-a",
@@ -246,6 +257,20 @@ def _snapshot(args: FrontierArguments) -> CommandOutput:
     return made, frontier_view.snapshot_text(made)
 
 
+def _report(args: FrontierArguments) -> CommandOutput:
+    path = data_dir(args.settings, args.config)
+    with args.frontier.inspection() as inspection:
+        counts = frontier_counts(inspection.counts(), 0)
+    folders = worker_folders(path) or [path]
+    file = Path(args.opts.output or path / REPORT)
+    is_running = any(lock_owner(folder) is not None for folder in folders)
+    try:
+        write_report(file, crawl_facts(path, folders, counts, is_running=is_running))
+    except OSError as refused:
+        raise ConfigError(f"the report {file} cannot be written: {refused}") from refused
+    return {"report": str(file)}, [f"{file}: the whole crawl, for a browser"]
+
+
 def _act(args: FrontierArguments) -> CommandOutput:
     given, opts = args.words, args.opts
     words = _urls_of(given[1:]) if given[0] == "add" else given[1:]
@@ -314,6 +339,7 @@ _OPTION_NAMES: Final = {
     "repair": "--repair",
     "spargs": "-a",
     "index": "--from",
+    "output": "-o",
 }
 _OPTIONS: Final = frozenset(_OPTION_NAMES)
 _ACTIONS: Final = MappingProxyType(
@@ -327,6 +353,7 @@ _ACTIONS: Final = MappingProxyType(
         "check": (_check, "", frozenset({"repair"})),
         "seen": (_seen, "", frozenset({"index"})),
         "snapshot": (_snapshot, "one FOLDER", frozenset[str]()),
+        "report": (_report, "", frozenset({"output"})),
         "workers": (_workers, "", frozenset({"forget"})),
     }
 )

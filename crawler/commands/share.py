@@ -29,18 +29,20 @@ from crawler.config.settings import (
 )
 from crawler.data.data_dir import (
     LOG,
+    REPORT,
     SUMMARY,
     WORKERS,
 )
-from crawler.model.types import ConfigError, CrawlerError
+from crawler.model.types import ConfigError, CrawlerError, DataDirError
 from crawler.report.extensions import replace_file
+from crawler.report.html_report import READ_AT_END_BYTES, crawl_facts, write_report
 from crawler.report.messages import print_error
 from crawler.report.screen import Screen
 from crawler.report.summary import Summary, encoded, nothing_fetched, text
 from crawler.shared.address import redis_address
 from crawler.spiders.web import WebSpider
 from crawler.workers.supervisor import RunResult, Supervisor
-from crawler.workers.workers import ShareArguments, WorkersPlan
+from crawler.workers.workers import ShareArguments, WorkersPlan, worker_folders
 from crawler.workers.workforce_figures import WorkforceScreen
 
 MAX_WORKERS: Final = 256
@@ -155,6 +157,17 @@ def _report(summary: Summary, plan: WorkersPlan) -> None:
         replace_file(plan.data_dir / SUMMARY, encoded(summary))
     except OSError as refused:
         print_error(f"the summary cannot be written: {refused}")
+    try:
+        facts = crawl_facts(
+            plan.data_dir,
+            worker_folders(plan.data_dir),
+            summary.frontier,
+            is_running=False,
+            most_bytes=READ_AT_END_BYTES,
+        )
+        write_report(plan.data_dir / REPORT, facts)
+    except (OSError, DataDirError) as refused:
+        print_error(f"the report cannot be written: {refused}")
     if plan.config.report.summary:
         with suppress(OSError, ValueError):  # standard output is closed
             print(text(summary), flush=True)

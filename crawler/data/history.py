@@ -65,7 +65,7 @@ _RINGS: Final[Mapping[HistorySpan, _Ring]] = MappingProxyType(
     }
 )
 FILE_BYTES: Final = _HEAD.size + 3_184 * _SAMPLE.size
-"""Of the file: 340 kB."""
+"""Of the file: 320 kB."""
 _Row = tuple[float, ...]  # time and columns
 
 

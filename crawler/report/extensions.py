@@ -1,6 +1,6 @@
-"""The feeds of a crawl, and its summary at the end, printed and as JSON.
+"""The feeds of a crawl, and at its end its summary, printed and as JSON, and its report.
 
-Rule: the summary is made after the stores are closed, so it reads none of them.
+Rule: both are made after the stores are closed, so they read none of them.
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ from crawler.assembly.build import crawl_of, data_dir
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import read_config
 from crawler.crawl.interactive import is_interactive
-from crawler.data.data_dir import OUTCOMES
+from crawler.data.data_dir import OUTCOMES, REPORT
 from crawler.model.page import Page
-from crawler.model.types import ConfigError
+from crawler.model.types import ConfigError, DataDirError
 from crawler.policy.links import is_row
+from crawler.report.html_report import READ_AT_END_BYTES, crawl_facts, write_report
 from crawler.report.progress import Progress
+from crawler.report.recorder import Recorder
 from crawler.report.summary import (
+    FrontierCounts,
     Summary,
     encoded,
     summary_of,
@@ -186,7 +189,8 @@ def writes_stdout(feeds: Iterable[str | Path]) -> bool:
 
 
 class Report:
-    """The extension that writes the summary, unless the spider was never opened."""
+    """The extension that records the figures, and writes summary and report, unless the spider was
+    never opened."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -204,13 +208,15 @@ class Report:
     def _opened(self) -> None:
         self._crawl = crawl_of(self._crawler)
         self._started_at = self._crawl.leases.clock.now()
+        self._recorder = Recorder(self._crawl, self._started_at)
 
     def _closed(self, spider: Spider, reason: str) -> None:
         crawl = self._crawl
         if crawl is None:
             return
+        counted, now = self._recorder.end(reason), crawl.leases.clock.now()
         self.summary = summary = summary_of(
-            crawl, spider.name, reason, self._started_at, crawl.leases.clock.now()
+            crawl, spider.name, reason, self._started_at, now, counted
         )
         progress = self._crawler.get_extension(Progress)
         if progress is not None:
@@ -219,10 +225,21 @@ class Report:
             replace_file(crawl.storage.data.summary, encoded(summary))
         except OSError as refused:
             logger.error("The summary cannot be written: %s", refused)
+        self._write_report(crawl.storage.data.path, summary.frontier)
         if crawl.settings.config.report.summary:
             with suppress(OSError, ValueError):  # standard output is closed
                 to = sys.stderr if writes_stdout(self._crawler.settings["FEEDS"]) else sys.stdout
                 print(text(summary), file=to, flush=True)
+
+    @staticmethod
+    def _write_report(folder: Path, counts: FrontierCounts) -> None:
+        try:
+            facts = crawl_facts(
+                folder, [folder], counts, is_running=False, most_bytes=READ_AT_END_BYTES
+            )
+            write_report(folder / REPORT, facts)
+        except (OSError, DataDirError) as refused:
+            logger.warning("The report cannot be written: %s", refused)
 
 
 def replace_file(file: Path, content: bytes) -> None:

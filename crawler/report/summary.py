@@ -20,6 +20,7 @@ from crawler.crawl import rules
 from crawler.crawl.errors import words_of
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import SUMMARY
+from crawler.data.runs import CountedRuns
 from crawler.frontier.port import FrontierRules
 from crawler.model.types import VERSION, Counts
 from crawler.policy.scope import RULES, Reason
@@ -107,6 +108,30 @@ class BodyPauses(msgspec.Struct, frozen=True):
     total_s: float = 0.0
 
 
+class RunSummary(msgspec.Struct, frozen=True):
+    """One run, in short."""
+
+    started_at: str  # ISO 8601, UTC
+    duration_s: float  # up to its end, or to its last record
+    reason: str  # Scrapy's finish reason; empty: it was killed
+    pages: int
+    bytes: int
+    errors: int
+    duplicates: int
+
+
+class WholeCrawl(msgspec.Struct, frozen=True):
+    """All runs together."""
+
+    runs: int = 0
+    duration_s: float = 0.0  # of all runs, without the time between them
+    pages: int = 0
+    bytes: int = 0
+    errors: int = 0
+    duplicates: int = 0
+    counters: dict[str, int] = {}  # those of CrawlStats
+
+
 class Summary(msgspec.Struct, frozen=True):
     format: int
     version: str
@@ -136,12 +161,20 @@ class Summary(msgspec.Struct, frozen=True):
     pauses: BodyPauses = BodyPauses()
     truncated: dict[str, int] = {}  # incomplete answers by reason, as in WARC-Truncated
     unreadable: dict[str, int] = {}  # pages stored without their text and links, by parser
+    whole: WholeCrawl = WholeCrawl()
+    runs: list[RunSummary] = []  # the oldest first, with this one
 
 
 def summary_of(
-    crawl: Crawl, spider: str, reason: str, started_at: float, ended_at: float
+    crawl: Crawl,
+    spider: str,
+    reason: str,
+    started_at: float,
+    ended_at: float,
+    counted: CountedRuns,
 ) -> Summary:
-    """Make the summary of a run. *started_at* and *ended_at* are epoch seconds."""
+    """Make the summary of a run. *started_at* and *ended_at* are epoch seconds; *counted* is of all
+    runs."""
     stats, counts = crawl.stats, crawl.leases.frontier.counts()
     duration_s = max(ended_at - started_at, 0.001)
     return Summary(
@@ -151,26 +184,26 @@ def summary_of(
         reason=reason,
         ended=ending(reason, str(crawl.lifecycle.failure or "")),
         unfinished=counts.to_fetch + counts.leased > 0,
-        started_at=datetime.fromtimestamp(started_at, UTC).isoformat(timespec="seconds"),
+        started_at=iso_time(started_at),
         duration_s=round(duration_s, 3),
         pages=stats.pages,
         pages_per_s=round(stats.pages / duration_s, 3),
         bytes=stats.bytes,
         duplicates=stats.duplicates,
         near_duplicates=stats.counters["near_duplicates"],
-        not_pages=_below(stats.counters, "flaw/"),
-        answers=_below(stats.counters, "status/"),
+        not_pages=below(stats.counters, "flaw/"),
+        answers=below(stats.counters, "status/"),
         top_hosts=[HostPages(*each) for each in stats.by_host.most_common(_TOP_HOSTS)],
         links=_links(stats, rules.frontier_rules(crawl.settings.config, crawl.settings.arguments)),
         politeness=PolitenessFigures(
-            _below(stats.counters, "politeness/rest/"), stats.counters["politeness/given_up"]
+            below(stats.counters, "politeness/rest/"), stats.counters["politeness/given_up"]
         ),
         robots=RobotsFigures(
             fetched=stats.counters["robots/fetched"],
             disallowed=stats.counters["robots/disallowed"],
             unreachable=stats.counters["robots/unreachable"],
         ),
-        errors=_below(stats.counters, "error/"),
+        errors=below(stats.counters, "error/"),
         dead_letters=counts.dead,
         dead_letters_new=[DeadUrl(each.url, each.reason) for each in stats.dead],
         archive=delivered(archive_files(crawl.storage.data.warc), crawl.storage.archive.delivery),
@@ -179,9 +212,44 @@ def summary_of(
         pauses=BodyPauses(
             stats.counters["memory/pauses"], stats.counters["memory/paused_ms"] / 1_000
         ),
-        truncated=_below(stats.counters, "truncated/"),
-        unreadable=_below(stats.counters, "parse/unreadable/"),
+        truncated=below(stats.counters, "truncated/"),
+        unreadable=below(stats.counters, "parse/unreadable/"),
+        whole=whole_crawl(counted),
+        runs=run_summaries(counted),
     )
+
+
+def whole_crawl(counted: CountedRuns) -> WholeCrawl:
+    counters = counted.counters
+    return WholeCrawl(
+        runs=counted.number,
+        duration_s=round(counted.total_s, 3),
+        pages=counters.get("pages", 0),
+        bytes=counters.get("bytes", 0),
+        errors=sum(below(counters, "error/").values()),
+        duplicates=counters.get("duplicates", 0),
+        counters=counters,
+    )
+
+
+def run_summaries(counted: CountedRuns) -> list[RunSummary]:
+    return [
+        RunSummary(
+            started_at=iso_time(run.started_at),
+            duration_s=round(run.ended_at - run.started_at, 3),
+            reason=run.reason,
+            pages=run.pages,
+            bytes=run.bytes,
+            errors=run.errors,
+            duplicates=run.duplicates,
+        )
+        for run in counted.runs
+    ]
+
+
+def iso_time(at: float) -> str:
+    """Return *at* (epoch seconds) as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def archive_files(folder: Path) -> ArchiveFiles:
@@ -210,13 +278,13 @@ def _links(stats: CrawlStats, limits: FrontierRules) -> LinkFigures:
         new=stats.counters["links/new"],
         seen=stats.counters["links/seen"],
         over_budget=stats.counters["links/over_budget"],
-        refused=_below(stats.counters, "refused/"),
+        refused=below(stats.counters, "refused/"),
         left=stats.counters["patterns/unfetched"],
         top_over_budget=[
             OverBudget(*budgets[unit], name, links)
             for (unit, name), links in stats.over_budget_links.most_common(TOP_OVER_BUDGET)
         ],
-        refused_waiting=_below(stats.counters, "refused_waiting/"),
+        refused_waiting=below(stats.counters, "refused_waiting/"),
         readmitted=stats.counters["readmitted"],
     )
 
@@ -235,7 +303,8 @@ def frontier_counts(counts: Counts, put_back_at_open: int) -> FrontierCounts:
     )
 
 
-def _below(counted: Mapping[str, int], prefix: str) -> dict[str, int]:
+def below(counted: Mapping[str, int], prefix: str) -> dict[str, int]:
+    """Return the counters whose names begin with *prefix*, without it."""
     found = {name.removeprefix(prefix): n for name, n in counted.items() if name.startswith(prefix)}
     return dict(sorted(found.items()))
 
@@ -279,7 +348,7 @@ def nothing_fetched(summary: Summary) -> str:
         return ""
     causes = {
         **{words_of(kind): n for kind, n in summary.errors.items()},
-        **{_rule(rule): n for rule, n in links.refused.items()},
+        **{rule_words(rule): n for rule, n in links.refused.items()},
         **({"robots.txt forbids it": robots.disallowed} if robots.disallowed else {}),
     }
     if not causes and summary.dead_letters:
@@ -338,12 +407,12 @@ def _links_rows(summary: Summary) -> Iterator[Row]:
         yield "" if index else "over budget", f"{over} {limit}"
     ordered = sorted(links.refused.items(), key=lambda pair: -pair[1])
     for index, (rule, n) in enumerate(ordered[:_REFUSALS_SHOWN]):
-        yield "" if index else "refused", f"{number(n)}: {_rule(rule)}"
+        yield "" if index else "refused", f"{number(n)}: {rule_words(rule)}"
     if len(ordered) > _REFUSALS_SHOWN:
         yield "", f"{number(sum(n for _, n in ordered[_REFUSALS_SHOWN:]))} by other rules"
     ordered = sorted(links.refused_waiting.items(), key=lambda pair: -pair[1])
     for index, (rule, n) in enumerate(ordered):
-        yield "" if index else "kept out", f"{number(n)} that waited: {_rule(rule)}"
+        yield "" if index else "kept out", f"{number(n)} that waited: {rule_words(rule)}"
     if ordered:
         yield "", "a start whose rules admit them puts them back"
     if links.readmitted:
@@ -352,7 +421,8 @@ def _links_rows(summary: Summary) -> Iterator[Row]:
         yield "left", f"{many(links.left, 'URL')} unfetched, of patterns that have brought enough"
 
 
-def _rule(rule: str) -> str:
+def rule_words(rule: str) -> str:
+    """Return *rule*, the name of a counter, with what it means."""
     words = RULES[Reason(rule)] if rule in set(Reason) else _OTHER_RULES.get(rule, "")
     return f"{words} ({rule})" if words else rule
 

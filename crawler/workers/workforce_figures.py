@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -20,7 +19,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from crawler.data.data_dir import SUMMARY, WARC
+from crawler.data.data_dir import RUNS, SUMMARY, WARC
+from crawler.data.runs import read_runs, sum_runs
 from crawler.model.choices import ProgressStyle
 from crawler.model.types import VERSION, Counts, CrawlerError
 from crawler.report.endings import FAILED, ending
@@ -47,6 +47,9 @@ from crawler.report.summary import (
     RobotsFigures,
     Summary,
     frontier_counts,
+    iso_time,
+    run_summaries,
+    whole_crawl,
 )
 from crawler.shared import keys
 from crawler.shared.client import Nodes
@@ -262,8 +265,10 @@ def read_summary(folder: Path, began_at: float) -> Summary | None:
         return None
 
 
-def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Iterable[Path]) -> Summary:
+def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Sequence[Path]) -> Summary:
+    """*folders*: of all workers, of this run and earlier ones."""
     reason, ended = _end(run, parts)
+    counted = sum_runs(read_runs(folder / RUNS) for folder in folders)
     duration_s = max(run.ended_at - run.began_at, 0.001)
     counts, killed = run.counts, run.killed
     pages = _total(parts, lambda part: part.pages) + sum(record.pages for record in killed)
@@ -274,7 +279,7 @@ def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Iterabl
         reason=reason,
         ended=ended,
         unfinished=counts.waiting + counts.later + counts.leased > 0,
-        started_at=datetime.fromtimestamp(run.began_at, UTC).isoformat(timespec="seconds"),
+        started_at=iso_time(run.began_at),
         duration_s=round(duration_s, 3),
         pages=pages,
         pages_per_s=round(pages / duration_s, 3),
@@ -301,6 +306,8 @@ def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Iterabl
         ),
         data_dir=str(run.data_dir),
         pauses=_pauses(parts),
+        whole=whole_crawl(counted),
+        runs=run_summaries(counted),
     )
 
 

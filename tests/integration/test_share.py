@@ -190,6 +190,10 @@ def test_a_killed_process_does_not_end_the_crawl(shared: Shared) -> None:
     # The last record of the dead worker is up to a second older than its end.
     assert summary["pages"] >= shared.web.pages.total() - visits
     assert summary["archive"]["files"] >= 1
+    assert summary["whole"]["runs"] >= 3  # two workers, of which one was started again
+    assert "gap_over_due/early" not in summary["whole"]["counters"]
+    report = (shared.data / "report.html").read_text()
+    assert all(f"<td>{host}</td>" in report for host in HOSTS)
 
 
 def test_a_worker_that_begins_while_redis_is_away_ends_no_other(

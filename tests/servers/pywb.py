@@ -92,6 +92,12 @@ class Browser:
     def __init__(self, home: Path) -> None:
         self._command = browser_command(home)
 
+    def dom(self, url: str) -> str:
+        """The page at *url* as HTML, after its scripts have run."""
+        command = [*self._command, "--dump-dom", url]
+        done = subprocess.run(command, check=True, capture_output=True, timeout=2 * WAIT_S)
+        return done.stdout.decode()
+
     def screenshot(self, url: str, file: Path) -> Path:
         command = [*self._command, f"--screenshot={file}", url]
         subprocess.run(command, check=True, capture_output=True, timeout=2 * WAIT_S)

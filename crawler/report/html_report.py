@@ -1,0 +1,456 @@
+"""The report of a whole crawl: one HTML file that needs nothing else.
+
+Rule: it holds no script, asks for nothing, and its Content-Security-Policy forbids both. All text
+passes `_text`, as hosts, URLs, types and errors were chosen by servers.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.crawl.errors import words_of
+from crawler.crawl.stats import GAP_BOUNDS_S, GAP_OVER_DUE, LANGUAGES, TYPES
+from crawler.data.data_dir import HISTORY, OUTCOMES, RUNS, SUMMARY, WARC
+from crawler.data.files import replace_file
+from crawler.data.history import History, HistorySpan, read_history, sum_histories
+from crawler.data.runs import CountedRuns, read_runs, sum_runs
+from crawler.model.types import VERSION
+from crawler.policy.scope import Reason
+from crawler.report.endings import ending
+from crawler.report.figures import many, number, plain, rate, size, span
+from crawler.report.outcome_figures import (
+    SECONDS,
+    SIZES,
+    OutcomeFigures,
+    figures_of_logs,
+)
+from crawler.report.summary import (
+    ArchiveFiles,
+    FrontierCounts,
+    Summary,
+    archive_files,
+    below,
+    rule_words,
+)
+
+READ_AT_END_BYTES: Final = 64_000_000
+"""Of the outcome logs, read for the report that each crawl writes at its end: 280,000 outcomes, in
+0.6 s. All of 1e7 outcomes would let a user wait for 20 s; `scrapy frontier report` reads them."""
+_TOP_HOSTS: Final = 1_000
+_ROWS: Final = 100  # of the other tables
+_TRAPS: Final = (
+    Reason.URL_TOO_LONG,
+    Reason.PATH_TOO_DEEP,
+    Reason.REPEATED_SEGMENTS,
+    Reason.REPEATED_QUERY,
+    Reason.QUERY_TOO_LONG,
+    Reason.REPEATED_SESSION,
+    Reason.CALENDAR,
+    Reason.PATTERN,
+)
+_COPIES: Final = MappingProxyType(
+    {
+        "duplicate": "the same bytes as an earlier page",
+        "near-duplicate": "nearly the same text as an earlier page",
+        "alias": "another URL is named as the canonical one",
+    }
+)
+_FATES: Final = MappingProxyType(
+    {
+        "done": "done",
+        "moved": "redirected",
+        "retry": "failed, to be tried again",
+        "dead": "given up",
+        "refused": "waited, and refused by a rule",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlFacts:
+    """What the report shows."""
+
+    place: str  # the data directory, for people
+    at: float  # epoch seconds
+    is_running: bool
+    counts: FrontierCounts
+    counted: CountedRuns
+    histories: Mapping[HistorySpan, History]
+    outcomes: OutcomeFigures
+    archives: Sequence[ArchiveFiles]
+
+
+def crawl_facts(
+    place: Path,
+    folders: Sequence[Path],
+    counts: FrontierCounts,
+    *,
+    is_running: bool,
+    most_bytes: int | None = None,
+) -> CrawlFacts:
+    """Read what the data directories *folders* hold: that of a crawl, or those of its workers.
+    *counts* are of its frontier; *most_bytes*: of the outcome logs, None for all. Raises OSError
+    or DataDirError."""
+    return CrawlFacts(
+        place=str(place),
+        at=time.time(),
+        is_running=is_running,
+        counts=counts,
+        counted=sum_runs(read_runs(folder / RUNS) for folder in folders),
+        histories={
+            each: sum_histories([read_history(folder / HISTORY, each) for folder in folders])
+            for each in (HistorySpan.ALL, HistorySpan.HOUR)
+        },
+        outcomes=figures_of_logs([folder / OUTCOMES for folder in folders], most_bytes),
+        archives=[
+            replace(archive_files(folder / WARC), store=_store(folder)) for folder in folders
+        ],
+    )
+
+
+def _store(folder: Path) -> str:
+    """Return the object store that the last summary in *folder* names; empty if it names none."""
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Summary).archive.store
+    return ""
+
+
+def write_report(file: Path, facts: CrawlFacts) -> None:
+    """Replace *file* by the report. Raises OSError."""
+    replace_file(file, html_report(facts).encode("utf-8", "replace"))
+
+
+def html_report(facts: CrawlFacts) -> str:
+    style = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{style}'"
+    title = _text(f"Crawl in {facts.place}")
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="referrer" content="no-referrer"><meta name="robots" content="noindex">',
+            '<meta name="color-scheme" content="light dark">',
+            f"<title>{title}</title><style>{_STYLE}</style></head><body>",
+            f"<header><h1>{title}</h1>",
+            *_overview(facts),
+            "</header><main>",
+            *_over_time(facts.histories),
+            *_runs(facts),
+            *_answers(facts),
+            *_politeness(facts.counted.counters),
+            *_left_out(facts),
+            *_hosts(facts.outcomes),
+            *_archive(facts),
+            f"</main><footer><p>Gossamer {VERSION}</p></footer></body></html>\n",
+        ]
+    )
+
+
+def _overview(facts: CrawlFacts) -> Iterator[str]:
+    counters, counts, outcomes = facts.counted.counters, facts.counts, facts.outcomes
+    last = facts.counted.runs[-1].reason if facts.counted.runs else ""
+    ended = "No run has ended in good order yet" if not last else ending(last)
+    yield f"<p>{_text('It is running' if facts.is_running else ended)}. {_when(facts.at)}.</p>"
+    if outcomes.skipped_bytes:
+        yield (
+            f'<p class="note">Answers, duplicates, dead letters and hosts are counted from the last'
+            f" {many(outcomes.lines, 'outcome')}, as this was written at the end of a run."
+            " <code>scrapy frontier report</code> reads all of them.</p>"
+        )
+    seconds = facts.counted.total_s
+    pages = counters.get("pages", 0)
+    figures = {
+        "pages": number(pages),
+        "a second": rate(pages / seconds) if seconds else "-",
+        "bytes": size(counters.get("bytes", 0)),
+        "of fetching": span(seconds),
+        "runs": number(facts.counted.number),
+        "hosts": number(outcomes.hosts),
+        "URLs seen": number(counts.seen),
+        "waiting": number(counts.waiting + counts.later),
+        "done": number(counts.done),
+        "dead letters": number(counts.dead),
+        "kept out by rules": number(counts.refused),
+        "tries failed": number(sum(below(counters, "error/").values())),
+    }
+    yield '<dl class="figures">'
+    for name, value in figures.items():
+        yield f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
+    yield "</dl>"
+
+
+def _over_time(histories: Mapping[HistorySpan, History]) -> Iterator[str]:
+    for spell, title in ((HistorySpan.ALL, "Over time"), (HistorySpan.HOUR, "The last hour")):
+        history = histories[spell]
+        yield f"<section><h2>{title}</h2>"
+        if len(history.at) < 2:
+            yield "<p>Too short to plot.</p></section>"
+            continue
+        yield '<div class="plots">'
+        yield _plot("pages a second", history.at, history.rates("pages"))
+        yield _plot("bytes a second", history.at, history.rates("bytes"), is_size=True)
+        yield _plot("failed tries a second", history.at, history.rates("errors"))
+        yield _plot("URLs waiting", history.at, _states(history, "waiting"))
+        yield _plot("hosts in memory", history.at, _states(history, "hosts_active"))
+        yield _plot("URLs under way", history.at, _states(history, "leased"))
+        yield "</div></section>"
+
+
+def _states(history: History, column: str) -> list[float | None]:
+    """Return a state as a line that is broken between two runs."""
+    runs = history.columns["run"]
+    breaks = [False, *(before != after for before, after in pairwise(runs))]
+    values = history.columns[column]
+    return [None if cut else value for value, cut in zip(values, breaks, strict=True)]
+
+
+_WIDTH, _HEIGHT = 600, 120
+
+
+def _plot(
+    title: str, at: Sequence[float], values: Sequence[float | None], *, is_size: bool = False
+) -> str:
+    """Draw *values* over the times *at* as a line, broken where a value is None."""
+    known = [value for value in values if value is not None]
+    most, begin, end = max(known, default=0.0) or 1.0, at[0], at[-1]
+    steps, pen = [], "M"
+    for when, value in zip(at, values, strict=True):
+        if value is None:
+            pen = "M"
+            continue
+        x = _WIDTH * (when - begin) / max(end - begin, 1e-9)
+        steps.append(f"{pen}{x:.1f} {_HEIGHT * (1 - value / most):.1f}")
+        pen = "L"
+    top = size(round(most)) if is_size else rate(most) if most < 100 else number(round(most))
+    return (
+        f"<figure><figcaption>{_text(title)}, up to {_text(top)}</figcaption>"
+        f'<svg viewBox="-1 -2 {_WIDTH + 2} {_HEIGHT + 4}" role="img"'
+        f' aria-label="{_text(title)}" preserveAspectRatio="none">'
+        f'<path class="axis" d="M0 0V{_HEIGHT}H{_WIDTH}"/>'
+        f'<path class="line" d="{"".join(steps)}"/></svg>'
+        f'<p class="ends"><span>{_when(begin)}</span><span>{_when(end)}</span></p></figure>'
+    )
+
+
+def _runs(facts: CrawlFacts) -> Iterator[str]:
+    runs = facts.counted.runs
+    rows = []
+    for place, run in enumerate(runs, 1):
+        is_last = facts.is_running and place == len(runs)
+        killed = "goes on" if is_last else "killed"
+        rows.append(
+            (
+                _stamp(run.started_at),
+                span(run.ended_at - run.started_at),
+                ending(run.reason) if run.reason else killed,
+                number(run.pages),
+                size(run.bytes),
+                number(run.errors),
+                number(run.duplicates),
+            )
+        )
+    head = ("started", "took", "end", "pages", "bytes", "failed tries", "duplicates")
+    yield "<section><h2>Runs</h2>"
+    if facts.counted.number > len(runs):
+        yield f"<p>The last {number(len(runs))} of {number(facts.counted.number)}.</p>"
+    yield from _table(head, rows, words=3)
+    yield "</section>"
+
+
+def _answers(facts: CrawlFacts) -> Iterator[str]:
+    outcomes, counters = facts.outcomes, facts.counted.counters
+    yield '<section><h2>Answers</h2><div class="columns">'
+    yield from _bars("Status", sorted((str(one), n) for one, n in outcomes.statuses.items()))
+    yield from _bars("Type of the pages", _named(below(counters, f"{TYPES}/")))
+    yield from _bars("Language, as declared", _named(below(counters, f"{LANGUAGES}/")))
+    yield from _bars("Body", zip(_classes(SIZES, _size), outcomes.sizes, strict=True))
+    yield from _bars("Fetch time", zip(_classes(SECONDS, _seconds), outcomes.seconds, strict=True))
+    failed = {words_of(kind): n for kind, n in below(counters, "error/").items()}
+    yield from _bars("Failed tries", _named(failed))
+    fates = {_FATES.get(fate, fate): n for fate, n in outcomes.fates.items()}
+    yield from _bars("What became of URLs, try by try", _named(fates))
+    copies = {_COPIES[kind]: n for kind, n in outcomes.duplicates.items()}
+    yield from _bars("Duplicates", _named(copies))
+    yield "</div></section>"
+
+
+def _politeness(counters: Mapping[str, int]) -> Iterator[str]:
+    yield '<section><h2>Politeness</h2><div class="columns">'
+    gaps = below(counters, f"{GAP_OVER_DUE}/")
+    names = ["early", *(f"{bound:g}" for bound in GAP_BOUNDS_S), "more"]
+    titles = ["before it was over", *_classes(GAP_BOUNDS_S, _seconds)]
+    counts = [gaps.get(name, 0) for name in names]
+    yield from _bars(
+        "From the end of a host's rest to its next request", zip(titles, counts, strict=True)
+    )
+    yield from _bars(
+        "Rests, by what made them so long", _named(below(counters, "politeness/rest/"))
+    )
+    robots = {
+        "robots.txt requested": counters.get("robots/fetched", 0),
+        "URLs that robots.txt forbids": counters.get("robots/disallowed", 0),
+        "URLs without a robots.txt to be had": counters.get("robots/unreachable", 0),
+        "hosts given up": counters.get("politeness/given_up", 0),
+    }
+    yield from _bars("robots.txt", robots.items())
+    yield "</div></section>"
+
+
+def _left_out(facts: CrawlFacts) -> Iterator[str]:
+    outcomes, counters = facts.outcomes, facts.counted.counters
+    refused = below(counters, "refused/")
+    yield '<section><h2>Left out</h2><div class="columns">'
+    yield from _bars(
+        "Refused by rule", _named({rule_words(rule): n for rule, n in refused.items()})
+    )
+    waited = {rule_words(rule): n for rule, n in outcomes.refused.items()}
+    yield from _bars("Refused when their turn came", _named(waited))
+    traps = {rule_words(rule): refused.get(rule, 0) for rule in _TRAPS if refused.get(rule)}
+    yield from _bars("Traps", _named(traps))
+    yield from _bars("Given up, by reason", _named(outcomes.dead_reasons))
+    yield "</div>"
+    if outcomes.traps:
+        yield "<h3>Patterns that had brought enough</h3>"
+        found = [(*names, number(n)) for names, n in outcomes.traps.most_common(_ROWS)]
+        yield from _table(("host", "pattern", "URLs not fetched"), found, words=2)
+    if outcomes.dead:
+        yield f"<h3>Dead letters, the latest of {number(facts.counts.dead)}</h3>"
+        yield from _table(("URL", "reason"), list(reversed(outcomes.dead.items()))[:_ROWS], words=2)
+    yield "</section>"
+
+
+def _hosts(outcomes: OutcomeFigures) -> Iterator[str]:
+    top = outcomes.top_hosts(_TOP_HOSTS)
+    rows = [
+        (
+            each.host,
+            number(each.pages),
+            size(each.bytes),
+            span(each.seconds),
+            number(each.errors),
+            number(each.dead),
+        )
+        for each in top
+    ]
+    head = ("host", "pages", "bytes", "fetch time", "failed tries", "given up")
+    yield f"<section><h2>Hosts</h2><p>{number(len(rows))} of {number(outcomes.hosts)}.</p>"
+    yield from _table(head, rows, words=1)
+    yield "</section>"
+
+
+def _archive(facts: CrawlFacts) -> Iterator[str]:
+    rows = [
+        (each.folder, each.store or "-", number(each.files), size(each.bytes))
+        for each in facts.archives
+    ]
+    yield "<section><h2>Archive</h2>"
+    yield from _table(("folder", "brought to", "WARC files here", "bytes"), rows, words=2)
+    yield "</section>"
+
+
+def _named(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return *counts*, the greatest first."""
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_ROWS]
+
+
+def _classes(bounds: Sequence[float], shown: Callable[[float], str]) -> list[str]:
+    """Return the names of the classes between *bounds*, and of what is above them."""
+    return [*(f"up to {shown(each)}" for each in bounds), f"more than {shown(bounds[-1])}"]
+
+
+def _size(bound: float) -> str:
+    return size(round(bound))
+
+
+def _seconds(bound: float) -> str:
+    return f"{bound:g} s" if bound < 60 else f"{bound / 60:g} min"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> Iterator[str]:
+    """Yield a table; from column *words* on they hold figures."""
+    yield '<div class="wide"><table><thead><tr>'
+    yield "".join(f"<th{_side(at, words)}>{_text(each)}</th>" for at, each in enumerate(head))
+    yield "</tr></thead><tbody>"
+    for row in rows:
+        cells = (f"<td{_side(at, words)}>{_text(each)}</td>" for at, each in enumerate(row))
+        yield f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _side(column: int, words: int) -> str:
+    return ' class="figure"' if column >= words else ""
+
+
+def _bars(title: str, counts: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """Yield a table of counts with a bar for each."""
+    rows = list(counts)
+    total, most = sum(n for _, n in rows), max((n for _, n in rows), default=0)
+    yield f"<div><h3>{_text(title)}</h3>"
+    if not most:
+        yield "<p>None.</p></div>"
+        return
+    yield "<table>"
+    for name, n in rows:
+        bar = '<svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        bar += f'<rect class="bar" width="{100 * n / most:.1f}" height="10"/></svg>'
+        yield f'<tr><td>{_text(name)}</td><td class="figure">{number(n)}</td>'
+        yield f'<td class="figure">{n / total:.1%}</td><td class="bars">{bar}</td></tr>'
+    yield "</table></div>"
+
+
+def _stamp(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
+
+
+def _when(at: float) -> str:
+    return f"<time>{_stamp(at)} UTC</time>"
+
+
+def _text(text: str) -> str:
+    """Return *text* as it may stand in an element or a quoted attribute."""
+    return html.escape(plain(text))
+
+
+_STYLE: Final = """
+:root { --back: #fff; --fore: #1d2329; --dim: #5b6570; --edge: #d6dbe0; --ink: #0b64a0; }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #14181c; --fore: #e4e8ec; --dim: #98a3ad; --edge: #343c44; --ink: #62b4ee; }
+}
+body { margin: 0 auto; max-width: 75rem; padding: 1rem; background: var(--back);
+  color: var(--fore); font: 15px/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+h3 { font-size: 1rem; margin-bottom: .3rem; }
+.note { border-left: 4px solid var(--ink); padding-left: .7rem; }
+.figures { display: flex; flex-wrap: wrap; gap: .6rem 1.6rem; margin: 0; }
+.figures dt { color: var(--dim); } .figures dd { margin: 0; font-size: 1.25rem; }
+.plots, .columns { display: grid; gap: 1rem 2rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)); }
+figure { margin: 0; } figure svg { width: 100%; height: 7.5rem; }
+.axis { fill: none; stroke: var(--edge); vector-effect: non-scaling-stroke; }
+.line { fill: none; stroke: var(--ink); stroke-width: 1.5;
+  vector-effect: non-scaling-stroke; }
+.ends { display: flex; justify-content: space-between; margin: 0; color: var(--dim);
+  font-size: .8rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; }
+th, td { border-bottom: 1px solid var(--edge); padding: .15rem .6rem .15rem 0;
+  text-align: left; vertical-align: top; overflow-wrap: anywhere; }
+.figure { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.bars { width: 4rem; min-width: 4rem; vertical-align: middle; }
+.bars svg { width: 100%; height: .6rem; }
+.bar { fill: var(--ink); } footer { color: var(--dim); }
+"""

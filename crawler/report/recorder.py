@@ -1,0 +1,101 @@
+"""Records the figures of a crawl while it runs: a sample every few seconds, and what each run
+counts.
+
+Rule: no exception leaves here. A disk that is full costs figures, never the crawl.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import Final
+
+from scrapy.utils.asyncio import create_looping_call
+
+from crawler.assembly.crawl import Crawl
+from crawler.data.data_dir import HISTORY, RUNS
+from crawler.data.history import SAMPLE_S, HistoryFile
+from crawler.data.runs import WRITE_S, CountedRuns, RunFigures, open_runs, write_runs
+
+logger = logging.getLogger(__name__)
+
+_SAMPLES_A_WRITE: Final = round(WRITE_S / SAMPLE_S)
+
+
+class Recorder:
+    """Writes `history.bin` and `runs.json` from its construction, when the event loop runs, to
+    `end`. A sample takes 0.1 ms of the event loop."""
+
+    def __init__(self, crawl: Crawl, started_at: float) -> None:
+        self._crawl = crawl
+        self._started_at = started_at
+        self._folder = crawl.storage.data.path
+        self._is_failing = False
+        self._samples = 0
+        self._history: HistoryFile | None = None
+        self._counted = open_runs(self._folder / RUNS, started_at)
+        try:
+            self._history = HistoryFile(self._folder / HISTORY, started_at)
+        except OSError as refused:
+            self._warn(refused)
+        self._call = create_looping_call(self._record)
+        self._call.start(SAMPLE_S, now=True)
+
+    def end(self, reason: str) -> CountedRuns:
+        """Write the last sample, and return what all runs have counted. *reason*: Scrapy's finish
+        reason."""
+        self._call.stop()
+        self._samples = 0
+        self._record(reason)
+        if self._history is not None:
+            with suppress(OSError):
+                self._history.close()
+        return self._counted
+
+    def _record(self, reason: str = "") -> None:
+        now = self._crawl.leases.clock.now()
+        try:
+            self._add_sample(now)
+            if self._samples % _SAMPLES_A_WRITE == 0:
+                run = self._run(now, reason)
+                self._counted = self._counted.counted(run, self._crawl.stats.counters)
+                write_runs(self._folder / RUNS, self._counted)
+            self._is_failing = False
+        except OSError as refused:
+            self._warn(refused)
+        except Exception:
+            # The next sample may succeed; Scrapy's repeated calls end for good at the first error.
+            logger.debug("the figures could not be recorded", exc_info=True)
+        self._samples += 1
+
+    def _add_sample(self, now: float) -> None:
+        if self._history is None:
+            return
+        stats, counts = self._crawl.stats, self._crawl.leases.frontier.counts()
+        last = self._history.last
+        self._history.add(
+            now,
+            {
+                "run": last.get("run", 0) + 1,
+                "pages": last.get("pages", 0) + stats.pages,
+                "bytes": last.get("bytes", 0) + stats.bytes,
+                "errors": last.get("errors", 0) + stats.errors,
+                "duplicates": last.get("duplicates", 0) + stats.duplicates,
+                "seen": counts.seen,
+                "done": counts.done,
+                "dead": counts.dead,
+                "waiting": counts.to_fetch,
+                "leased": counts.leased,
+                "hosts_active": counts.hosts_active,
+            },
+        )
+
+    def _run(self, now: float, reason: str) -> RunFigures:
+        stats = self._crawl.stats
+        figures = (stats.pages, stats.bytes, stats.errors, stats.duplicates)
+        return RunFigures(self._started_at, now, reason, *figures)
+
+    def _warn(self, refused: OSError) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            logger.warning("The figures over time cannot be written: %s", refused)
