@@ -42,7 +42,7 @@ _BY: Final = web.RequestKey("by", str)
 _MAX_WATCHING: Final = 20
 """Requests for live figures that are answered at once: each costs some 0.2 ms a second."""
 _PAGE: Final = Path(__file__).with_name("page")
-_PAGE_FILES: Final = frozenset({"page.js", "page.css", "uplot.js", "uplot.css"})
+_PAGE_FILES: Final = frozenset({"page.js", "page.css", "uplot.js", "uplot.css", "icon.svg"})
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';"
     " img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none';"

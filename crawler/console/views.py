@@ -21,7 +21,8 @@ import msgspec
 from scrapy.settings import Settings
 
 from crawler.config.settings import Config
-from crawler.data.data_dir import OUTCOMES, WARC, folders_of_crawl
+from crawler.data.data_dir import HISTORY, OUTCOMES, WARC, folders_of_crawl
+from crawler.data.history import HistorySpan, read_history, sum_histories
 from crawler.inspect import frontier_view
 from crawler.inspect.archive_tools import NewestFile, archive_of, newest_files
 from crawler.inspect.frontier_view import FrontierView
@@ -80,6 +81,21 @@ class Explained(msgspec.Struct, frozen=True):
 
     known: Why
     text: list[str]  # the same in sentences
+
+
+class HistoryAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    span: HistorySpan = HistorySpan.HOUR
+
+
+class HistoryShown(msgspec.Struct, frozen=True):
+    """The crawl over time, as columns for a plot: all lists have the same length."""
+
+    at: list[float]  # epoch seconds, the oldest first
+    pages_per_s: list[float | None]  # None: between two runs
+    bytes_per_s: list[float | None]
+    errors_per_s: list[float | None]
+    waiting: list[float]  # URLs
+    hosts_active: list[float]
 
 
 class RulesText(msgspec.Struct, frozen=True):
@@ -179,6 +195,19 @@ def is_asked(outcome: Outcome, asked: OutcomesAsked) -> bool:
     )
 
 
+def _history(shown: Shown, asked: HistoryAsked) -> Rows:
+    folders = folders_of_crawl(shown.data)
+    found = sum_histories([read_history(folder / HISTORY, asked.span) for folder in folders])
+    return HistoryShown(
+        at=found.at,
+        pages_per_s=found.rates("pages"),
+        bytes_per_s=found.rates("bytes"),
+        errors_per_s=found.rates("errors"),
+        waiting=found.columns["waiting"],
+        hosts_active=found.columns["hosts_active"],
+    )
+
+
 def _archive(shown: Shown, asked: Paging) -> Rows:
     try:
         place = archive_of(shown.settings, shown.config)
@@ -207,6 +236,14 @@ VIEWS: Final[Mapping[str, View]] = MappingProxyType(
                 Outcome,
                 "What became of the latest URLs, of the workers on this machine.",
                 _outcomes,
+            ),
+            View(
+                "history",
+                HistoryAsked,
+                HistoryShown,
+                "The last hour, the last day or the whole crawl, for a plot.",
+                _history,
+                is_table=False,
             ),
             View(
                 "archive",
