@@ -16,7 +16,8 @@ from crawler.console.live import LiveFigures
 from crawler.console.server import ApiServer, Served, read_tokens
 from crawler.console.views import Shown
 from crawler.crawl.interactive import is_interactive
-from crawler.inspect.frontier_view import frontier_of
+from crawler.frontier.rocks_store import OnlookersStore
+from crawler.inspect.frontier_view import FrontierView, LocalFrontierView, frontier_of
 from crawler.model.types import ConfigError
 from crawler.operate.acts import FrontierActs, queues_and_store
 from crawler.operate.operator import Operator
@@ -50,7 +51,12 @@ class Console:
         operator = Operator(store, levels, now, acts.count, acts.take)
         self._working = asyncio.ensure_future(acts.work())
         settings, live = self._crawler.settings, LiveFigures(crawl, spider.name)
-        shown = Shown(frontier_of(settings, config), config, settings, data)
+        frontier: FrontierView
+        if crawl.leases.embedded is None:
+            frontier = frontier_of(settings, config)
+        else:  # to open it another time would hold the interpreter, for 40 ms at 1e7 URLs
+            frontier = LocalFrontierView(data, config, OnlookersStore(crawl.storage.store))
+        shown = Shown(frontier, config, settings, data)
         self._server = ApiServer(data, Served(operator.act, shown, live.overview, live.events))
         try:
             await self._server.open_socket()

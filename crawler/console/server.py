@@ -15,6 +15,7 @@ import pwd
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -25,7 +26,7 @@ import msgspec
 from aiohttp import web
 
 from crawler.console.live import CrawlOverview, LiveEvent
-from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, asked_of, openapi
+from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, asked_of, openapi, shown_of
 from crawler.data.data_dir import CONSOLE
 from crawler.data.operator_files import private_lines
 from crawler.model.types import ConfigError, CrawlerError
@@ -65,12 +66,12 @@ class Served:
 
 
 def application(
-    served: Served, tokens: Mapping[str, str], names: frozenset[str]
+    served: Served, views: Executor, tokens: Mapping[str, str], names: frozenset[str]
 ) -> web.Application:
-    """Return the application that serves *served*. *tokens*: by name, needed on a port if there are
-    any. *names*: of this machine in a Host header; no other name leads here in earnest.
-    """
-    one_view, watching = asyncio.Lock(), asyncio.Semaphore(_MAX_WATCHING)
+    """Return the application that serves *served*. *views*: makes the views. *tokens*: by name,
+    needed on a port if there are any. *names*: of this machine in a Host header; no other name
+    leads here in earnest."""
+    watching = asyncio.Semaphore(_MAX_WATCHING)
 
     @web.middleware
     async def admit(request: web.Request, handler: Any) -> web.StreamResponse:
@@ -109,8 +110,8 @@ def application(
             return _error(404, f"there is no view {name!r}")
         found = VIEWS[name]
         asked = asked_of(found, request.query)
-        async with one_view:  # a second of one thread each, in a large crawl
-            rows = await asyncio.to_thread(found.show, served.shown, asked)
+        loop = asyncio.get_running_loop()
+        rows = await loop.run_in_executor(views, shown_of, found, served.shown, asked)
         if not request.path.endswith(".csv"):
             return _json(rows)
         if not isinstance(rows, list):
@@ -226,6 +227,8 @@ class ApiServer:
         """*data*: the data directory, which this process has locked."""
         self._data = data
         self._served = served
+        # One thread: a view of a large crawl takes a second.
+        self._views = ThreadPoolExecutor(1, "console")
         self._runners: list[web.AppRunner] = []
 
     async def open_socket(self) -> None:
@@ -267,11 +270,13 @@ class ApiServer:
     async def close(self) -> None:
         for runner in self._runners:
             await runner.cleanup()
+        # What a view reads is closed next.
+        await asyncio.to_thread(self._views.shutdown, cancel_futures=True)
         for name in (SOCKET, CONSOLE):
             (self._data / name).unlink(missing_ok=True)
 
     async def _runner(self, tokens: Mapping[str, str], names: frozenset[str]) -> web.AppRunner:
-        app = application(self._served, tokens, names)
+        app = application(self._served, self._views, tokens, names)
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         self._runners.append(runner)

@@ -70,9 +70,12 @@ class RocksStore:
             raise _unreadable(error) from error
         return value
 
-    def scan(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    def scan(
+        self, start: bytes, stop: bytes, limit: int, *, fills_cache: bool = True
+    ) -> list[tuple[bytes, bytes]]:
         bounds = ReadOptions()
         bounds.set_iterate_upper_bound(stop)
+        bounds.fill_cache(fills_cache)  # type: ignore[call-arg]  # its stub lacks it
         cursor = self._db.iter(bounds)
         cursor.seek(start)
         found: list[tuple[bytes, bytes]] = []
@@ -131,6 +134,26 @@ class RocksStore:
         except Exception as error:  # rocksdict raises bare Exception
             # An earlier write failed, and raised; acknowledged writes are in the log.
             logger.warning("The frontier was not closed in good order: %s", error)
+
+
+class OnlookersStore(RocksStore):
+    """An open store, to read in any thread until it is closed. What is read takes no room in the
+    cache, which is the crawl's."""
+
+    def __init__(self, store: RocksStore) -> None:
+        self._db = store._db
+        self._is_full = False
+
+    def scan(
+        self, start: bytes, stop: bytes, limit: int, *, fills_cache: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        return super().scan(start, stop, limit, fills_cache=fills_cache)
+
+    def write(self, changes: dict[bytes, bytes | None]) -> None:
+        raise StoreUnavailable("the frontier is open for reading only")
+
+    def close(self) -> None:
+        """Do nothing: the crawl closes its store."""
 
 
 def _options() -> Options:

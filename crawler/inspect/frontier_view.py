@@ -47,7 +47,7 @@ from crawler.frontier.reader import (
     correct_counters,
     count_again,
 )
-from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.rocks_store import OnlookersStore, RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen_repair import RebuiltSeen, repair_seen
 from crawler.frontier.two_tier import TwoTierFrontier
@@ -720,10 +720,11 @@ def frontier_of(settings: BaseSettings, config: Config) -> FrontierView:
 class LocalFrontierView:
     retried_by = "the crawl that is at work, or the next run"
 
-    def __init__(self, path: Path, config: Config) -> None:
+    def __init__(self, path: Path, config: Config, store: OnlookersStore | None = None) -> None:
+        """*store*: as of LocalInspection."""
         self._path = path
         self._config = config
-        self.inspection = partial(LocalInspection, path)
+        self.inspection = partial(LocalInspection, path, store)
         self.advice = partial(frontier_command, data_dir=str(path))
 
     def counts(self) -> CommandOutput:

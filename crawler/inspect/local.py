@@ -53,7 +53,7 @@ from crawler.frontier.records import (
     decode_refused,
     waiting_of,
 )
-from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.rocks_store import OnlookersStore, RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.staging import all_records
 from crawler.inspect.hosts import Figures, FirstHosts, HostQuery, HostSort
@@ -139,14 +139,15 @@ class LocalInspection:
 
     is_shared = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, store: OnlookersStore | None = None) -> None:
+        """*store*: the frontier, if this process has opened it to write."""
         self.path = path
         found = read_format(path)
         refuse_older_format(path, found)
         self.key_seed, self.identity = found.key_seed, found.identity
         if not (path / FRONTIER).is_dir():
             raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
-        self._store = open_read_only(path / FRONTIER)
+        self._store = store or open_read_only(path / FRONTIER)
         self._reader = FrontierReader(self._store, RunFolder(path / SEEN))
         self.robots = RobotsRecords(self._store)
         self._log_reader = LogReader(path)

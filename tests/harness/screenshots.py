@@ -21,7 +21,7 @@ from tests.servers.redis_process import free_port
 IMAGES: Final = PROJECT / "docs" / "images"
 HOSTS: Final = tuple(f"127.0.12.{number}" for number in range(1, 13))
 FAILING, SLOW, GONE = HOSTS[3], HOSTS[5], HOSTS[7]
-CRAWLED_S: Final = 150.0
+CRAWLED_S: Final = 90.0
 WIDE: Final = (1180, 900)
 PHONE: Final = (390, 760)
 
