@@ -41,13 +41,16 @@ def answer(ask: Ask) -> Reply:
 
 
 def take(tab: Tab, root: str) -> None:
+    tab.resize(WIDE)
     tab.open(root)
     tab.wait("document.querySelectorAll('.plot canvas').length >= 4")
-    tab.screenshot(IMAGES / "console.png", WIDE)
+    tab.screenshot(IMAGES / "console.png")
+    tab.resize(WIDE, "dark")
     tab.open(f"{root}#hosts")
     tab.wait("document.querySelectorAll('tbody tr').length >= 12")
-    tab.screenshot(IMAGES / "console-hosts.png", WIDE, "dark")
-    tab.screenshot(IMAGES / "console-phone.png", PHONE)
+    tab.screenshot(IMAGES / "console-hosts.png")
+    tab.resize(PHONE)
+    tab.screenshot(IMAGES / "console-phone.png")
 
 
 def main() -> None:
@@ -58,7 +61,7 @@ def main() -> None:
         "CRAWLER_DELAY_FACTOR": 2,
         "CRAWLER_SOFT_404": False,
     }
-    with tempfile.TemporaryDirectory() as folder, LoopbackWeb(answer, HOSTS) as web:
+    with tempfile.TemporaryDirectory(prefix="gossamer-") as folder, LoopbackWeb(answer, HOSTS) as web:
         data, log = Path(folder) / "crawl-data", Path(folder) / "log"
         seeds = ",".join(web.url(host, "/0") for host in HOSTS)
         with running(crawl_command(data, settings, seeds=seeds, scope="host"), log):

@@ -121,7 +121,8 @@ class Tab:
             f" {field}.dispatchEvent(new Event('change', {{bubbles: true}})), true"
         )
 
-    def screenshot(self, file: Path, size: Sequence[int] = WINDOW, scheme: str = "light") -> Path:
+    def resize(self, size: Sequence[int], scheme: str = "light") -> None:
+        """Be a window of *size*, light or dark."""
         self.call(
             "Emulation.setEmulatedMedia",
             features=[{"name": "prefers-color-scheme", "value": scheme}],
@@ -133,6 +134,8 @@ class Tab:
             deviceScaleFactor=1,
             mobile=size[0] < 500,
         )
+
+    def screenshot(self, file: Path) -> Path:
         taken = self.call("Page.captureScreenshot", format="png")
         file.write_bytes(base64.b64decode(taken["data"]))
         return file

@@ -262,23 +262,31 @@ function overviewView(main) {
     answers.replaceChildren(table([["answers", ([name]) => name], ["fetches", ([, count]) => number(count), "number"]], listed(seen.answers), "No answers yet."));
     failures.replaceChildren(table([["what failed", ([name]) => name.replaceAll("_", " ")], ["times", ([, count]) => number(count), "number"]], listed(seen.failures), "Nothing has failed."));
   };
+  const redraw = () => draw.again();
+  addEventListener("resize", redraw);
   if (latest) take({ overview: latest });
   listeners.add(take);
   main.append(figures, el("div", { className: "row" }, el("h2", {}, "Over time"), chosen), plots,
     el("div", { className: "plots" }, answers, failures));
-  return () => { listeners.delete(take); draw.end(); };
+  return () => { listeners.delete(take); removeEventListener("resize", redraw); draw.end(); };
 }
 
 async function plotted(time) {
   const found = await get("history", { span: time });
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const made = el("div", { className: "plots" });
-  const width = Math.max(280, Math.min(($("main").clientWidth || 800) / 2 - 40, 620));
-  const axes = [{ stroke: colour("--ink"), grid: { stroke: colour("--line") } }, { stroke: colour("--ink"), grid: { stroke: colour("--line") }, size: 60 }];
-  for (const [title, name] of [["pages a second", "pages_per_s"], ["bytes a second", "bytes_per_s"], ["failed fetches a second", "errors_per_s"], ["URLs wait", "waiting"]]) {
+  const width = Math.max(280, Math.min(($("main").clientWidth || 800) / 2 - 24, 680));
+  const axis = { stroke: colour("--ink"), grid: { stroke: colour("--line"), width: 1 } };
+  const scales = { y: { range: (plot, least, most) => [0, most > 0 ? most * 1.05 : 1] } };
+  const times = { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", hour12: false };
+  const clock = (at) => new Date(at * 1000).toLocaleString("en-GB", time === "hour" ? { ...times, day: undefined, month: undefined } : times);
+  const plots = [["pages a second", "pages_per_s", number], ["bytes a second", "bytes_per_s", size], ["failed fetches a second", "errors_per_s", number], ["URLs wait", "waiting", number]];
+  for (const [title, name, written] of plots) {
+    const axes = [{ ...axis, values: (plot, ticks) => ticks.map(clock) }, { ...axis, size: 65, values: (plot, ticks) => ticks.map(written) }];
     const box = el("div", { className: "plot" });
     made.append(box);
-    new uPlot({ title, width, height: 170, axes, legend: { show: false }, series: [{}, { stroke: colour("--a"), width: 1.5, spanGaps: false }] }, [found.at, found[name]], box);
+    const series = [{}, { stroke: colour("--a"), width: 1.5, spanGaps: false, points: { show: false } }];
+    new uPlot({ title, width, height: 170, axes, scales, legend: { show: false }, series }, [found.at, found[name]], box);
   }
   return made;
 }
