@@ -36,7 +36,7 @@ from crawler.inspect.frontier_view import (
 from crawler.inspect.hosts import HostQuery, HostSort
 from crawler.inspect.why import why, why_text
 from crawler.model.types import ConfigError, CrawlerError
-from crawler.operate.verbs import VERBS, read_words
+from crawler.operate.verbs import VERBS, ActRequest, read_words
 from crawler.policy.seeds import BadLine
 from crawler.policy.targets import read_target
 from crawler.report.figures import many
@@ -68,7 +68,7 @@ class FrontierCommand(ScrapyCommand):
     def syntax(self) -> str:
         acts = " | ".join(f"{verb.name} {verb.takes}".strip() for verb in VERBS.values())
         return (
-            "counts | hosts | dead | audit | retry URL | retry --all | why URL | workers | check"
+            "counts | hosts | dead | audit | why URL | workers | check"
             f" | seen --from FILE | snapshot FOLDER | report | {acts}  [options]"
         )
 
@@ -167,7 +167,7 @@ def _action(args: list[str], opts: argparse.Namespace) -> Action:
     foreign = [name for name in _OPTIONS - options if getattr(opts, name) is not None]
     if foreign:
         raise UsageError(f"{args[0]} takes no {_OPTION_NAMES[foreign[0]]}")
-    if args[0] in VERBS:
+    if action is _act:
         return action
     if len(args) != 1 + (bool(wanted) and not opts.all):
         raise UsageError(f"{args[0]} takes {wanted or 'nothing more'}")
@@ -216,7 +216,9 @@ def _audit(args: FrontierArguments) -> CommandOutput:
 
 
 def _retry(args: FrontierArguments) -> CommandOutput:
-    total = args.frontier.put_back(args.word)
+    words = () if args.word is None else (args.word,)
+    answer = args.frontier.act(ActRequest("retry", words, all=not words))
+    total = answer.touched or 0
     if args.word is not None and not total:
         raise ConfigError(f"{args.word} is no dead letter; scrapy frontier why shows its state")
     text = f"{many(total, 'URL')} put back, to be tried by {args.frontier.retried_by}"

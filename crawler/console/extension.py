@@ -48,7 +48,7 @@ class Console:
         queues, store = queues_and_store(crawl)
         acts = FrontierActs(crawl, queues, store)
         levels, now = len(config.frontier.level_shares), crawl.leases.clock.now
-        operator = Operator(store, levels, now, acts.count, acts.take)
+        operator = Operator(store, levels, now, acts.count, acts.put_back, acts.take)
         self._working = asyncio.ensure_future(acts.work())
         settings, live = self._crawler.settings, LiveFigures(crawl, spider.name)
         frontier: FrontierView

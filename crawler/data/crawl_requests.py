@@ -1,7 +1,6 @@
-"""Requests of commands to the crawl that uses a data directory: a file for each.
+"""Requests of `scrapy frontier snapshot` to the crawl that uses a data directory: a file for each.
 
-Rule: the file of a request stays on disk until it is answered, or withdrawn. A request to put dead
-letters back that is read twice puts back those that are left.
+Rule: the file of a request stays on disk until it is answered, or withdrawn.
 """
 
 from __future__ import annotations
@@ -9,17 +8,11 @@ from __future__ import annotations
 import secrets
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from crawler.data.files import replace_file
-
-
-class RetryRequest(msgspec.Struct, frozen=True):
-    """Put dead letters back. Answered with how many."""
-
-    key: int | None  # of the URL; None: all dead letters
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True):
@@ -29,30 +22,25 @@ class SnapshotRequest(msgspec.Struct, frozen=True):
     folder: str  # its name
 
 
-_RETRY: Final = ".retry"
 _SNAPSHOT: Final = ".snapshot"
-_ANSWERS: Final = {_RETRY: ".retried", _SNAPSHOT: ".snapshotted"}
-A = TypeVar("A", int, str)
+_ANSWER: Final = ".snapshotted"
 
 
-def write_request(path: Path, request: RetryRequest | SnapshotRequest) -> Path:
+def write_request(path: Path, request: SnapshotRequest) -> Path:
     """Write *request* to the data directory *path* and return its file. Raises OSError."""
-    suffix = _RETRY if isinstance(request, RetryRequest) else _SNAPSHOT
-    file = path / f"{secrets.token_hex(8)}{suffix}"
+    file = path / f"{secrets.token_hex(8)}{_SNAPSHOT}"
     replace_file(file, msgspec.json.encode(request))
     return file
 
 
 def open_requests(path: Path) -> list[Path]:
     """Return the files of requests that are not answered."""
-    return [file for file in path.iterdir() if file.suffix in _ANSWERS]
+    return [file for file in path.iterdir() if file.suffix == _SNAPSHOT]
 
 
-def read(file: Path) -> RetryRequest | SnapshotRequest | None:
+def read(file: Path) -> SnapshotRequest | None:
     """Return the request, or None if *file* is no request, or was withdrawn."""
     with suppress(OSError, msgspec.MsgspecError):
-        if file.suffix == _RETRY:
-            return msgspec.json.decode(file.read_bytes(), type=RetryRequest)
         return msgspec.json.decode(file.read_bytes(), type=SnapshotRequest)
     return None
 
@@ -62,7 +50,7 @@ def is_open(file: Path) -> bool:
     return file.exists()
 
 
-def write_answer(file: Path, answer: int | str) -> None:
+def write_answer(file: Path, answer: str) -> None:
     """Answer the request *file*. Raises OSError."""
     replace_file(_answer_of(file), msgspec.json.encode(answer))
     file.unlink(missing_ok=True)
@@ -72,12 +60,12 @@ def is_answered(file: Path) -> bool:
     return _answer_of(file).exists()
 
 
-def take_answer(file: Path, kind: type[A]) -> A | None:
+def take_answer(file: Path) -> str | None:
     """Remove the answer to the request *file* and return it, or None if there is none yet."""
     answered = _answer_of(file)
     if not answered.exists():
         return None
-    answer = msgspec.json.decode(answered.read_bytes(), type=kind)
+    answer = msgspec.json.decode(answered.read_bytes(), type=str)
     answered.unlink()
     return answer
 
@@ -85,9 +73,9 @@ def take_answer(file: Path, kind: type[A]) -> A | None:
 def withdraw_snapshots(path: Path) -> None:
     """Remove the requests for snapshots, and the answers to them."""
     for file in path.iterdir():
-        if file.suffix in (_SNAPSHOT, _ANSWERS[_SNAPSHOT]):
+        if file.suffix in (_SNAPSHOT, _ANSWER):
             file.unlink(missing_ok=True)
 
 
 def _answer_of(file: Path) -> Path:
-    return file.with_suffix(_ANSWERS[file.suffix])
+    return file.with_suffix(_ANSWER)

@@ -10,7 +10,7 @@ import getpass
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,7 @@ from crawler.assembly.build import data_dir, rules_path
 from crawler.config.settings import Config
 from crawler.crawl import rules
 from crawler.data import crawl_requests, snapshots
-from crawler.data.crawl_requests import RetryRequest, SnapshotRequest
+from crawler.data.crawl_requests import SnapshotRequest
 from crawler.data.data_dir import (
     FRONTIER,
     OUTCOMES,
@@ -40,7 +40,6 @@ from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile, Touched
 from crawler.data.outcomes import read_outcomes
 from crawler.data.snapshots import Snapshot
 from crawler.frontier import dead_letters
-from crawler.frontier.port import DurableStore
 from crawler.frontier.reader import (
     FrontierReader,
     RecountedCounter,
@@ -53,9 +52,8 @@ from crawler.frontier.seen_repair import RebuiltSeen, repair_seen
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.inspect.hosts import HostQuery
 from crawler.inspect.local import LocalInspection
-from crawler.inspect.port import HostState, Inspection, KnownUrl
+from crawler.inspect.port import HostState, Inspection
 from crawler.inspect.shared import (
-    DeadLetterRetry,
     Recount,
     RedisCrawlReader,
     RedisInspection,
@@ -64,10 +62,10 @@ from crawler.inspect.shared import (
     worker_records,
 )
 from crawler.inspect.why import UrlIdentifier, refuse_other_identity
-from crawler.model.types import Candidate, ConfigError, Counts, DataDirError, HostKey
+from crawler.model.types import ConfigError, Counts, DataDirError, HostKey
 from crawler.model.url import fetch_form
 from crawler.operate import client
-from crawler.operate.acts import count_waiting
+from crawler.operate.acts import chosen_letters, count_waiting, put_dead_letters_back
 from crawler.operate.operator import LocalStore, Operator
 from crawler.operate.verbs import ActAnswer, ActRequest
 from crawler.policy.operator_rules import OperatorRules, read_rules
@@ -88,7 +86,7 @@ from crawler.shared.address import Address, RedisAddress, redis_address
 from crawler.shared.client import Nodes
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.operator_store import SharedQueues, SharedStore
-from crawler.shared.shard import ShardOperations, shard_of
+from crawler.shared.shard import ShardOperations
 from crawler.shared.worker.join import asked_once, open_args
 from crawler.workers.supervisor import has_own_redis, open_own_redis
 
@@ -494,41 +492,6 @@ _POLL_S: Final = 0.1
 _COUNTS: Final = 3  # of a crawl at work, until nothing is removed meanwhile
 
 
-def retry_local(path: Path, config: Config, url: str | None, now: float) -> int:
-    """Put back the dead letter of *url*, or all if None, and return how many. If a crawl uses the
-    directory, that crawl does it. Raises DataDirError if *path* is no data directory, or the crawl
-    does not answer."""
-    crawl_format = read_format(path)  # else a mistyped directory would be created
-    named = _identify(url, config, crawl_format.key_seed)
-    if lock_owner(path) is not None:
-        answered = _put_back_by_crawl(path, named)
-        if answered is not None:
-            return answered
-    chosen = _chooser(named)
-    refuse_older_format(path, crawl_format)
-    data = DataDir(path, rules.identity_of_urls(config))
-    try:
-        store = RocksStore(data.frontier)
-        try:
-            return _put_back(store, RunFolder(data.seen), config, chosen, now)
-        finally:
-            store.close()
-    finally:
-        data.close()
-
-
-def _put_back_by_crawl(path: Path, named: KnownUrl | None) -> int | None:
-    """Let the running crawl put them back; return how many, or None if it ended before."""
-    file = crawl_requests.write_request(path, RetryRequest(None if named is None else named.key))
-    at_work = _answered_or_ended(path, file, ANSWER_TIMEOUT_S)
-    if at_work is not None:
-        raise DataDirError(
-            f"the crawl in {path} (process {at_work}) has not answered for {ANSWER_TIMEOUT_S:g} s."
-            " The request stays: it, or the next run, puts the dead letters back"
-        )
-    return crawl_requests.take_answer(file, int)
-
-
 def _answered_or_ended(path: Path, request: Path, timeout_s: float) -> int | None:
     """Wait until the file *request* is answered, or withdraw it if the crawl has ended. Returns the
     process id of a crawl that has not answered for *timeout_s*, else None."""
@@ -575,46 +538,21 @@ def _frozen_by_crawl(path: Path, name: str) -> bool:
             f" {SNAPSHOT_TIMEOUT_S:g} s, and the request is withdrawn. If it is starting or ending,"
             " try again"
         )
-    why_not = crawl_requests.take_answer(file, str)
+    why_not = crawl_requests.take_answer(file)
     if why_not:
         raise DataDirError(f"the crawl in {path} made no snapshot: {why_not}")
     return why_not is not None
 
 
-def retry_shared(reader: RedisCrawlReader, config: Config, url: str | None) -> int:
-    """Put back the dead letter of *url*, or all if None, and return how many. Raises a Fault, or
-    ConfigError."""
-    refuse_other_identity(reader.where, reader.format.identity, config, is_shared=True)
-    named = _identify(url, config, reader.format.key_seed)
-    number = len(reader.shards)
-    ops = ShardOperations("", number, rules.frontier_rules(config, None), config.shared.lease_s)
-    shards = [shard_of(named.domain, number)] if named else reader.shards
-    return DeadLetterRetry(reader, ops).put_back(shards, _chooser(named))
-
-
-def _identify(url: str | None, config: Config, key_seed: int) -> KnownUrl | None:
-    return None if url is None else UrlIdentifier(config, key_seed).identify(url)
-
-
-def _chooser(wanted: KnownUrl | None) -> Callable[[Candidate], bool]:
-    return lambda each: wanted is None or each.key == wanted.key
-
-
-def _put_back(
-    store: DurableStore,
-    runs: RunFolder,
-    config: Config,
-    chosen: Callable[[Candidate], bool],
-    now: float,
-) -> int:
-    frontier = TwoTierFrontier(store, runs, rules.frontier_rules(config, None), now)
-    agent = config.identity.user_agent_name
-    robots = RobotsCache(RobotsRecords(store), agent, config.robots)
-    now = max(now, frontier.clock)
-    letters = dead_letters.retry_dead(
-        store, frontier, robots, lambda letter: chosen(letter.candidate), lambda: now
-    )
-    return sum(letters)
+def put_back_alone(data: DataDir, config: Config, request: ActRequest) -> int:
+    """Put back the dead letters that *request*, a retry, asks for, while no crawl runs."""
+    with closing(RocksStore(data.frontier)) as store:
+        frontier_rules, now = rules.frontier_rules(config, None), time.time()
+        frontier = TwoTierFrontier(store, RunFolder(data.seen), frontier_rules, now)
+        robots = RobotsCache(RobotsRecords(store), config.identity.user_agent_name, config.robots)
+        is_chosen, now = chosen_letters(request, config)[0], max(now, frontier.clock)
+        letters = dead_letters.retry_dead(store, frontier, robots, is_chosen, lambda: now)
+        return sum(letters)
 
 
 class FetchedUrls:
@@ -682,9 +620,6 @@ class FrontierView(Protocol):
     def forget(self, worker: str) -> int:
         """Give up the links on the disk of a dead *worker*, and return how many."""
 
-    def put_back(self, url: str | None) -> int:
-        """Put back the dead letter of *url*, or all if None, and return how many."""
-
     def take_over(self, index: Path) -> SeenUrls:
         """Count the URLs of *index*, of another crawl, as seen."""
 
@@ -743,9 +678,6 @@ class LocalFrontierView:
     def forget(self, worker: str) -> int:
         raise ConfigError(f"the frontier of {self._path} has no workers, nor one called {worker}")
 
-    def put_back(self, url: str | None) -> int:
-        return retry_local(self._path, self._config, url, time.time())
-
     def take_over(self, index: Path) -> SeenUrls:
         if (self._path / FRONTIER).exists():
             refuse_older_format(self._path, read_format(self._path))
@@ -781,10 +713,11 @@ class LocalFrontierView:
                     f"the crawl in {self._path} (process {process}) does not answer: if it is"
                     " starting or ending, try again"
                 ) from None
-        with closing(DataDir(self._path, crawl_format.identity)):
-            return asyncio.run(self._act_alone(request))
+        refuse_older_format(self._path, crawl_format)
+        with closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data:
+            return asyncio.run(self._act_alone(request, data))
 
-    async def _act_alone(self, request: ActRequest) -> ActAnswer:
+    async def _act_alone(self, request: ActRequest, data: DataDir) -> ActAnswer:
         """Write what is asked for into the rules and the audit: the next start does the rest."""
         rules_file = RulesFile(rules_path(self._config, self._path))
         store = LocalStore(rules_file, Audit(self._path / AUDIT))
@@ -795,8 +728,11 @@ class LocalFrontierView:
         async def count(request: ActRequest) -> int:
             raise ConfigError("what waits is counted by the command itself")
 
+        async def put_back(request: ActRequest) -> int:
+            return put_back_alone(data, self._config, request)
+
         levels = len(self._config.frontier.level_shares)
-        operator = Operator(store, levels, time.time, count, at_next_start)
+        operator = Operator(store, levels, time.time, count, put_back, at_next_start)
         return await operator.act(request, getpass.getuser())
 
     def check(self, is_repair: bool) -> FrontierCheck:
@@ -873,10 +809,6 @@ class RedisFrontierView:
         with self._open_reader() as reader:
             return forget(reader, worker).outbox
 
-    def put_back(self, url: str | None) -> int:
-        with self._open_reader() as reader:
-            return retry_shared(reader, self._config, url)
-
     def take_over(self, index: Path) -> SeenUrls:
         raise ConfigError(
             f"{index} is not taken over: the frontier is in Redis, and this works only for a crawl"
@@ -884,10 +816,15 @@ class RedisFrontierView:
         )
 
     def act(self, request: ActRequest) -> ActAnswer:
-        shared, levels = self._config.shared, len(self._config.frontier.level_shares)
-        name, unit = shared.frontier_name, self._config.politeness.host_unit
-        frontier_rules = rules.frontier_rules(self._config, None)
-        ops = ShardOperations("", shared.frontier_shards, frontier_rules, shared.lease_s)
+        with self._open_reader() as reader:
+            where, stored = reader.where, reader.format
+        refuse_other_identity(where, stored.identity, self._config, is_shared=True)
+        # The crawl has as many shards as at its first start, whatever the settings say now.
+        shared = replace(self._config.shared, frontier_shards=stored.shards)
+        config, name = replace(self._config, shared=shared), shared.frontier_name
+        levels, unit = len(config.frontier.level_shares), config.politeness.host_unit
+        frontier_rules = rules.frontier_rules(config, None)
+        ops = ShardOperations("", stored.shards, frontier_rules, shared.lease_s)
         with self._redis() as opened:
 
             async def by_workers(act: Act, undone: Act | None) -> None:
@@ -897,10 +834,11 @@ class RedisFrontierView:
                 store = SharedStore(nodes, name)
                 queues = SharedQueues(nodes, ops, store)
                 count = partial(count_waiting, queues, unit=unit, now=time.time)
-                operator = Operator(store, levels, time.time, count, by_workers)
+                put_back = partial(put_dead_letters_back, queues, config=config, now=time.time)
+                operator = Operator(store, levels, time.time, count, put_back, by_workers)
                 return await operator.act(request, getpass.getuser())
 
-            return asked_once(opened, self._config, acted)
+            return asked_once(opened, config, acted)
 
     def snapshot(self, folder: Path) -> Snapshot:
         raise ConfigError(

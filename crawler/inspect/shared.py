@@ -5,7 +5,7 @@ Rule: reading changes nothing and loads no scripts. A key that can be large is r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from heapq import nsmallest
@@ -45,7 +45,7 @@ from crawler.model.types import (
     HostKey,
     Outcome,
 )
-from crawler.model.url import authority_of, registered_domain, split
+from crawler.model.url import registered_domain, split
 from crawler.policy.patterns import (
     NO_STATS,
     OTHER_PATTERNS,
@@ -61,7 +61,6 @@ from crawler.shared.crawl_format import read_format
 from crawler.shared.faults import ForeignData
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import (
-    BATCH,
     ShardHost,
     ShardLease,
     ShardOperations,
@@ -285,40 +284,6 @@ Letter = tuple[int, DeadLetter]
 _robots: Final = msgspec.msgpack.Decoder(RobotsRecord).decode
 
 
-class DeadLetterRetry:
-    def __init__(self, reader: RedisCrawlReader, ops: ShardOperations) -> None:
-        self._reader = reader
-        self._ops = ops
-
-    def put_back(self, shards: Iterable[int], chosen: Callable[[Candidate], bool]) -> int:
-        """Put back the letters of *chosen* candidates, and return how many wait again."""
-        return sum(self._put_back(shard, chosen) for shard in shards)
-
-    def _put_back(self, shard: int, chosen: Callable[[Candidate], bool]) -> int:
-        totals = keys.totals(self._reader.name, shard)
-        begun_at = int(self._reader.ask(totals, "HGET", "next") or 1)
-        letters = (
-            each
-            for each in dead_letters(self._reader, shard)
-            if each[0] < begun_at and chosen(each[1].candidate)
-        )
-        total = 0
-        while batch := list(islice(letters, BATCH)):
-            self._forget_unreachable(shard, batch)
-            (reply,) = self._reader.link.run([self._ops.retry_dead(shard, batch)])
-            total += int(reply[1])
-        return total
-
-    def _forget_unreachable(self, shard: int, letters: Sequence[Letter]) -> None:
-        """Delete stored records of an unreachable robots.txt: they would refuse the URLs again."""
-        name = self._reader.name
-        for authority in {authority_of(letter.candidate.url) for _, letter in letters}:
-            key = keys.robots(name, shard, authority)
-            packed = self._reader.ask(key, "GET")
-            if packed is not None and _forbids_all(packed):
-                self._reader.ask(key, "DEL")
-
-
 def dead_letters(reader: RedisCrawlReader, shard: int) -> Iterator[Letter]:
     """Yield the letters of *shard* in no order, some perhaps twice."""
     key = keys.dead(reader.name, shard)
@@ -326,13 +291,6 @@ def dead_letters(reader: RedisCrawlReader, shard: int) -> Iterator[Letter]:
         for found in reader.pairs(key):
             for number, letter in found:
                 yield int(number), decode_letter(letter)
-
-
-def _forbids_all(packed: bytes) -> bool:
-    try:
-        return _robots(packed).kind is RobotsState.UNREACHABLE
-    except msgspec.MsgspecError:
-        return False  # an unreadable record counts as none
 
 
 # A silent worker is not forgotten by itself: links may be on its disk, and as long as they are the

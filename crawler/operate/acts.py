@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
 from crawler.assembly.build import rules_path
 from crawler.assembly.crawl import Crawl
+from crawler.config.settings import Config
+from crawler.crawl.rules import canonical_rules
 from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile, Touched
 from crawler.frontier import dead_letters
 from crawler.frontier.records import DeadLetter
@@ -20,7 +22,7 @@ from crawler.frontier.sweep import Fate, Forget
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.choices import HostUnit
 from crawler.model.types import Candidate, Dead, HostKey, StoreUnavailable
-from crawler.model.url import fetch_form, host_key, split
+from crawler.model.url import canonical, fetch_form, host_key, registered_domain, split
 from crawler.operate.operator import LocalStore, OperatorStore, unfinished
 from crawler.operate.verbs import ActRequest
 from crawler.policy.admission import operator_refusal
@@ -48,8 +50,14 @@ class Queues(Protocol):
     ) -> AsyncIterator[int]:
         """Decide about all that waits, as `frontier.sweep.Sweep.run`, step by step."""
 
-    def put_back(self, reason: str, now: Callable[[], float]) -> AsyncIterator[int]:
-        """Put the dead letters with *reason* back, step by step."""
+    def put_back(
+        self,
+        is_chosen: Callable[[DeadLetter], bool],
+        now: Callable[[], float],
+        domains: Collection[str] | None = None,
+    ) -> AsyncIterator[int]:
+        """Put the chosen dead letters back, step by step. *domains*: the registered domains of all
+        that may be chosen."""
 
     def forget_kept(
         self, is_meant: Callable[[str], bool], now: Callable[[], float]
@@ -81,10 +89,12 @@ class LocalQueues:
             yield touched
             await asyncio.sleep(0)
 
-    async def put_back(self, reason: str, now: Callable[[], float]) -> AsyncIterator[int]:
-        def is_chosen(letter: DeadLetter) -> bool:
-            return letter.reason == reason
-
+    async def put_back(
+        self,
+        is_chosen: Callable[[DeadLetter], bool],
+        now: Callable[[], float],
+        domains: Collection[str] | None = None,
+    ) -> AsyncIterator[int]:
         store, robots = self._crawl.storage.store, self._crawl.selection.robots
         for some in dead_letters.retry_dead(store, self._frontier, robots, is_chosen, now):
             yield some
@@ -186,14 +196,22 @@ class FrontierActs:
         unit = self._crawl.settings.config.politeness.host_unit
         return await count_waiting(self._queues, request, unit, self._crawl.leases.clock.now)
 
+    async def put_back(self, request: ActRequest) -> int:
+        """Put dead letters back, as *request* asks. Returns how many."""
+        config, now = self._crawl.settings.config, self._crawl.leases.clock.now
+        put_back = await put_dead_letters_back(self._queues, request, config, now)
+        self._crawl.lifecycle.wake()
+        return put_back
+
     async def _do(self, act: Act, undone: Act | None) -> int:
         verb = act.verb if undone is None else undone.verb
         if verb == "add":
             return await self._add(act) if undone is None else 0
         targets = list(map(read_target, act.targets))
         if verb == "drop" and undone is not None:
-            now = self._crawl.leases.clock.now
-            return sum([some async for some in self._queues.put_back(_reason(undone), now)])
+            reason, now = _reason(undone), self._crawl.leases.clock.now
+            dropped = self._queues.put_back(lambda letter: letter.reason == reason, now)
+            return sum([some async for some in dropped])
         unit = self._crawl.settings.config.politeness.host_unit
         now, fate = self._crawl.leases.clock.now, self._fate_of(verb, act, targets)
         touched = await sweep(self._queues, targets, unit, fate, now)
@@ -266,6 +284,31 @@ class FrontierActs:
         origins.open_hosts({split(url).hostname for url in urls})
         for url in urls:
             origins.allow_start_url(url)
+
+
+async def put_dead_letters_back(
+    queues: Queues, request: ActRequest, config: Config, now: Callable[[], float]
+) -> int:
+    """Put back the dead letters that *request*, a retry, asks for. Returns how many."""
+    is_chosen, domains = chosen_letters(request, config)
+    return sum([some async for some in queues.put_back(is_chosen, now, domains)])
+
+
+def chosen_letters(
+    request: ActRequest, config: Config
+) -> tuple[Callable[[DeadLetter], bool], set[str] | None]:
+    """Return which dead letters *request*, a retry, is about, and the registered domains of their
+    URLs; None: all."""
+    if request.all:
+        return lambda letter: True, None
+    same = canonical_rules(config)
+    urls = [url for each in request.targets if (url := fetch_form(seed_url(each)))]
+    wanted = {canonical(url, same) for url in urls}
+
+    def is_chosen(letter: DeadLetter) -> bool:
+        return canonical(letter.candidate.url, same) in wanted
+
+    return is_chosen, {registered_domain(split(url).hostname) for url in urls}
 
 
 async def count_waiting(

@@ -92,6 +92,8 @@ class Operator:
     now: Callable[[], float]
     count: Callable[[ActRequest], Awaitable[int]]
     """Returns how many waiting URLs a request would touch."""
+    put_back: Callable[[ActRequest], Awaitable[int]]
+    """Puts dead letters back, as a retry asks, and returns how many."""
     on_act: Callable[[Act, Act | None], Awaitable[None]]
     """Awaited for each act, and the one that it undoes, when it is durable."""
     _acting: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -105,11 +107,15 @@ class Operator:
             waiting = await self.count(request)
             return ActAnswer(f"{waiting:,} waiting URLs would be touched", waiting=waiting)
         async with self._acting:
+            # Done first: what is written then, is how many there were.
+            put_back = await self.put_back(request) if request.verb == "retry" else None
             for _ in range(_TRIES):
                 act, undone = await self._write(request, by)
                 if act is not None:
+                    if put_back is not None:
+                        await self.store.note(Touched(act.at, act.number, put_back))
                     await self.on_act(act, undone)
-                    return ActAnswer(_sentence(act), act.number)
+                    return ActAnswer(_sentence(act), act.number, touched=put_back)
         raise ConfigError("the rules change all the time: try again")
 
     async def _write(self, request: ActRequest, by: str) -> tuple[Act | None, Act | None]:

@@ -81,6 +81,13 @@ VERBS: Final[Mapping[str, Verb]] = {
         ),
         Verb("add", "URL...", "Add URLs as seeds.", is_work=True),
         Verb(
+            "retry",
+            "URL | --all",
+            "Put the dead letter of URL back, or all of them: they wait as if they had never"
+            " failed.",
+            needs_target=False,
+        ),
+        Verb(
             "stop",
             "",
             "End the crawl in good order. It goes on at its next start.",
@@ -106,6 +113,7 @@ class ActRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     targets: tuple[str, ...] = ()
     value: str = ""
     level: int | None = None  # add: of the URLs
+    all: bool = False  # retry: every dead letter
     again: bool = False  # add: fetch them even if they were fetched before
     before: str | None = None  # rules: the text that was edited; if it has changed, nothing is done
     dry_run: bool = False  # say how many URLs it would touch, and do nothing
@@ -117,6 +125,7 @@ class ActAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     said: str  # a sentence
     number: int = 0  # of the act; 0: nothing was done
     waiting: int | None = None  # of a dry run: the URLs that wait and that it would touch
+    touched: int | None = None  # URLs; only of what is done at once
 
 
 def read_words(verb: str, words: Sequence[str]) -> ActRequest:
@@ -140,16 +149,20 @@ def check(request: ActRequest) -> None:
     wanted = f"{verb.name} takes {verb.takes or 'nothing more'}"
     if verb.needs_target and not request.targets:
         raise ConfigError(wanted)
-    if not (verb.needs_target or "TARGET" in verb.takes) and request.targets:
+    takes_targets = verb.needs_target or "TARGET" in verb.takes or verb.name == "retry"
+    if not takes_targets and request.targets:
+        raise ConfigError(wanted)
+    if request.all != (verb.name == "retry" and not request.targets):
         raise ConfigError(wanted)
     if len(request.targets) > MAX_TARGETS:
         raise ConfigError(f"{len(request.targets):,} targets: at most {MAX_TARGETS:,} at once")
-    read = seed_url if verb.name == "add" else read_target
+    are_urls = verb.name in ("add", "retry")
+    read = seed_url if are_urls else read_target
     for target in request.targets:
         try:
             read(target)
         except ValueError as error:
-            text = f"{target[:80]!r}: {error}" if verb.name == "add" else str(error)
+            text = f"{target[:80]!r}: {error}" if are_urls else str(error)
             raise ConfigError(text) from None
     edits_of(request, 0.0)
 

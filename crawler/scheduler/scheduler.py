@@ -29,10 +29,6 @@ from crawler.crawl.in_flight import LEASE, Fetch
 from crawler.crawl.lifecycle import EngineHooks
 from crawler.crawl.precheck import Proceed
 from crawler.data import crawl_requests, snapshots
-from crawler.data.crawl_requests import RetryRequest, SnapshotRequest
-from crawler.frontier import dead_letters
-from crawler.frontier.records import DeadLetter
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     Candidate,
     CrawlerError,
@@ -355,18 +351,14 @@ class FrontierScheduler(BaseScheduler):
 
 
 async def take_requests(crawl: Crawl, embedded: EmbeddedFrontier) -> None:
-    """Do what `scrapy frontier retry` and `snapshot` ask for while this crawl runs."""
+    """Do what `scrapy frontier snapshot` asks for while this crawl runs."""
     data = crawl.storage.data.path
     await asyncio.to_thread(snapshots.is_snapshot_wanted, data)  # what dead commands left goes
     while True:
         for file in crawl_requests.open_requests(data):
             request = crawl_requests.read(file)
             try:
-                if isinstance(request, RetryRequest):
-                    put_back = await _put_back(request.key, crawl, embedded.frontier)
-                    crawl_requests.write_answer(file, put_back)
-                    crawl.lifecycle.wake()
-                elif isinstance(request, SnapshotRequest):
+                if request is not None:
                     await _make_snapshot(file, request.folder, crawl, embedded)
             except OSError as refused:
                 logger.error("A request of scrapy frontier is not answered: %s", refused)
@@ -391,19 +383,6 @@ async def _make_snapshot(file: Path, folder: str, crawl: Crawl, embedded: Embedd
         logger.info("Snapshot of this moment: %s", why_not or "made")
     else:
         snapshots.discard(data, folder)
-
-
-async def _put_back(key: int | None, crawl: Crawl, frontier: TwoTierFrontier) -> int:
-    def is_chosen(letter: DeadLetter) -> bool:
-        return key is None or letter.candidate.key == key
-
-    total = 0
-    for put_back in dead_letters.retry_dead(
-        crawl.storage.store, frontier, crawl.selection.robots, is_chosen, crawl.leases.clock.now
-    ):
-        total += put_back
-        await asyncio.sleep(0)
-    return total
 
 
 def _is_open(fetch: Fetch, request: Request) -> bool:

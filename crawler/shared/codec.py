@@ -321,6 +321,14 @@ def pack_robots(record: RobotsRecord) -> bytes:
     return _encode(replace(record, authority="", fetched_at=0.0, expires_at=0.0, body=body))
 
 
+def forbids_all(packed: bytes) -> bool:
+    """Return whether the stored record says that a robots.txt could not be reached."""
+    try:
+        return _decode_robots(packed).kind is RobotsState.UNREACHABLE
+    except msgspec.MsgspecError:
+        return False  # an unreadable record counts as none
+
+
 def read_robots(
     authority: str, packed: Any, left_ms: Any, now: float, most_bytes: int
 ) -> RobotsRecord | None:

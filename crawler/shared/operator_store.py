@@ -6,7 +6,7 @@ act that replaces them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,11 +15,11 @@ from crawler.data.operator_files import Act, Touched, read_audit
 from crawler.frontier.records import DeadLetter
 from crawler.frontier.sweep import Fate, Forget
 from crawler.model.types import Candidate, Dead, HostKey
-from crawler.model.url import registered_domain
+from crawler.model.url import authority_of, registered_domain
 from crawler.policy.scope import Refusal
 from crawler.shared import keys
 from crawler.shared.client import Call, Nodes
-from crawler.shared.codec import encode_letter
+from crawler.shared.codec import encode_letter, forbids_all
 from crawler.shared.faults import FAULTS
 from crawler.shared.shard import (
     BATCH,
@@ -154,14 +154,37 @@ class SharedQueues:
                     left -= max(1, passed)
                     yield touched
 
-    async def put_back(self, reason: str, now: Callable[[], float]) -> AsyncIterator[int]:
-        for shard in range(self._ops.shards):
+    async def put_back(
+        self,
+        is_chosen: Callable[[DeadLetter], bool],
+        now: Callable[[], float],
+        domains: Collection[str] | None = None,
+    ) -> AsyncIterator[int]:
+        shards: Iterable[int] = range(self._ops.shards)
+        if domains is not None:
+            shards = {shard_of(domain, self._ops.shards) for domain in domains}
+        for shard in shards:
             await self._keep_lock()
+            totals = keys.totals(self._name, shard)
+            begun_at = int(await self._ask(shard, "HGET", totals, "next") or 1)
             async for pairs in self._pairs(shard, keys.dead(self._name, shard)):
-                letters = [(int(number), _decode_letter(packed)) for number, packed in pairs]
-                meant = [each for each in letters if each[1].reason == reason]
+                letters = ((int(number), _decode_letter(packed)) for number, packed in pairs)
+                # Later ones are of URLs that were put back here, and have failed again.
+                meant = [each for each in letters if each[0] < begun_at and is_chosen(each[1])]
                 for at in range(0, len(meant), BATCH):
-                    yield await self._run(self._ops.retry_dead(shard, meant[at : at + BATCH]))
+                    some = meant[at : at + BATCH]
+                    await self._forget_unreachable(shard, some)
+                    yield await self._run(self._ops.retry_dead(shard, some))
+
+    async def _forget_unreachable(
+        self, shard: int, letters: Sequence[tuple[int, DeadLetter]]
+    ) -> None:
+        """Delete stored records of an unreachable robots.txt: they would refuse the URLs again."""
+        for authority in {authority_of(letter.candidate.url) for _, letter in letters}:
+            key = keys.robots(self._name, shard, authority)
+            packed = await self._ask(shard, "GET", key)
+            if packed is not None and forbids_all(packed):
+                await self._ask(shard, "DEL", key)
 
     async def forget_kept(
         self, is_meant: Callable[[str], bool], now: Callable[[], float]

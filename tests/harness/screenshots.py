@@ -61,7 +61,10 @@ def main() -> None:
         "CRAWLER_DELAY_FACTOR": 2,
         "CRAWLER_SOFT_404": False,
     }
-    with tempfile.TemporaryDirectory(prefix="gossamer-") as folder, LoopbackWeb(answer, HOSTS) as web:
+    with (
+        tempfile.TemporaryDirectory(prefix="gossamer-") as folder,
+        LoopbackWeb(answer, HOSTS) as web,
+    ):
         data, log = Path(folder) / "crawl-data", Path(folder) / "log"
         seeds = ",".join(web.url(host, "/0") for host in HOSTS)
         with running(crawl_command(data, settings, seeds=seeds, scope="host"), log):

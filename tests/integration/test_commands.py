@@ -222,7 +222,7 @@ def test_links_over_budget_are_reported_with_the_setting(
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        pytest.param([], "say what: counts, hosts, dead, retry, why", id="nothing asked"),
+        pytest.param([], "say what: counts, hosts, dead, audit, retry, why", id="nothing asked"),
         pytest.param(["couns"], "say what", id="a misspelt word"),
         pytest.param(["why"], "why takes one URL", id="no URL"),
         pytest.param(["counts", "x"], "counts takes nothing more", id="a word too many"),

@@ -577,10 +577,11 @@ def test_records_that_are_not_ours_are_refused(shared: Crawl) -> None:
     for shard in range(SHARDS):
         shared.client.hset(keys.dead(shared.name, shard), "1", b"\xc1")
         shared.client.hset(keys.hosts(shared.name, shard), "a.example", b"short")
+    read, written = "what this version does not write", "something else under our name"
     for asked in (["dead"], ["hosts"], ["retry", "--all"], ["why", "http://a.example/"]):
         reply = shared.command(*asked)
         assert (reply.returncode, reply.stdout) == (1, "")
-        assert "what this version does not write" in reply.stderr
+        assert (written if asked[0] == "retry" else read) in reply.stderr
 
 
 def test_a_data_directory_has_no_workers(tmp_path: Path) -> None:

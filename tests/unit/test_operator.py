@@ -47,7 +47,7 @@ def operator(folder: Path, rules: RulesFile | None = None) -> Operator:
     async def note(act: Act, undone: Act | None) -> None:
         """Nothing runs."""
 
-    return Operator(store, 3, lambda: 1000.0, count, note)
+    return Operator(store, 3, lambda: 1000.0, count, count, note)
 
 
 def act(operated: Operator, *words: str) -> ActAnswer:
@@ -87,6 +87,17 @@ def test_all_rules_are_replaced_at_once_and_come_back(tmp_path: Path) -> None:
     assert file.read_text() == text
     act(operated, "undo")
     assert file.read_text() == written
+
+
+def test_a_retry_is_written_with_how_many_there_were(tmp_path: Path) -> None:
+    answer = asyncio.run(operator(tmp_path).act(ActRequest("retry", all=True), "anna"))
+
+    assert answer.touched == 7
+    act, touched = lines(tmp_path)
+    assert (act.verb, touched.of, touched.touched) == ("retry", act.number, 7)
+    for wrong in (ActRequest("retry"), ActRequest("retry", ("https://a.example/",), all=True)):
+        with pytest.raises(ConfigError, match="retry takes"):
+            asyncio.run(operator(tmp_path).act(wrong, "anna"))
 
 
 def test_acts_are_undone_one_after_the_other(tmp_path: Path) -> None:
