@@ -23,10 +23,11 @@ from scrapy.utils.conf import arglist_to_dict
 
 from crawler.assembly.build import data_dir
 from crawler.config.settings import Config, join_repeated, read_config
+from crawler.content.crawl_archive import companions
 from crawler.data.data_dir import REPORT, lock_owner
 from crawler.data.operator_files import RulesFile, existing
 from crawler.inspect import frontier_view
-from crawler.inspect.archive_tools import archive_of, deletion_records
+from crawler.inspect.archive_tools import archive_of, deletion_records, fault_lines, purge_archive
 from crawler.inspect.frontier_view import (
     CommandOutput,
     FrontierCheck,
@@ -114,6 +115,12 @@ class FrontierCommand(ScrapyCommand):
             action="store_true",
             default=None,
             help="check: rebuild damaged files of the seen URLs, and correct the counters",
+        )
+        parser.add_argument(
+            "--archive",
+            action="store_true",
+            default=None,
+            help="purge: delete what the archive holds, too, if no crawl runs",
         )
         parser.add_argument(
             "--from",
@@ -280,6 +287,10 @@ def _act(args: FrontierArguments) -> CommandOutput:
         if len(words) != 1:
             raise UsageError("rules takes one FILE")
         words = [RulesFile(existing(Path(words[0]))).read()]
+    if opts.archive and given[0] != "purge":
+        raise UsageError(f"{given[0]} takes no --archive")
+    if opts.archive:
+        _refuse_while_crawling(args)
     request = msgspec.structs.replace(
         read_words(given[0], words),
         level=opts.level,
@@ -291,10 +302,25 @@ def _act(args: FrontierArguments) -> CommandOutput:
         return answer, [answer.said]
     place = archive_of(args.settings, args.config)
     targets = list(map(read_target, request.targets))
+    print(answer.said, file=sys.stderr)
+    if opts.archive:
+        done = list(purge_archive(place, companions(args.config), targets))
+        return done, chain.from_iterable((each.line, *fault_lines(each.faults)) for each in done)
     found = list(deletion_records(place, targets))
-    for note in (answer.said, *place.missing_notes()):
+    for note in place.missing_notes():
         print(note, file=sys.stderr)
     return found, [msgspec.json.encode(each).decode() for each in found]
+
+
+def _refuse_while_crawling(args: FrontierArguments) -> None:
+    """Raise ConfigError if the archive is being written: nothing is to be done by halves."""
+    path = data_dir(args.settings, args.config)
+    for folder in (path, *worker_folders(path)):
+        if (process := lock_owner(folder)) is not None:
+            raise ConfigError(
+                f"the crawl in {folder} (process {process}) writes the archive: purge without"
+                " --archive now, and with it when the crawl has ended"
+            )
 
 
 def _urls_of(words: Sequence[str]) -> list[str]:
@@ -325,11 +351,12 @@ def _json(value: object) -> str:
 
 Action = Callable[[FrontierArguments], CommandOutput]
 
-_OPTIONS_OF_VERBS: Final = frozenset({"level", "again", "dry_run"})
+_OPTIONS_OF_VERBS: Final = frozenset({"level", "again", "dry_run", "archive"})
 _OPTION_NAMES: Final = {
     "level": "--level",
     "again": "--again",
     "dry_run": "--dry-run",
+    "archive": "--archive",
     "top": "--top",
     "host": "--host",
     "sort": "--sort",

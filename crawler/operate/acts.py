@@ -206,7 +206,9 @@ class FrontierActs:
     async def _do(self, act: Act, undone: Act | None) -> int:
         verb = act.verb if undone is None else undone.verb
         if verb == "add":
-            return await self._add(act) if undone is None else 0
+            return await (self._add(act) if undone is None else self._forget_added(undone))
+        if verb == "purge" and undone is not None:
+            return 0  # what was forgotten is so for good
         targets = list(map(read_target, act.targets))
         if verb == "drop" and undone is not None:
             reason, now = _reason(undone), self._crawl.leases.clock.now
@@ -276,6 +278,17 @@ class FrontierActs:
             await asyncio.sleep(0)
         await crawl.leases.frontier.wait_until_durable()
         return new
+
+    async def _forget_added(self, act: Act) -> int:
+        """Forget those URLs of *act* that still wait."""
+        added = {fetch_form(seed_url(text)) for text in act.targets}
+        hosts = [read_target(split(url).hostname) for url in added if url is not None]
+
+        def fate(candidate: Candidate) -> Fate:
+            return Forget.FORGET if candidate.url in added else None
+
+        unit = self._crawl.settings.config.politeness.host_unit
+        return await sweep(self._queues, hosts, unit, fate, self._crawl.leases.clock.now)
 
     def _open_hosts(self, act: Act) -> None:
         """Let the crawl reach the hosts of the URLs of *act*, which a person has typed."""

@@ -247,7 +247,10 @@ def last_to_undo(acts: Sequence[Act], number: str) -> Act:
 
 
 UNDOABLE: Final = frozenset(
-    {"pause", "resume", "delay", "level", "refuse", "drop", "concurrency", "rules"}
+    {
+        *("pause", "resume", "delay", "level", "refuse", "drop", "purge", "add", "concurrency"),
+        "rules",
+    }
 )
 
 

@@ -44,6 +44,7 @@ class Operated:
     def __init__(self, folder: Path, web: LoopbackWeb, server: RedisServer | None) -> None:
         self.data, self.web, self._server = folder / "data", web, server
         self.log = folder / "log"
+        self.is_shared = server is not None
         self._settings: dict[str, object] = dict(SETTINGS)
         if server is not None:
             self._settings |= {"CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 4}
@@ -229,8 +230,36 @@ def test_a_deletion_request(crawl: Operated) -> None:
             file.seek(each["offset"])
             record = gzip.decompress(file.read(each["length"]))
         assert f"WARC-Target-URI: {each['url']}\r\n".encode() in record
-    refused = crawl.ask("undo")
-    assert refused.returncode == 1 and "cannot be undone" in refused.stderr
+    assert f"{sum(each['deleted'] for each in listed)} records deleted" in crawl.act(
+        "purge", purged, "--archive"
+    )
+    assert not crawl.act("purge", purged), "nothing is left"
+    for _ in range(3):
+        crawl.act("undo")
+        assert "refuse" in crawl.rules("show"), "as the first purge said"
+    crawl.act("undo")
+    assert "refuse" not in crawl.rules("show")
+    assert crawl.ask("undo", "1").returncode == 0, "of the drop"
+    assert "all are right" in crawl.act("check")
+
+
+def test_urls_that_were_added_by_mistake_are_forgotten(crawl: Operated) -> None:
+    mine, other = HOSTS[:2]
+    with crawl.running([mine]) as process:
+        wait_until(lambda: crawl.asked(mine) > 3, PATIENCE_S)
+        crawl.act("pause")
+        wait_until(lambda: "Rules in force" in crawl.log.read_text(), PATIENCE_S)
+        urls = [crawl.web.url(other, f"/hidden/{number}") for number in range(2)]
+        crawl.act("add", *urls)
+        assert crawl.touched(2) == 2
+        crawl.act("undo")
+        forgotten = crawl.touched(3)
+        # A worker that shares the frontier takes one URL of each host ahead.
+        assert forgotten == 2 or (crawl.is_shared and forgotten == 1)
+        crawl.act("resume")
+        assert process.wait(PATIENCE_S) == 0
+    if forgotten == 2:
+        assert crawl.paths(other) <= {"/robots.txt"}
     assert "all are right" in crawl.act("check")
 
 
