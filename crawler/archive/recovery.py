@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from hashlib import sha1
@@ -69,17 +69,25 @@ class RecoveredFile:
 class _WholeRecords:
     """The number and the total size of a file's complete records."""
 
+    on_read: Callable[[int], None] | None  # called with the bytes of each record
     count: int = 0
     bytes: int = 0
 
     def add(self, end: int) -> None:
+        if self.on_read is not None:
+            self.on_read(end - self.bytes)
         self.count, self.bytes = self.count + 1, end
 
 
-def recover(folder: Path, companions: Sequence[Companion] = ()) -> list[RecoveredFile]:
+def recover(
+    folder: Path,
+    companions: Sequence[Companion] = (),
+    on_read: Callable[[int], None] | None = None,
+) -> list[RecoveredFile]:
     """Repair and finish every WARC file in *folder* that no process holds. Fast *companions* are
-    made, slow ones marked as missing. Raises DataDirError, StoreUnavailable."""
-    tried = [recover_one(path, companions) for path in unfinished_files(folder)]
+    made, slow ones marked as missing. *on_read* is called with the bytes of each record. Raises
+    DataDirError, StoreUnavailable."""
+    tried = [recover_one(path, companions, on_read) for path in unfinished_files(folder)]
     for companion in companions:
         remove_unfinished_companions(folder, companion.suffix)
     return [each for each in tried if each is not None]
@@ -90,23 +98,31 @@ def unfinished_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{WARC_SUFFIX}{OPEN_SUFFIX}"))
 
 
-def recover_one(path: Path, companions: Sequence[Companion]) -> RecoveredFile | None:
+def recover_one(
+    path: Path, companions: Sequence[Companion], on_read: Callable[[int], None] | None = None
+) -> RecoveredFile | None:
     """Recover one file. Returns None if a living process holds it or has just finished it. Raises
     DataDirError, StoreUnavailable."""
     try:
         with path.open("r+b") as file:
-            return _repair(file, path, companions) if lock(file.fileno(), path) else None
+            is_ours = lock(file.fileno(), path)
+            return _repair(file, path, companions, on_read) if is_ours else None
     except FileNotFoundError:
         return None
     except OSError as error:
         raise DataDirError(f"cannot recover {path}: {error.strerror or error}") from error
 
 
-def _repair(file: BinaryIO, path: Path, companions: Sequence[Companion]) -> RecoveredFile:
+def _repair(
+    file: BinaryIO,
+    path: Path,
+    companions: Sequence[Companion],
+    on_read: Callable[[int], None] | None,
+) -> RecoveredFile:
     final = path.with_name(path.name.removesuffix(OPEN_SUFFIX))
     quick = [companion for companion in companions if not companion.is_slow]
     try:
-        whole = _read(file, final, quick)
+        whole = _read(file, final, quick, on_read)
         cut_bytes = os.fstat(file.fileno()).st_size - whole.bytes
         if not whole.count:
             path.unlink()
@@ -129,9 +145,14 @@ def _repair(file: BinaryIO, path: Path, companions: Sequence[Companion]) -> Reco
     return RecoveredFile(final.name, whole.count, whole.bytes, cut_bytes)
 
 
-def _read(file: BinaryIO, final: Path, companions: Sequence[Companion]) -> _WholeRecords:
+def _read(
+    file: BinaryIO,
+    final: Path,
+    companions: Sequence[Companion],
+    on_read: Callable[[int], None] | None,
+) -> _WholeRecords:
     """Return the complete records of *file*, and add its captures to the *companions*."""
-    whole = _WholeRecords()
+    whole = _WholeRecords(on_read)
     for companion in companions:
         companion.begin(final)
     with suppress(DamagedFile):

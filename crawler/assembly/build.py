@@ -62,6 +62,7 @@ from crawler.crawl.live_rules import LiveRules, RulesSource
 from crawler.crawl.precheck import Precheck, Probes
 from crawler.crawl.slots import SlotRules, Slots
 from crawler.crawl.stats import CrawlStats
+from crawler.crawl.under_way import under_way
 from crawler.data import data_dir as datadir
 from crawler.data.data_dir import DataDir, TemporaryDataDir, refuse_other_kind
 from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords, Soft404Records
@@ -324,7 +325,8 @@ def _assemble(crawler: Crawler) -> Crawl:
         data = _data(crawler, config)
         opened.callback(data.close)
         refuse_other_kind(data, is_shared=address is not None)
-        store = RocksStore(data.frontier if address is None else data.worker)
+        with under_way("Opening the store"):
+            store = RocksStore(data.frontier if address is None else data.worker)
         opened.callback(store.close)
         random = Random()
         delivery = delivery_of(config, data, random)
@@ -364,7 +366,8 @@ def _assemble(crawler: Crawler) -> Crawl:
             stats=stats,
             lifecycle=lifecycle,
         )
-        parts = shared_parts(base, joined) if joined else embedded_parts(base)
+        with under_way("Opening the frontier"):
+            parts = shared_parts(base, joined) if joined else embedded_parts(base)
         if kept is not None and address is None:
             data.keep_arguments(kept)
         opened.callback(parts.near_duplicates.close)

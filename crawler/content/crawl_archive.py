@@ -32,6 +32,7 @@ from crawler.archive.recovery import (
     claim_unfinished,
     find_archived_answers,
     recover,
+    unfinished_files,
 )
 from crawler.archive.warc_file import (
     Companion,
@@ -50,6 +51,7 @@ from crawler.content.columns_rebuild_child import (
 from crawler.content.parsing import rebuild_rules
 from crawler.crawl.group_commit import GroupCommit
 from crawler.crawl.lifecycle import Lifecycle
+from crawler.crawl.under_way import under_way
 from crawler.data.data_dir import DataDir
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import OpenRecord
@@ -208,12 +210,15 @@ class PreviousArchive:
     def claim_unfinished(self, store: OrderedStore) -> None:
         """Claim the archived answers of open leases, before a frontier opens *store*. Raises
         CrawlerError."""
-        _log_claims(claim_unfinished(store, self._data.warc, self._reading()))
+        with under_way("Looking for pages that were archived and not finished"):
+            claimed = claim_unfinished(store, self._data.warc, self._reading())
+        _log_claims(claimed)
 
     def find_answers(self, leases: Iterable[OpenRecord]) -> ArchivedAnswers:
         """Return what the archive holds of the answers to *leases* that the last run left open.
         Raises DataDirError."""
-        found = find_archived_answers(leases, self._data.warc, self._reading())
+        with under_way("Looking for pages that were archived and not finished"):
+            found = find_archived_answers(leases, self._data.warc, self._reading())
         _log_claims(len(found.claims))
         return found
 
@@ -325,7 +330,10 @@ def _log_claims(claimed: int) -> None:
 
 def _recover(folder: Path, companions: Sequence[Companion]) -> None:
     began_at = monotonic()
-    recovered = recover(folder, companions)
+    total = max(1, sum(file.stat().st_size for file in unfinished_files(folder)))
+    read: list[int] = []  # bytes of records
+    with under_way("Recovering archive files of a crash", lambda: min(1.0, sum(read) / total)):
+        recovered = recover(folder, companions, read.append)
     for each in recovered:
         logger.warning(
             "%s was left unfinished by a crash, and is whole again: %d records kept, %d bytes"

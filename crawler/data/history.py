@@ -207,6 +207,8 @@ def end_estimate(points: Sequence[tuple[float, int]]) -> float | None:
     if not points or points[-1][0] - points[0][0] < _LEAST_S:
         return None
     (began, before), (now, left) = points[0], points[-1]
+    if not left:
+        return 0.0
     return left * (now - began) / (before - left) if left < before else inf
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +20,9 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy.utils.log import install_scrapy_root_handler
 from twisted.python.failure import Failure
 
+from crawler.crawl.under_way import STEP, Step
 from crawler.report.figures import plain
-from crawler.report.screen import Screen
+from crawler.report.screen import Screen, step_line
 from crawler.shared.worker.join import SHOW_AT_ONCE
 
 # A start logs some twenty lines, and a list of seeds at most twenty of its bad lines.
@@ -31,16 +33,25 @@ OUR_LOGGERS: Final = ("crawler", "web")
 
 
 class HeldLog(logging.Handler):
-    """Holds log records until the log file is known. Bounded: the newest are kept."""
+    """Holds log records until the log file is known, and shows the steps of a start that take long
+    on the terminal. Bounded: the newest are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, screen: Screen) -> None:
         super().__init__()
+        self._screen = screen
         self._records: deque[logging.LogRecord] = deque(maxlen=_MAX_HELD)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if hasattr(record, SHOW_AT_ONCE):
-            print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr, flush=True)
-        self._records.append(record)
+        step: Step | None = getattr(record, STEP, None)
+        with suppress(OSError, ValueError):  # the terminal is gone
+            if step is not None and step.is_over:
+                self._screen.wipe()
+            elif step is not None:
+                self._screen.draw(step_line(step, self._screen.columns))
+            elif hasattr(record, SHOW_AT_ONCE):
+                self._screen.show_message(f"{record.levelname.lower()}: {record.getMessage()}")
+        if step is None or record.levelno >= logging.INFO:
+            self._records.append(record)
 
     def release_records(self) -> None:
         """Remove this handler, and pass the held records to the handlers of the root logger."""
@@ -75,7 +86,7 @@ class Notices(logging.Handler):
 
 def hold_log() -> HeldLog:
     """Hold all records from now on, until `release_records` of the handler that is returned."""
-    held = HeldLog()
+    held = HeldLog(Screen(sys.stderr))
     logging.root.setLevel(logging.NOTSET)  # as Scrapy does: the handlers choose
     logging.root.addHandler(held)
     return held

@@ -22,6 +22,7 @@ from crawler.crawl.interactive import is_interactive
 from crawler.model.choices import ProgressStyle
 from crawler.report.logs import Notices, logs_to_terminal
 from crawler.report.screen import (
+    EndTrend,
     ProgressFigures,
     RecentRate,
     Screen,
@@ -54,7 +55,7 @@ class Progress:
     def __init__(self, crawler: Crawler, screen: Screen) -> None:
         self._crawler = crawler
         self._screen = screen
-        self._rate = RecentRate()
+        self._rate, self._trend = RecentRate(), EndTrend()
         self._end: list[Callable[[], object]] = []
         crawler.signals.connect(self._opened, signals.spider_opened)
         crawler.signals.connect(self.end, signals.spider_closed)
@@ -111,11 +112,14 @@ class Progress:
                 self._screen.show_message(STOPPING)
 
     def _figures(self) -> ProgressFigures:
-        return figures_of(self._crawl, self._rate)
+        return figures_of(self._crawl, self._rate, self._trend)
 
 
-def figures_of(crawl: Crawl, pages_per_s: RecentRate) -> ProgressFigures:
+def figures_of(crawl: Crawl, pages_per_s: RecentRate, trend: EndTrend) -> ProgressFigures:
     stats, counts, now = crawl.stats, crawl.leases.frontier.counts(), crawl.leases.clock.now()
+    arguments, to_do = crawl.settings.arguments, counts.to_fetch + counts.leased
+    if arguments is not None and arguments.max_pages is not None:
+        to_do = min(to_do, max(0, arguments.max_pages - stats.pages))
     failing = None if len(crawl.leases.in_flight) else stats.next_failing(now)
     return ProgressFigures(
         pages=stats.pages,
@@ -126,4 +130,5 @@ def figures_of(crawl: Crawl, pages_per_s: RecentRate) -> ProgressFigures:
         errors=stats.errors,
         size_bytes=stats.bytes,
         waits_for=str(failing) if failing else "",
+        ends=trend.at(to_do, now),
     )

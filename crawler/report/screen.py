@@ -8,18 +8,23 @@ from __future__ import annotations
 import os
 from collections import deque
 from dataclasses import dataclass
+from math import inf
 from typing import Final, TextIO
 
+from crawler.crawl.under_way import Step
+from crawler.data.history import TREND_S, end_estimate
 from crawler.report.figures import (
     many,
     number,
     plain,
     rate,
     size,
+    span,
 )
 
 _WIPE: Final = "\r\x1b[2K"  # to the first column, erase the line: VT100, so every terminal
 _COLUMNS: Final = 80
+_BETWEEN: Final = " | "
 
 
 class Screen:
@@ -62,10 +67,22 @@ class Screen:
         self._stream.flush()
 
 
+_BAR: Final = 20  # characters
+
+
+def step_line(step: Step, columns: int) -> str:
+    """Return a line about a step of the start, with a bar if it is known how much is done."""
+    fields = [step.what, f"{step.seconds:.0f} s"]
+    if step.share is not None:
+        done = "#" * round(step.share * _BAR)
+        fields.insert(0, f"[{done:{_BAR}}] {step.share:4.0%}")
+    return plain(_BETWEEN.join(fields), 1000)[: columns - 1]
+
+
 # The line must fit the terminal, whatever its width: a line that wraps cannot be erased.
 
 RATE_WINDOW_S: Final = 10.0
-_BETWEEN: Final = " | "
+_POINT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +97,30 @@ class ProgressFigures:
     errors: int
     size_bytes: int
     waits_for: str = ""  # the failing host that is tried next; only if nothing is being fetched
+    ends: str = ""  # when all is done, in words; empty: too early to say
+
+
+class EndTrend:
+    """When a crawl ends, by how fast the number of URLs to do has fallen in the last minutes.
+    Memory: one point in _POINT_S seconds."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, int]] = deque()
+
+    def at(self, to_do: int, now: float) -> str:
+        """Return when it ends, in words; empty if it is too early to say."""
+        points = self._points
+        if not points or now >= points[-1][0] + _POINT_S:
+            points.append((now, to_do))
+        while len(points) > 2 and points[1][0] <= now - TREND_S:
+            points.popleft()
+        seconds = end_estimate([points[0], (now, to_do)])
+        if seconds is None:
+            return ""
+        if seconds == inf:
+            grows = to_do > points[0][1]
+            return f"end unknown: the frontier {'grows' if grows else 'does not shrink'}"
+        return f"ends in {span(seconds)}"
 
 
 class RecentRate:
@@ -107,9 +148,8 @@ def progress_line(figures: ProgressFigures, columns: int) -> str:
     shown = ""
     for each in _fields(figures, short=True):
         longer = shown + _BETWEEN + each if shown else each
-        if len(longer) > room:
-            break
-        shown = longer
+        if len(longer) <= room:
+            shown = longer
     return shown
 
 
@@ -121,6 +161,7 @@ def progress_sentence(figures: ProgressFigures) -> str:
         f" {many(figures.duplicates, 'duplicate')}, {many(figures.errors, 'error')},"
         f" {size(figures.size_bytes)}"
         f"{f'; waits for {plain(figures.waits_for)}' if figures.waits_for else ''}"
+        f"{f'; {figures.ends}' if figures.ends else ''}"
     )
 
 
@@ -132,7 +173,10 @@ def _fields(figures: ProgressFigures, *, short: bool) -> tuple[str, ...]:
     n = figures.duplicates
     duplicates = f"{number(n)} dup" if short else many(n, "duplicate")
     errors = many(figures.errors, "error")
+    bytes_ = size(figures.size_bytes)
     if figures.waits_for:
         waits_for = f"waits for {plain(figures.waits_for)}"
-        return pages, errors, waits_for, waiting, hosts, duplicates, size(figures.size_bytes)
-    return pages, pages_per_s, hosts, waiting, duplicates, errors, size(figures.size_bytes)
+        return pages, errors, waits_for, waiting, hosts, duplicates, bytes_
+    if figures.ends:
+        return pages, pages_per_s, hosts, waiting, errors, figures.ends, duplicates, bytes_
+    return pages, pages_per_s, hosts, waiting, duplicates, errors, bytes_

@@ -19,7 +19,7 @@ from crawler.assembly.crawl import Crawl
 from crawler.crawl import rules
 from crawler.crawl.errors import words_of
 from crawler.crawl.stats import CrawlStats
-from crawler.data.data_dir import SUMMARY
+from crawler.data.data_dir import REPORT, SUMMARY
 from crawler.data.runs import CountedRuns
 from crawler.frontier.port import FrontierRules
 from crawler.model.types import VERSION, Counts
@@ -478,3 +478,4 @@ def _kept(summary: Summary) -> Iterator[Row]:
         left = number(frontier.put_back_at_open)
         yield "", f"{left} put back at the start: the run before did not finish them"
     yield "as JSON", f"{summary.data_dir}/{SUMMARY}"
+    yield "as a page", f"{summary.data_dir}/{REPORT}"

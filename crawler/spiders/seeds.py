@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from crawler.config.readers import WANT_CONTACT
 from crawler.config.settings import Config
+from crawler.crawl.under_way import under_way
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import ConfigError, SeedsError
 from crawler.policy.scope import SeedHosts
@@ -48,7 +49,6 @@ _LOGGED_LINES: Final = 20  # bad lines logged one by one
 _PIECE: Final = 1 << 16  # bytes read at once: 0.2 ms
 _MAX_LINE: Final = 1 << 18  # characters kept of a line: two cells of CSV at their longest
 _PROGRESS_S: Final = 5.0  # between two log lines about a long list
-_LOOK_LINES: Final = 4096  # read between two looks at the time: 10 ms
 
 
 class SeedList:
@@ -70,8 +70,11 @@ class SeedList:
 
     def progress(self) -> str:
         """Return how far the list is read, for people."""
-        share = self._file.tell() / self._size if self._size else 1.0
-        return f"{self.lines:,} lines of {self.source} ({min(1.0, share):.0%})"
+        return f"{self.lines:,} lines of {self.source} ({self.share():.0%})"
+
+    def share(self) -> float:
+        """Return how much of the list is read, from 0 to 1. Another thread may ask."""
+        return min(1.0, self._file.tell() / self._size) if self._size else 1.0
 
     def close(self) -> None:
         self._file.close()
@@ -136,11 +139,8 @@ class SeedList:
 class LoggedProgress:
     """Logs at intervals how far a list is read."""
 
-    def __init__(
-        self, seeds: SeedList, verb: str, steady: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, seeds: SeedList, steady: Callable[[], float] = time.monotonic) -> None:
         self._seeds = seeds
-        self._verb = verb
         self._steady = steady
         self._next = steady() + _PROGRESS_S
 
@@ -149,7 +149,7 @@ class LoggedProgress:
         now = self._steady()
         if now >= self._next:
             self._next = now + _PROGRESS_S
-            logger.info("%s %s%s", self._verb, self._seeds.progress(), more)
+            logger.info("Read %s%s", self._seeds.progress(), more)
 
 
 def list_url(seeds: str) -> str | None:
@@ -171,9 +171,13 @@ def open_seeds(seeds: str) -> SeedList:
 def survey_seeds(seeds: SeedList, scope: ScopeChoice) -> SeedHosts:
     """Read all of *seeds*, log its bad lines, and return the hosts. Raises SeedsError, also if no
     good line is left."""
+    with under_way(f"Checking {seeds.source}", seeds.share):
+        return _survey(seeds, scope)
+
+
+def _survey(seeds: SeedList, scope: ScopeChoice) -> SeedHosts:
     hosts = SeedHosts(scope)
     good = bad = 0
-    progress = LoggedProgress(seeds, "Checked")
     for line in seeds.read():
         if isinstance(line, BadLine):
             bad += 1
@@ -184,8 +188,6 @@ def survey_seeds(seeds: SeedList, scope: ScopeChoice) -> SeedHosts:
         else:
             good += 1
             hosts.add(line)
-        if (good + bad) % _LOOK_LINES == 0:
-            progress.note()
     if bad > _LOGGED_LINES:
         logger.warning("%s: %d more bad lines skipped", seeds.source, bad - _LOGGED_LINES)
     if not good:

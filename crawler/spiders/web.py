@@ -144,7 +144,7 @@ class WebSpider(Spider):
     async def _add_all(self, seeds: SeedList, crawl: Crawl) -> None:
         """Add *seeds* a batch at a time, between which the crawl goes on."""
         lifecycle, frontier = crawl.lifecycle, crawl.leases.frontier
-        progress = LoggedProgress(seeds, "Read")
+        progress = LoggedProgress(seeds)
         # How many are new is only known later, in a shared crawl or where they may be seen.
         read = new = 0
         for batch in batches(seeds.read(), _BATCH):

@@ -33,7 +33,7 @@ from crawler.report.figures import (
 )
 from crawler.report.logs import logs_to_terminal
 from crawler.report.progress import style_of
-from crawler.report.screen import RecentRate, Screen
+from crawler.report.screen import EndTrend, RecentRate, Screen
 from crawler.report.summary import (
     FORMAT,
     TOP_OVER_BUDGET,
@@ -72,6 +72,7 @@ class WorkforceFigures:
     waiting: int  # URLs, with those that have a date
     errors: int
     size_bytes: int
+    ends: str = ""  # when all is done, in words; empty: too early to say
 
 
 class WorkforceReader:
@@ -81,7 +82,7 @@ class WorkforceReader:
         self._nodes = nodes
         self._before: frozenset[str] = frozenset()  # sessions of earlier runs
         self._records: dict[str, WorkerRecord] = {}  # of our workers, by session
-        self._rate = RecentRate()
+        self._rate, self._trend = RecentRate(), EndTrend()
         self.counts = NO_COUNTS
         self.fault = ""  # why Redis did not answer
         self.all_records: list[WorkerRecord] = []
@@ -124,9 +125,10 @@ class WorkforceReader:
             pages=pages,
             pages_per_s=self._rate.at(pages, now),
             leased=self.counts.leased,
-            waiting=self.counts.waiting + self.counts.later,
+            waiting=self.counts.to_fetch,
             errors=sum(record.errors for record in self.session_records),
             size_bytes=sum(record.bytes for record in self.session_records),
+            ends=self._trend.at(self.counts.to_fetch + self.counts.leased, now),
         )
 
     def pages_of(self, names: Collection[str]) -> int:
@@ -214,6 +216,7 @@ def workers_line(figures: WorkforceFigures, columns: int) -> str:
         f"{number(figures.leased)} under way",
         f"{number(figures.waiting)} waiting",
         many(figures.errors, "error"),
+        *filter(None, [figures.ends]),
         size(figures.size_bytes),
     ]
     while len(text := " | ".join(fields)) >= columns:  # some terminals wrap in the last column
@@ -227,7 +230,7 @@ def workers_sentence(figures: WorkforceFigures) -> str:
         f"{many(figures.pages, 'page')} ({rate(figures.pages_per_s)} a second) by"
         f" {many(figures.workers, 'worker')}, {many(figures.leased, 'URL')} under way,"
         f" {many(figures.waiting, 'URL')} waiting, {many(figures.errors, 'error')},"
-        f" {size(figures.size_bytes)}"
+        f" {size(figures.size_bytes)}{f'; {figures.ends}' if figures.ends else ''}"
     )
 
 

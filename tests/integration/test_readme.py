@@ -158,6 +158,7 @@ def test_the_lines_of_scrapy(tmp_path: Path, web: Site) -> None:
         "CRAWLER_CONTACT=ADDRESS": f"CRAWLER_CONTACT={CONTACT}",
         "https://www.w3.org/": web.url("/"),
         "crawl.wacz": str(tmp_path / "crawl.wacz"),
+        "FOLDER": str(tmp_path / "copy"),
     }
     for line in of("scrapy"):
         words = line[: line.index(">")] if ">" in line else line  # into a file

@@ -338,7 +338,10 @@ def test_an_unfinished_file_is_kept_up_to_its_last_whole_record(
     left.write_bytes(damaged)
     kept = len(ends) - lost
     cut_bytes = len(damaged) - ends[kept - 1]
-    assert recover(tmp_path) == [RecoveredFile(FIRST, kept, ends[kept - 1], cut_bytes)]
+    read: list[int] = []
+    found = recover(tmp_path, on_read=read.append)
+    assert found == [RecoveredFile(FIRST, kept, ends[kept - 1], cut_bytes)]
+    assert (len(read), sum(read)) == (kept, ends[kept - 1])
     assert names(tmp_path) == [FIRST]
     assert len(read_folder(tmp_path)) == kept
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
+from dataclasses import replace
 from io import StringIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.crawl import under_way
+from crawler.crawl.under_way import STEP, Step
 from crawler.model.choices import ProgressStyle
 from crawler.report.figures import (
     listed,
@@ -23,11 +27,13 @@ from crawler.report.figures import (
 from crawler.report.logs import HeldLog, Notices
 from crawler.report.progress import style_of
 from crawler.report.screen import (
+    EndTrend,
     ProgressFigures,
     RecentRate,
     Screen,
     progress_line,
     progress_sentence,
+    step_line,
 )
 
 BUSY = ProgressFigures(
@@ -83,6 +89,18 @@ WIPE = "\r\x1b[2K"
             "0 pages | 3 errors | waits for www.example.org until 12:04 (no connection)",
             id="nothing is being asked, because hosts fail",
         ),
+        pytest.param(
+            replace(BUSY, ends="ends in 3 h 20 min"),
+            84,
+            "1,234 pages | 83.2/s | 210 hosts | 12,345 waiting | 3 errors | ends in 3 h 20 min",
+            id="the end is said before what matters less",
+        ),
+        pytest.param(
+            replace(BUSY, ends="end unknown: the frontier grows"),
+            80,
+            "1,234 pages | 83.2/s | 210 hosts | 12,345 waiting | 3 errors | 12 dup | 148 MB",
+            id="what does not fit is left out",
+        ),
     ],
 )
 def test_the_line(figures: ProgressFigures, columns: int, want: str) -> None:
@@ -106,6 +124,58 @@ def test_the_line_never_wraps(figures: ProgressFigures, columns: int) -> None:
     shown = progress_line(figures, columns)
     assert len(shown) < columns
     assert shown.isascii() and shown.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("points", "want"),
+    [
+        pytest.param([(0, 1000), (30, 900)], "", id="half a minute says nothing"),
+        pytest.param([(0, 1000), (100, 900)], "ends in 15 min 0 s", id="a tenth in 100 seconds"),
+        pytest.param(
+            [(0, 1000), (100, 1001)], "end unknown: the frontier grows", id="more is found"
+        ),
+        pytest.param(
+            [(0, 1000), (100, 1000)],
+            "end unknown: the frontier does not shrink",
+            id="hosts rest, or the crawl is paused",
+        ),
+        pytest.param(
+            [(0, 0), *((100 + 10 * n, 1000 - n) for n in range(100))],
+            "ends in 2 h 30 min",
+            id="it grew at the beginning, which is forgotten",
+        ),
+        pytest.param([(0, 1000), (5000, 500)], "ends in 1 h 23 min", id="looks far apart"),
+    ],
+)
+def test_when_it_ends(points: list[tuple[float, int]], want: str) -> None:
+    trend = EndTrend()
+    assert [trend.at(to_do, now) for now, to_do in points][-1] == want
+
+
+def test_a_trend_remembers_some_minutes_only() -> None:
+    trend = EndTrend()
+    for moment in range(10_000):
+        trend.at(moment, moment / 2)
+    assert len(trend._points) < 125
+
+
+@pytest.mark.parametrize(
+    ("step", "columns", "want"),
+    [
+        pytest.param(
+            Step("Checking seeds.txt", 12.3, 0.45),
+            80,
+            "[#########           ]  45% | Checking seeds.txt | 12 s",
+            id="a bar",
+        ),
+        pytest.param(Step("Opening", 3.0, None), 80, "Opening | 3 s", id="how much is not known"),
+        pytest.param(
+            Step("Checking \x1b[2J", 3.0, 1.0), 42, f"[{'#' * 20}] 100% | Checking ?[", id="cut"
+        ),
+    ],
+)
+def test_a_step_of_the_start(step: Step, columns: int, want: str) -> None:
+    assert step_line(step, columns) == want
 
 
 def test_the_same_for_a_log() -> None:
@@ -242,6 +312,67 @@ def test_notices(name: str, level: int, message: str, want: str) -> None:
     assert out.getvalue() == (f"{want}\n" if want else "")
 
 
+def test_steps_of_a_start_are_drawn_and_wiped_and_few_are_logged() -> None:
+    out = Terminal()
+    held, kept = HeldLog(Screen(out)), []
+    half, over = Step("Opening", 3.0, None), Step("Opening", 4.0, 1.0, is_over=True)
+    for level, step in ((logging.INFO, half), (logging.DEBUG, half), (logging.INFO, over)):
+        one = record("crawler.crawl.under_way", level, str(step))
+        one.__dict__[STEP] = step
+        held.handle(one)
+    assert out.getvalue() == f"{WIPE}Opening | 3 s{WIPE}Opening | 3 s{WIPE}"
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(record.getMessage())
+
+    handler = Kept()
+    logging.root.addHandler(handler)
+    try:
+        held.release_records()
+    finally:
+        logging.root.removeHandler(handler)
+    assert kept == ["Opening: 3 s so far", "Opening: 4 s so far, 100%"]
+
+
+def test_a_step_is_reported_until_it_is_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(under_way, "_FIRST_S", 0.0)
+    monkeypatch.setattr(under_way, "_DRAWN_S", 0.001)
+    looked = iter(range(100_000))
+    often = threading.Event()
+
+    def share() -> float:
+        if (number := next(looked)) > 5:
+            often.set()
+        return min(1.0, number / 10)
+
+    with (
+        caplog.at_level(logging.DEBUG, "crawler.crawl.under_way"),
+        under_way.under_way("Opening", share),
+    ):
+        assert often.wait(60)
+    shown = [each.__dict__[STEP] for each in caplog.records]
+    assert [step.share for step in shown[:5]] == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert [step.is_over for step in shown] == [*[False] * (len(shown) - 1), True]
+    assert [each.levelno for each in caplog.records][:3] == [
+        logging.INFO,
+        logging.DEBUG,
+        logging.DEBUG,
+    ]
+
+
+def test_a_short_step_is_not_mentioned(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.DEBUG),
+        pytest.raises(ValueError, match="as it was"),
+        under_way.under_way("Opening"),
+    ):
+        raise ValueError("as it was")
+    assert caplog.records == []
+
+
 def test_notices_are_few() -> None:
     out = Terminal()
     notices = Notices(Screen(out))
@@ -259,7 +390,7 @@ def test_early_log_lines_are_held_and_then_written() -> None:
         def emit(self, record: logging.LogRecord) -> None:
             kept.append(record.getMessage())
 
-    held, handler = HeldLog(), Kept(logging.INFO)
+    held, handler = HeldLog(Screen(StringIO())), Kept(logging.INFO)
     held.handle(record("web", logging.DEBUG, "fine"))
     held.handle(record("web", logging.INFO, "coarse"))
     logging.root.addHandler(handler)

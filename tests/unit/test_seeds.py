@@ -327,7 +327,7 @@ def test_bad_lines_are_counted_and_the_first_named(caplog: pytest.LogCaptureFixt
 
 def test_progress_is_logged_every_five_seconds(caplog: pytest.LogCaptureFixture) -> None:
     seeds, now = list_of("https://example.com/\n" * 100_000), 100.0
-    progress = LoggedProgress(seeds, "Read", lambda: now)
+    progress = LoggedProgress(seeds, lambda: now)
     with caplog.at_level("INFO"):
         for _ in batches(seeds.read(), 500):
             now += 0.11

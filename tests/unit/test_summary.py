@@ -129,6 +129,7 @@ robots.txt    1 fetched; 0 URLs disallowed
 archive       1 file, 2.0 kB, in crawl-data/warc
 frontier      0 waiting, 1 done, 0 dead
 as JSON       crawl-data/summary.json
+as a page     crawl-data/report.html
 """
     )
 
@@ -167,6 +168,7 @@ archive       1 file, 2.0 kB, in crawl-data/warc
 frontier      100 waiting, 20 later, 4,000 done, 7 dead, 9 kept out by rules
               3 put back at the start: the run before did not finish them
 as JSON       /var/crawl one/summary.json
+as a page     /var/crawl one/report.html
 """
     )
 
