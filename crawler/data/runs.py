@@ -26,8 +26,8 @@ WRITE_S: Final = 10.0
 class RunFigures(msgspec.Struct, frozen=True):
     """One run, in short."""
 
-    started_at: float  # epoch seconds
-    ended_at: float  # epoch seconds; of a run that was killed, or goes on: when it was last written
+    started_at: str  # ISO 8601, UTC
+    duration_s: float = 0.0  # of a run that was killed, or goes on: until it was last written
     reason: str = ""  # Scrapy's finish reason; empty: it was killed, or goes on
     pages: int = 0
     bytes: int = 0
@@ -52,11 +52,11 @@ class CountedRuns(msgspec.Struct, frozen=True):
     @property
     def total_s(self) -> float:
         """How long all runs took together."""
-        return self.seconds + (_took_s(self.runs[-1]) if self.runs else 0.0)
+        return self.seconds + (self.runs[-1].duration_s if self.runs else 0.0)
 
-    def begun(self, now: float) -> CountedRuns:
-        """Return these and a run that begins at *now* (epoch seconds)."""
-        runs = [*self.runs, RunFigures(now, now)][-RUNS_KEPT:]
+    def begun(self, started_at: str) -> CountedRuns:
+        """Return these and a run that begins."""
+        runs = [*self.runs, RunFigures(started_at)][-RUNS_KEPT:]
         return CountedRuns(runs, self.number + 1, self.total_s, self.counters)
 
     def counted(self, run: RunFigures, counters: Mapping[str, int]) -> CountedRuns:
@@ -71,15 +71,15 @@ def read_runs(file: Path) -> CountedRuns:
     return CountedRuns()
 
 
-def open_runs(file: Path, now: float) -> CountedRuns:
-    """Return what *file* holds, and a run that begins at *now* (epoch seconds)."""
+def open_runs(file: Path, started_at: str) -> CountedRuns:
+    """Return what *file* holds, and a run that begins."""
     found = read_runs(file)
     if not found.runs and file.exists():
         aside = file.with_suffix(".damaged")
         with suppress(OSError):
             file.replace(aside)
         logger.warning("%s cannot be read: it is kept as %s, and a new one begun", file, aside.name)
-    return found.begun(now)
+    return found.begun(started_at)
 
 
 def write_runs(file: Path, counted: CountedRuns) -> None:
@@ -99,10 +99,6 @@ def sum_runs(parts: Iterable[CountedRuns]) -> CountedRuns:
     return CountedRuns(
         runs[-RUNS_KEPT:],
         sum(part.number for part in parts),
-        sum(part.total_s for part in parts) - (_took_s(runs[-1]) if runs else 0.0),
+        sum(part.total_s for part in parts) - (runs[-1].duration_s if runs else 0.0),
         dict(total),
     )
-
-
-def _took_s(run: RunFigures) -> float:
-    return max(0.0, run.ended_at - run.started_at)

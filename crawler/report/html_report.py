@@ -254,8 +254,8 @@ def _runs(facts: CrawlFacts) -> Iterator[str]:
         killed = "goes on" if is_last else "killed"
         rows.append(
             (
-                _stamp(run.started_at),
-                span(run.ended_at - run.started_at),
+                run.started_at,
+                span(run.duration_s),
                 ending(run.reason) if run.reason else killed,
                 number(run.pages),
                 size(run.bytes),
@@ -412,12 +412,8 @@ def _bars(title: str, counts: Iterable[tuple[str, int]]) -> Iterator[str]:
     yield "</table></div>"
 
 
-def _stamp(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
-
-
 def _when(at: float) -> str:
-    return f"<time>{_stamp(at)} UTC</time>"
+    return time.strftime("<time>%Y-%m-%d %H:%M:%S UTC</time>", time.gmtime(at))
 
 
 def _text(text: str) -> str:

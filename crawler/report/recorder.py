@@ -16,6 +16,7 @@ from crawler.assembly.crawl import Crawl
 from crawler.data.data_dir import HISTORY, RUNS
 from crawler.data.history import SAMPLE_S, HistoryFile
 from crawler.data.runs import WRITE_S, CountedRuns, RunFigures, open_runs, write_runs
+from crawler.report.summary import iso_time
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Recorder:
         self._is_failing = False
         self._samples = 0
         self._history: HistoryFile | None = None
-        self._counted = open_runs(self._folder / RUNS, started_at)
+        self._counted = open_runs(self._folder / RUNS, iso_time(started_at))
         try:
             self._history = HistoryFile(self._folder / HISTORY, started_at)
         except OSError as refused:
@@ -93,7 +94,8 @@ class Recorder:
     def _run(self, now: float, reason: str) -> RunFigures:
         stats = self._crawl.stats
         figures = (stats.pages, stats.bytes, stats.errors, stats.duplicates)
-        return RunFigures(self._started_at, now, reason, *figures)
+        duration_s = round(now - self._started_at, 3)
+        return RunFigures(iso_time(self._started_at), duration_s, reason, *figures)
 
     def _warn(self, refused: OSError) -> None:
         if not self._is_failing:

@@ -20,7 +20,7 @@ from crawler.crawl import rules
 from crawler.crawl.errors import words_of
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import REPORT, SUMMARY
-from crawler.data.runs import CountedRuns
+from crawler.data.runs import CountedRuns, RunFigures
 from crawler.frontier.port import FrontierRules
 from crawler.model.types import VERSION, Counts
 from crawler.policy.scope import RULES, Reason
@@ -108,18 +108,6 @@ class BodyPauses(msgspec.Struct, frozen=True):
     total_s: float = 0.0
 
 
-class RunSummary(msgspec.Struct, frozen=True):
-    """One run, in short."""
-
-    started_at: str  # ISO 8601, UTC
-    duration_s: float  # up to its end, or to its last record
-    reason: str  # Scrapy's finish reason; empty: it was killed
-    pages: int
-    bytes: int
-    errors: int
-    duplicates: int
-
-
 class WholeCrawl(msgspec.Struct, frozen=True):
     """All runs together."""
 
@@ -162,7 +150,7 @@ class Summary(msgspec.Struct, frozen=True):
     truncated: dict[str, int] = {}  # incomplete answers by reason, as in WARC-Truncated
     unreadable: dict[str, int] = {}  # pages stored without their text and links, by parser
     whole: WholeCrawl = WholeCrawl()
-    runs: list[RunSummary] = []  # the oldest first, with this one
+    runs: list[RunFigures] = []  # the oldest first, with this one
 
 
 def summary_of(
@@ -215,7 +203,7 @@ def summary_of(
         truncated=below(stats.counters, "truncated/"),
         unreadable=below(stats.counters, "parse/unreadable/"),
         whole=whole_crawl(counted),
-        runs=run_summaries(counted),
+        runs=counted.runs,
     )
 
 
@@ -230,21 +218,6 @@ def whole_crawl(counted: CountedRuns) -> WholeCrawl:
         duplicates=counters.get("duplicates", 0),
         counters=counters,
     )
-
-
-def run_summaries(counted: CountedRuns) -> list[RunSummary]:
-    return [
-        RunSummary(
-            started_at=iso_time(run.started_at),
-            duration_s=round(run.ended_at - run.started_at, 3),
-            reason=run.reason,
-            pages=run.pages,
-            bytes=run.bytes,
-            errors=run.errors,
-            duplicates=run.duplicates,
-        )
-        for run in counted.runs
-    ]
 
 
 def iso_time(at: float) -> str:

@@ -48,7 +48,6 @@ from crawler.report.summary import (
     Summary,
     frontier_counts,
     iso_time,
-    run_summaries,
     whole_crawl,
 )
 from crawler.shared import keys
@@ -310,7 +309,7 @@ def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Sequenc
         data_dir=str(run.data_dir),
         pauses=_pauses(parts),
         whole=whole_crawl(counted),
-        runs=run_summaries(counted),
+        runs=counted.runs,
     )
 
 

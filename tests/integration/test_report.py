@@ -152,3 +152,18 @@ def check_in_browser(file: Path, home: Path, served: LoopbackWeb) -> None:
     assert "Politeness" in dom
     assert "<title>Crawl in " in dom
     assert [visit for visit in served.visits if visit.host == BROWSERS_OWN] == []
+
+
+def test_figures_that_cannot_be_written_cost_no_page(
+    tmp_path: Path, web: tuple[HostileWeb, LoopbackWeb]
+) -> None:
+    for name in ("history.bin", "runs.json", "report.html"):
+        (tmp_path / "data" / name / "in the way").mkdir(parents=True)
+    log = tmp_path / "log"
+    seeds = web[1].url(HOSTS[0], "/0")
+    command = crawl_command(tmp_path / "data", SETTINGS, seeds=seeds, scope="host", max_pages=5)
+    with fork_server.running(command, log) as process:
+        assert process.wait() == 0, log.read_text()[-3000:]
+    assert json.loads((tmp_path / "data" / "summary.json").read_text())["pages"] == 5
+    assert log.read_text().count("The figures over time cannot be written") == 1
+    assert log.read_text().count("The report cannot be written") == 1

@@ -14,7 +14,7 @@ from crawler.data.history import COLUMNS, HistoryFile
 from crawler.data.runs import CountedRuns, RunFigures, open_runs, read_runs, sum_runs, write_runs
 from crawler.model.types import Outcome, encode_outcome
 from crawler.report.html_report import crawl_facts, html_report
-from crawler.report.summary import FrontierCounts
+from crawler.report.summary import FrontierCounts, iso_time
 from tests.harness.html_pages import requests_and_scripts
 
 BEGAN: Final = 1_800_000_000.0
@@ -29,9 +29,9 @@ def crawl(folder: Path, *outcomes: Outcome, counters: dict[str, int] | None = No
     lines = b"".join(encode_outcome(one) + b"\n" for one in outcomes)
     (folder / "outcomes.jsonl").write_bytes(lines)
     for run, began in ((1, BEGAN), (2, BEGAN + 3600)):
-        counted = open_runs(folder / "runs.json", began)
+        counted = open_runs(folder / "runs.json", iso_time(began))
         reason = "finished" if run == 2 else ""
-        figures = RunFigures(began, began + 60, reason, run * 10, run * 1000, run, 0)
+        figures = RunFigures(iso_time(began), 60, reason, run * 10, run * 1000, run, 0)
         counted = counted.counted(figures, counters or {"pages": run * 10, "error/dns": run})
         write_runs(folder / "runs.json", counted)
         history = HistoryFile(folder / "history.bin", began)
@@ -170,8 +170,9 @@ def test_what_would_run_or_ask_is_found() -> None:
 def test_runs_are_added_up(tmp_path: Path) -> None:
     file = tmp_path / "runs.json"
     for number in range(150):
-        counted = open_runs(file, BEGAN + 100 * number)
-        run = RunFigures(BEGAN + 100 * number, BEGAN + 100 * number + 10, "finished", pages=1)
+        started_at = iso_time(BEGAN + 100 * number)
+        counted = open_runs(file, started_at)
+        run = RunFigures(started_at, 10.0, "finished", pages=1)
         write_runs(file, counted.counted(run, {"pages": 1, f"type/{number % 3}": 2}))
     found = read_runs(file)
     assert (found.number, len(found.runs), found.total_s) == (150, 100, 1500.0)
@@ -187,7 +188,7 @@ def test_damaged_runs_are_set_aside(
 ) -> None:
     file = tmp_path / "runs.json"
     file.write_bytes(content)
-    assert open_runs(file, BEGAN).number == 1
+    assert open_runs(file, iso_time(BEGAN)).number == 1
     assert (tmp_path / "runs.damaged").read_bytes() == content
     assert "cannot be read" in caplog.text
     assert msgspec.json.encode(read_runs(file)) == msgspec.json.encode(CountedRuns())
