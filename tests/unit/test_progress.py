@@ -117,6 +117,7 @@ def test_the_line(figures: ProgressFigures, columns: int, want: str) -> None:
         duplicates=st.integers(0, 10**12),
         errors=st.integers(0, 10**12),
         size_bytes=st.integers(0, 10**18),
+        ends=st.sampled_from(["", "ends in 3 h 20 min", "end unknown: the frontier grows"]),
     ),
     st.integers(1, 200),
 )
