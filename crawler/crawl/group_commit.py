@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 from typing import Final
 
 from crawler.model.types import CrawlerError, StoreUnavailable
@@ -48,6 +49,8 @@ class GroupCommit:
         self._fail = fail
         self._on_finished = on_finished
         self._waiting: list[Finish] = []
+        self._waiting_since = 0.0  # when the first of them came, monotonic
+        self._sync_covers = 0.0  # the same of those that the sync under way is for; 0: none is
         self._task: asyncio.Task[None] | None = None
         self._sync_now = asyncio.Event()  # sync without waiting any longer
         self._synced = asyncio.Event()
@@ -61,8 +64,15 @@ class GroupCommit:
 
     def when_synced(self, finish: Finish) -> None:
         """Call *finish* when everything written by now is synced."""
+        if not self._waiting:
+            self._waiting_since = monotonic()
         self._waiting.append(finish)
         self._begin()
+
+    def lag_s(self) -> float:
+        """Return for how long the oldest page that waits for a sync has waited, in seconds."""
+        since = self._sync_covers or (self._waiting_since if self._waiting else 0.0)
+        return monotonic() - since if since else 0.0
 
     def sync_soon(self) -> None:
         """Sync within SYNC_SOON_S, for when nothing else is left to do."""
@@ -111,7 +121,9 @@ class GroupCommit:
 
     async def _sync_once(self) -> None:
         waiting, self._waiting = self._waiting, []
+        self._sync_covers = self._waiting_since if waiting else 0.0
         self._failure = await self._run_sync(self._sync_records)
+        self._sync_covers = 0.0
         self._synced.set()
         for number, finish in enumerate(waiting, 1):
             try:

@@ -204,6 +204,11 @@ class Precheck:
         fetch.purpose, fetch.authority = Purpose.ROBOTS, authority_of(candidate.url)
         return self._fetch_robots(fetch, verdict.url, now)
 
+    @property
+    def paused_hosts(self) -> int:
+        """How many hosts rest for a pause by the operator; MAX_PAUSED at most."""
+        return len(self._paused)
+
     def take_paused(self) -> dict[HostKey, float]:
         """Return the hosts that rest for a pause, with the ends of these rests, and forget them."""
         paused, self._paused = self._paused, {}

@@ -107,7 +107,8 @@ class AiohttpHandler(AiohttpDownloadHandler):
             crawl.fetching.body_memory,
             crawl.fetching.slots,
         )
-        handler = cls(crawler, body_reader, Resolver(options.admits, AresLookup()))
+        resolver = Resolver(options.admits, AresLookup(), on_lookup=crawl.stats.count_lookup)
+        handler = cls(crawler, body_reader, resolver)
         crawl.lifecycle.call_at_stop(handler.transfers.cancel_all)
         return handler
 

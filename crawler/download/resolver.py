@@ -63,11 +63,16 @@ class Resolver(AbstractResolver):
         lookup: Lookup,
         clock: Callable[[], float] = monotonic,
         size: int = CACHE_SIZE,
+        *,
+        on_lookup: Callable[[str, float], None] | None = None,
     ) -> None:
+        """*on_lookup* is called after each lookup that the cache could not answer, with its result
+        (found, absent, failed) and its seconds; None: nobody counts them."""
         self._admits = admits
         self._lookup = lookup
         self._clock = clock
         self._size = size
+        self._on_lookup = on_lookup
         self._cache: OrderedDict[str, tuple[ResolvedName, float]] = OrderedDict()
         self._lookups: dict[str, asyncio.Task[ResolvedName]] = {}
 
@@ -121,11 +126,16 @@ class Resolver(AbstractResolver):
             task.exception()  # or asyncio would log it, if all waiters were cancelled
 
     async def _ask(self, name: str) -> ResolvedName:
+        began_at, result = self._clock(), "failed"
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 found = await self._lookup(name)
+            result = "found" if found.ips else "absent"
         except TimeoutError as error:
             raise LookupFailed(None, f"no answer about {name}") from error
+        finally:
+            if self._on_lookup is not None:
+                self._on_lookup(result, self._clock() - began_at)
         ttl_s = min(max(found.ttl_s, MIN_TTL_S), MAX_TTL_S) if found.ips else NEGATIVE_TTL_S
         self._cache[name] = (found, self._clock() + ttl_s)
         self._cache.move_to_end(name)

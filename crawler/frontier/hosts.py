@@ -117,8 +117,28 @@ class ActiveSet:
         """Return when the next host of the heap is due."""
         return self._heap[0][0] if self._heap else None
 
+    @property
+    def resting(self) -> int:
+        """How many hosts wait for the end of their rest."""
+        return len(self._heap)
+
+    @property
+    def due(self) -> int:
+        """How many hosts are due."""
+        return sum(len(hosts) for levels in self._due for hosts in levels)
+
     def _add_due(self, active: ActiveHost) -> None:
         self._due[active.record.pace.standing][active.level].append(active)
+
+
+@dataclass(frozen=True, slots=True)
+class HostCounts:
+    """How many hosts are where. Hosts that have left a queue early count until their entry there is
+    taken. Those whose rests are so long that they are on disk are not counted."""
+
+    resting: int  # in memory, until their rest is over
+    due: int  # in memory, and leased as soon as there is a slot
+    front: tuple[int, ...]  # that wait for their turn, by level
 
 
 class StrideScheduler:
@@ -191,6 +211,13 @@ class HostScheduler:
         counts until it is taken."""
         is_filed = any(self._front.has_entries(standing) for standing in Standing)
         return bool(len(self.active) or is_filed or self._resting.next_at is not None)
+
+    def host_counts(self) -> HostCounts:
+        front = (
+            sum(self._front.waiting(standing, level) for standing in Standing)
+            for level in range(self.active.levels)
+        )
+        return HostCounts(self.active.resting, self.active.due, tuple(front))
 
     def on_url_added(
         self, host: HostKey, level: int, record: HostRecord, *, first: bool = False

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
-from crawler.frontier.hosts import ActiveHost, HostScheduler
+from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler
 from crawler.frontier.port import DurableStore, FrontierRules, LeaseRules, ReadableStore
 from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
 from crawler.frontier.records import (
@@ -242,6 +242,16 @@ class TwoTierFrontier:
             refused=totals.refused,
             undecided=self._undecided(),
         )
+
+    def undecided_s(self, now: float) -> float:
+        """Return for how long found URLs have waited for a search whether they are new, in
+        seconds; 0 for those that an earlier run left, until they are searched for."""
+        since = self._admitter.undecided_since if self._admitter.undecided else 0.0
+        return now - since if since else 0.0
+
+    def host_counts(self) -> HostCounts:
+        """Return how many hosts are where. O(1)."""
+        return self._scheduler.host_counts()
 
     def judge_again(self) -> None:
         self._refusals.judge_again()

@@ -77,6 +77,24 @@ def test_writes_during_a_sync_wait_for_the_next():
     asyncio.run(scenario())
 
 
+def test_the_lag_is_that_of_the_oldest_page_that_waits():
+    async def scenario() -> None:
+        disk = Disk(every_s=0.02)
+        assert disk.commits.lag_s() == 0.0
+        disk.gate.clear()
+        disk.write("a")
+        lag_s = disk.commits.lag_s()
+        await disk.wait_for("records")
+        disk.write("b")
+        assert disk.commits.lag_s() > lag_s > 0.0, "a page that is being synced waits too"
+        disk.gate.set()
+        await disk.wait_for("b")
+        await disk.commits.close()
+        assert disk.commits.lag_s() == 0.0
+
+    asyncio.run(scenario())
+
+
 def test_closing_and_hurrying_wait_for_no_interval():
     async def scenario() -> None:
         disk = Disk()

@@ -241,3 +241,18 @@ def test_a_name_server_that_is_silent_is_no_answer() -> None:
         await lookup.close()
 
     asyncio.run(scenario())
+
+
+def test_each_lookup_is_counted_with_its_result_and_time() -> None:
+    counted: list[tuple[str, float]] = []
+    book = Book(here=ResolvedName((PUBLIC,), 60.0), empty=ResolvedName((), 60.0))
+    resolver = Resolver(
+        lambda *_: True, book, lambda: 1.0, on_lookup=lambda *each: counted.append(each)
+    )
+
+    async def scenario() -> None:
+        for name in ("here", "here", "empty", "nowhere"):
+            await asyncio.gather(resolver.addresses(name, 80), return_exceptions=True)
+
+    asyncio.run(scenario())
+    assert counted == [("found", 0.0), ("absent", 0.0), ("failed", 0.0)], "a cached one is none"

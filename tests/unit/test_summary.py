@@ -16,7 +16,7 @@ from scrapy.utils.test import get_crawler
 from crawler.assembly.build import data_dir
 from crawler.config.settings import read_config
 from crawler.crawl.in_flight import Fetch
-from crawler.crawl.stats import CrawlStats
+from crawler.crawl.stats import GAP_BOUNDS_S, CrawlStats
 from crawler.model.types import (
     Answer,
     Candidate,
@@ -394,13 +394,13 @@ def outcome(**given: Any) -> Outcome:
         pytest.param(
             fetch(purpose=Purpose.ROBOTS, answer=Answer(1.0, error="connect")),
             outcome(fate="put_back"),
-            {"fate/put_back": 1, "robots/fetched": 1, "error/connect": 1},
+            {"fate/put_back": 1, "robots/fetched": 1, "robots/failed": 1, "error/connect": 1},
             id="a robots.txt without an answer is an error",
         ),
         pytest.param(
             fetch(purpose=Purpose.ROBOTS, answer=Answer(1.0, 503)),
             outcome(fate="put_back", status=503),
-            {"fate/put_back": 1, "robots/fetched": 1, "error/status_503": 1},
+            {"fate/put_back": 1, "robots/fetched": 1, "robots/failed": 1, "error/status_503": 1},
             id="and so is one with a status of trouble",
         ),
         pytest.param(
@@ -492,6 +492,8 @@ def test_the_gap_over_what_was_due(begun_at: float, want: str) -> None:
     counted.count_begun(host, begun_at)
     gaps = {name: n for name, n in counted.counters.items() if name.startswith("gap_over_due/")}
     assert gaps == {f"gap_over_due/{want}": 1}
+    names = ["early", *(f"{bound:g}" for bound in GAP_BOUNDS_S), "more"]
+    assert counted.gap_over_due_s.counts == [int(name == want) for name in names]
 
 
 def test_the_rests_that_are_kept_are_bounded() -> None:

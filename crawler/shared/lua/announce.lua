@@ -8,7 +8,8 @@
 -- KEYS[4] {<name>:workers}:doors       zset  those of them by how far they have read in the doors
 -- ARGV  name, record (empty: it leaves), state, doors, seconds after which a silent worker is dead;
 --       [the record that must be stored now, or nothing is written; empty: none]
--- Reply whether it was written, how many take part, how many of them are starting, the lowest doors
+-- Reply whether it was written, how many take part, how many of them are starting, the lowest doors,
+--       how many have a record: those that take part, and those that did not leave in good order
 local WORKERS, ALIVE, STARTING, DOORS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local name, worker_record, state = ARGV[1], ARGV[2], ARGV[3]
 local now, MOST_DEAD = wall(), 100
@@ -19,7 +20,7 @@ local function remove_worker(worker)
   redis.call('ZREM', DOORS, worker)
 end
 
-if ARGV[6] and (redis.call('HGET', WORKERS, name) or '') ~= ARGV[6] then return {0, 0, 0, '0'} end
+if ARGV[6] and (redis.call('HGET', WORKERS, name) or '') ~= ARGV[6] then return {0, 0, 0, '0', 0} end
 if worker_record == '' then redis.call('HDEL', WORKERS, name) else redis.call('HSET', WORKERS, name, worker_record) end
 if worker_record == '' or state == 'stopping' then
   remove_worker(name)
@@ -33,4 +34,4 @@ for _, dead in ipairs(redis.call('ZRANGEBYSCORE', ALIVE, '-inf', silent_since, '
   remove_worker(dead)
 end
 local lowest = redis.call('ZRANGE', DOORS, 0, 0, 'WITHSCORES')[2] or '0'
-return {1, redis.call('ZCARD', ALIVE), redis.call('SCARD', STARTING), lowest}
+return {1, redis.call('ZCARD', ALIVE), redis.call('SCARD', STARTING), lowest, redis.call('HLEN', WORKERS)}

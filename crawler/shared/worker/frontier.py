@@ -315,6 +315,14 @@ class SharedFrontier:
         """Return the counts of the whole crawl, a second old."""
         return self._overview.counts()
 
+    def lag_s(self) -> float:
+        """Return the seconds since all servers last answered; they are asked once a second."""
+        return self._overview.silent_s
+
+    def unsent_links(self) -> int:
+        """Return how many links wait on our disk."""
+        return len(self._outbox)
+
     def judge_again(self) -> None:
         if self._lease_rules is not None:
             self._shards_to_readmit = set(range(self._rules.shards))

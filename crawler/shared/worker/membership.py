@@ -71,6 +71,7 @@ class Membership:
         self.preferred: frozenset[int] = frozenset(range(shards))
         self.live = 0  # live workers, this one among them
         self.starting = 0  # live workers that have not added their seeds yet
+        self.silent_count = 0  # workers that are neither alive nor have left in good order
 
     async def announce(self) -> bool:
         """Announce this worker, and read the numbers about the others. Returns False if the server
@@ -84,6 +85,7 @@ class Membership:
             )
             self.live, self.starting = int(reply[1]), int(reply[2])
             self._lowest_mark = int(float(reply[3]))
+            self.silent_count = max(0, int(reply[4]) - self.live)
             if self._are_names_old():
                 await self._read_names(me.name)
         except StoreUnavailable:

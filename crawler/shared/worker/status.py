@@ -140,6 +140,7 @@ class Overview:
         self._check_calls = [ops.check(n) for n in range(ops.shards)]
         self._server_epochs = server_epochs
         self._totals: list[ShardTotals] = []
+        self._answered_at = steady()  # monotonic, when all shards last answered
         self._end_detector = EndDetector()
         self.is_anything_left = True
         """Whether the last look at the shards found a URL, or none was made."""
@@ -158,6 +159,11 @@ class Overview:
     def counts(self) -> Counts:
         """Return the counts of the last look that all shards answered."""
         return ShardTotals.summed(self._totals)
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since all shards last answered; they are asked once a second."""
+        return self._steady() - self._answered_at
 
     async def refresh(self, is_busy: bool, is_elsewhere: Callable[[], bool]) -> Fault | None:
         """Read the totals, and if this worker is not busy, look whether the crawl is over.
@@ -204,6 +210,8 @@ class Overview:
             else:
                 # Before its totals are used: a new run may lack calls that must be sent again.
                 self._server_epochs.observe(shard, run, asked_at)
+        if fault is None:
+            self._answered_at = self._steady()
         return fault
 
 
