@@ -52,7 +52,7 @@ check: lint  ## lint, and what needs nothing but this folder: layers, documents,
 
 # Five at once: many of them wait for rests and servers. By file, as each starts its servers once,
 # and in our order (tests/harness/budget.py).
-test: $(WORK)  ## lint, and every test; installs nginx, redis-server, chromium and pages to crawl where they are missing
+test: $(WORK)  ## lint, and every test; installs nginx, redis-server, prometheus, chromium and pages to crawl where they are missing
 	@$(MAKE) --no-print-directory --jobs=2 lint $(JUDGES) compiled
 	@sh scripts/system-packages.sh
 	$(PY) -m pytest -q -n 5 --dist loadfile --no-loadscope-reorder
@@ -80,10 +80,11 @@ format: $(WORK)  ## put the code into its form
 screenshots: $(WORK)  ## write the pictures of the console in docs/, of a crawl on this machine (needs chromium)
 	$(PY) -m tests.harness.screenshots
 
-settings: $(WORK)  ## write what docs/ say of settings, Redis keys and states, from their tables
+settings: $(WORK)  ## write what docs/ and monitoring/ say of settings, keys, states and metrics, from their tables
 	$(PY) scripts/write_settings.py
 	$(PY) scripts/write_redis_keys.py
 	$(PY) scripts/write_operating.py
+	$(PY) scripts/write_metrics.py
 	$(PY) scripts/write_lives.py
 
 $(CRAWL): requirements.txt scripts/venv.sh $(if $(ALIVE),,again)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the tests need of the system: a web server, Redis, a browser, a C compiler, and documentation
-# to crawl.
+# What the tests need of the system: a web server, Redis, Prometheus, a browser, a C compiler, and
+# documentation to crawl.
 # Installed through apt where that is allowed; otherwise a sentence says what is missing.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin  # where Debian keeps servers, and not everybody looks
@@ -10,7 +10,7 @@ need() {  # PACKAGE FILE, of which there is at least one if the package is there
     package=$1; shift
     [ -e "$1" ] || missing="$missing $package"
 }
-for program in nginx redis-server chromium gcc; do
+for program in nginx redis-server prometheus chromium gcc; do
     command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
 done
 need libc6-dev /usr/include/stdio.h

@@ -76,7 +76,7 @@ PURE_STANDARD = {
         "html",
         "ipaddress",
     ),
-    *("itertools", "math", "operator", "random.Random", "re", "string", "struct", "types"),
+    *("itertools", "math", "operator", "random.Random", "re", "shlex", "string", "struct", "types"),
     *("typing", "unicodedata", "urllib.parse", "weakref"),
     *("datetime", "tomllib"),  # of the first the type of a time in TOML
     *("compression.zstd", "sys"),  # of sys the version: it says who has zstd
@@ -91,7 +91,8 @@ PURE_LIBRARIES = {
 CONFINED = {
     "rocksdict": {"frontier", "data"},
     "hiredis": {"shared"},
-    "aiohttp": {"download", "console"},
+    "aiohttp": {"download", "operate", "console"},
+    "prometheus_client": {"operate"},
     "aiodns": {"download"},
     "pyarrow": {"archive"},
     "fsspec": {"archive"},

@@ -15,7 +15,13 @@ from crawler.assembly.components import COMPONENTS
 from crawler.config.readers import settings_of
 from crawler.config.settings import REMOVED, Arguments, read_config, settings_table
 from crawler.model.types import ConfigError
-from scripts import write_lives, write_operating, write_redis_keys, write_settings
+from scripts import (
+    write_lives,
+    write_metrics,
+    write_operating,
+    write_redis_keys,
+    write_settings,
+)
 from scripts.write_settings import written
 from tests.harness.sources import PROJECT
 
@@ -31,6 +37,10 @@ def ids(page: Path) -> str:
     return str(page.relative_to(PROJECT))
 
 
+def ids_of_paths(given: object) -> str:
+    return ids(given) if isinstance(given, Path) else ""
+
+
 @pytest.mark.parametrize(
     ("path", "lines"),
     [
@@ -38,12 +48,18 @@ def ids(page: Path) -> str:
         *write_redis_keys.files().items(),
         *write_lives.files().items(),
         *write_operating.files().items(),
+        *write_metrics.files().items(),
     ],
-    ids=lambda given: ids(given) if isinstance(given, Path) else "",
+    ids=ids_of_paths,
 )
 def test_generated_documents_equal_their_tables(path: Path, lines: Iterator[str]) -> None:
     old = path.read_text(encoding="utf-8")
     assert written(old, lines) == old, "run: make settings"
+
+
+@pytest.mark.parametrize(("path", "text"), write_metrics.whole_files().items(), ids=ids_of_paths)
+def test_generated_files_equal_their_tables(path: Path, text: str) -> None:
+    assert path.read_text(encoding="utf-8") == text, "run: make settings"
 
 
 def test_the_commented_settings_of_the_settings_module_are_the_defaults() -> None:
@@ -90,7 +106,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_every_path_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:crawler|docs|tests|scripts|demo|bench)/[\w/.]*)`", text))
+    named = set(
+        re.findall(r"`((?:crawler|docs|tests|scripts|demo|bench|monitoring)/[\w/.]*)`", text)
+    )
     assert [path for path in named if not (PROJECT / path).exists()] == []
 
 

@@ -54,6 +54,7 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         OUR_FEEDS: 0,
         "crawler.report.progress.Progress": 0,
         "crawler.console.extension.Console": 0,
+        "crawler.operate.alerts.Alerts": 0,
         "crawler.report.extensions.Report": 0,
         # The last before the engine, so that an error in another extension leaves nothing open.
         "crawler.assembly.build.Assembly": 1_000_000,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -566,6 +567,24 @@ class OperatorSettings:
         text("a path", "path", r"[^\0]*"),
         "A file of mode 0600 with the credentials that rules name, as NAME=user:password lines.",
     )
+    alert_command: str = setting(
+        "",
+        text("a command", "command", r"[^\0]*"),
+        "A command, without a shell, that gets each alert as JSON on its standard input.",
+    )
+    alert_url: str = setting(
+        "",
+        text("an http or https URL, or nothing", "URL", r"|https?://[^\s/]+\S*"),
+        "An address that each alert is posted to, as JSON.",
+    )
+
+    def __post_init__(self) -> None:
+        try:
+            shlex.split(self.alert_command)
+        except ValueError as wrong:
+            raise ConfigError(
+                f"CRAWLER_ALERT_COMMAND is {self.alert_command!r}, which is no command: {wrong}"
+            ) from wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from crawler.frontier.rocks_store import OnlookersStore
 from crawler.inspect.frontier_view import FrontierView, LocalFrontierView, frontier_of
 from crawler.model.types import ConfigError
 from crawler.operate.acts import FrontierActs, queues_and_store
+from crawler.operate.metrics import exposition_of, measure_loop
 from crawler.operate.operator import Operator
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class Console:
         self._crawler = crawler
         self._server: ApiServer | None = None
         self._working: asyncio.Future[None] | None = None
+        self._measuring: asyncio.Future[None] | None = None
         crawler.signals.connect(self._open, signals.spider_opened)
         crawler.signals.connect(self._close, signals.spider_closed)
 
@@ -57,7 +59,16 @@ class Console:
         else:  # to open it another time would hold the interpreter, for 40 ms at 1e7 URLs
             frontier = LocalFrontierView(data, config, OnlookersStore(crawl.storage.store))
         shown = Shown(frontier, config, settings, data)
-        self._server = ApiServer(data, Served(operator.act, shown, live.overview, live.events))
+        self._measuring = asyncio.ensure_future(measure_loop(crawl.stats.loop_s))
+        served = Served(
+            act=operator.act,
+            shown=shown,
+            overview=live.overview,
+            events=live.events,
+            metrics=exposition_of(crawl),
+            failure=lambda: crawl.lifecycle.failure,
+        )
+        self._server = ApiServer(data, served)
         try:
             await self._server.open_socket()
             if config.operator.http:
@@ -71,8 +82,9 @@ class Console:
     async def _close(self) -> None:
         if self._server is not None:
             await self._server.close()
-        if self._working is not None:
-            self._working.cancel()
+        for task in (self._working, self._measuring):
+            if task is not None:
+                task.cancel()
 
 
 def _address_of(written: str) -> tuple[str, int]:

@@ -31,6 +31,7 @@ from crawler.data.data_dir import CONSOLE
 from crawler.data.operator_files import private_lines
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.operate.client import SOCKET
+from crawler.operate.metrics import CONTENT_TYPE
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ _BY: Final = web.RequestKey("by", str)
 
 _MAX_WATCHING: Final = 20
 """Requests for live figures that are answered at once: each costs some 0.2 ms a second."""
+_OF_THE_CRAWL: Final = ("/api/", "/metrics", "/healthz")  # what the page itself is not
 _PAGE: Final = Path(__file__).with_name("page")
 _PAGE_FILES: Final = frozenset({"page.js", "page.css", "uplot.js", "uplot.css", "icon.svg"})
 _HEADERS: Final = {
@@ -63,6 +65,8 @@ class Served:
     shown: Shown
     overview: Callable[[], Awaitable[CrawlOverview]]
     events: Callable[[OutcomesAsked], AsyncIterator[LiveEvent]]
+    metrics: Callable[[], bytes]  # as Prometheus scrapes them
+    failure: Callable[[], CrawlerError | None]  # that stops the crawl
 
 
 def application(
@@ -77,7 +81,7 @@ def application(
     async def admit(request: web.Request, handler: Any) -> web.StreamResponse:
         try:
             _refuse_other_sites(request, names)
-            if request.path.startswith("/api/"):
+            if request.path.startswith(_OF_THE_CRAWL):
                 request[_BY] = _user(request, tokens)
             return await handler(request)  # type: ignore[no-any-return]  # aiohttp's own type
         except PermissionError as refused:
@@ -136,6 +140,13 @@ def application(
                     await stream.write(b"data: " + msgspec.json.encode(event) + b"\n\n")
         return stream
 
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=served.metrics(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def health(_: web.Request) -> web.Response:
+        failure = served.failure()
+        return _json({"status": "ok"}) if failure is None else _error(503, str(failure))
+
     async def describe(_: web.Request) -> web.Response:
         return _json(openapi())
 
@@ -151,6 +162,8 @@ def application(
     app.router.add_get("/api/overview", overview)
     app.router.add_get("/api/live", live)
     app.router.add_get("/api/{view}", view)
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/healthz", health)
     app.router.add_get("/", page)
     app.router.add_get("/page/{file}", page)
     return app

@@ -298,7 +298,7 @@ def plan_workers(
     folders = sorted(wanted | _with_links(existing, reader), key=lambda each: int(each.name))
     parts = split_max_pages(plan.max_pages, len(folders))
     return [
-        _worker(plan, folder, part, reader, own, serves=folder is folders[0])
+        _worker(plan, folder, part, reader, own, is_first=folder is folders[0])
         for folder, part in zip(folders, parts, strict=False)  # without a part: not needed
     ]
 
@@ -315,13 +315,15 @@ def _worker(
     reader: WorkforceReader,
     own: RedisAddress | None,
     *,
-    serves: bool,
+    is_first: bool,
 ) -> WorkerProcess:
-    """Return a worker. *serves*: whether it serves the console, of the whole crawl."""
+    """Return a worker. The first one serves the console at the address that was asked for, the
+    others at the ports behind it, where the metrics of each are scraped."""
     number = int(folder.name)
     settings = _settings(plan, number, own)
-    if not serves:
-        settings["CRAWLER_HTTP"] = ""
+    if plan.config.operator.http and not is_first:
+        host, _, port = plan.config.operator.http.rpartition(":")
+        settings["CRAWLER_HTTP"] = f"{host}:{int(port) + number - 1}"
 
     def arguments() -> list[str] | None:
         if part is None:

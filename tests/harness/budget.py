@@ -61,6 +61,7 @@ LONGEST: Final = (
     "test_worker_names",
     "test_rules_change",
     "test_acl",
+    "test_metrics",
     "test_broken_bodies",
     "test_exports",
     "test_delivery_process",

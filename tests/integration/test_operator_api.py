@@ -21,7 +21,14 @@ from crawler.console.live import CrawlOverview, LiveEvent
 from crawler.console.server import ApiServer, Served, read_tokens
 from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, is_asked
 from crawler.inspect.frontier_view import frontier_of
-from crawler.model.types import ConfigError, Counts, Outcome, encode_outcome
+from crawler.model.types import (
+    ConfigError,
+    Counts,
+    CrawlerError,
+    Outcome,
+    StoreUnavailable,
+    encode_outcome,
+)
 from crawler.operate import client
 from crawler.operate.verbs import ActAnswer, ActRequest, check
 from tests.servers.redis_process import free_port
@@ -35,6 +42,7 @@ class Acts:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, ActRequest]] = []
+        self.failures: list[CrawlerError | None] = [None]  # what `/healthz` finds, the last first
 
     async def act(self, request: ActRequest, by: str) -> ActAnswer:
         check(request)
@@ -59,7 +67,7 @@ def served(data: Path, acts: Acts) -> Served:
         yield LiveEvent(overview, [page] if is_asked(page, asked) else [], 0)
 
     shown = Shown(frontier_of(settings, config), config, settings, data)
-    return Served(acts.act, shown, glance, events)
+    return Served(acts.act, shown, glance, events, lambda: b"up 1\n", acts.failures.pop)
 
 
 def serving(
@@ -252,6 +260,47 @@ def test_what_is_shown_needs_the_token_too(tmp_path: Path) -> None:
         assert get(port, "/")[0] == 200  # it holds nothing of the crawl, and asks for the token
 
     serving(tmp_path, Acts(), use, TOKENS)
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz"])
+def test_figures_and_health_are_for_those_who_may_use_the_api(tmp_path: Path, path: str) -> None:
+    def get(port: int, **headers: str) -> tuple[int, bytes]:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    def use(port: int) -> None:
+        assert get(port)[0] == 401
+        assert get(port, Host="evil.example")[0] == 403
+        token = f"Bearer {TOKENS['anna']}"
+        want = b"up 1\n" if path == "/metrics" else b'{"status":"ok"}'
+        assert get(port, Authorization=token) == (200, want)
+
+    serving(tmp_path, Acts(), use, TOKENS)
+
+
+def test_a_crawl_that_fails_is_not_healthy(tmp_path: Path) -> None:
+    """Asked on its socket, where no token is needed."""
+    acts = Acts()
+    acts.failures = [StoreUnavailable("the disk is full"), None]
+
+    def get(path: str) -> tuple[int, bytes]:
+        folder = os.open(tmp_path, os.O_RDONLY)  # the path to a socket has 107 bytes at most
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(f"/proc/self/fd/{folder}/control.sock")
+            os.close(folder)
+            asking.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            answer = http.client.HTTPResponse(asking)
+            answer.begin()
+            return answer.status, answer.read()
+
+    def use(_: int) -> None:
+        assert get("/metrics") == (200, b"up 1\n")
+        assert get("/healthz") == (200, b'{"status":"ok"}')
+        assert get("/healthz") == (503, b'{"error":"the disk is full"}')
+
+    serving(tmp_path, acts, use, TOKENS)
 
 
 def in_loop(use: Callable[[ApiServer], Awaitable[None]], data: Path) -> None:

@@ -383,5 +383,7 @@ def test_one_worker_serves_the_console_of_all(shared: Shared) -> None:
         fetched = {row["url"] for row in get("outcomes?top=10000")}
         assert fetched >= {shared.served.url(host) for host in HOSTS}
         assert {Path(row["folder"]).parent.name for row in get("archive")} == {"1", "2"}
-        assert not (shared.data / "workers" / "2" / "control.address").exists()
+        other = shared.data / "workers" / "2" / "control.address"
+        assert other.read_text().strip() not in root, "for its metrics"
+        assert shared.log_text.count("The console is at ") == 1
         shared.web.is_full = True
