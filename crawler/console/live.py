@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from itertools import chain
+from operator import add
 from pathlib import Path
 from typing import Final
 
@@ -18,10 +19,12 @@ import msgspec
 
 from crawler.assembly.crawl import Crawl
 from crawler.console.views import OutcomesAsked, is_asked
-from crawler.data.data_dir import OUTCOMES, folders_of_crawl
+from crawler.data.data_dir import HISTORY, OUTCOMES, folders_of_crawl
+from crawler.data.history import HistorySpan, read_history
 from crawler.inspect.shared import is_alive
 from crawler.model.types import Counts, CrawlerError, Outcome, decode_outcome
-from crawler.report.screen import RecentRate
+from crawler.report.progress import left_to_do
+from crawler.report.screen import EndTrend, RecentRate
 from crawler.shared import keys
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.faults import FAULTS
@@ -47,6 +50,7 @@ class CrawlOverview(msgspec.Struct, frozen=True):
     fetching: int  # URLs
     concurrency: int
     paused_until: float | None  # for ever: a year that nobody sees
+    ends: str  # when all is done, in words; empty: too early to say
     waits_for: str  # the failing host whose rest ends first, if nothing is fetched; else empty
     counts: Counts
     answers: dict[str, int]  # by class of status
@@ -73,6 +77,7 @@ class LiveFigures:
         self._spider = spider
         self._rate = RecentRate()
         self._rate.at(crawl.stats.pages, crawl.leases.clock.now())
+        self._trend: EndTrend | None = None
         self._latest: CrawlOverview | None = None
         self._others: list[WorkerRecord] = []
 
@@ -82,6 +87,7 @@ class LiveFigures:
         if self._latest is not None and 0 <= now - self._latest.now < EVERY_S / 2:
             return self._latest
         others = await self._other_workers()
+        counts = crawl.leases.frontier.counts()
         pages = crawl.stats.pages + sum(other.pages for other in others)
         counters = crawl.stats.counters
         failing = None if len(crawl.leases.in_flight) else crawl.stats.next_failing(now)
@@ -101,12 +107,23 @@ class LiveFigures:
             fetching=len(crawl.leases.in_flight),
             concurrency=crawl.fetching.slots.rules.concurrency,
             paused_until=None if paused is None else min(paused, _FAR),
+            ends=self._end(left_to_do(crawl, counts), now),
             waits_for=str(failing) if failing and not others else "",
-            counts=crawl.leases.frontier.counts(),
+            counts=counts,
             answers=_below(counters, "status/"),
             failures=_below(counters, "error/"),
         )
         return self._latest
+
+    def _end(self, to_do: int, now: float) -> str:
+        """Return when nothing is left *to_do*, in words, by the last minutes."""
+        if self._trend is None:  # nobody has looked before
+            self._trend = EndTrend()
+            history = read_history(self._crawl.storage.data.path / HISTORY, HistorySpan.HOUR)
+            left = map(add, history.columns["waiting"], history.columns["leased"])
+            for at, urls in zip(history.at, left, strict=True):
+                self._trend.at(int(urls), at)
+        return self._trend.at(to_do, now)
 
     async def _other_workers(self) -> list[WorkerRecord]:
         """Return what the other workers of a shared crawl that are alive announced last."""

@@ -144,7 +144,7 @@ def _workers(shown: Shown, _: NothingAsked) -> Rows:
     with shown.frontier.inspection() as inspection:
         if not inspection.is_shared:
             return []
-    rows: Rows = shown.frontier.workers()[0]  # type: ignore[assignment]
+    rows: Rows = shown.frontier.workers()[0]  # type: ignore[assignment]  # a command may answer with any object
     return rows
 
 

@@ -20,6 +20,7 @@ from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.interactive import is_interactive
 from crawler.model.choices import ProgressStyle
+from crawler.model.types import Counts
 from crawler.report.logs import Notices, logs_to_terminal
 from crawler.report.screen import (
     EndTrend,
@@ -117,9 +118,6 @@ class Progress:
 
 def figures_of(crawl: Crawl, pages_per_s: RecentRate, trend: EndTrend) -> ProgressFigures:
     stats, counts, now = crawl.stats, crawl.leases.frontier.counts(), crawl.leases.clock.now()
-    arguments, to_do = crawl.settings.arguments, counts.to_fetch + counts.leased
-    if arguments is not None and arguments.max_pages is not None:
-        to_do = min(to_do, max(0, arguments.max_pages - stats.pages))
     failing = None if len(crawl.leases.in_flight) else stats.next_failing(now)
     return ProgressFigures(
         pages=stats.pages,
@@ -130,5 +128,13 @@ def figures_of(crawl: Crawl, pages_per_s: RecentRate, trend: EndTrend) -> Progre
         errors=stats.errors,
         size_bytes=stats.bytes,
         waits_for=str(failing) if failing else "",
-        ends=trend.at(to_do, now),
+        ends=trend.at(left_to_do(crawl, counts), now),
     )
+
+
+def left_to_do(crawl: Crawl, counts: Counts) -> int:
+    """Return how many URLs the crawl fetches yet, as far as they are known."""
+    arguments, left = crawl.settings.arguments, counts.to_fetch + counts.leased
+    if arguments is None or arguments.max_pages is None:
+        return left
+    return min(left, max(0, arguments.max_pages - crawl.stats.pages))

@@ -56,7 +56,7 @@ def served(data: Path, acts: Acts) -> Served:
     config = read_config(settings)
     counts = Counts(0, 0, 0, 0, 0, 0, 0)
     overview = CrawlOverview(
-        1.0, "web", str(data), "", 1, 7, 0.5, 0, 0, 0, 0, 8, None, "", counts, {"2xx": 7}, {}
+        1.0, "web", str(data), "", 1, 7, 0.5, 0, 0, 0, 0, 8, None, "", "", counts, {"2xx": 7}, {}
     )
 
     async def glance() -> CrawlOverview:

@@ -173,7 +173,7 @@ function health(seen) {
   }
   if (seen.waits_for) return ["doubt", `Nothing is being fetched: waits for ${seen.waits_for}.`];
   if (since > 20 && !pages && waiting) return ["doubt", `No page in the last ${span(since)}: every host rests.`];
-  const end = seen.ends ? ` ${seen.ends}` : "";
+  const end = seen.ends ? ` It ${seen.ends}.`.replace("It end unknown:", "No end can be told:") : "";
   return ["good", `Well: ${rate(seen.pages_per_s)} pages/s, ${number(waiting)} URLs wait.${end}`];
 }
 
