@@ -13,7 +13,7 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -72,7 +72,7 @@ from crawler.duplicates.exact import Duplicates, LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex, convert_older
 from crawler.duplicates.near import LocalNearDuplicates, NearDuplicatesIndex
 from crawler.frontier.conversion import convert_seen
-from crawler.frontier.port import DurableStore, Frontier, LeaseRules
+from crawler.frontier.port import DurableStore, Frontier, FrontierRules, LeaseRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
@@ -84,7 +84,7 @@ from crawler.model.types import (
     WaitsForRoom,
     never_waits,
 )
-from crawler.policy.operator_rules import read_rules
+from crawler.policy.operator_rules import RuleBudgets, read_rules
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import Uplink, UplinkRules
 from crawler.policy.priority import Prioritizer
@@ -138,6 +138,7 @@ class BaseParts:
     crawler: Crawler
     config: Config
     arguments: Arguments | None  # None: the spider's own code makes the start requests
+    frontier_rules: FrontierRules
     data: DataDir
     store: RocksStore
     outcomes: OutcomeLog
@@ -148,7 +149,14 @@ class BaseParts:
     lifecycle: Lifecycle
 
     def allowed_origins(self, key_seed: int, now: float) -> AllowedOrigins:
-        return AllowedOrigins(self.config, self.arguments, self.store, key_seed, now)
+        return AllowedOrigins(
+            self.config,
+            self.arguments,
+            self.store,
+            key_seed,
+            now,
+            rule_budgets=self.frontier_rules.rule_budgets,
+        )
 
     def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:
         return CurrentRules(origins, self.outcomes, self.stats, time.time)
@@ -199,7 +207,6 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     origins = base.allowed_origins(data.format.key_seed, clock.now())
     rules_file = RulesFile(rules_path(config, data.path))
     origins.set_operator_rules(read_rules(rules_file.read(), len(config.frontier.level_shares)))
-    frontier_rules = rules.frontier_rules(config, base.arguments)
     runs = RunFolder(data.seen)
     for moved in convert_seen(store, runs):
         logger.info("Converting the data directory: %d seen URLs so far", moved)
@@ -207,7 +214,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     frontier = TwoTierFrontier(
         store,
         runs,
-        frontier_rules,
+        base.frontier_rules,
         clock.now(),
         base.lease_rules(origins),
         on_decided=base.stats.count_added,
@@ -336,12 +343,15 @@ def _assemble(crawler: Crawler) -> Crawl:
         stats, lifecycle = CrawlStats(crawler.stats), Lifecycle(crawler)
         # Parts that may raise and need no closing are built first.
         prioritizer, parsers = _prioritizer(config), Parsers(config.content)
+        frontier_rules = replace(
+            rules.frontier_rules(config, arguments), rule_budgets=RuleBudgets()
+        )
         joined = None
         if address is not None:
             joined = join(
                 address,
                 config=config,
-                frontier_rules=rules.frontier_rules(config, arguments),
+                frontier_rules=frontier_rules,
                 data=data,
                 store=store,
                 max_leases=crawler.settings.getint("CONCURRENT_REQUESTS"),
@@ -357,6 +367,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             crawler=crawler,
             config=config,
             arguments=arguments,
+            frontier_rules=frontier_rules,
             data=data,
             store=store,
             outcomes=outcomes,

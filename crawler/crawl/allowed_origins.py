@@ -24,7 +24,7 @@ from crawler.frontier.port import OrderedStore
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import fetch_form, split
 from crawler.policy.admission import Admission, AdmissionRules
-from crawler.policy.operator_rules import NO_RULES, OperatorRules, Overrides
+from crawler.policy.operator_rules import NO_RULES, OperatorRules, Overrides, RuleBudgets
 from crawler.policy.scope import (
     AddressRules,
     NameSet,
@@ -54,10 +54,11 @@ class AllowedOrigins:
         now: float,
         *,
         is_read_only: bool = False,
+        rule_budgets: RuleBudgets | None = None,
     ) -> None:
         """*arguments*: None for a spider whose own code makes the start requests. *now*: the date
         that calendars are judged by. *is_read_only*: read what the last start allowed, from another
-        process."""
+        process. *rule_budgets*: those of the frontier, which follow the operator's rules."""
         self._config = config
         # Without arguments the scope is any: the spider's own code limits the crawl.
         self._arguments = arguments or Arguments(seeds="none")
@@ -76,6 +77,7 @@ class AllowedOrigins:
         self._seeds_are_known = arguments is None
         self._others_are_known = True
         self._operator = NO_RULES
+        self._rule_budgets = rule_budgets
         self._rebuild()
 
     @property
@@ -117,6 +119,8 @@ class AllowedOrigins:
     def set_operator_rules(self, operator: OperatorRules) -> None:
         """Judge by *operator*, the rules of `rules.toml`, from now on."""
         self._operator = operator
+        if self._rule_budgets is not None:
+            self._rule_budgets.set_rules(operator)
         self._rules = replace(self._rules, operator=operator)
         self.admission = Admission(self._rules)
 

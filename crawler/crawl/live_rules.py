@@ -85,7 +85,7 @@ class LiveRules:
     async def _apply(self, rules: OperatorRules) -> None:
         before = self._origins.operator
         self._origins.set_operator_rules(rules)
-        if _said(rules, "refuse") != _said(before, "refuse"):
+        if any(_said(rules, key) != _said(before, key) for key in ("refuse", "max_urls")):
             self._frontier.judge_again()
         if rules.concurrency != before.concurrency:
             self._set_concurrency(rules.concurrency)

@@ -276,13 +276,14 @@ class Admitter:
     def over_budget(self, record: HostRecord, candidate: Candidate) -> tuple[int, Reason]:
         """Return by how many URLs the host of *record*, or the domain of *candidate*, exceeds its
         budget, and which budget that is. Budgets may have shrunk since the URLs were admitted."""
-        rules, over, reason = self._rules, 0, Reason.HOST_BUDGET
-        if rules.max_urls_per_host is not None:
-            over = max(0, record.admitted - rules.max_urls_per_host)
-        if rules.max_urls_per_domain is not None:
+        over, reason = 0, Reason.HOST_BUDGET
+        by_host, by_domain = self._rules.budgets_of(candidate.host, candidate.domain)
+        if by_host is not None:
+            over = max(0, record.admitted - by_host)
+        if by_domain is not None:
             used = self._domains[HostKey(candidate.domain)]
-            if used - rules.max_urls_per_domain > over:
-                over, reason = used - rules.max_urls_per_domain, Reason.DOMAIN_BUDGET
+            if used - by_domain > over:
+                over, reason = used - by_domain, Reason.DOMAIN_BUDGET
         return over, reason
 
     def release(self, refused: Sequence[Candidate]) -> None:
@@ -291,10 +292,10 @@ class Admitter:
         for host, count in Counter(one.host for one in pages).items():
             record = self._batch.host(host)
             record.admitted = max(0, record.admitted - count)
-        if self._rules.max_urls_per_domain is not None:
-            for name, count in Counter(one.domain for one in pages).items():
+        for name, count in Counter(one.domain for one in pages).items():
+            if self._rules.budgets_of("", name)[1] is not None:
                 self._domains.subtract(HostKey(name), count)
-            self._domains.stage()
+        self._domains.stage()
 
     def _admit_unseen(
         self, unseen: Sequence[Candidate]
@@ -321,7 +322,7 @@ class Admitter:
         """Count *candidates*, all of *host*. Removes those for which a budget has no room, and
         returns these budgets. A robots.txt is not counted: without it its authority would wait
         for ever."""
-        by_host, by_domain = self._rules.max_urls_per_host, self._rules.max_urls_per_domain
+        by_host, by_domain = self._rules.budgets_of(host, candidates[0].domain)
         pages = [each for each in candidates if each.purpose is not _ROBOTS]
         wanted = fit = len(pages)
         kept_out: list[OverBudgetLinks] = []

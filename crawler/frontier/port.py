@@ -18,6 +18,7 @@ from crawler.model.types import (
     Standing,
     Verdict,
 )
+from crawler.policy.operator_rules import Budgets, RuleBudgets
 from crawler.policy.scope import Refusal
 
 
@@ -162,3 +163,11 @@ class FrontierRules:
     judged_slice: int = 1000  # refused URLs handled in one call: 10 ms
     max_urls_per_domain: int | None = None
     max_urls_per_host: int | None = None
+    rule_budgets: RuleBudgets | None = None  # that go before these two
+
+    def budgets_of(self, host: str, domain: str) -> Budgets:
+        """Return how many URLs of *host* and of its registered *domain* may be admitted."""
+        by_settings = (self.max_urls_per_host, self.max_urls_per_domain)
+        if self.rule_budgets is None:
+            return by_settings
+        return self.rule_budgets.of(host, domain, by_settings)

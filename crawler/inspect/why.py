@@ -7,6 +7,7 @@ the URL was found is only in the frontier and the logs.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -32,7 +33,7 @@ from crawler.inspect.port import (
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError, DataDirError, Outcome
 from crawler.model.url import canonical, fetch_form, host_key, key_of, registered_domain, split
-from crawler.policy.operator_rules import OperatorRules, read_rules
+from crawler.policy.operator_rules import OperatorRules, RuleBudgets, read_rules
 from crawler.policy.patterns import (
     FetchAllowed,
     PatternStopped,
@@ -241,12 +242,19 @@ def _with_budget(
     """Add the refusal if the budget of its host or domain is used up."""
     limits = rules.frontier_rules(config, read_arguments({"seeds": "none", **given}))
     host = inspection.host(known.host)
-    of_host, of_domain = limits.max_urls_per_host, limits.max_urls_per_domain
+    by_rule = RuleBudgets()
+    by_rule.set_rules(_operator_rules(inspection, config))
+    limits = dataclasses.replace(limits, rule_budgets=by_rule)
+    of_host, of_domain = limits.budgets_of(known.host, known.domain)
     if of_host is not None and host is not None and host.admitted >= of_host:
-        used = f"{host.admitted} of {known.host} (CRAWLER_MAX_URLS_PER_HOST is {of_host})"
+        is_set = of_host == limits.max_urls_per_host
+        said = "CRAWLER_MAX_URLS_PER_HOST" if is_set else "max_urls of a rule"
+        used = f"{host.admitted} of {known.host} ({said} is {of_host})"
         refusal = Refusal(Reason.HOST_BUDGET, used)
     elif of_domain is not None and (admitted := inspection.admitted_of_domain(known)) >= of_domain:
-        used = f"{admitted} of {known.domain} (CRAWLER_MAX_URLS_PER_DOMAIN is {of_domain})"
+        is_set = of_domain == limits.max_urls_per_domain
+        said = "CRAWLER_MAX_URLS_PER_DOMAIN" if is_set else "max_urls of a rule"
+        used = f"{admitted} of {known.domain} ({said} is {of_domain})"
         refusal = Refusal(Reason.DOMAIN_BUDGET, used)
     else:
         return answer

@@ -27,7 +27,7 @@ from crawler.config.readers import (
 )
 from crawler.model.page import LinkKind
 from crawler.model.types import ConfigError
-from crawler.model.url import authority_of, split
+from crawler.model.url import authority_of, registered_domain, split
 from crawler.policy.targets import UrlTarget, read_target
 
 MAX_RULES: Final = 100_000
@@ -64,6 +64,7 @@ class Overrides:
     crawl_delay_s: float | None = None
     level: int | None = None
     max_bytes: int | None = None
+    max_urls: int | None = None
     follow_kinds: tuple[LinkKind, ...] | None = None
     credentials: str | None = None
 
@@ -91,6 +92,11 @@ KEYS: Final[Mapping[str, Key]] = {
     "crawl_delay_s": Key(number("seconds"), "In place of the Crawl-delay in its robots.txt."),
     "level": Key(integer("level"), "The priority of its URLs; 0 is the best."),
     "max_bytes": Key(integer("bytes", least=1), "Longest body; what is longer is cut off."),
+    "max_urls": Key(
+        integer("URLs"),
+        "Its budget, in place of CRAWLER_MAX_URLS_PER_HOST (of a host) or"
+        " CRAWLER_MAX_URLS_PER_DOMAIN (of a registered domain, `*.example.org`).",
+    ),
     "follow_kinds": Key(
         list_of(choice(LinkKind)),
         "Kinds of links followed from its pages, as CRAWLER_FOLLOW_KINDS.",
@@ -169,6 +175,18 @@ class OperatorRules:
         """Return what the rules say about all URLs of *hostname*."""
         return _merged(_NOTHING, self._rules_of_host(hostname)) if self.rules else _NOTHING
 
+    def budgets(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the budgets of hosts and of registered domains that the rules set."""
+        hosts, domains = (
+            {
+                name: found[-1]
+                for name, rules in by_name.items()
+                if (found := [r.says.max_urls for _, r in rules if r.says.max_urls is not None])
+            }
+            for by_name in (self._by_host, self._by_domain)
+        )
+        return hosts, domains
+
     def explain(self, url: str) -> dict[str, OperatorRule]:
         """Return for each key that the rules set for *url* the rule that decides."""
         deciding: dict[str, OperatorRule] = {}
@@ -198,6 +216,34 @@ class OperatorRules:
                 yield rule
         for _, rule in self._by_host.get(name, ()):
             yield rule
+
+
+Budgets = tuple[int | None, int | None]
+"""How many URLs of a host and of its registered domain may be admitted. None: any number."""
+
+
+class RuleBudgets:
+    """The budgets of hosts and registered domains that the rules set, as they are now."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, int] = {}
+        self._domains: dict[str, int] = {}
+        self.generation = 0  # of the budgets
+        self.are_any = False
+
+    def set_rules(self, rules: OperatorRules) -> None:
+        """Let *rules* count from now on."""
+        hosts, domains = rules.budgets()
+        if (hosts, domains) != (self._hosts, self._domains):
+            self._hosts, self._domains = hosts, domains
+            self.are_any = bool(hosts or domains)
+            self.generation += 1
+
+    def of(self, host: str, domain: str, by_settings: Budgets) -> Budgets:
+        """Return the budgets of *host* and *domain*: those *by_settings* where no rule sets one."""
+        if not self.are_any:
+            return by_settings
+        return self._hosts.get(host, by_settings[0]), self._domains.get(domain, by_settings[1])
 
 
 _NOTHING: Final = Overrides()
@@ -261,12 +307,24 @@ def _rule(table: dict[str, Any], number: int, lines: _Lines, levels: int) -> Ope
         if name not in _NOT_KEYS
     }
     says = Overrides(**said)
+    if says.max_urls is not None and not all(map(_may_have_budget, targets)):
+        at = lines.of_key("max_urls", line)
+        raise ConfigError(
+            f"rules.toml line {at}: max_urls is for a host (www.example.org) or a registered domain"
+            " (*.example.org)"
+        )
     if says.level is not None and says.level >= levels:
         at = lines.of_key("level", line)
         raise ConfigError(
             f"rules.toml line {at}: level is {says.level}; this crawl has 0 to {levels - 1}"
         )
     return OperatorRule(targets, says, line, note)
+
+
+def _may_have_budget(target: UrlTarget) -> bool:
+    if target.domain is not None:
+        return registered_domain(target.domain) == target.domain
+    return target.host is not None
 
 
 def _read(name: str, value: object, known: Mapping[str, Key], line: int) -> Any:

@@ -6,7 +6,7 @@ head, or is empty: so a refused URL costs its host neither a turn nor a rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from crawler.model.types import (
     Lease,
     Purpose,
 )
+from crawler.policy.operator_rules import Budgets
 from crawler.policy.scope import Reason, Refusal
 from crawler.shared import keys
 from crawler.shared.client import Call
@@ -31,6 +32,7 @@ LEASES_PER_ROUND: Final = 4  # held leases whose queues are judged in one round
 _MAX_HOSTS_IN_BUDGET: Final = (
     100_000  # hosts and domains known to be within their budgets, 100 bytes each
 )
+_NO_BUDGETS: Final = (None, None)
 Ask = tuple[int, tuple[Argument, ...]]
 """A plain command on a key of a shard."""
 
@@ -66,6 +68,7 @@ class RefusedLeases:
         self._rules = rules
         self._refused_leases: list[_RefusedLease] = []
         self._hosts_in_budget: set[str] = set()
+        self._generation = 0  # of the budgets by rules
 
     def __len__(self) -> int:
         return len(self._refused_leases)
@@ -82,28 +85,32 @@ class RefusedLeases:
         leases, self._refused_leases = self.leases(), []
         return leases
 
-    def budget_commands(self, leases: Sequence[Lease]) -> list[Ask]:
-        """Return the commands that ask for the budgets of *leases*; `admit` takes the replies."""
+    def budget_commands(self, leases: Sequence[Lease]) -> tuple[list[Budgets], list[Ask]]:
+        """Return the budgets of *leases*, and the commands that ask how much of them is used;
+        `admit` takes both, and the replies."""
         found: list[Ask] = []
+        all_budgets: list[Budgets] = []
         for lease in leases:
             candidate, shard = lease.candidate, shard_of_lease(lease)
-            if self._is_in_budget(candidate):
-                continue
-            if self._ops.max_urls_per_host is not None:
+            of_host, of_domain = budgets = self._budgets_to_check(candidate)
+            all_budgets.append(budgets)
+            if of_host is not None:
                 found.append((shard, ("HGET", keys.hosts(self._name, shard), candidate.host)))
-            if self._ops.max_urls_per_domain is not None:
+            if of_domain is not None:
                 found.append((shard, ("HGET", keys.domains(self._name, shard), candidate.domain)))
-        return found
+        return all_budgets, found
 
-    def admit(self, leases: Sequence[Lease], replies: Sequence[Any]) -> list[Lease]:
-        """Return the admitted leases, and hold the others. *replies* are those to
-        `budget_commands`."""
+    def admit(
+        self, leases: Sequence[Lease], all_budgets: Sequence[Budgets], replies: Sequence[Any]
+    ) -> list[Lease]:
+        """Return the admitted leases, and hold the others. *all_budgets* are what
+        `budget_commands` returned, *replies* those to its commands."""
         admitted: list[Lease] = []
         budget_replies = iter(replies)
-        for lease in leases:
+        for lease, budgets in zip(leases, all_budgets, strict=True):
             held = _RefusedLease(lease, self._rules.refusal(lease.candidate))
-            if not self._is_in_budget(lease.candidate):
-                held.excess, held.budget = self._excess(lease.candidate, budget_replies)
+            if budgets != _NO_BUDGETS:
+                held.excess, held.budget = self._excess(lease.candidate, budgets, budget_replies)
             if held.refusal is None and not held.excess:
                 admitted.append(lease)
             else:
@@ -185,29 +192,36 @@ class RefusedLeases:
             held.judged.append((packed_url, waiting, refusal))
         held.is_last = not packed_urls or any(refusal is None for _, _, refusal in held.judged)
 
-    def _is_in_budget(self, candidate: Candidate) -> bool:
-        """Return whether the host is known to be within its budgets: no `add` can exceed them."""
-        ops = self._ops
-        if ops.max_urls_per_host is None and ops.max_urls_per_domain is None:
-            return True
-        return (
+    def _budgets_to_check(self, candidate: Candidate) -> Budgets:
+        """Return the budgets of *candidate*, or none if its host is known to be within them: no
+        `add` can exceed them."""
+        rule_budgets = self._ops.rule_budgets
+        if rule_budgets is not None and rule_budgets.generation != self._generation:
+            self._generation = rule_budgets.generation
+            self._hosts_in_budget.clear()
+        if (
             candidate.host in self._hosts_in_budget
             or candidate.purpose is not Purpose.PAGE
             or candidate.level == URGENT_LEVEL
-        )
+        ):
+            return _NO_BUDGETS
+        return self._ops.budgets_of(candidate.host, candidate.domain)
 
-    def _excess(self, candidate: Candidate, replies: Iterator[Any]) -> tuple[int, Reason]:
+    def _excess(
+        self, candidate: Candidate, budgets: Budgets, replies: Iterator[Any]
+    ) -> tuple[int, Reason]:
         """Return by how many URLs the most exceeded budget of *candidate* is exceeded, and which
         that is."""
         excess, budget = 0, Reason.HOST_BUDGET
-        if self._ops.max_urls_per_host is not None:
+        of_host, of_domain = budgets
+        if of_host is not None:
             packed = next(replies)
             if isinstance(packed, bytes):
-                excess = max(0, read_host(packed).admitted - self._ops.max_urls_per_host)
-        if self._ops.max_urls_per_domain is not None:
+                excess = max(0, read_host(packed).admitted - of_host)
+        if of_domain is not None:
             used = next(replies)
-            if isinstance(used, bytes) and int(used) - self._ops.max_urls_per_domain > excess:
-                excess = int(used) - self._ops.max_urls_per_domain
+            if isinstance(used, bytes) and int(used) - of_domain > excess:
+                excess = int(used) - of_domain
                 budget = Reason.DOMAIN_BUDGET
         if not excess:
             if len(self._hosts_in_budget) >= _MAX_HOSTS_IN_BUDGET:
@@ -232,14 +246,19 @@ def _decode_or_none(packed_url: bytes, host: str, level: int) -> Candidate | Non
 
 
 def readmissions(
-    pairs: Sequence[tuple[bytes, bytes]], rules: LeaseRules, most: int
-) -> Iterator[list[tuple[int, str]]]:
-    """Yield those of a shard's refused URLs that *rules* admit now, in parts of *most* for
-    `ShardOperations.readmit`. *pairs* holds the fields and values of their hash."""
-    admitted: list[tuple[int, str]] = []
+    pairs: Sequence[tuple[bytes, bytes]],
+    rules: LeaseRules,
+    budgets_of: Callable[[str, str], Budgets],
+    most: int,
+) -> Iterator[tuple[Budgets, list[tuple[int, str]]]]:
+    """Yield those of a shard's refused URLs that *rules* admit now, with their budgets, in parts of
+    *most* for `ShardOperations.readmit`. *pairs* holds the fields and values of their hash."""
+    admitted: dict[Budgets, list[tuple[int, str]]] = {}
     for number, packed in pairs:
         candidate, _, _ = read_refused(packed)
         if rules.refusal(candidate) is None:
-            admitted.append((int(number), candidate.domain))
-    for begin in range(0, len(admitted), most):
-        yield admitted[begin : begin + most]
+            budgets = budgets_of(candidate.host, candidate.domain)
+            admitted.setdefault(budgets, []).append((int(number), candidate.domain))
+    for budgets, found in admitted.items():
+        for begin in range(0, len(found), most):
+            yield budgets, found[begin : begin + most]

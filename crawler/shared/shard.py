@@ -33,6 +33,7 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.model.url import registered_domain
+from crawler.policy.operator_rules import Budgets
 from crawler.shared.client import Call
 from crawler.shared.codec import (
     Packer,
@@ -94,6 +95,10 @@ class FinishedLease:
     verdict: Verdict
 
 
+def _budget_args(budgets: Budgets) -> list[Any]:
+    return ["" if limit is None else limit for limit in budgets]
+
+
 class ShardOperations:
     """Makes the calls of one session."""
 
@@ -119,13 +124,9 @@ class ShardOperations:
         self._max_front_reads, self._due_slice = rules.max_front_reads, rules.due_slice
         self._shares = ",".join(format(share, "g") for share in rules.level_shares)
         self._max_rest_s = rules.max_rest_s
-        self.max_urls_per_host = rules.max_urls_per_host
-        self.max_urls_per_domain = rules.max_urls_per_domain
+        self.budgets_of = rules.budgets_of
+        self.rule_budgets = rules.rule_budgets
         self.judged_slice = rules.judged_slice
-        self._budgets = tuple(
-            "" if limit is None else limit
-            for limit in (rules.max_urls_per_host, rules.max_urls_per_domain)
-        )
         self._rules = _RULES.pack(
             rules.min_gap_s,
             rules.gap_factor,
@@ -135,8 +136,18 @@ class ShardOperations:
             wait_s,
         )
 
+    def by_budgets(self, found: Sequence[Candidate]) -> Iterable[Sequence[Candidate]]:
+        """Return *found* in parts with equal budgets: those of a call are for all of its URLs."""
+        if self.rule_budgets is None or not self.rule_budgets.are_any:
+            return [found]
+        parts: dict[Budgets, list[Candidate]] = {}
+        for each in found:
+            parts.setdefault(self.budgets_of(each.host, each.domain), []).append(each)
+        return parts.values()
+
     def add(self, found: Iterable[Candidate], now: float) -> list[Call]:
-        """Return calls of at most BATCH URLs each, bounded in bytes too; one or more a shard."""
+        """Return calls of at most BATCH URLs each, bounded in bytes too; one or more a shard, for
+        URLs with equal budgets."""
         return [call for part in split_by_bytes(found) for call in self._add(part, now)]
 
     def _add(self, found: Iterable[Candidate], now: float) -> list[Call]:
@@ -184,17 +195,17 @@ class ShardOperations:
 
     def _batched(self, groups: Iterable[list[Any]]) -> list[Call]:
         calls: list[Call] = []
-        open_calls: dict[int, tuple[list[Any], int]] = {}
+        open_calls: dict[tuple[int, Budgets], tuple[list[Any], int]] = {}
         for group in groups:
-            shard = shard_of(group[1], self.shards)
+            shard, budgets = shard_of(group[1], self.shards), self.budgets_of(group[0], group[1])
             for part in _parts(group):
-                args, filled = open_calls.get(shard) or ([*self._budgets], 0)
+                args, filled = open_calls.get((shard, budgets)) or (_budget_args(budgets), 0)
                 if filled and filled + part[4] > BATCH:
                     calls.append(Call(shard, "add", tuple(args)))
-                    args, filled = [*self._budgets], 0
+                    args, filled = _budget_args(budgets), 0
                 args += part
-                open_calls[shard] = (args, filled + part[4])
-        calls += [Call(shard, "add", tuple(args)) for shard, (args, _) in open_calls.items()]
+                open_calls[shard, budgets] = (args, filled + part[4])
+        calls += [Call(shard, "add", tuple(args)) for (shard, _), (args, _) in open_calls.items()]
         return calls
 
     def lease(self, shard: int, limits: Mapping[Standing, int], most: int | None = None) -> Call:
@@ -328,9 +339,10 @@ class ShardOperations:
         args = (self.session, lease.id // MAX_SHARDS, domain, most, rule)
         return Call(shard_of_lease(lease), "trim", args)
 
-    def readmit(self, shard: int, refused: Iterable[tuple[int, str]]) -> Call:
-        """Queue refused URLs again, given as their numbers and registered domains."""
-        args: list[Any] = [*self._budgets]
+    def readmit(self, shard: int, budgets: Budgets, refused: Iterable[tuple[int, str]]) -> Call:
+        """Queue refused URLs of these *budgets* again, given as their numbers and registered
+        domains."""
+        args = _budget_args(budgets)
         for number, domain in refused:
             args += (number, domain)
         return Call(shard, "readmit", tuple(args))

@@ -11,7 +11,8 @@ from crawler.frontier.port import FrontierRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.types import Done, Purpose
+from crawler.model.types import Done, OverBudgetLinks, Purpose
+from crawler.policy.operator_rules import RuleBudgets, read_rules
 from tests.harness.frontiers import ADMIT_ALL, Refusing, candidate, drain, rest
 
 
@@ -101,6 +102,30 @@ def test_a_budget_that_shrank_keeps_the_best(world, unit):
     assert frontier.add([candidate("new")], 1.0).over_budget == 1
     world.rules = replace(world.rules, **{f"max_urls_per_{unit}": 8})
     assert len(fetched(world.reopen(2.0, ADMIT_ALL), 2.0)) == 3
+    world.check(world.reopen(3.0, ADMIT_ALL))
+
+
+@pytest.mark.parametrize(("unit", "target"), [("host", "a"), ("domain", "*.a")])
+def test_a_budget_by_a_rule_goes_before_the_one_of_the_settings(world, unit, target):
+    by_rules = RuleBudgets()
+    world.rules = replace(world.rules, **{f"max_urls_per_{unit}": 20, "rule_budgets": by_rules})
+
+    def set_budget(urls: int) -> None:
+        by_rules.set_rules(read_rules(f'[[rule]]\nfor = "{target}"\nmax_urls = {urls}\n', 3))
+
+    frontier = world.reopen(0.0, ADMIT_ALL)
+    others = [candidate(str(n), host="b") for n in range(12)]
+    frontier.add([candidate(str(n), level=n // 4) for n in range(12)] + others, 0.0)
+    set_budget(5)
+    frontier = world.reopen(1.0, ADMIT_ALL)
+    found = fetched(frontier, 1.0)
+    assert len([url for url in found if "//a/" in url]) == 5
+    assert len([url for url in found if "//b/" in url]) == 12, "the rule is about another"
+    assert frontier.counts().refused == 7
+    added = frontier.add([candidate("new"), candidate("new", host="b")], 1.0)
+    assert (added.new, added.kept_out) == (1, (OverBudgetLinks(unit, "a", 1),))
+    set_budget(8)
+    assert len(fetched(world.reopen(2.0, ADMIT_ALL), 2.0)) == 1 + 3
     world.check(world.reopen(3.0, ADMIT_ALL))
 
 

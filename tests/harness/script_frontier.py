@@ -155,8 +155,9 @@ class ScriptFrontier:
         self._wake_at[shard] = float("inf") if leased.wake_s is None else now + leased.wake_s
         if self._refused_leases is None:
             return leased.leases
-        asks = self._refused_leases.budget_commands(leased.leases)
-        admitted = self._refused_leases.admit(leased.leases, self._link.commands(asks))
+        budgets, asks = self._refused_leases.budget_commands(leased.leases)
+        replies = self._link.commands(asks)
+        admitted = self._refused_leases.admit(leased.leases, budgets, replies)
         if len(self._refused_leases):
             self._wake_at[shard] = now  # the hosts of refused leases may have other URLs
         while len(self._refused_leases):
@@ -169,8 +170,8 @@ class ScriptFrontier:
         for shard in range(self._ops.shards):
             (kept,) = self._link.commands([(shard, ("HGETALL", keys.refused_urls(name, shard)))])
             pairs = list(zip(kept[::2], kept[1::2], strict=True))
-            for part in readmissions(pairs, rules, BATCH):
-                self._link.run([self._ops.readmit(shard, part)])
+            for budgets, part in readmissions(pairs, rules, self._ops.budgets_of, BATCH):
+                self._link.run([self._ops.readmit(shard, budgets, part)])
 
     def _touched(self, calls: Iterable[Call]) -> None:
         """Forget the wake times of the shards of *calls*."""

@@ -243,6 +243,26 @@ def test_a_deletion_request(crawl: Operated) -> None:
     assert "all are right" in crawl.act("check")
 
 
+def test_a_budget_is_changed_while_the_crawl_runs(crawl: Operated, tmp_path: Path) -> None:
+    limited, other = HOSTS[:2]
+    rules = tmp_path / "rules"
+    rules.write_text(f'[[rule]]\nfor = "{limited}"\nmax_urls = 10\n')
+    with crawl.running() as process:
+        wait_until(lambda: crawl.asked(limited) > 3, PATIENCE_S)
+        crawl.act("rules", str(rules))
+        assert process.wait(PATIENCE_S) == 0
+    assert crawl.paths(other) >= ALL
+    fetched = crawl.paths(limited) - {"/robots.txt"}
+    assert len(fetched) <= 10
+    left = next(iter(ALL - fetched))
+    assert "max_urls (line 1" in crawl.act("why", crawl.web.url(limited, left))
+    crawl.act("undo")
+    with crawl.running() as process:
+        assert process.wait(PATIENCE_S) == 0
+    assert crawl.paths(limited) >= ALL
+    assert "all are right" in crawl.act("check")
+
+
 def test_urls_that_were_added_by_mistake_are_forgotten(crawl: Operated) -> None:
     mine, other = HOSTS[:2]
     with crawl.running([mine]) as process:

@@ -114,6 +114,8 @@ def test_a_pause_ends_at_its_time() -> None:
         ("[[rule]]\nfor = 'a.example'\npaused = 2026-12-01", "a date without a time"),
         ("[[rule]]\nfor = 'a.example'\npaused = 2026-12-01T08:00:00", "without an offset"),
         ("[[rule]]\nfor = 'a.example'\nfollow_kinds = ['links']", "line 3: follow_kinds is"),
+        ("[[rule]]\nfor = 'a.example/x*'\nmax_urls = 5", "line 3: max_urls is for a host"),
+        ("[[rule]]\nfor = '*.a.b.example'\nmax_urls = 5", "line 3: max_urls is for a host"),
         ("concurrency = 0", "line 1: concurrency is 0"),
         ("speed = 9", "line 1: there is no key 'speed'"),
     ],

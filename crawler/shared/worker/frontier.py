@@ -478,8 +478,8 @@ class SharedFrontier:
                 raise reply
             cursor, found = reply
             pairs = list(zip(found[::2], found[1::2], strict=True))
-            for part in readmissions(pairs, rules, BATCH):
-                (result,) = await self.nodes.run([self._ops.readmit(shard, part)])
+            for budgets, part in readmissions(pairs, rules, self._ops.budgets_of, BATCH):
+                (result,) = await self.nodes.run([self._ops.readmit(shard, budgets, part)])
                 if isinstance(result, FAULTS):
                     raise result
                 rules.on_readmitted(int(result[1]))

@@ -498,11 +498,11 @@ class LeaseBuffer:
 
     async def _judge(self, given: list[Lease], refused_leases: RefusedLeases) -> list[Lease]:
         """Return the leases of *given* that the rules of this start admit."""
-        asks = refused_leases.budget_commands(given)
+        budgets, asks = refused_leases.budget_commands(given)
         replies = await self._nodes.commands(asks) if asks else []
         faults = [reply for reply in replies if isinstance(reply, FAULTS)]
         if not faults:
-            return refused_leases.admit(given, replies)
+            return refused_leases.admit(given, budgets, replies)
         self._hooks.on_server_error(faults[0])
         for lease in given:
             self._hooks.give_back(lease)

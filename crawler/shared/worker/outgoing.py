@@ -524,9 +524,10 @@ class Sender:
             if self._overflow.is_full(shard):
                 is_whole = self._put_into_outbox(waiting) and is_whole
                 continue
-            for part in split_links(waiting, BATCH):
-                (call,) = self._ops.add(part, now)
-                self._put_add(sending, call, part)
+            for some in self._ops.by_budgets(waiting):
+                for part in split_links(some, BATCH):
+                    (call,) = self._ops.add(part, now)
+                    self._put_add(sending, call, part)
         return is_whole
 
     def _put_add(self, sending: CallBatch, call: Call, found: Sequence[Candidate]) -> None:
