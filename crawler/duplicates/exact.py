@@ -28,6 +28,9 @@ class Duplicates(Protocol):
     def release(self, lease_id: int) -> None:
         """End the reservation of a page that is finished or given up."""
 
+    def forget_known(self) -> None:
+        """Forget claims in memory: some may have been deleted in the store."""
+
 
 @dataclass(slots=True, eq=False)
 class _Reservation:
@@ -62,6 +65,9 @@ class LocalDuplicates:
         digest = self._by_lease.pop(lease_id, None)
         if digest is not None:
             self._reserved.pop(digest).ended.set()
+
+    def forget_known(self) -> None:
+        """Do nothing: claims are in the store alone."""
 
     def _reserve(self, digest: bytes, lease_id: int) -> None:
         self.release(lease_id)

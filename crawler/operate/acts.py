@@ -170,8 +170,12 @@ class FrontierActs:
         """Carry out the acts that are not done, unless another worker does."""
         lines = await self._store.acts()
         acts = {line.number: line for line in lines if isinstance(line, Act)}
-        added = [act for act in acts.values() if act.verb == "add" and act.number > self._opened]
+        new = [act for number, act in acts.items() if number > self._opened]
+        added = [act for act in new if act.verb == "add"]
         self._opened = max(acts, default=0)
+        # Each worker keeps some claims, which the one that carries out a purge cannot reach.
+        if any(act.verb == "purge" for act in (*new, *unfinished(lines))):
+            self._crawl.content.duplicates.forget_known()
         if added:
             for act in added:
                 self._open_hosts(act)

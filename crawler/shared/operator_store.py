@@ -19,7 +19,7 @@ from crawler.model.url import authority_of, registered_domain
 from crawler.policy.scope import Refusal
 from crawler.shared import keys
 from crawler.shared.client import Call, Nodes
-from crawler.shared.codec import encode_letter, forbids_all
+from crawler.shared.codec import buckets_of, encode_letter, forbids_all, read_filed
 from crawler.shared.faults import FAULTS
 from crawler.shared.shard import (
     BATCH,
@@ -196,6 +196,25 @@ class SharedQueues:
                     meant = [int(number) for number, packed in pairs if is_meant(url_of(packed))]
                     for at in range(0, len(meant), BATCH):
                         yield await self._run(self._ops.forget(shard, what, meant[at : at + BATCH]))
+
+        for shard in range(self._ops.shards):
+            await self._keep_lock()
+            async for claim in self._forget_claims(shard, is_meant):
+                yield claim
+
+    async def _forget_claims(
+        self, shard: int, is_meant: Callable[[str], bool]
+    ) -> AsyncIterator[int]:
+        """Forget which page had a content first, of the pages that are meant. Yields 0 for each
+        bucket: these are no URLs. (The counter of claims says how many were ever made.)"""
+        totals = keys.totals(self._name, shard)
+        made = int(await self._ask(shard, "HGET", totals, "claims") or 0)
+        for bucket in range(buckets_of(made)):
+            key = keys.claims(self._name, shard, bucket)
+            for filed in await self._ask(shard, "LRANGE", key, 0, -1):
+                if is_meant(read_filed(filed, {}).url):
+                    await self._ask(shard, "LREM", key, 1, filed)
+            yield 0
 
     async def _queues(
         self, hosts: Iterable[HostKey] | None, may_concern: Callable[[HostKey], bool]

@@ -82,6 +82,14 @@ class Operated:
             msgspec.json.decode(each, type=kind) for each, kind in zip(found, kinds, strict=True)
         ]
 
+    def claims(self) -> list[bytes]:
+        """What Redis knows of which page had a content first."""
+        if self._server is None:
+            return []
+        with self._server.client() as client:
+            keys = [key for key in client.scan_iter("*") if b":g:" in key]
+            return [claim for key in keys for claim in client.lrange(key, 0, -1)]
+
     def touched(self, number: int) -> int:
         """How many URLs the act of that number has touched, as soon as the audit says so."""
 
@@ -222,6 +230,9 @@ def test_a_deletion_request(crawl: Operated) -> None:
     assert purged not in crawl.act("dead", "--limit", "100")
     counts = json.loads(crawl.act("counts", "--json"))["counts"]
     assert counts["dead"] == 0 and counts["refused"] <= 1 and counts["waiting"] == 0
+    claims = crawl.claims()
+    assert not any(purged.encode() in claim for claim in claims)
+    assert not crawl.is_shared or any(other.encode() in claim for claim in claims)
     listed = [json.loads(line) for line in crawl.act("purge", purged).splitlines()]
     paths = {"/" + each["url"].split("/", 3)[3] for each in listed if each["deleted"]}
     assert paths == fetched - {"/robots.txt"}

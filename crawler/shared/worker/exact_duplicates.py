@@ -47,6 +47,9 @@ class _RecentClaims:
         if len(self._claims) > MAX_KNOWN:
             self._claims.popitem(last=False)
 
+    def clear(self) -> None:
+        self._claims.clear()
+
 
 class SharedDuplicates:
     """Implements duplicates.exact.Duplicates. Bound: a reservation for each open lease, and
@@ -87,6 +90,9 @@ class SharedDuplicates:
         self.note_claim(lease_id)  # another page has the claim, so nothing is reserved
         self._here.release(lease_id)
         return claim if claim.url != url or claim.record else None
+
+    def forget_known(self) -> None:
+        self._known.clear()
 
     def note_claim(self, lease_id: int) -> None:
         """Note that a claim is sent. The claim ends the reservation, so `release` sends nothing."""
