@@ -11,8 +11,9 @@ import errno
 import logging
 import os
 import re
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rocksdict import (
     AccessType,
@@ -45,6 +46,7 @@ _MEMTABLES: Final = 3
 _MEMTABLE_FILTER: Final = 0.02
 _NO_SPACE: Final = os.strerror(errno.ENOSPC)
 MEMTABLES_BYTES: Final = _MEMTABLES * _MEMTABLE_BYTES
+_MANY: Final = 1_000  # pairs of a scan
 CACHE_BYTES: Final = 32 << 20
 
 
@@ -76,9 +78,16 @@ class RocksStore:
         bounds = ReadOptions()
         bounds.set_iterate_upper_bound(stop)
         bounds.fill_cache(fills_cache)  # type: ignore[call-arg]  # its stub lacks it
+        found: list[tuple[bytes, bytes]] = []
+        if limit >= _MANY:
+            # Four fifths of the time of the loop below, which goes on where this seems to end.
+            items: Any = self._db.items(from_key=start, read_opt=bounds)
+            found = list(islice(items, limit))
+            if len(found) == limit:
+                return found
+            start = found[-1][0] + b"\0" if found else start
         cursor = self._db.iter(bounds)
         cursor.seek(start)
-        found: list[tuple[bytes, bytes]] = []
         while len(found) < limit and cursor.valid():
             found.append((cursor.key(), cursor.value()))
             cursor.next()

@@ -114,10 +114,11 @@ def _refers_to(file: Path, offset: int) -> str:
 
 
 _SLICE: Final = 10_000  # hosts
-_FIGURES: Final[Mapping[HostSort, Callable[[HostFigures], float]]] = {
-    HostSort.NEXT: lambda figures: figures.rest_until,
-    HostSort.FAILURES: lambda figures: figures.pace.failures,
-    HostSort.ADMITTED: lambda figures: figures.admitted,
+_Decoded = Iterator[HostFigures]
+_FIGURES: Final[Mapping[HostSort, Callable[[_Decoded], list[float]]]] = {
+    HostSort.NEXT: lambda hosts: [each.rest_until for each in hosts],
+    HostSort.FAILURES: lambda hosts: [each.pace.failures for each in hosts],
+    HostSort.ADMITTED: lambda hosts: [each.admitted for each in hosts],
 }
 
 
@@ -125,7 +126,7 @@ def _figures(packed: Sequence[bytes], sort: HostSort) -> Figures:
     """Return what orders the hosts with these records."""
     if sort is HostSort.WAITING:
         return waiting_of(packed).astype(float)
-    return np.fromiter(map(_FIGURES[sort], map(decode_figures, packed)), float, len(packed))
+    return np.array(_FIGURES[sort](map(decode_figures, packed)), float)
 
 
 # The crawl may remove a file after RocksDB has read its list of files, and before it opens it.

@@ -15,11 +15,13 @@ from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.waiting import wait_until
 from tests.servers.browser import open_tab
+from tests.servers.judge import Gap, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, not_here, page
 from tests.servers.redis_process import free_port
 
 HOSTS = tuple(f"127.0.0.{120 + number}" for number in range(3))
 EVIL = "127.0.0.124"
+MIN_DELAY_S = 0.2
 HOSTILE = "/<svg/onload=hacked=1>"  # a path, and what a robots.txt says of it
 
 
@@ -50,7 +52,7 @@ class Console:
     def crawling(self) -> Iterator[None]:
         settings = {
             "CRAWLER_HTTP": f"127.0.0.1:{self.port}",
-            "CRAWLER_MIN_DELAY_S": 0.2,
+            "CRAWLER_MIN_DELAY_S": MIN_DELAY_S,
             "CRAWLER_DELAY_FACTOR": 0,
             "CRAWLER_SOFT_404": False,
         }
@@ -127,6 +129,8 @@ def test_a_crawl_is_seen_and_acted_on(console: Console, tmp_path: Path) -> None:
             tab.wait("!document.querySelector('#main .bad')")
         refused = [each for each in tab.errors if "400" in each and "/api/rules" in each]
         assert tab.errors == refused, "the edit with an error alone"
+    console.web.settle()
+    assert not judge(console.web.visits, {}, Gap(MIN_DELAY_S, 0)).found, "with a page open"
 
 
 def test_what_comes_from_the_web_runs_nothing(console: Console, tmp_path: Path) -> None:

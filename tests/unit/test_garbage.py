@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from scrapy import Spider
 from scrapy.settings import Settings
 
 from crawler.addon import Addon
-from crawler.commands.crawl import leaves_no_cycles
+from crawler.commands.crawl import freeze_survivors, leaves_no_cycles
 from crawler.config.settings import ContentSettings
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import Parsers
@@ -83,3 +85,17 @@ def test_where_nothing_heavy_can_wait_for_a_search(spider, project, parsers, is_
         leaves_no_cycles(spider, settled(project), Parsers(ContentSettings(parsers=parsers)))
         is is_so
     )
+
+
+def test_survivors_of_a_full_collection_are_not_looked_at_again():
+    """What a large frontier holds in memory would be gone through again and again."""
+    kept = [[number] for number in range(10_000)]
+    gc.callbacks.append(freeze_survivors)
+    try:
+        gc.collect()
+        assert gc.get_freeze_count() > len(kept)
+        looked_at = gc.get_objects()
+        assert not any(each is kept for each in looked_at)
+    finally:
+        gc.callbacks.remove(freeze_survivors)
+        gc.unfreeze()
