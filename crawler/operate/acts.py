@@ -284,12 +284,13 @@ class FrontierActs:
         return new
 
     async def _forget_added(self, act: Act) -> int:
-        """Forget those URLs of *act* that still wait."""
+        """Forget those URLs of *act* that still wait, but none that pages have led to."""
         added = {fetch_form(seed_url(text)) for text in act.targets}
         hosts = [read_target(split(url).hostname) for url in added if url is not None]
 
         def fate(candidate: Candidate) -> Fate:
-            return Forget.FORGET if candidate.url in added else None
+            is_added = candidate.url in added and not candidate.depth
+            return Forget.FORGET if is_added else None
 
         unit = self._crawl.settings.config.politeness.host_unit
         return await sweep(self._queues, hosts, unit, fate, self._crawl.leases.clock.now)

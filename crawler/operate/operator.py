@@ -99,7 +99,8 @@ class Operator:
     _acting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def act(self, request: ActRequest, by: str) -> ActAnswer:
-        """Carry out *request* of the user *by*. Raises CrawlerError, and then nothing was done."""
+        """Carry out *request* of the user *by*. Raises CrawlerError, and then nothing was done, but
+        that dead letters may have been put back."""
         verbs.check(request)
         if request.level is not None and not 0 <= request.level < self.levels:
             raise ConfigError(f"level is {request.level}; this crawl has 0 to {self.levels - 1}")
