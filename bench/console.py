@@ -174,6 +174,12 @@ def print_all(crawl: Crawl) -> int:
         measured(crawl, "pause of a domain", "/api/pause", {"targets": ["*.host78.example"]}),
         measured(crawl, "refuse a host", "/api/refuse", {"targets": ["host79.example"]}),
         measured(crawl, "refuse a pattern of URLs", "/api/refuse", {"targets": ["*/page-7-*"]}),
+        measured(
+            crawl,
+            "refuse a pattern, only counted",
+            "/api/refuse",
+            {"targets": ["*/page-8-*"], "dry_run": True},
+        ),
         measured(crawl, "add a URL", "/api/add", {"targets": ["https://host80.example/new"]}),
     ]
     with crawl.probed() as slowest:

@@ -67,7 +67,7 @@ from crawler.model.url import fetch_form
 from crawler.operate import client
 from crawler.operate.acts import chosen_letters, count_waiting, put_dead_letters_back
 from crawler.operate.operator import LocalStore, Operator
-from crawler.operate.verbs import ActAnswer, ActRequest
+from crawler.operate.verbs import ActAnswer, ActRequest, WaitingCount
 from crawler.policy.operator_rules import OperatorRules, read_rules
 from crawler.policy.robots_cache import RobotsCache
 from crawler.policy.targets import read_target
@@ -703,8 +703,7 @@ class LocalFrontierView:
         crawl_format = read_format(self._path)  # else a mistyped directory would be created
         if request.dry_run:
             with self.inspection() as inspection:
-                waiting = inspection.count_waiting(list(map(read_target, request.targets)))
-            return ActAnswer(f"{many(waiting, 'waiting URL')} of it", waiting=waiting)
+                return inspection.count_waiting(list(map(read_target, request.targets))).answer()
         try:
             return client.ask(self._path, request)
         except client.NoCrawl:
@@ -725,7 +724,7 @@ class LocalFrontierView:
         async def at_next_start(act: Act, undone: Act | None) -> None:
             """Do nothing: no crawl runs."""
 
-        async def count(request: ActRequest) -> int:
+        async def count(request: ActRequest) -> WaitingCount:
             raise ConfigError("what waits is counted by the command itself")
 
         async def put_back(request: ActRequest) -> int:

@@ -9,7 +9,7 @@ import gzip
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -71,6 +71,7 @@ from crawler.model.types import (
     Outcome,
 )
 from crawler.model.url import registered_domain
+from crawler.operate.verbs import COUNT_S, WaitingCount
 from crawler.policy.patterns import PatternStats
 from crawler.policy.targets import UrlTarget
 
@@ -209,20 +210,32 @@ class LocalInspection:
         record = self._reader.host(host)
         return None if record is None else _state(host, record)
 
-    def count_waiting(self, targets: Sequence[UrlTarget]) -> int:
-        """Return how many waiting URLs are of any of *targets*."""
+    def count_waiting(self, targets: Sequence[UrlTarget]) -> WaitingCount:
+        """Return how many waiting URLs are of any of *targets*, of those that can be looked at in
+        COUNT_S."""
+        counted = looked_at = 0
+        ends_at = time.monotonic() + COUNT_S
+        for candidate in self._waiting_of_any(targets):
+            if candidate is not None:
+                looked_at += 1
+                counted += any(target.matches(candidate.url) for target in targets)
+            if time.monotonic() > ends_at:
+                return WaitingCount(counted, looked_at, is_part=True)
+        return WaitingCount(counted, looked_at, is_part=False)
+
+    def _waiting_of_any(self, targets: Sequence[UrlTarget]) -> Iterator[Candidate | None]:
+        """Yield what waits at the hosts that *targets* may concern, and None before each host."""
         names = [target.host for target in targets]
+        hosts: Iterable[HostKey]
         if all(name is not None for name in names):
             found = {(name, registered_domain(name)) for name in names if name is not None}
             hosts = {HostKey(each) for pair in found for each in pair}
         else:
-            known = (host for host, _ in self._reader.hosts())
-            hosts = {host for host in known if any(each.may_concern(host) for each in targets)}
-        return sum(
-            any(target.matches(candidate.url) for target in targets)
-            for host in hosts
-            for candidate in self._reader.waiting(host)
-        )
+            hosts = (host for host, _ in self._reader.hosts())
+        for host in hosts:
+            yield None
+            if any(each.may_concern(host) for each in targets):
+                yield from self._reader.waiting(host)
 
     def oldest_dead(self, limit: int) -> list[DeadLetter]:
         return [letter for _, letter in islice(dead_letters(self._store), limit)]

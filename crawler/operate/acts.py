@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
@@ -24,7 +26,7 @@ from crawler.model.choices import HostUnit
 from crawler.model.types import Candidate, Dead, HostKey, StoreUnavailable
 from crawler.model.url import canonical, fetch_form, host_key, registered_domain, split
 from crawler.operate.operator import LocalStore, OperatorStore, unfinished
-from crawler.operate.verbs import ActRequest
+from crawler.operate.verbs import COUNT_S, ActRequest, WaitingCount
 from crawler.policy.admission import operator_refusal
 from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal
@@ -196,7 +198,7 @@ class FrontierActs:
         self._is_all_done = True
         self._crawl.lifecycle.wake()
 
-    async def count(self, request: ActRequest) -> int:
+    async def count(self, request: ActRequest) -> WaitingCount:
         unit = self._crawl.settings.config.politeness.host_unit
         return await count_waiting(self._queues, request, unit, self._crawl.leases.clock.now)
 
@@ -331,17 +333,27 @@ def chosen_letters(
 
 async def count_waiting(
     queues: Queues, request: ActRequest, unit: HostUnit, now: Callable[[], float]
-) -> int:
-    """Return how many waiting URLs are of the targets of *request*."""
+) -> WaitingCount:
+    """Return how many waiting URLs are of the targets of *request*, of those that can be looked at
+    in COUNT_S."""
     targets = list(map(read_target, request.targets))
-    counted = 0
+    counted = looked_at = 0
+    ends_at = time.monotonic() + COUNT_S
 
     def fate(candidate: Candidate) -> None:
-        nonlocal counted
+        nonlocal counted, looked_at
+        looked_at += 1
         counted += _is_meant(candidate.url, targets)
 
-    await sweep(queues, targets, unit, fate, now)
-    return counted
+    try:
+        await sweep(queues, targets, unit, fate, now, ends_at)
+    except _TimeIsOver:
+        return WaitingCount(counted, looked_at, is_part=True)
+    return WaitingCount(counted, looked_at, is_part=False)
+
+
+class _TimeIsOver(Exception):
+    """What is only counted has taken long enough."""
 
 
 async def sweep(
@@ -350,17 +362,28 @@ async def sweep(
     unit: HostUnit,
     fate: Callable[[Candidate], Fate],
     now: Callable[[], float],
+    ends_at: float = math.inf,
 ) -> int:
-    """Decide about what waits of *targets*. Returns how many URLs were touched."""
+    """Decide about what waits of *targets*. Returns how many URLs were touched. Raises _TimeIsOver
+    when the monotonic clock has passed *ends_at*, for a *fate* that only looks."""
     named = [target.host for target in targets]
     hosts = None
     if all(name is not None for name in named):
         hosts = [host_key(name, unit) for name in named if name is not None]
 
+    def look_at_clock() -> None:
+        if time.monotonic() > ends_at:
+            raise _TimeIsOver
+
     def may_concern(host: HostKey) -> bool:
+        look_at_clock()
         return any(target.may_concern(host) for target in targets)
 
-    return sum([some async for some in queues.sweep(hosts, may_concern, fate, now)])
+    def timed_fate(candidate: Candidate) -> Fate:
+        look_at_clock()
+        return fate(candidate)
+
+    return sum([some async for some in queues.sweep(hosts, may_concern, timed_fate, now)])
 
 
 def _is_meant(url: str, targets: Sequence[UrlTarget]) -> bool:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from crawler.data.operator_files import Act, Audit, RuleEdit, RulesFile, Touched, edited
 from crawler.model.types import ConfigError, StoreUnavailable
 from crawler.operate import verbs
-from crawler.operate.verbs import VERBS, ActAnswer, ActRequest
+from crawler.operate.verbs import VERBS, ActAnswer, ActRequest, WaitingCount
 from crawler.policy.operator_rules import read_rules
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class Operator:
     store: OperatorStore
     levels: int
     now: Callable[[], float]
-    count: Callable[[ActRequest], Awaitable[int]]
+    count: Callable[[ActRequest], Awaitable[WaitingCount]]
     """Returns how many waiting URLs a request would touch."""
     put_back: Callable[[ActRequest], Awaitable[int]]
     """Puts dead letters back, as a retry asks, and returns how many."""
@@ -105,8 +105,7 @@ class Operator:
         if request.level is not None and not 0 <= request.level < self.levels:
             raise ConfigError(f"level is {request.level}; this crawl has 0 to {self.levels - 1}")
         if request.dry_run:
-            waiting = await self.count(request)
-            return ActAnswer(f"{waiting:,} waiting URLs would be touched", waiting=waiting)
+            return (await self.count(request)).answer()
         async with self._acting:
             # Done first: what is written then, is how many there were.
             put_back = await self.put_back(request) if request.verb == "retry" else None

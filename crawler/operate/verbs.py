@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,11 @@ from crawler.policy.targets import read_target
 
 MAX_TARGETS: Final = 10_000
 """In one act: a line of the audit of some 700 kB."""
+
+
+COUNT_S: Final = 0.7
+"""The time of a dry run: over 1e7 URLs that wait a pattern takes minutes, and whoever asks waits a
+second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,22 @@ class ActAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     said: str  # a sentence
     number: int = 0  # of the act; 0: nothing was done
     waiting: int | None = None  # of a dry run: the URLs that wait and that it would touch
+    is_part: bool = False  # of a dry run: there may be more of them, since not all were looked at
     touched: int | None = None  # URLs; only of what is done at once
+
+
+class WaitingCount(NamedTuple):
+    """What a dry run has counted."""
+
+    waiting: int  # the URLs that wait and that would be touched
+    looked_at: int  # of all that wait
+    is_part: bool  # the time was over before all were looked at
+
+    def answer(self) -> ActAnswer:
+        said = f"{self.waiting:,} waiting URLs would be touched"
+        if self.is_part:
+            said = f"at least {said}, of the first {self.looked_at:,} that were looked at"
+        return ActAnswer(said, waiting=self.waiting, is_part=self.is_part)
 
 
 def read_words(verb: str, words: Sequence[str]) -> ActRequest:

@@ -18,11 +18,13 @@ import redis
 
 from crawler.data.data_dir import DataDir
 from crawler.frontier.records import MIDDLE, HostRecord, QueueEnds, encode, waiting_of
+from crawler.inspect import local
 from crawler.inspect.hosts import FirstHosts, HostQuery, HostSort
 from crawler.inspect.local import LocalInspection
 from crawler.inspect.port import HostState, Inspection
 from crawler.inspect.shared import RedisCrawlReader, RedisInspection, hosts
 from crawler.model.types import Dead, Done, HostKey, Pace, PutBack, Rest, RetryAt
+from crawler.policy.targets import read_target
 from crawler.shared import keys
 from crawler.shared.address import Address
 from tests.harness.frontiers import EmbeddedWorld, World, candidate, drain, rest, rocks_store
@@ -102,6 +104,23 @@ def test_on_disk_beside_the_frontier_that_writes(tmp_path: Path, seed: int) -> N
             for query in QUERIES:
                 assert inspection.hosts(query) == first_of(states, query), query
         assert frontier.counts().waiting == sum(queued.values())
+
+
+def test_a_dry_run_says_that_its_time_was_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DataDir(tmp_path).close()
+    everywhere = [read_target("*.example/*")]
+    with rocks_store(tmp_path) as store:
+        frontier = lived(EmbeddedWorld(store, tmp_path), 1)
+        waiting = frontier.counts().waiting
+        with LocalInspection(tmp_path) as inspection:
+            assert inspection.count_waiting(everywhere) == (waiting, waiting, False)
+            monkeypatch.setattr(local, "COUNT_S", -1.0)
+            counted = inspection.count_waiting(everywhere)
+    assert counted.is_part
+    assert counted.waiting < waiting
+    assert counted.answer().said.startswith("at least ")
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crawler.data.operator_files import Act, Audit, Credentials, RulesFile, Touched
-from crawler.model.types import ConfigError, StoreFull
+from crawler.model.choices import HostUnit
+from crawler.model.types import Candidate, ConfigError, HostKey, StoreFull
+from crawler.operate.acts import count_waiting
 from crawler.operate.operator import LocalStore, Operator, unfinished
-from crawler.operate.verbs import VERBS, ActAnswer, ActRequest, read_words
+from crawler.operate.verbs import VERBS, ActAnswer, ActRequest, WaitingCount, read_words
+from crawler.shared.operator_store import SharedQueues
 
 
 class FullDisk(RulesFile):
@@ -41,13 +45,16 @@ class Edited(RulesFile):
 def operator(folder: Path, rules: RulesFile | None = None) -> Operator:
     store = LocalStore(rules or RulesFile(folder / "rules.toml"), Audit(folder / "audit.jsonl"))
 
-    async def count(request: ActRequest) -> int:
+    async def count(request: ActRequest) -> WaitingCount:
+        return WaitingCount(7, 9, is_part=False)
+
+    async def put_back(request: ActRequest) -> int:
         return 7
 
     async def note(act: Act, undone: Act | None) -> None:
         """Nothing runs."""
 
-    return Operator(store, 3, lambda: 1000.0, count, count, note)
+    return Operator(store, 3, lambda: 1000.0, count, put_back, note)
 
 
 def act(operated: Operator, *words: str) -> ActAnswer:
@@ -221,3 +228,26 @@ def test_credentials_are_read_from_where_only_their_owner_can(tmp_path: Path) ->
     file.write_text("login\n")
     with pytest.raises(ConfigError, match="want NAME=user:password"):
         Credentials(file, {})
+
+
+CANDIDATE = Candidate("https://a.example/x", 1, HostKey("a.example"), "a.example")
+
+
+class EndlessQueues(SharedQueues):
+    """What waits at a host without end."""
+
+    def __init__(self) -> None:
+        self.looked_at = 0
+
+    async def sweep(self, hosts: Any, may_concern: Any, fate: Any, now: Any) -> AsyncIterator[int]:
+        while True:
+            self.looked_at += 1
+            assert fate(CANDIDATE) is None
+            yield 0
+
+
+def test_a_dry_run_ends_in_time() -> None:
+    queues, request = EndlessQueues(), ActRequest("drop", ("a.example/*",), dry_run=True)
+    counted = asyncio.run(count_waiting(queues, request, HostUnit.HOST, lambda: 0.0))
+    assert counted == (queues.looked_at - 1, queues.looked_at - 1, True)
+    assert counted.answer().is_part
