@@ -14,65 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.copies import EDITS, Variant, variants
-from crawler.content.parsers.html import (
-    PROSE_CHARS,
-    HtmlReader,
-    Line,
-    lines,
-    page_text,
-    without_spans,
-)
+from crawler.content.parsers.html import ScannedPage
 from crawler.policy.simhash import fingerprint
 
 BITS: Final = 3
-Remover = Callable[[HtmlReader], str]
+Remover = Callable[[str], str]
 Flags = NDArray[np.bool_]
 
 
-def nothing(page: HtmlReader) -> str:
-    return _text(lines(page.parts))
+def nothing(page: str) -> str:
+    return ScannedPage(page).whole_text()
 
 
-def tags(page: HtmlReader) -> str:
-    """What its author marked: nav, header, footer, aside, roles, hidden."""
-    return _text(lines(without_spans(page.parts, page.noise)) or lines(page.parts))
+def chosen(page: str) -> str:
+    """What the crawler leaves out (crawler/content/parsers/html_scan.py)."""
+    return ScannedPage(page).text()
 
 
-def density(page: HtmlReader) -> str:
-    """jusText's rule, but for its stop words: long lines without links, and short between them."""
-    found = lines(page.parts)
-    return "\n".join(dense(found)) or _text(found)
-
-
-def both(page: HtmlReader) -> str:
-    return "\n".join(dense(lines(without_spans(page.parts, page.noise)))) or nothing(page)
-
-
-def chosen(page: HtmlReader) -> str:
-    """Both, and what the crawler adds to them (crawler/content/parsers/html.py)."""
-    return page_text(page.parts, page.noise)
-
-
-REMOVERS: Final[tuple[Remover, ...]] = (nothing, tags, density, both, chosen)
-
-
-def dense(found: Sequence[Line]) -> list[str]:
-    kept: list[str] = []
-    waiting: list[str] = []
-    behind_prose = False
-    for line, linked in found:
-        if 2 * linked > len(line):
-            waiting, behind_prose = [], False
-        elif len(line) >= PROSE_CHARS:
-            kept += (*waiting, line)
-            waiting, behind_prose = [], True
-        elif behind_prose:
-            waiting.append(line)
-    return kept
-
-
-def _text(found: Sequence[Line]) -> str:
-    return "\n".join([line for line, _ in found])
+REMOVERS: Final[tuple[Remover, ...]] = (nothing, chosen)
 
 
 class Pairs:
@@ -99,11 +58,9 @@ def near(texts: Sequence[str]) -> Flags:
     return found
 
 
-def row(
-    remover: Remover, pages: Sequence[Variant], readers: Sequence[HtmlReader], of: Pairs
-) -> str:
+def row(remover: Remover, pages: Sequence[Variant], of: Pairs) -> str:
     begun = time.process_time()
-    texts = [remover(reader) for reader in readers]
+    texts = [remover(page.page) for page in pages]
     cost_us = (time.process_time() - begun) / len(texts) * 1e6
     found = near(texts)
     cells = [remover.__name__]
@@ -125,13 +82,12 @@ def row(
 
 def main() -> None:
     pages = list(variants())
-    readers = [HtmlReader(page.page) for page in pages]
     pairs = Pairs(pages)
     edits = " | ".join(f"{edit:.0%}" for edit in EDITS)
     print(f"{len(pages)} pages; recall at {edits} of words edited, same template, then another")
     print(f"| left out | {edits} | {edits} | precision | wrong pairs | kept | pure | us |")
     for remover in REMOVERS:
-        print(row(remover, pages, readers, pairs), flush=True)
+        print(row(remover, pages, pairs), flush=True)
 
 
 if __name__ == "__main__":

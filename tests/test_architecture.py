@@ -83,7 +83,7 @@ PURE_STANDARD = {
 }
 # Other people's pure functions (docs/decisions/0002).
 PURE_LIBRARIES = {
-    *("ada_url", "backports.zstd", "brotli", "isal.isal_zlib", "msgspec", "numpy"),
+    *("ada_url", "backports.zstd", "brotli", "isal.isal_zlib", "msgspec", "numba", "numpy"),
     *("chardetng_py", "publicsuffixlist", "w3lib", "webencodings"),
     "xxhash",
 }
@@ -96,7 +96,7 @@ CONFINED = {
     "aiodns": {"download"},
     "pyarrow": {"archive"},
     "fsspec": {"archive"},
-    "fcntl": {"data", "archive", "shared", "workers"},
+    "fcntl": {"content", "data", "archive", "shared", "workers"},
     "scrapy": {folder for layer in LAYERS[4:] for folder in layer}
     - {"archive", "data", "duplicates"},
     "twisted": {folder for layer in LAYERS[9:] for folder in layer},

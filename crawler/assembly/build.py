@@ -42,6 +42,7 @@ from crawler.config.settings import (
     read_config,
     read_kept,
 )
+from crawler.content.compiling import cache_in
 from crawler.content.crawl_archive import CrawlArchive, PreviousArchive, delivery_of
 from crawler.content.feed_export import make_pages_items
 from crawler.content.parsing import Parsers
@@ -64,7 +65,7 @@ from crawler.crawl.slots import SlotRules, Slots
 from crawler.crawl.stats import CrawlStats
 from crawler.crawl.under_way import under_way
 from crawler.data import data_dir as datadir
-from crawler.data.data_dir import DataDir, TemporaryDataDir, refuse_other_kind
+from crawler.data.data_dir import COMPILED, DataDir, TemporaryDataDir, refuse_other_kind
 from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords, Soft404Records
 from crawler.data.operator_files import RULES, Credentials, RulesFile
 from crawler.data.outcomes import OutcomeLog
@@ -341,6 +342,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         if address is None:
             previous_archive.claim_unfinished(store)
         stats, lifecycle = CrawlStats(crawler.stats), Lifecycle(crawler)
+        cache_in(data.path / COMPILED)
         # Parts that may raise and need no closing are built first.
         prioritizer, parsers = _prioritizer(config), Parsers(config.content)
         frontier_rules = replace(

@@ -16,6 +16,7 @@ from typing import Final
 
 from crawler.archive.columns_companion import Parse, RebuildRules
 from crawler.config.settings import Config, ContentSettings
+from crawler.content.compiling import loading
 from crawler.content.parsers.feed import FeedParser
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsers.isolated import (
@@ -64,6 +65,7 @@ class Parsers:
         self._by_type: dict[str, Parser] = {}
         self._paths: list[tuple[Parser, str]] = []  # no dict: a user's parser may be unhashable
         self._logged: set[tuple[str, str]] = set()
+        self._loading = loading()
         self._long = asyncio.Lock()
         for where, parser in _all(content.parsers):
             self._add(where, parser)
@@ -100,6 +102,8 @@ class Parsers:
     async def _inline(self, source: Source, parser: Parser) -> Parsed:
         """Parse in this process, at most one long body in each iteration of the event loop. Sixty
         hostile bodies of a second each would otherwise block the loop for a minute."""
+        if not self._loading.done():
+            await asyncio.wrap_future(self._loading)
         if len(source.body) <= _LONG_BYTES:
             return parser.parse(source)
         async with self._long:

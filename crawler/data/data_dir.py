@@ -32,6 +32,7 @@ SEEN: Final = "seen"  # the keys of all URLs ever admitted
 OLDER_NEAR: Final = "near"  # the index of near-duplicates, as older versions had it
 OUTCOMES: Final = "outcomes.jsonl"
 SUMMARY: Final = "summary.json"
+COMPILED: Final = "compiled"  # what numba made, where the package is read-only
 CONSOLE: Final = "control.address"  # host and port of the console, while it is served
 REPORT: Final = "report.html"
 HISTORY: Final = "history.bin"  # the figures over time

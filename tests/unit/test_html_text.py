@@ -6,19 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.content.parsers.html import (
-    LEAST_PART,
-    PROSE_CHARS,
-    HtmlParser,
-    Line,
-    prose,
-)
+from crawler.content.parsers.html import HtmlParser
+from crawler.content.parsers.html_scan import LEAST_PART, PROSE_CHARS
 from crawler.model.page import Source
 
 PROSE = (
     "Many words that stand in one line, as they do where somebody tells somebody else something."
 )
 LONG = f"{PROSE} {PROSE}"
+Line = tuple[str, int]
+"""A line, and how many of its first letters are a link."""
 LINK = ("a menu", 6)
 SHORT = ("12 May", 0)
 
@@ -31,7 +28,7 @@ def text(body: str) -> str:
     ("body", "seen"),
     [
         pytest.param("<p>a<p>b<br>c<div>d</div>e", "a\nb\nc\nd\ne", id="blocks are lines"),
-        pytest.param("<td>a</td><td>b</td>", "a\nb", id="cells, too"),
+        pytest.param("<td>a</td><td>b</td>", "a\tb", id="cells are parted by a tab"),
         pytest.param("H<sub>2</sub>O <b>a</b>b<wbr>c", "H2O abc", id="within a word"),
         pytest.param("<my-thing>a</my-thing>b", "a\nb", id="an unknown element"),
         pytest.param(" a\n\t b \r\n  <i> c </i> d&nbsp; e\f\vf", "a b c d e f", id="white space"),
@@ -118,7 +115,12 @@ def test_text_is_kept_where_it_may_be_content(body: str, seen: str) -> None:
 def test_prose_is_distinguished_from_the_boilerplate_around_it(
     lines: list[Line], kept: list[str] | None
 ) -> None:
-    assert prose(lines) == kept
+    whole = [line for line, _ in lines]
+    assert text(page_of(lines)).splitlines() == (whole if kept is None else kept)
+
+
+def page_of(lines: list[Line]) -> str:
+    return "".join(f"<p><a href=x>{line[:linked]}</a>{line[linked:]}</p>" for line, linked in lines)
 
 
 LINES = st.lists(
@@ -130,11 +132,10 @@ LINES = st.lists(
 
 @given(LINES)
 def test_prose_is_some_of_the_lines_in_their_order(lines: list[Line]) -> None:
-    kept = prose(lines)
-    if kept is not None:
-        rest = iter(line for line, _ in lines)
-        assert all(line in rest for line in kept)
-        assert LEAST_PART * sum(map(len, kept)) >= sum(len(line) for line, _ in lines)
+    kept = text(page_of(lines)).splitlines()
+    rest = iter(line for line, _ in lines)
+    assert all(line in rest for line in kept)
+    assert LEAST_PART * sum(map(len, kept)) >= sum(len(line) for line, _ in lines)
 
 
 @given(st.text(alphabet="abc <>/&;'\"=!-\n\0\1\2", max_size=80))

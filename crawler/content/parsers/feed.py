@@ -17,7 +17,7 @@ from time import struct_time
 from typing import Any, Final
 from xml.sax import SAXException
 
-from crawler.content.parsers.html import HtmlReader, page_text
+from crawler.content.parsers.html import ScannedPage
 from crawler.content.parsers.loading import LINKS_CUT, MAX_LINKS
 from crawler.content.parsers.sitemap import BROKEN_XML
 from crawler.model.page import (
@@ -148,7 +148,7 @@ def _text(detail: object) -> str:
         return ""
     value = _word(detail, "value")
     if detail.get("type") in _MARKED_UP:
-        return page_text(HtmlReader(value).parts, ())
+        return ScannedPage(value).whole_text()
     return " ".join(value.split())
 
 

@@ -1,0 +1,931 @@
+"""Scans a page once: a state machine after the tokenizer of WHATWG HTML (13.2.5), compiled.
+
+Rule: time and memory are linear in the page, whatever it holds. Only bytes and integers here: what
+tags and attributes mean is decided in html.py, but for what decides where text and tags begin and
+end. The same source runs without numba, a thousand times slower.
+
+`scan` writes two things. *rows* has the tags that say something: see LINK and the following. *out*
+has the text, in UTF-8 with white space folded, and these bytes:
+
+    1, 2        begin and end of a link
+    3, 4        begin and end of what the author marked as no content; 5 in place of 3: never ended
+    11          end of a line of preformatted text
+    16 to 31    begin of a line, 16 and its features: 1 heading, 2 list, 4 preformatted, 8 table
+
+`choose` reduces that to the lines of content.
+"""
+
+from __future__ import annotations
+
+import html
+from html.entities import html5
+from typing import Any, Final
+
+import numpy as np
+
+from crawler.model.compiled import compiled, compiled_part, is_compiled
+
+# Rows: what, and three numbers; bytes are counted from the beginning of the page.
+LINK: Final = 1  # an <a> without rel: begin and end of its URL, whether it has references
+IMAGE: Final = 2  # an <img> with src only: the same
+TAG: Final = 3  # a tag in READ: number of its element, how many rows of attributes follow
+ATTRIBUTE: Final = 4  # its number, begin and end of its value
+TITLE: Final = 5  # begin and end of the text of a <title>
+DATA: Final = 6  # begin and end of JSON for search engines
+
+# Bits of an element.
+INLINE: Final = 1  # ends neither a line nor a word: H<sub>2</sub>O
+RAW: Final = 2  # holds only text: up to its end tag nothing is a tag
+FOREIGN: Final = 4  # within it XML's rules hold: a tag may close itself, and no element is RAW
+NEVER_FOREIGN: Final = 8  # ends a drawing or formula that was not closed (13.2.6.5)
+HIDES: Final = 16  # around the content, or not shown as text
+CONTENT: Final = 32  # within it a header or footer is part of the content
+HAS_END: Final = 64  # has an end tag, so that the effect of a role or `hidden` has an end
+READ: Final = 128  # of its tags there are rows
+PART: Final = 256  # content within CONTENT, else it hides
+IN_SVG: Final = 512  # in a drawing, HTML's rules hold again within it ("integration points")
+IN_MATH: Final = 1024
+HEADING: Final = 2048
+LIST: Final = 4096
+SHOWN_RAW: Final = 8192  # RAW, and a reader sees it
+TABLE: Final = 16384
+CELL: Final = 32768
+
+_BY_BIT: Final[dict[int, str]] = {
+    INLINE: "a abbr acronym b bdi bdo big blink cite code data del dfn em font i img input ins kbd"
+    " label link mark math meta nobr picture q rb rp rt rtc ruby s samp script small source span"
+    " strike strong sub sup svg time tt u var wbr",
+    RAW: "iframe noembed noframes script style textarea title xmp plaintext",
+    FOREIGN: "svg math",
+    NEVER_FOREIGN: "b big blockquote body br center code dd div dl dt em embed h1 h2 h3 h4 h5 h6"
+    " head hr i img li listing menu meta nobr ol p pre ruby s small span strong strike sub sup"
+    " table tt u ul var",
+    HIDES: "aside footer header menu nav audio canvas datalist dialog math noscript object select"
+    " svg template video",
+    CONTENT: "article main",
+    HAS_END: "div section span ul ol dl table form article details center fieldset figure"
+    " blockquote main p",
+    READ: "area frame iframe link meta img source video audio embed object input base html script",
+    PART: "header footer",
+    IN_SVG: "foreignobject desc title",
+    IN_MATH: "mi mo mn ms mtext annotation-xml",
+    HEADING: "h1 h2 h3 h4 h5 h6",
+    LIST: "ul ol dl",
+    SHOWN_RAW: "xmp plaintext",
+    TABLE: "table tr",
+    CELL: "td th",
+}
+ELEMENTS: Final = ("", *sorted({name for names in _BY_BIT.values() for name in names.split()}))
+"""Names of elements, by number; 0 is any other."""
+_BITS: Final = np.array(
+    [
+        sum(bit for bit, names in _BY_BIT.items() if name and name in names.split())
+        for name in ELEMENTS
+    ],
+    np.int64,
+)
+ATTRIBUTES: Final = tuple(
+    "href rel src srcset poster data type content name property itemprop http-equiv lang xml:lang"
+    " hidden role alt encoding color face size as".split()  # a list is 22 lines
+)
+"""Names of the attributes that are read, by number."""
+_ROLES: Final = (
+    "alert alertdialog banner complementary contentinfo dialog menu menubar navigation search"
+    " toolbar"
+)
+
+_HASH: Final = (1 << 30) - 1
+
+
+def _hash_of(name: str) -> int:
+    found = 0
+    for code in name.encode():
+        found = (found * 31 + code) & _HASH
+    return found
+
+
+def _table(names: dict[str, int], size: int) -> tuple[Any, Any]:
+    """Return the hashes of *names* by slot, and their numbers: a hash table with open addressing.
+    -1 is an empty slot."""
+    hashes, numbers = np.full(size, -1, np.int64), np.zeros(size, np.int64)
+    for name, number in names.items():
+        slot = _hash_of(name) & (size - 1)
+        while hashes[slot] >= 0:
+            if hashes[slot] == _hash_of(name):
+                raise ValueError(f"{name} has the hash of another name")
+            slot = (slot + 1) & (size - 1)
+        hashes[slot], numbers[slot] = _hash_of(name), number
+    return hashes, numbers
+
+
+_NAMES, _NUMBERS = _table({name: at for at, name in enumerate(ELEMENTS) if at}, 1024)
+_KEYS, _KEY_NUMBERS = _table({name: at for at, name in enumerate(ATTRIBUTES)}, 256)
+_ROLE_NAMES, _ROLE_NUMBERS = _table(dict.fromkeys(_ROLES.split(), 1), 64)
+
+# References by name. Those that old pages write without a semicolon have at most six letters.
+_REFERENCES: Final = sorted(html5)
+_REFERENCE_NAMES, _REFERENCE_NUMBERS = _table(
+    {name: at for at, name in enumerate(_REFERENCES)}, 8192
+)
+_CHARACTERS: Final = np.array(
+    [[ord(html5[name][0]), ord((html5[name] + "\0")[1])] for name in _REFERENCES], np.int64
+)
+_LONGEST_NAME: Final = max(map(len, _REFERENCES))
+_LONGEST_OLD: Final = max(len(name) for name in _REFERENCES if name[-1] != ";")
+# What a reference by number stands for, of the first 160; 0: nothing.
+_LOW_CHARACTERS: Final = np.array(
+    [ord(html.unescape(f"&#{code};") or "\0") for code in range(160)], np.int64
+)
+
+_A, _IMG, _BR, _P, _TR, _PRE, _LISTING, _FONT, _SVG, _SCRIPT, _TITLE, _PLAINTEXT, _ANNOTATION = map(
+    ELEMENTS.index,
+    "a img br p tr pre listing font svg script title plaintext annotation-xml".split(),
+)
+_HREF, _REL, _SRC, _SRCSET, _TYPE, _HIDDEN, _ROLE, _ALT, _ENCODING = map(
+    ATTRIBUTES.index, "href rel src srcset type hidden role alt encoding".split()
+)
+_OF_FONT: Final = sum(1 << ATTRIBUTES.index(name) for name in ("color", "face", "size"))
+
+# The state of the text: indexes of one array, because compiled functions share no variables.
+_END: Final = 0  # of what was written
+_GAP: Final = 1  # what stands before the next word: see below
+_PRE_DEPTH: Final = 2
+_IN_HEADING: Final = 3
+_LISTS: Final = 4  # how many are open
+_TABLES: Final = 5
+_ROW: Final = 6  # 0: in no row of a table; 1: it has no text; 2: it has; 3: in several lines
+# Begins and ends of the values of the attributes of a tag.
+_BEGINS: Final = 7
+_ENDS: Final = _BEGINS + len(ATTRIBUTES)
+# Drawings and formulas that are open, and HTML within them.
+_MAX_OPEN: Final = 64  # guess: drawings are not nested; an end tag searches through so many
+_OPENED: Final = _ENDS + len(ATTRIBUTES)
+# Elements that hide, one within the other: hashes of their names, how often each is open, and their
+# places in *out*.
+_MAX_HIDING: Final = 16  # guess, of different names
+_HIDING: Final = _OPENED + _MAX_OPEN
+_DEPTHS: Final = _HIDING + _MAX_HIDING
+_PLACES: Final = _DEPTHS + _MAX_HIDING
+STATES: Final = _PLACES + _MAX_HIDING
+
+# Gaps, the stronger ones last.
+_NONE: Final = 0
+_SPACE: Final = 1
+_TAB: Final = 2  # between cells
+_CELL_LINE: Final = 3  # between blocks in a cell
+_LINE: Final = 4
+
+_CDATA: Final = _hash_of("cdata")
+_LD_JSON: Final = _hash_of("ld+json")
+_TEXT_HTML: Final = _hash_of("text/html")
+_XHTML: Final = _hash_of("application/xhtml+xml")
+
+
+# Bytes that mean something.
+_LT, _GT, _SLASH, _EQUALS, _DASH, _BANG, _QUESTION = map(ord, "<>/=-!?")
+_AMP, _NUMBER_SIGN, _SEMICOLON, _OPENING, _CLOSING = map(ord, "&#;[]")
+
+
+@compiled_part
+def _find(hashes, numbers, wanted):  # type: ignore[no-untyped-def]
+    """Return the number of the name with the hash *wanted*, or -1."""
+    last = len(hashes) - 1
+    slot = wanted & last
+    while hashes[slot] >= 0:
+        if hashes[slot] == wanted:
+            return numbers[slot]
+        slot = (slot + 1) & last
+    return -1
+
+
+@compiled_part
+def _hash(page, begin, end):  # type: ignore[no-untyped-def]
+    """Return the hash of a name, without regard to the case of ASCII letters."""
+    found = 0
+    for at in range(begin, end):
+        code = int(page[at])
+        if 65 <= code <= 90:
+            code += 32
+        found = (found * 31 + code) & _HASH
+    return found
+
+
+@compiled_part
+def _is_space(code):  # type: ignore[no-untyped-def]
+    return code <= 32 and (code == 32 or code == 10 or code == 9 or code == 13 or code == 12)
+
+
+@compiled_part
+def _ends_name(code):  # type: ignore[no-untyped-def]
+    return code <= 62 and (code == _GT or code == _SLASH or _is_space(code))
+
+
+@compiled_part
+def _is_letter(code):  # type: ignore[no-untyped-def]
+    return 97 <= (code | 32) <= 122
+
+
+@compiled_part
+def _attributes(page, at, size, wants, state):  # type: ignore[no-untyped-def]
+    """Pass the attributes of a tag from *at* on. Return the end of the tag, or -1 if it has none;
+    the known attributes, as bits; and whether the tag closes itself. The first of two counts."""
+    known = 0
+    closes = False
+    while at < size:
+        code = page[at]
+        if code == _GT:
+            return at + 1, known, closes
+        if code == _SLASH or _is_space(code):
+            closes = code == _SLASH
+            at += 1
+            continue
+        closes = False
+        name = at
+        at += 1
+        while at < size and (page[at] > _GT or not (page[at] == _EQUALS or _ends_name(page[at]))):
+            at += 1
+        end_of_name = at
+        while at < size and _is_space(page[at]):
+            at += 1
+        begin = end = end_of_name
+        if at < size and page[at] == _EQUALS:
+            at += 1
+            while at < size and _is_space(page[at]):
+                at += 1
+            if at >= size:
+                return -1, known, False
+            quote = page[at]
+            if quote == 34 or quote == 39:
+                at += 1
+                begin = at
+                while at < size and page[at] != quote:
+                    at += 1
+                end = at
+                at += 1
+            else:
+                begin = at
+                while at < size and (
+                    page[at] > _GT or not (page[at] == _GT or _is_space(page[at]))
+                ):
+                    at += 1
+                end = at
+        else:
+            at = end_of_name
+        if wants:
+            number = _find(_KEYS, _KEY_NUMBERS, _hash(page, name, end_of_name))
+            if number >= 0 and not known >> number & 1:
+                known |= 1 << number
+                state[_BEGINS + number], state[_ENDS + number] = begin, end
+    return -1, known, False
+
+
+@compiled_part
+def _open_line(out, state):  # type: ignore[no-untyped-def]
+    """Write what stands before a word, and return the end of what is written."""
+    end = state[_END]
+    gap = state[_GAP]
+    if gap >= _CELL_LINE:
+        features = (1 if state[_IN_HEADING] else 0) | (2 if state[_LISTS] else 0)
+        features |= (4 if state[_PRE_DEPTH] else 0) | (8 if state[_TABLES] else 0)
+        out[end] = 16 + features
+        end += 1
+        if state[_ROW]:
+            state[_ROW] = 3 if gap == _CELL_LINE else 2
+    elif gap == _TAB:
+        out[end] = 9
+        end += 1
+    elif gap == _SPACE:
+        out[end] = 32
+        end += 1
+    state[_GAP] = _NONE
+    return end
+
+
+@compiled_part
+def _write_character(code, out, end):  # type: ignore[no-untyped-def]
+    """Write a code point in UTF-8."""
+    if code < 0x80:
+        out[end] = code
+        return end + 1
+    if code < 0x800:
+        out[end] = 0xC0 | code >> 6
+        out[end + 1] = 0x80 | code & 63
+        return end + 2
+    if code < 0x10000:
+        out[end] = 0xE0 | code >> 12
+        out[end + 1] = 0x80 | code >> 6 & 63
+        out[end + 2] = 0x80 | code & 63
+        return end + 3
+    out[end] = 0xF0 | code >> 18
+    out[end + 1] = 0x80 | code >> 12 & 63
+    out[end + 2] = 0x80 | code >> 6 & 63
+    out[end + 3] = 0x80 | code & 63
+    return end + 4
+
+
+@compiled_part
+def _by_number(page, at, size):  # type: ignore[no-untyped-def]
+    """Read a reference by number from behind its "#" on. Return its end, and the character; -1 if
+    it is none."""
+    base = 10
+    if at < size and page[at] | 32 == 120:
+        base = 16
+        at += 1
+    code, begin = 0, at
+    while at < size:
+        digit = int(page[at])
+        if 48 <= digit <= 57:
+            digit -= 48
+        elif base == 16 and 97 <= digit | 32 <= 102:
+            digit = (digit | 32) - 87
+        else:
+            break
+        code = min(code * base + digit, 0x110000)
+        at += 1
+    if at == begin:
+        return at, -1
+    if at < size and page[at] == _SEMICOLON:
+        at += 1
+    if code < 160:
+        return at, _LOW_CHARACTERS[code]
+    if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        return at, 0xFFFD
+    is_none = code & 0xFFFE == 0xFFFE or 0xFDD0 <= code < 0xFDF0
+    return at, 0 if is_none else code
+
+
+@compiled_part
+def _by_name(page, at, size):  # type: ignore[no-untyped-def]
+    """Read a reference by name from behind its "&" on. Return its end, and its number; -1 if it is
+    none. Of one without semicolon the longest known beginning counts."""
+    found, end, hashed, begin = -1, at, 0, at
+    last = min(size, at + _LONGEST_NAME)
+    while at < last:
+        code = int(page[at])
+        is_end = code == _SEMICOLON
+        if not (is_end or _is_letter(code) or (48 <= code <= 57 and at > begin)):
+            break
+        hashed = (hashed * 31 + code) & _HASH
+        at += 1
+        if is_end or at - begin <= _LONGEST_OLD:
+            number = _find(_REFERENCE_NAMES, _REFERENCE_NUMBERS, hashed)
+            if number >= 0:
+                found, end = number, at
+        if is_end:
+            break
+    return end, found
+
+
+@compiled_part
+def _write(page, at, size, stop, out, state):  # type: ignore[no-untyped-def]
+    """Write the words from *at* to *size*, or to the byte *stop*, with white space folded unless it
+    is preformatted. Returns where they end. Without *stop*, 0, there are no references."""
+    end = state[_END]
+    is_pre = state[_PRE_DEPTH] > 0
+    gap = state[_GAP]
+    while at < size:
+        code = int(page[at])
+        other = 0
+        if code > _AMP and code != 0xC2:
+            if code == stop:
+                break
+            if gap == _SPACE:
+                out[end] = 32
+                end, gap = end + 1, _NONE
+            elif gap:
+                state[_END], state[_GAP] = end, gap
+                end, gap = _open_line(out, state), _NONE
+            out[end] = code
+            end += 1
+            at += 1
+            continue
+        at += 1
+        if code == _AMP and stop and at < size:
+            if page[at] == _NUMBER_SIGN:
+                behind, found = _by_number(page, at + 1, size)
+                if found >= 0:
+                    code, at = found, behind
+                    if code == 0:
+                        continue
+            elif _is_letter(page[at]):
+                behind, number = _by_name(page, at, size)
+                if number >= 0:
+                    code, other, at = _CHARACTERS[number, 0], _CHARACTERS[number, 1], behind
+        elif code == 0xC2 and at < size:
+            code = 0xA0 if page[at] == 0xA0 else 0x80 | page[at] & 63
+            at += 1
+        if is_pre and code == 0xA0:
+            code = 32
+        if is_pre and (code == 32 or code == 9 or code == 10 or code == 13):
+            if code == 13:
+                if at < size and page[at] == 10:
+                    continue
+                code = 10
+            if gap >= _CELL_LINE:
+                if code == 10:  # at the beginning of the block
+                    continue
+                state[_END], state[_GAP] = end, gap
+                end, gap = _open_line(out, state), _NONE
+            out[end] = 11 if code == 10 else code
+            end += 1
+            gap = _NONE
+        elif code <= 32 or code == 0xA0:
+            gap = max(gap, _SPACE)
+        else:
+            if gap == _SPACE:
+                out[end] = 32
+                end, gap = end + 1, _NONE
+            elif gap:
+                state[_END], state[_GAP] = end, gap
+                end, gap = _open_line(out, state), _NONE
+            end = _write_character(code, out, end)
+            if other:
+                end = _write_character(other, out, end)
+    state[_END], state[_GAP] = end, gap
+    return at
+
+
+@compiled_part
+def _end_of_raw(page, at, size, name, length, is_script):  # type: ignore[no-untyped-def]
+    """Return where the end tag of a raw element begins, or *size*. In a comment in a script, an end
+    tag may be that of a script within (13.2.5.20, "script data double escaped")."""
+    comment, nested = False, False
+    while at < size:
+        if page[at] == _DASH and comment:
+            if at + 2 < size and page[at + 1] == _DASH and page[at + 2] == _GT:
+                comment = nested = False
+        elif page[at] == _LT:
+            if is_script and at + 3 < size and page[at + 1] == _BANG and page[at + 2] == _DASH:
+                if page[at + 3] == _DASH and not comment:
+                    comment = True
+                    at += 2  # "<!-->" ends it
+                    continue
+            is_end = at + 1 < size and page[at + 1] == _SLASH
+            begin = at + 1 + is_end
+            end = begin + length
+            if end < size and _ends_name(page[end]) and _hash(page, begin, end) == name:
+                if is_end and not nested:
+                    return at
+                nested = comment and not is_end
+        at += 1
+    return size
+
+
+@compiled_part
+def _is_mark(out, begin, end):  # type: ignore[no-untyped-def]
+    """Whether the text is a single sign, as the pilcrow that links a heading to itself."""
+    letters, first, at = 0, 0, begin
+    while at < end:
+        code = int(out[at])
+        at += 1
+        if code <= 32:
+            continue
+        if code >= 0xC0:
+            more = 1 if code < 0xE0 else 2 if code < 0xF0 else 3
+            code &= 31 if more == 1 else 15 if more == 2 else 7
+            for _ in range(more):
+                if at < end:
+                    code = code << 6 | int(out[at]) & 63
+                    at += 1
+        letters += 1
+        first = code
+        if letters > 1:
+            return False
+    is_ascii_sign = 32 < first < 127 and not (_is_letter(first) or 48 <= first <= 57)
+    is_icon = 0x2000 <= first < 0x2C00 or 0xE000 <= first < 0xF900 or first >= 0x1F000
+    return letters == 1 and (is_ascii_sign or 0xA1 <= first < 0xC0 or is_icon)
+
+
+@compiled_part
+def _trimmed(page, begin, end):  # type: ignore[no-untyped-def]
+    while begin < end and _is_space(page[begin]):
+        begin += 1
+    while end > begin and _is_space(page[end - 1]):
+        end -= 1
+    return begin, end
+
+
+@compiled_part
+def _add(rows, count, what, one, two, three):  # type: ignore[no-untyped-def]
+    if count < len(rows):
+        rows[count, 0] = what
+        rows[count, 1] = one
+        rows[count, 2] = two
+        rows[count, 3] = three
+    return count + 1
+
+
+@compiled_part
+def _has_reference(page, begin, end):  # type: ignore[no-untyped-def]
+    for at in range(begin, end):
+        if page[at] == _AMP:
+            return 1
+    return 0
+
+
+@compiled
+def scan(page, is_xml, max_links, out, rows, state):  # type: ignore[no-untyped-def]
+    """Scan *page*, UTF-8 without NUL. *out* has room for 6/5 of it and 8 bytes, since no reference
+    is longer in UTF-8. *state* has STATES integers. Returns how much of *out* is written, and
+    how many rows there are: those for which there is no room are left out."""
+    size, count, links = len(page), 0, 0
+    for index in range(_BEGINS):
+        state[index] = 0
+    state[_GAP] = _LINE
+    depth = 0
+    hidden = 0
+    articles = 0
+    anchor, anchor_end, anchor_gap = False, 0, 0  # within a link to this page; the state before it
+    at = 0
+    while at < size:
+        if page[at] != _LT:
+            at = _write(page, at, size, _LT, out, state)
+            continue
+        code = int(page[at + 1]) if at + 1 < size else 0
+        is_end = code == _SLASH
+        if (
+            code == _BANG
+            or code == _QUESTION
+            or (is_end and at + 2 < size and not _is_letter(page[at + 2]))
+        ):
+            begin = at + 2
+            if at + 3 < size and code == _BANG and page[at + 2] == _DASH and page[at + 3] == _DASH:
+                # Comments end at --> and --!>; <!--> and <!---> are whole.
+                at += 4
+                if at < size and page[at] == _GT:
+                    at += 1
+                    continue
+                if at + 1 < size and page[at] == _DASH and page[at + 1] == _GT:
+                    at += 2
+                    continue
+                while at < size:
+                    if page[at] == _DASH and at + 2 < size and page[at + 1] == _DASH:
+                        if page[at + 2] == _GT:
+                            at += 3
+                            break
+                        if page[at + 2] == _BANG and at + 3 < size and page[at + 3] == _GT:
+                            at += 4
+                            break
+                    at += 1
+                continue
+            is_foreign = depth > 0 and _BITS[state[_OPENED + depth - 1]] & FOREIGN != 0
+            if (
+                (is_xml or is_foreign)
+                and code == _BANG
+                and at + 8 < size
+                and page[at + 2] == _OPENING
+            ):
+                if _hash(page, at + 3, at + 8) == _CDATA and page[at + 8] == _OPENING:
+                    begin = at = at + 9
+                    while at < size:
+                        if page[at] == _CLOSING and at + 2 < size and page[at + 1] == _CLOSING:
+                            if page[at + 2] == _GT:
+                                break
+                        at += 1
+                    _write(page, begin, at, 0, out, state)
+                    at += 3
+                    continue
+            at = begin
+            while at < size and page[at] != _GT:
+                at += 1
+            at += 1
+            continue
+        begin = at + 1 + is_end
+        if begin >= size or not _is_letter(page[begin]):
+            _write(page, at, at + 1, 0, out, state)
+            at += 1
+            continue
+
+        at = begin
+        while at < size and not _ends_name(page[at]):
+            at += 1
+        name, length = _hash(page, begin, at), at - begin
+        element = max(_find(_NAMES, _NUMBERS, name), 0)
+        bits = _BITS[element]
+        wants = not is_end and (
+            element == _A
+            or bits & (READ | HAS_END) != 0
+            or (depth > 0 and (element == _FONT or element == _ANNOTATION))
+        )
+        at, known, closes = _attributes(page, at, size, wants, state)
+        if at < 0:
+            break
+        is_foreign = depth > 0 and _BITS[state[_OPENED + depth - 1]] & FOREIGN != 0
+        is_empty = closes and (is_xml or bits & FOREIGN != 0)
+
+        # Drawings, formulas, and the HTML within them.
+        if depth > 0 or bits & FOREIGN:
+            if is_end and element != _BR and element != _P:
+                if element:
+                    for place in range(depth - 1, -1, -1):
+                        if state[_OPENED + place] == element:
+                            depth = place
+                            break
+            elif bits & FOREIGN:
+                if not is_empty and depth < _MAX_OPEN:
+                    state[_OPENED + depth] = element
+                    depth += 1
+            elif is_foreign:
+                within = IN_SVG if state[_OPENED + depth - 1] == _SVG else IN_MATH
+                holds_html = bits & within != 0
+                if element == _ANNOTATION:
+                    told = 0
+                    if known >> _ENCODING & 1:
+                        told = _hash(page, state[_BEGINS + _ENCODING], state[_ENDS + _ENCODING])
+                    holds_html = holds_html and (told == _TEXT_HTML or told == _XHTML)
+                if holds_html:
+                    if not closes and depth < _MAX_OPEN:
+                        state[_OPENED + depth] = element
+                        depth += 1
+                elif bits & NEVER_FOREIGN or (element == _FONT and known & _OF_FONT):
+                    while depth > 0 and _BITS[state[_OPENED + depth - 1]] & FOREIGN:
+                        depth -= 1
+
+        # What the author marked as no content. What is never closed hides nothing.
+        if hidden and name and not is_empty:
+            for place in range(hidden):
+                if state[_HIDING + place] == name:
+                    state[_DEPTHS + place] += -1 if is_end else 1
+                    if state[_DEPTHS + place] == 0:
+                        hidden = place
+                        out[state[_PLACES + place]] = 3
+                        out[state[_END]] = 4
+                        state[_END] += 1
+                        anchor = False
+                    break
+        if bits & CONTENT and not hidden:
+            articles = max(0, articles + (-1 if is_end else 1))
+        if not is_end and not is_empty:
+            hides = bits & HIDES != 0
+            if not hides and bits & HAS_END:
+                hides = known >> _HIDDEN & 1 != 0
+                if known >> _ROLE & 1:
+                    one, two = _trimmed(page, state[_BEGINS + _ROLE], state[_ENDS + _ROLE])
+                    hides = hides or _find(_ROLE_NAMES, _ROLE_NUMBERS, _hash(page, one, two)) > 0
+            if hides and hidden < _MAX_HIDING and not (bits & PART and articles):
+                is_open = False
+                for place in range(hidden):
+                    is_open = is_open or state[_HIDING + place] == name
+                if not is_open:
+                    state[_HIDING + hidden], state[_DEPTHS + hidden] = name, 1
+                    state[_PLACES + hidden] = state[_END]
+                    hidden += 1
+                    out[state[_END]] = 5
+                    state[_END] += 1
+                    anchor = False
+
+        # What the tag does to the text.
+        if element == _A:
+            if is_end:
+                if anchor and _is_mark(out, anchor_end, state[_END]):
+                    state[_END], state[_GAP] = anchor_end, anchor_gap
+                anchor = False
+                out[state[_END]] = 2
+                state[_END] += 1
+            elif known >> _HREF & 1:
+                one, two = _trimmed(page, state[_BEGINS + _HREF], state[_ENDS + _HREF])
+                if not is_empty:
+                    out[state[_END]] = 1
+                    state[_END] += 1
+                    anchor = one < two and page[one] == _NUMBER_SIGN
+                    anchor_end, anchor_gap = state[_END], state[_GAP]
+                if one < two and page[one] != _NUMBER_SIGN and links <= max_links:
+                    links += 1
+                    has_reference = _has_reference(page, one, two)
+                    if known >> _REL & 1:
+                        count = _add(rows, count, TAG, _A, 2, 0)
+                        count = _add(rows, count, ATTRIBUTE, _HREF, one, two)
+                        one, two = state[_BEGINS + _REL], state[_ENDS + _REL]
+                        count = _add(rows, count, ATTRIBUTE, _REL, one, two)
+                    else:
+                        count = _add(rows, count, LINK, one, two, has_reference)
+        elif bits & CELL:
+            if is_end:
+                state[_GAP] = max(state[_GAP], _CELL_LINE)
+            elif state[_ROW] == 2:
+                state[_GAP] = _TAB
+            else:
+                state[_ROW] = max(1, state[_ROW])
+                state[_GAP] = _LINE
+        elif element == _BR and state[_PRE_DEPTH]:
+            if state[_GAP] < _CELL_LINE:
+                out[state[_END]] = 11
+                state[_END] += 1
+        elif not bits & INLINE:
+            if state[_ROW] == 0 or bits & TABLE:
+                state[_GAP] = _LINE
+            elif state[_GAP] != _TAB:
+                state[_GAP] = max(state[_GAP], _CELL_LINE)
+            step = -1 if is_end else 1
+            if bits & TABLE:
+                state[_ROW] = 1 if element == _TR and not is_end else 0
+                if element != _TR:
+                    state[_TABLES] = max(0, state[_TABLES] + step)
+            elif bits & LIST:
+                state[_LISTS] = max(0, state[_LISTS] + step)
+            elif bits & HEADING:
+                state[_IN_HEADING] = not is_end
+            elif element == _PRE or element == _LISTING:
+                state[_PRE_DEPTH] = max(0, state[_PRE_DEPTH] + step)
+        if is_end:
+            continue
+
+        # What the tag says.
+        if bits & READ and known and links <= max_links:
+            if element == _IMG and known >> _ALT & 1 and not hidden and state[_GAP] < _CELL_LINE:
+                # An image among words stands for a word.
+                _write(page, state[_BEGINS + _ALT], state[_ENDS + _ALT], 256, out, state)
+            if element == _IMG and known >> _SRC & 1 and not known >> _SRCSET & 1:
+                one, two = _trimmed(page, state[_BEGINS + _SRC], state[_ENDS + _SRC])
+                count = _add(rows, count, IMAGE, one, two, _has_reference(page, one, two))
+                links += 1
+            else:
+                count = _add(rows, count, TAG, element, 0, 0)
+                tag = count - 1
+                for number in range(len(ATTRIBUTES)):
+                    if known >> number & 1:
+                        one, two = state[_BEGINS + number], state[_ENDS + number]
+                        count = _add(rows, count, ATTRIBUTE, number, one, two)
+                if tag < len(rows):
+                    rows[tag, 2] = count - tag - 1
+        if bits & RAW and not is_empty and not is_foreign:
+            behind = size
+            if element != _PLAINTEXT:
+                behind = _end_of_raw(page, at, size, name, length, element == _SCRIPT)
+            if element == _TITLE:
+                count = _add(rows, count, TITLE, at, behind, 0)
+            elif (
+                element == _SCRIPT
+                and known >> _TYPE & 1
+                and state[_ENDS + _TYPE] - state[_BEGINS + _TYPE] >= 7
+            ):
+                if _hash(page, state[_ENDS + _TYPE] - 7, state[_ENDS + _TYPE]) == _LD_JSON:
+                    count = _add(rows, count, DATA, at, behind, 0)
+            elif bits & SHOWN_RAW:
+                _write(page, at, behind, 0, out, state)
+            at = behind
+    return state[_END], count
+
+
+# Of what `choose` knows of a line.
+_BEGIN: Final = 0  # in *out*
+_LETTERS: Final = 1  # that are seen; one that is a word (CJK) counts three
+_LINKED: Final = 2  # of these, in links
+_KEPT: Final = 3
+
+PROSE_CHARS: Final = 100
+"""Shorter lines are titles, dates, buttons: about 15 words."""
+LEAST_PART: Final = 3
+"""Prose of less than a third of the text is more likely what a host repeats on all pages; the page
+is about the rest: a table, a list, a product."""
+
+# The state after the previous line.
+_SHORT: Final = 0  # a short line, with links or nothing before it
+_LINKS: Final = 1
+_LONE: Final = 2  # prose behind links; if links follow, it is the text of a teaser
+_PROSE: Final = 3  # prose, or short lines behind it, about which the next longer line decides
+
+
+@compiled_part
+def _measure(out, size, lines, sees_all):  # type: ignore[no-untyped-def]
+    """Fill *lines* and return how many letters are seen."""
+    line, inside, hidden, letters, linked, whole = -1, 0, 0, 0, 0, 0
+    for at in range(size):
+        code = out[at]
+        if code >= 32 or code == 9 or code == 11:
+            if hidden == 0 and code & 0xC0 != 0x80:
+                weight = 3 if 0xE3 <= code < 0xF0 else 1
+                letters += weight
+                linked += weight * inside
+        elif code >= 16:
+            if line >= 0:
+                lines[line, _LETTERS], lines[line, _LINKED] = letters, linked
+            whole += letters
+            letters = linked = 0
+            line += 1
+            lines[line, _BEGIN], lines[line, _KEPT] = at, 0
+        elif code <= 2:
+            inside = 1 if code == 1 else 0
+        elif code <= 4 and not sees_all:
+            hidden += 1 if code == 3 else -1
+    if line >= 0:
+        lines[line, _LETTERS], lines[line, _LINKED] = letters, linked
+    return whole + letters
+
+
+@compiled_part
+def _select(lines, count):  # type: ignore[no-untyped-def]
+    """Mark the lines of content: where markup does not mark it, prose and what is between prose.
+    Only lengths decide, so this works in any language (docs/decisions/0014)."""
+    last, waiting = _SHORT, -1  # the first line about which a later one decides
+    for line in range(count):
+        letters, linked = lines[line, _LETTERS], lines[line, _LINKED]
+        if letters == 0:
+            continue
+        begin = line  # of what is kept
+        if 2 * linked > letters:
+            waiting, last = -1, _LINKS
+        elif letters < PROSE_CHARS:
+            if last == _LONE:
+                for one in range(waiting, line):
+                    lines[one, _KEPT] = 1
+                waiting, last = line, _PROSE
+            elif last == _PROSE:
+                waiting = line if waiting < 0 else waiting
+            else:
+                last = _SHORT
+        elif last == _LINKS:
+            waiting, last = line, _LONE
+        else:
+            begin = line if waiting < 0 else waiting
+            for one in range(begin, line + 1):
+                lines[one, _KEPT] = 1
+            waiting, last = -1, _PROSE
+    if last == _LONE:
+        for one in range(waiting, count):
+            lines[one, _KEPT] = 1
+    kept = whole = 0
+    for line in range(count):
+        whole += lines[line, _LETTERS]
+        kept += lines[line, _LETTERS] * lines[line, _KEPT]
+    if LEAST_PART * kept < whole:
+        for line in range(count):
+            lines[line, _KEPT] = 1
+
+
+@compiled
+def count_lines(out, size):  # type: ignore[no-untyped-def]
+    """Return how many lines `scan` wrote."""
+    count = 0
+    for at in range(size):
+        count += 16 <= out[at] < 32
+    return count
+
+
+@compiled
+def choose(out, size, lines, is_all):  # type: ignore[no-untyped-def]
+    """Reduce what `scan` wrote to the lines of content, in place, each with its end but the last.
+    Returns how long that is. *is_all*: all lines are. *lines*: four numbers for each line."""
+    count = len(lines)
+    sees_all = is_all
+    if _measure(out, size, lines, is_all) == 0:
+        sees_all = True  # a page of which nothing would be left keeps all it has
+        _measure(out, size, lines, True)
+    if is_all:
+        for one in range(count):
+            lines[one, _KEPT] = 1
+    else:
+        _select(lines, count)
+    line, hidden, end, begin, is_kept = -1, 0, 0, 0, False
+    for at in range(size):
+        code = out[at]
+        if code >= 32 or code == 9 or code == 11:
+            if is_kept and hidden == 0 and (end > begin or code != 32 or out[at - 1] >= 16):
+                out[end] = 10 if code == 11 else code
+                end += 1
+        elif code >= 16:
+            line += 1
+            end = _without_spaces(out, begin, end)
+            is_kept = lines[line, _KEPT] == 1 and lines[line, _LETTERS] > 0
+            if is_kept and end:
+                out[end] = 10
+                end += 1
+            begin = end
+        elif 3 <= code <= 4 and not sees_all:
+            hidden += 1 if code == 3 else -1
+    return _without_spaces(out, begin, end)
+
+
+@compiled_part
+def _without_spaces(out, begin, end):  # type: ignore[no-untyped-def]
+    """Return the end of the text without the white space at its end."""
+    while end > begin and out[end - 1] <= 32:
+        end -= 1
+    return end
+
+
+def scanned(page: bytes, is_xml: bool, max_links: int) -> tuple[Any, int, list[list[int]]]:
+    """Return what `scan` wrote of *page* and how much that is, and its rows."""
+    out = _memory(len(page) * 6 // 5 + 8)
+    state = np.empty(STATES, np.int64)
+    room = len(page) // 64 + 64  # rows; of a page with more there is a second scan
+    while True:
+        rows = np.empty((room, 4), np.int32)
+        end, count = scan(_readable(page), is_xml, max_links, out, rows, state)
+        if count <= room:
+            return out, int(end), rows[:count].tolist()
+        room = count
+
+
+def content(out: Any, size: int, *, is_all: bool) -> str:
+    """Return the lines of content of what `scan` wrote, or all lines. *out* is used up."""
+    lines = np.empty((count_lines(out, size), 4), np.int32)
+    return bytes(out[: choose(out, size, lines, is_all)]).decode()
+
+
+def _readable(page: bytes) -> Any:
+    return np.frombuffer(page, np.uint8) if is_compiled else page
+
+
+def _memory(size: int) -> Any:
+    return np.empty(size, np.uint8) if is_compiled else bytearray(size)
