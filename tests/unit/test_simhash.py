@@ -15,13 +15,15 @@ from simhash import Simhash
 from crawler.policy.simhash import (
     MAX_CHARS,
     _letters,
-    by_weight,
     fingerprint,
     shingle_hashes,
-    simhash_of,
     word_hashes,
 )
+from crawler.policy.simhash_scan import simhash
 from tests.harness.budget import examples
+from tests.harness.interpreted import interpreted
+
+INTERPRETED = interpreted("crawler.policy.simhash_scan")
 
 FOX = "The quick brown fox jumps over the lazy dog. " * 3 + "It was not amused; nor was the cat!"
 
@@ -120,14 +122,34 @@ def test_the_simhash_package_agrees_on_real_text() -> None:
     assert fingerprint(text) == oracle(text)
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=400))
-def test_a_hash_counts_as_often_as_its_weight(drawn: list[int]) -> None:
-    weights = {feature: times.bit_length() for feature, times in Counter(drawn).items()}
-    assert Counter(by_weight(np.array(drawn, np.uint64)).tolist()) == weights
+def simhash_of(hashes: list[int]) -> int:
+    ordered = np.array(sorted(hashes), np.uint64)
+    return int(simhash(ordered, np.zeros(8, np.uint64), np.zeros(64, np.int64)))
 
 
 def test_a_tie_leaves_its_bit_unset() -> None:
-    assert simhash_of(np.array([0b0110, 0b0011], np.uint64)) == 0b0010
+    assert simhash_of([0b0110, 0b0011]) == 0b0010
+
+
+def test_of_equal_hashes_the_1st_2nd_and_4th_count() -> None:
+    assert simhash_of([1, 1, 1, 2, 2]) == 0, "two against two"
+    assert simhash_of([1, 1, 1, 1, 2, 2]) == 1, "three against two"
+
+
+@settings(max_examples=examples(100))
+@given(st.text(alphabet="ab \u6f22\xc9\U0001f600\U00020000", max_size=300))
+def test_the_interpreter_finds_the_same(text: str) -> None:
+    codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
+    found = np.zeros(len(text) + 1, np.uint32)
+    count = INTERPRETED.hash_words(codes, _letters(), found)
+    assert found[:count].tolist() == word_hashes(text).tolist()
+    if count >= 3:
+        hashes = np.zeros(count - 2, np.uint64)
+        INTERPRETED.hash_shingles(found.tolist(), hashes)
+        assert hashes.tolist() == shingle_hashes(word_hashes(text)).tolist()
+        hashes.sort()
+        value = INTERPRETED.simhash(hashes.tolist(), [0] * 8, [0] * 64)
+        assert value == fingerprint(text, 3)
 
 
 def test_a_short_piece_may_end_anywhere() -> None:
