@@ -8,6 +8,7 @@ fragment, user name, password or default port.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, lru_cache
@@ -43,6 +44,8 @@ _is_whole = re.compile(rf"https?://{_HOST}(?=/){_REST}").fullmatch
 _is_address = re.compile(rf"(https?://)?{_NAME}(?<!localhost)").fullmatch
 _is_rooted = re.compile(rf"(?=/)(?!//){_REST}").fullmatch
 _is_relative = re.compile(rf"((?:\.\./)*+){_SEGMENT}[{_PLAIN}]++{_REST}").fullmatch
+
+_is_below = re.compile(rf"{_SEGMENT}[{_PLAIN}]++{_REST}").fullmatch
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _HTTP: Final = ("http://", "https://")
@@ -133,6 +136,24 @@ def _without_credentials(url: str) -> str:
     authority = authority_of(url)
     scheme, _, host = authority.partition("://")
     return f"{scheme}://{host.rpartition('@')[2]}{url[len(authority) :]}"
+
+
+def joined_to(base: str) -> Callable[[str], str | None]:
+    """Return the function of a text that is `fetch_form` with this *base*, a URL."""
+    start = _split_base(base)
+    if start is None:
+        return lambda text: fetch_form(text, base)
+    authority, directory = start.authority, start.authority + start.directory
+
+    def joined(text: str) -> str | None:
+        head = text if "#" not in text else text.partition("#")[0]
+        if _is_rooted(head):
+            return authority + head
+        if _is_below(head):
+            return directory + head
+        return fetch_form(text, base)
+
+    return joined
 
 
 @lru_cache(maxsize=256)  # called 40 times in a row for one page

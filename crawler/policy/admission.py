@@ -80,6 +80,9 @@ class Admission:
 
     def __init__(self, rules: AdmissionRules) -> None:
         self._rules = rules
+        self._is_unsuspicious = _unsuspicious(rules)
+        self._key_seed = rules.key_seed
+        self._has_operator_rules = bool(rules.operator)
         self._authority = lru_cache(maxsize=_AUTHORITIES)(self._judge_authority)
 
     def candidate(
@@ -135,8 +138,8 @@ class Admission:
             )
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
-            else:
-                found.setdefault(verdict.key, verdict)
+            elif verdict.key not in found:
+                found[verdict.key] = verdict
         return LinkVerdicts(list(found.values()), refused)
 
     def select_listed(
@@ -201,20 +204,24 @@ class Admission:
         return self._authority.cache_info().currsize
 
     def _admit(self, url: str, depth: int, level: int, is_exempt: bool) -> Candidate | Refusal:
-        authority = authority_of(url)
+        authority = url[: url.index("/", 8)]  # as `authority_of`, whose call costs a tenth of this
         judged = self._authority(authority)
         if judged.host_refusal:
             return judged.host_refusal
-        if self._rules.operator:
+        if self._has_operator_rules:
             refusal = operator_refusal(self._rules.operator, url)
             if refusal:
                 return refusal
             wanted = self._rules.operator.of_url(url).level
             level = level if wanted is None else wanted
-        refusal = self._refusal(url, authority, depth, is_exempt)
-        if refusal:
-            return refusal
-        return Candidate(url, self._key(url), judged.host, judged.domain, depth, level)
+        if self._is_unsuspicious(url, depth):
+            key = key_of(url, self._key_seed)
+        else:
+            refusal = self._refusal(url, authority, depth, is_exempt)
+            if refusal:
+                return refusal
+            key = self._key(url)
+        return Candidate(url, key, judged.host, judged.domain, depth, level)
 
     def _refusal(self, url: str, authority: str, depth: int, is_exempt: bool) -> Refusal | None:
         """Judge by all rules except those about the host."""
@@ -238,6 +245,32 @@ class Admission:
             unreachable,
             unreachable or self._rules.scope.host_refusal(hostname),
         )
+
+
+def _unsuspicious(rules: AdmissionRules) -> Callable[[str, int], bool]:
+    """Return a function of a fetch form and its depth, that is true of nine links in ten: no rule
+    but those about the host can refuse the URL, and it is its own canonical form. One expression
+    takes a quarter of the time that all the rules take to find that."""
+    scope, traps = rules.scope, rules.traps
+    if scope.deny or scope.allow or not rules.canonical.plain_stays:
+        return lambda url, depth: False
+    deepest, longest = scope.max_depth, traps.max_url_chars
+    segments = min(traps.max_repeats + 1, traps.max_path_segments, 100)
+    # A year before "/" or "-" may be one of a calendar.
+    is_plain = re.compile(
+        r"https?://[^/:]*+(?<!\.)(?::[0-9]++)?+(?!.*/[12][0-9]{3}[/-])"
+        rf"(?:/[A-Za-z0-9\-._~!$&'()*+,;:@]*+){{1,{segments}}}+"
+    ).fullmatch
+    denied_types = scope.denied_types
+
+    def is_unsuspicious(url: str, depth: int) -> bool:
+        if deepest is not None and depth > deepest:
+            return False
+        if len(url) > longest or not is_plain(url):
+            return False
+        return url[url.rfind(".") + 1 :].lower() not in denied_types
+
+    return is_unsuspicious
 
 
 def operator_refusal(rules: OperatorRules, url: str) -> Refusal | None:

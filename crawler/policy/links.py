@@ -19,7 +19,7 @@ from crawler.model.page import (
     Page,
     Parsed,
 )
-from crawler.model.url import fetch_form, split
+from crawler.model.url import fetch_form, joined_to, split
 
 _UNFOLLOWED: Final = frozenset({"nofollow", "ugc", "sponsored"})
 
@@ -199,12 +199,13 @@ def resolve_links(links: Sequence[Link], base: str) -> tuple[list[Link], list[Li
     other links."""
     found: dict[tuple[str, LinkKind], Link] = {}
     others = []
+    joined = joined_to(base)
     for link in links:
-        url = fetch_form(link.url, base)
+        url = joined(link.url)
         if url is None:
             others.append(link)
-        elif (url, link.kind) not in found:
-            found[url, link.kind] = Link(url, link.kind, link.rel, link.modified, link.priority)
+        elif (name := (url, link.kind)) not in found:
+            found[name] = Link(url, link.kind, link.rel, link.modified, link.priority)
     return list(found.values()), others
 
 

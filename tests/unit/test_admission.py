@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Purpose
-from crawler.model.url import HostUnit, canonical, key_of
+from crawler.model.url import HostUnit, canonical, fetch_form, joined_to, key_of
 from crawler.policy.admission import Admission, AdmissionRules
 from crawler.policy.scope import (
     RULES,
@@ -19,6 +19,7 @@ from crawler.policy.scope import (
     Reason,
     Refusal,
     Scope,
+    TrapRules,
 )
 
 PAGE = "https://www.example.com/news/today.html"
@@ -273,3 +274,47 @@ def test_many_hosts_do_not_fill_the_memory() -> None:
     links = [f"http://{number}.example/" for number in range(20_000)]
     assert len(admission.select(links, PAGE, depth=1).candidates) == 20_000
     assert admission.cached_authorities() <= 16_384
+
+
+TIGHT = AdmissionRules(
+    addresses=PUBLIC,
+    key_seed=7,
+    scope=Scope(max_depth=2, denied_types=frozenset({"jpg"})),
+    traps=TrapRules(max_url_chars=60, max_path_segments=4, max_repeats=2),
+    calendar=CalendarRules(from_year=2000, until=(2030, 1, 1)),
+)
+PARTS = (
+    "/",
+    "a",
+    "b",
+    ".",
+    "..",
+    "jpg",
+    "2099",
+    "1066",
+    "05",
+    "-",
+    "?",
+    "=",
+    "&",
+    "%41",
+    "a=1",
+    "A:8",
+    "~",
+    ";",
+)
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=16), st.integers(0, 3))
+def test_what_is_found_unsuspicious_would_not_be_refused(parts: list[str], depth: int) -> None:
+    text = f"http://www.example.com/{''.join(parts)}"
+    quick, slow = Admission(TIGHT), Admission(TIGHT)
+    slow._is_unsuspicious = lambda url, depth: False
+    assert quick.candidate(text, depth=depth) == slow.candidate(text, depth=depth)
+
+
+@given(st.lists(st.sampled_from((*PARTS, "#", " ", "//", "\\", "http:", "é")), max_size=9))
+def test_links_are_joined_as_fetch_forms(parts: list[str]) -> None:
+    text = "".join(parts)
+    for base in (PAGE, "http://127.0.0.1:8000/a/b?c=/d", "http://example.com/"):
+        assert joined_to(base)(text) == fetch_form(text, base)
