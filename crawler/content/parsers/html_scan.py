@@ -181,6 +181,14 @@ _TEXT_HTML: Final = _hash_of("text/html")
 _XHTML: Final = _hash_of("application/xhtml+xml")
 
 
+# Bytes that stand for themselves among words: no white space, "&", "<", or begin of U+00A0.
+_IS_PLAIN: Final = np.array([code > 38 and code not in (60, 0xC2) for code in range(256)], np.uint8)
+# How many letters a byte of UTF-8 counts: none but the first, and that of a letter that is a word
+# (CJK) three.
+_WEIGHTS: Final = np.array(
+    [0 if 0x80 <= code < 0xC0 else 3 if 0xE3 <= code < 0xF0 else 1 for code in range(256)], np.int64
+)
+
 # Bytes that mean something.
 _LT, _GT, _SLASH, _EQUALS, _DASH, _BANG, _QUESTION = map(ord, "<>/=-!?")
 _AMP, _NUMBER_SIGN, _SEMICOLON, _OPENING, _CLOSING = map(ord, "&#;[]")
@@ -384,21 +392,22 @@ def _write(page, at, size, stop, out, state):  # type: ignore[no-untyped-def]
     is_pre = state[_PRE_DEPTH] > 0
     gap = state[_GAP]
     while at < size:
-        code = int(page[at])
-        other = 0
-        if code > _AMP and code != 0xC2:
-            if code == stop:
-                break
+        if _IS_PLAIN[page[at]]:
             if gap == _SPACE:
                 out[end] = 32
                 end, gap = end + 1, _NONE
             elif gap:
                 state[_END], state[_GAP] = end, gap
                 end, gap = _open_line(out, state), _NONE
-            out[end] = code
-            end += 1
-            at += 1
+            while at < size and _IS_PLAIN[page[at]]:
+                out[end] = page[at]
+                end += 1
+                at += 1
             continue
+        code = int(page[at])
+        if code == stop:
+            break
+        other = 0
         at += 1
         if code == _AMP and stop and at < size:
             if page[at] == _NUMBER_SIGN:
@@ -790,20 +799,26 @@ _PROSE: Final = 3  # prose, or short lines behind it, about which the next longe
 def _measure(out, size, lines, sees_all):  # type: ignore[no-untyped-def]
     """Fill *lines* and return how many letters are seen."""
     line, inside, hidden, letters, linked, whole = -1, 0, 0, 0, 0, 0
-    for at in range(size):
+    at = 0
+    while at < size:
         code = out[at]
-        if code >= 32 or code == 9 or code == 11:
-            if hidden == 0 and code & 0xC0 != 0x80:
-                weight = 3 if 0xE3 <= code < 0xF0 else 1
+        if code >= 32:
+            weight = 0
+            while at < size and out[at] >= 32:
+                weight += _WEIGHTS[out[at]]
+                at += 1
+            if hidden == 0:
                 letters += weight
                 linked += weight * inside
-        elif code >= 16:
+            continue
+        at += 1
+        if code >= 16:
             if line >= 0:
                 lines[line, _LETTERS], lines[line, _LINKED] = letters, linked
             whole += letters
             letters = linked = 0
             line += 1
-            lines[line, _BEGIN], lines[line, _KEPT] = at, 0
+            lines[line, _BEGIN], lines[line, _KEPT] = at - 1, 0
         elif code <= 2:
             inside = 1 if code == 1 else 0
         elif code <= 4 and not sees_all:
@@ -877,13 +892,24 @@ def choose(out, size, lines, is_all):  # type: ignore[no-untyped-def]
     else:
         _select(lines, count)
     line, hidden, end, begin, is_kept = -1, 0, 0, 0, False
-    for at in range(size):
+    at = 0
+    while at < size:
         code = out[at]
-        if code >= 32 or code == 9 or code == 11:
-            if is_kept and hidden == 0 and (end > begin or code != 32 or out[at - 1] >= 16):
-                out[end] = 10 if code == 11 else code
-                end += 1
-        elif code >= 16:
+        if code >= 32:
+            if is_kept and hidden == 0:
+                if end == begin and out[at - 1] < 16:
+                    while at < size and out[at] == 32:
+                        at += 1
+                while at < size and out[at] >= 32:
+                    out[end] = out[at]
+                    end += 1
+                    at += 1
+            else:
+                while at < size and out[at] >= 32:
+                    at += 1
+            continue
+        at += 1
+        if code >= 16:
             line += 1
             end = _without_spaces(out, begin, end)
             is_kept = lines[line, _KEPT] == 1 and lines[line, _LETTERS] > 0
@@ -891,6 +917,10 @@ def choose(out, size, lines, is_all):  # type: ignore[no-untyped-def]
                 out[end] = 10
                 end += 1
             begin = end
+        elif code >= 9:
+            if is_kept and hidden == 0:
+                out[end] = 10 if code == 11 else code
+                end += 1
         elif 3 <= code <= 4 and not sees_all:
             hidden += 1 if code == 3 else -1
     return _without_spaces(out, begin, end)
