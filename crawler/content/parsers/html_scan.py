@@ -8,7 +8,9 @@ end. The same source runs without numba, a thousand times slower.
 has the text, in UTF-8 with white space folded, and these bytes:
 
     1, 2        begin and end of a link
-    3, 4        begin and end of what the author marked as no content; 5 in place of 3: never ended
+    3, 4        begin and end of what the author marked as no content
+    6, 7        begin and end of what the author marked as the content
+    5           in place of 3 or 6: never ended
     11          end of a line of preformatted text
     16 to 31    begin of a line, 16 and its features: 1 heading, 2 list, 4 preformatted, 8 table
 
@@ -120,7 +122,7 @@ def _table(names: dict[str, int], size: int) -> tuple[Any, Any]:
 
 _NAMES, _NUMBERS = _table({name: at for at, name in enumerate(ELEMENTS) if at}, 1024)
 _KEYS, _KEY_NUMBERS = _table({name: at for at, name in enumerate(ATTRIBUTES)}, 256)
-_ROLE_NAMES, _ROLE_NUMBERS = _table(dict.fromkeys(_ROLES.split(), 1), 64)
+_ROLE_NAMES, _ROLE_NUMBERS = _table({**dict.fromkeys(_ROLES.split(), 3), "main": 6}, 64)
 
 # References by name. Those that old pages write without a semicolon have at most six letters.
 _REFERENCES: Final = sorted(html5)
@@ -160,13 +162,17 @@ _ENDS: Final = _BEGINS + len(ATTRIBUTES)
 # Drawings and formulas that are open, and HTML within them.
 _MAX_OPEN: Final = 64  # guess: drawings are not nested; an end tag searches through so many
 _OPENED: Final = _ENDS + len(ATTRIBUTES)
-# Elements that hide, one within the other: hashes of their names, how often each is open, and their
-# places in *out*.
-_MAX_HIDING: Final = 16  # guess, of different names
-_HIDING: Final = _OPENED + _MAX_OPEN
-_DEPTHS: Final = _HIDING + _MAX_HIDING
-_PLACES: Final = _DEPTHS + _MAX_HIDING
-STATES: Final = _PLACES + _MAX_HIDING
+# Elements that mark their text, one within the other: hashes of their names, how many elements of
+# the name are open, what they mark, and their places in *out*.
+_MAX_MARKED: Final = 32  # guess
+_MARKED: Final = _OPENED + _MAX_OPEN
+_DEPTHS: Final = _MARKED + _MAX_MARKED
+_KINDS: Final = _DEPTHS + _MAX_MARKED
+_PLACES: Final = _KINDS + _MAX_MARKED
+STATES: Final = _PLACES + _MAX_MARKED
+_NO_MARK: Final = 0
+_HIDING_MARK: Final = 3  # the byte that begins it; the next one ends it
+_CONTENT_MARK: Final = 6
 
 # Gaps, the stronger ones last.
 _NONE: Final = 0
@@ -542,8 +548,7 @@ def scan(page, is_xml, max_links, out, rows, state):  # type: ignore[no-untyped-
         state[index] = 0
     state[_GAP] = _LINE
     depth = 0
-    hidden = 0
-    articles = 0
+    marked = hidden = contents = 0  # elements that mark their text, and how many of each kind
     anchor, anchor_end, anchor_gap = False, 0, 0  # within a link to this page; the state before it
     at = 0
     while at < size:
@@ -650,38 +655,42 @@ def scan(page, is_xml, max_links, out, rows, state):  # type: ignore[no-untyped-
                     while depth > 0 and _BITS[state[_OPENED + depth - 1]] & FOREIGN:
                         depth -= 1
 
-        # What the author marked as no content. What is never closed hides nothing.
-        if hidden and name and not is_empty:
-            for place in range(hidden):
-                if state[_HIDING + place] == name:
+        # What the author marked, as content or as none. What is never closed marks nothing.
+        kind = _NO_MARK
+        if not is_end and not is_empty:
+            if bits & CONTENT:
+                kind = _CONTENT_MARK
+            elif (bits & HIDES and not (bits & PART and contents)) or (
+                bits & HAS_END and known >> _HIDDEN & 1
+            ):
+                kind = _HIDING_MARK
+            if bits & HAS_END and known >> _ROLE & 1 and kind != _HIDING_MARK:
+                one, two = _trimmed(page, state[_BEGINS + _ROLE], state[_ENDS + _ROLE])
+                kind = max(kind, _find(_ROLE_NAMES, _ROLE_NUMBERS, _hash(page, one, two)))
+        if kind and marked < _MAX_MARKED:
+            state[_MARKED + marked], state[_DEPTHS + marked] = name, 1
+            state[_KINDS + marked], state[_PLACES + marked] = kind, state[_END]
+            marked += 1
+            hidden += kind == _HIDING_MARK
+            contents += kind == _CONTENT_MARK
+            out[state[_END]] = 5
+            state[_END] += 1
+            anchor = False
+        elif marked and not is_empty:
+            for place in range(marked - 1, -1, -1):
+                if state[_MARKED + place] == name:
                     state[_DEPTHS + place] += -1 if is_end else 1
                     if state[_DEPTHS + place] == 0:
-                        hidden = place
-                        out[state[_PLACES + place]] = 3
-                        out[state[_END]] = 4
+                        kind = state[_KINDS + place]
+                        out[state[_PLACES + place]] = kind
+                        out[state[_END]] = kind + 1
                         state[_END] += 1
                         anchor = False
+                        for above in range(place, marked):
+                            hidden -= state[_KINDS + above] == _HIDING_MARK
+                            contents -= state[_KINDS + above] == _CONTENT_MARK
+                        marked = place
                     break
-        if bits & CONTENT and not hidden:
-            articles = max(0, articles + (-1 if is_end else 1))
-        if not is_end and not is_empty:
-            hides = bits & HIDES != 0
-            if not hides and bits & HAS_END:
-                hides = known >> _HIDDEN & 1 != 0
-                if known >> _ROLE & 1:
-                    one, two = _trimmed(page, state[_BEGINS + _ROLE], state[_ENDS + _ROLE])
-                    hides = hides or _find(_ROLE_NAMES, _ROLE_NUMBERS, _hash(page, one, two)) > 0
-            if hides and hidden < _MAX_HIDING and not (bits & PART and articles):
-                is_open = False
-                for place in range(hidden):
-                    is_open = is_open or state[_HIDING + place] == name
-                if not is_open:
-                    state[_HIDING + hidden], state[_DEPTHS + hidden] = name, 1
-                    state[_PLACES + hidden] = state[_END]
-                    hidden += 1
-                    out[state[_END]] = 5
-                    state[_END] += 1
-                    anchor = False
 
         # What the tag does to the text.
         if element == _A:
@@ -777,13 +786,15 @@ def scan(page, is_xml, max_links, out, rows, state):  # type: ignore[no-untyped-
 
 
 # Of what `choose` knows of a line.
-_BEGIN: Final = 0  # in *out*
+_PLACE: Final = 0  # its features, and 16 if it is in marked content
 _LETTERS: Final = 1  # that are seen; one that is a word (CJK) counts three
 _LINKED: Final = 2  # of these, in links
 _KEPT: Final = 3
 
 PROSE_CHARS: Final = 100
 """Shorter lines are titles, dates, buttons: about 15 words."""
+LEAST_MARKED: Final = 5
+"""Marked content of less than a fifth of the text is no content: a banner, or an empty frame."""
 LEAST_PART: Final = 3
 """Prose of less than a third of the text is more likely what a host repeats on all pages; the page
 is about the rest: a table, a list, a product."""
@@ -798,7 +809,7 @@ _PROSE: Final = 3  # prose, or short lines behind it, about which the next longe
 @compiled_part
 def _measure(out, size, lines, sees_all):  # type: ignore[no-untyped-def]
     """Fill *lines* and return how many letters are seen."""
-    line, inside, hidden, letters, linked, whole = -1, 0, 0, 0, 0, 0
+    line, inside, hidden, contents, letters, linked, whole = -1, 0, 0, 0, 0, 0, 0
     at = 0
     while at < size:
         code = out[at]
@@ -810,6 +821,8 @@ def _measure(out, size, lines, sees_all):  # type: ignore[no-untyped-def]
             if hidden == 0:
                 letters += weight
                 linked += weight * inside
+                if contents:
+                    lines[line, _PLACE] |= 16
             continue
         at += 1
         if code >= 16:
@@ -818,11 +831,13 @@ def _measure(out, size, lines, sees_all):  # type: ignore[no-untyped-def]
             whole += letters
             letters = linked = 0
             line += 1
-            lines[line, _BEGIN], lines[line, _KEPT] = at - 1, 0
+            lines[line, _PLACE], lines[line, _KEPT] = code - 16, 0
         elif code <= 2:
             inside = 1 if code == 1 else 0
-        elif code <= 4 and not sees_all:
-            hidden += 1 if code == 3 else -1
+        elif code <= 4:
+            hidden += 0 if sees_all else 1 if code == 3 else -1
+        elif code <= 7:
+            contents += 1 if code == 6 else -1 if code == 7 else 0
     if line >= 0:
         lines[line, _LETTERS], lines[line, _LINKED] = letters, linked
     return whole + letters
@@ -830,8 +845,18 @@ def _measure(out, size, lines, sees_all):  # type: ignore[no-untyped-def]
 
 @compiled_part
 def _select(lines, count):  # type: ignore[no-untyped-def]
-    """Mark the lines of content: where markup does not mark it, prose and what is between prose.
-    Only lengths decide, so this works in any language (docs/decisions/0014)."""
+    """Mark the lines of content: what markup marks, or else prose, what is between prose, and
+    headings before it. Only lengths and tags decide, so this works in any language
+    (docs/decisions/0014)."""
+    marked = whole = 0
+    for line in range(count):
+        whole += lines[line, _LETTERS]
+        if lines[line, _PLACE] & 16:
+            marked += lines[line, _LETTERS]
+    if LEAST_MARKED * marked >= whole:
+        for line in range(count):
+            lines[line, _KEPT] = lines[line, _PLACE] >> 4
+        return
     last, waiting = _SHORT, -1  # the first line about which a later one decides
     for line in range(count):
         letters, linked = lines[line, _LETTERS], lines[line, _LINKED]
@@ -840,17 +865,19 @@ def _select(lines, count):  # type: ignore[no-untyped-def]
         begin = line  # of what is kept
         if 2 * linked > letters:
             waiting, last = -1, _LINKS
-        elif letters < PROSE_CHARS:
+        elif letters < PROSE_CHARS and not lines[line, _PLACE] & 4:
             if last == _LONE:
                 for one in range(waiting, line):
                     lines[one, _KEPT] = 1
                 waiting, last = line, _PROSE
             elif last == _PROSE:
                 waiting = line if waiting < 0 else waiting
-            else:
+            elif lines[line, _PLACE] & 1:  # a heading belongs to what follows
+                waiting, last = line, _PROSE if last == _SHORT else last
+            elif waiting < 0:
                 last = _SHORT
         elif last == _LINKS:
-            waiting, last = line, _LONE
+            waiting, last = line if waiting < 0 else waiting, _LONE
         else:
             begin = line if waiting < 0 else waiting
             for one in range(begin, line + 1):

@@ -1,0 +1,219 @@
+"""How much of the main text of pages is found, and how much else: ours beside trafilatura's and
+resiliparse's. `python -m bench.text_quality --folder DIR`, two minutes; it downloads packages of
+Debian with apt-get, once.
+
+Rule: the truth comes from the source that a page was made of (reStructuredText, AsciiDoc), which
+its package ships beside it, never from its HTML. Half of the pages, chosen by a hash of their
+names, is held back: only its figures are to be looked at, or they mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import resiliparse.extract.html2text as resiliparse
+import trafilatura
+from selectolax.lexbor import LexborHTMLParser
+
+from crawler.content.parsers.html import HtmlParser
+from crawler.model.page import Source
+
+PACKAGES: Final = (
+    *("python3.11-doc", "sphinx-doc", "python-pytest-doc", "python-celery-doc", "git-doc"),
+    *("python-tornado-doc", "python-flask-doc", "python-werkzeug-doc", "debian-policy"),
+    *("developers-reference", "python-click-doc", "python-babel-doc", "docutils-doc"),
+    *("python-requests-doc", "python-attr-doc", "python-jinja2-doc"),
+)
+MOST_OF_A_PACKAGE: Final = 60
+MIN_WORDS: Final = 60
+# What puts text on the page that its source does not have, or leaves some out.
+_PULLS = re.compile(
+    r"^\s*\.\. +(auto\w+|include|literalinclude|toctree|contents|only|raw|module\w*|click|jinja\w*"
+    r"|autoprogram|program-output|plot|graphviz|image|figure|math|ifconfig|index|glossary"
+    r"|csv-table|list-table|productionlist|highlightlang|tabularcolumns|command-output)::"
+    r"|^include::|^ifdef::|^ifndef::",
+    re.MULTILINE,
+)
+_words = re.compile(r"[^\W_]+").findall
+_LEAST_SHARED: Final = 0.97
+"""Of the words of the truth, on the page: else the converter or the pairing is wrong."""
+
+Words = Counter[str]
+
+
+class Document(NamedTuple):
+    """A page and the words of its source."""
+
+    package: str
+    path: Path
+    html: bytes
+    truth: Words
+
+    @property
+    def is_held_back(self) -> bool:
+        name = f"{self.package}/{self.path.name}"
+        return sha256(name.encode()).digest()[0] % 2 == 1
+
+
+def from_rst(text: str) -> str:
+    """Return the words of reStructuredText: without marks, options, comments and targets."""
+    text = re.sub(
+        r"^ *\.\. +[\w:+-]+:: *(?:python3?|sh|bash|console|none|text|\w+)?$", "", text, flags=re.M
+    )
+    text = re.sub(r"^( *)\.\. +_[^\n]*:[^\n]*$", "", text, flags=re.M)
+    text = re.sub(r"^( *)\.\. +\|[^\n]*$", "", text, flags=re.M)
+    text = re.sub(r"^( *)\.\.(?: +(?!\[)[^:\n]*(?:\n\1 +[^\n]*)*)?$", "", text, flags=re.M)
+    text = re.sub(r"^ +:(?:[\w-]+):[^\n]*$", "", text, flags=re.M)
+    text = re.sub(r"^ *\.\. +(?:c:|py:|js:|cpp:|std:)?\w+:: *", "", text, flags=re.M)
+    text = re.sub(r":[\w:+-]+:`[~!]?([^`<]*?)(?:\s*<[^`]*>)?`", r" \1 ", text)
+    text = re.sub(r"`([^`<]+?)\s*<[^`]*>`__?", r" \1 ", text)
+    return re.sub(r"[`*|]+|_\b", "", text)
+
+
+def from_asciidoc(text: str) -> str:
+    """Return the words of AsciiDoc as Git uses it."""
+    text = re.sub(r"^(?:\[.*\]|:[\w-]+:.*|//.*|(?:-|=|~|\^|\.|\+|_|\*){4,})$", "", text, flags=re.M)
+    text = re.sub(r"linkgit:([\w.-]+)\[(\w+)\]", r"\1(\2)", text)
+    text = re.sub(r"<<[^>,]*,([^>]*)>>", r"\1", text)
+    text = re.sub(r"(?:link|https?):\S+?\[([^\]]*)\]", r"\1", text)
+    return re.sub(r"[`*+'_{}]+", " ", text)
+
+
+def words(text: str) -> Words:
+    return Counter(_words(text.lower()))
+
+
+def whole(html: bytes) -> str:
+    tree = LexborHTMLParser(html)
+    tree.strip_tags(["script", "style", "title"])
+    return tree.body.text(separator=" ") if tree.body else ""
+
+
+def ours(html: bytes) -> str:
+    return HtmlParser().parse(Source("", "text/html", html)).text
+
+
+def by_trafilatura(html: bytes) -> str:
+    return trafilatura.extract(html, include_comments=False) or ""
+
+
+def by_resiliparse(html: bytes) -> str:
+    return str(resiliparse.extract_plain_text(html.decode(errors="replace"), main_content=True))
+
+
+EXTRACTORS: Final[Mapping[str, Callable[[bytes], str]]] = {
+    "this crawler": ours,
+    "trafilatura": by_trafilatura,
+    "resiliparse": by_resiliparse,
+    "all text": whole,
+}
+
+
+def download(folder: Path) -> None:
+    """Unpack those packages that are not in *folder* yet."""
+    for package in PACKAGES:
+        if not (folder / package).exists():
+            (folder / "debs").mkdir(parents=True, exist_ok=True)
+            subprocess.run(["apt-get", "download", "-qq", package], cwd=folder / "debs", check=True)
+            (deb,) = (folder / "debs").glob(f"{package}_*.deb")
+            subprocess.run(["dpkg-deb", "-x", deb, folder / package], check=True)
+
+
+def documents(folder: Path) -> Iterator[Document]:
+    for package in PACKAGES:
+        found = sorted(
+            pairs(folder / package), key=lambda pair: sha256(pair[0].name.encode()).digest()
+        )
+        taken = 0
+        for page, source in found:
+            text = source.read_text(errors="replace")
+            if _PULLS.search(text) or page.is_symlink():
+                continue
+            truth = words(from_asciidoc(text) if package == "git-doc" else from_rst(text))
+            html = page.read_bytes()
+            shared = (truth & words(whole(html))).total()
+            if truth.total() < MIN_WORDS or shared < _LEAST_SHARED * truth.total():
+                continue
+            taken += 1
+            yield Document(package, page, html, truth)
+            if taken == MOST_OF_A_PACKAGE:
+                break
+
+
+def pairs(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield each page of a package with its source."""
+    for source in folder.rglob("*.txt"):
+        if "_sources" in source.parts:
+            root = Path(*source.parts[: source.parts.index("_sources")])
+            name = source.relative_to(root / "_sources").as_posix()
+            page = root / f"{name.removesuffix('.txt').removesuffix('.rst')}.html"
+        else:
+            page = source.with_suffix(".html")
+        if page.exists():
+            yield page, source
+
+
+class Score(NamedTuple):
+    precision: float
+    recall: float
+
+    @property
+    def f1(self) -> float:
+        return 2 * self.precision * self.recall / ((self.precision + self.recall) or 1.0)
+
+
+def score(found: Words, truth: Words) -> Score:
+    shared = (found & truth).total()
+    return Score(shared / (found.total() or 1), shared / truth.total())
+
+
+def mean(scores: list[Score]) -> tuple[float, float, float]:
+    """Return F1, precision and recall, each as the mean of the pages."""
+    count = len(scores)
+    return (
+        sum(each.f1 for each in scores) / count,
+        sum(each.precision for each in scores) / count,
+        sum(each.recall for each in scores) / count,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="of the packages; kept")
+    parser.add_argument("--half", choices=("seen", "held"), default="seen")
+    parser.add_argument("--worst", type=int, default=0, help="print so many pages with their words")
+    options = parser.parse_args()
+    download(options.folder)
+    is_held_back = options.half == "held"
+    pages = [each for each in documents(options.folder) if each.is_held_back == is_held_back]
+    by_package = Counter(page.package for page in pages)
+    print(f"{len(pages)} pages: {', '.join(f'{n} {name}' for name, n in by_package.items())}")
+    print(f"{'':14} {'F1':>6} {'precision':>10} {'recall':>7}")
+    scores: dict[str, list[Score]] = {}
+    for name, extract in EXTRACTORS.items():
+        scores[name] = [score(words(extract(page.html)), page.truth) for page in pages]
+        f1, precision, recall = mean(scores[name])
+        print(f"{name:14} {f1:6.3f} {precision:10.3f} {recall:7.3f}", flush=True)
+    if options.worst and not is_held_back:
+        print_worst(pages, scores["this crawler"], options.worst)
+
+
+def print_worst(pages: list[Document], scores: list[Score], count: int) -> None:
+    ordered = sorted(zip(scores, pages, strict=True), key=lambda pair: pair[0].f1)
+    for found, page in ordered[:count]:
+        text = words(ours(page.html))
+        missing, extra = page.truth - text, text - page.truth
+        print(f"\n{page.path}: F1 {found.f1:.3f}, {page.truth.total()} words")
+        print(f"  {missing.total()} missing: {' '.join(list(missing)[:30])}")
+        print(f"  {extra.total()} too many: {' '.join(list(extra)[:30])}")
+
+
+if __name__ == "__main__":
+    main()

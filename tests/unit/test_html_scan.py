@@ -1,0 +1,82 @@
+"""The compiled scan finds what its source finds in the interpreter, and stays within its memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crawler.content.parsers import html_scan
+from tests.harness.budget import examples
+from tests.harness.interpreted import interpreted
+
+INTERPRETED = interpreted("crawler.content.parsers.html_scan")
+PIECES = (
+    *("<p>", "</p>", "<a href=x>", '<a href="#">', "</a>", "<a rel=y href='&amp;'>", "<nav>"),
+    *("</nav>", "<main>", "</main>", "<div role=main>", "<div hidden>", "</div>", "<table><tr>"),
+    *("<td>", "</td>", "</table>", "<pre>", "</pre>", "<br>", "<li>", "<ul>", "<h1>", "</h1>"),
+    *(
+        "<svg>",
+        "</svg>",
+        "<title>",
+        "</title>",
+        "<script>",
+        "<!--",
+        "-->",
+        "</script>",
+        "<img alt=",
+    ),
+    *(
+        "<img alt=",
+        "<![CDATA[",
+        "]]>",
+        "<math>",
+        "<mi>",
+        "<font color=x>",
+        "<textarea>",
+        "<plaintext>",
+    ),
+    *("'", '"', ">", "<", "/", "=", " ", "\n", "\r\n", "\t", "&", "&lt", "&nGt;", "&#x41;", "&#1;"),
+    *("word", "\xb6", "\xa0", "\u6f22", "\U0001f600", "x" * 120, "</", "<!", "<?", "-", "!", "]"),
+)
+
+
+def found(module: object, page: bytes, *, is_xml: bool) -> tuple[list[list[int]], str, str]:
+    """Return the rows, the chosen lines and all lines."""
+    scanned, content = module.scanned, module.content  # type: ignore[attr-defined]
+    out, size, rows = scanned(page, is_xml, 100)
+    chosen = content(out, size, is_all=False)
+    out, size, _ = scanned(page, is_xml, 100)
+    return rows, chosen, content(out, size, is_all=True)
+
+
+@settings(max_examples=examples(400))
+@given(st.lists(st.sampled_from(PIECES), max_size=40), st.booleans())
+def test_the_interpreter_finds_the_same(pieces: list[str], is_xml: bool) -> None:
+    page = "".join(pieces).encode()
+    assert found(html_scan, page, is_xml=is_xml) == found(INTERPRETED, page, is_xml=is_xml)
+
+
+@settings(max_examples=examples(200))
+@given(st.text(max_size=300), st.booleans())
+def test_any_text_stays_within_the_memory_of_the_interpreter(text: str, is_xml: bool) -> None:
+    """An index out of bounds raises an error there."""
+    page = text.replace("\0", "").encode(errors="replace")
+    assert found(html_scan, page, is_xml=is_xml) == found(INTERPRETED, page, is_xml=is_xml)
+
+
+def test_compiled_code_stays_within_its_memory(tmp_path: Path) -> None:
+    """The tests of HTML, with all indexes checked."""
+    tests = ["test_html.py", "test_html_text.py", "test_html_limits.py", "test_html_judges.py"]
+    checked = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not linear"]
+    folder = Path(__file__).parent
+    done = subprocess.run(
+        [*command, *(str(folder / each) for each in tests)],
+        env=checked, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
