@@ -21,7 +21,7 @@ from scrapy.settings import BaseSettings
 
 from crawler.archive.cdxj import indexed_urls
 from crawler.assembly.build import data_dir, rules_path
-from crawler.config.settings import Config
+from crawler.config.settings import Config, PolitenessSettings
 from crawler.crawl import rules
 from crawler.data import crawl_requests, snapshots
 from crawler.data.crawl_requests import SnapshotRequest
@@ -62,7 +62,7 @@ from crawler.inspect.shared import (
     worker_records,
 )
 from crawler.inspect.why import UrlIdentifier, refuse_other_identity
-from crawler.model.types import ConfigError, Counts, DataDirError, HostKey
+from crawler.model.types import ConfigError, Counts, DataDirError, HostKey, Pace
 from crawler.model.url import fetch_form
 from crawler.operate import client
 from crawler.operate.acts import chosen_letters, count_waiting, put_dead_letters_back
@@ -125,6 +125,7 @@ class HostRow(msgspec.Struct, frozen=True):
     pauses: int  # in a row
     admitted: int  # URLs ever admitted
     because: str  # why it is not contacted now; empty: nothing keeps it from being
+    rest_because: str  # why its rests are as long as they are
 
 
 class DeadLetterRow(msgspec.Struct, frozen=True):
@@ -169,7 +170,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
 
 def host_rows(inspection: Inspection, query: HostQuery, config: Config) -> list[HostRow]:
     rules, now = _operator_rules(inspection, config), inspection.now()
-    return [_host(state, rules, now) for state in inspection.hosts(query)]
+    return [_host(state, rules, config, now) for state in inspection.hosts(query)]
 
 
 def host_row(inspection: Inspection, name: str, config: Config) -> HostRow:
@@ -177,7 +178,7 @@ def host_row(inspection: Inspection, name: str, config: Config) -> HostRow:
     state = inspection.host(HostKey(name.lower()))
     if state is None:
         raise ConfigError(f"the frontier has no host {name}")
-    return _host(state, _operator_rules(inspection, config), inspection.now())
+    return _host(state, _operator_rules(inspection, config), config, inspection.now())
 
 
 def _operator_rules(inspection: Inspection, config: Config) -> OperatorRules:
@@ -242,7 +243,7 @@ def worker_rows(records: Sequence[WorkerRecord], now: float) -> list[WorkerRow]:
     return [_worker(record, now) for record in records]
 
 
-def _host(state: HostState, rules: OperatorRules, now: float) -> HostRow:
+def _host(state: HostState, rules: OperatorRules, config: Config, now: float) -> HostRow:
     return HostRow(
         host=state.host,
         waiting=state.waiting,
@@ -253,11 +254,19 @@ def _host(state: HostState, rules: OperatorRules, now: float) -> HostRow:
         failures=state.pace.failures,
         pauses=state.pace.pauses,
         admitted=state.admitted,
-        because=_because(state, rules, now),
+        because=_because(state, rules, config.politeness, now),
+        rest_because=_rest_because(
+            state.pace, rules.of_host(state.host).delay_s, config.politeness
+        ),
     )
 
 
-def _because(state: HostState, rules: OperatorRules, now: float) -> str:
+_CLOCKS_DIFFER_S: Final = 1.0  # those of a server and of this machine
+
+
+def _because(
+    state: HostState, rules: OperatorRules, politeness: PolitenessSettings, now: float
+) -> str:
     """Return why the host is not contacted now."""
     said = rules.of_host(state.host)
     if said.refuse:
@@ -273,11 +282,24 @@ def _because(state: HostState, rules: OperatorRules, now: float) -> str:
     pace = state.pace
     if pace.pauses:
         return f"paused after {many(pace.failures, 'failure')} in a row"
+    if state.rest_until - now > max(pace.gap_s, pace.crawl_delay_s) + _CLOCKS_DIFFER_S:
+        return "rests as its answer asked (Retry-After)"
+    rest = span(max(pace.gap_s, pace.crawl_delay_s))
+    return f"rests {rest}: {_rest_because(pace, said.delay_s, politeness)}"
+
+
+def _rest_because(pace: Pace, delay_s: float | None, politeness: PolitenessSettings) -> str:
+    """Return why the host rests as long as it does between two fetches. *delay_s*: by a rule."""
     if pace.failures:
         return f"backs off after {many(pace.failures, 'failure')} in a row"
     if pace.crawl_delay_s and pace.crawl_delay_s >= pace.gap_s:
-        return "rests as its robots.txt asks (Crawl-delay)"
-    return "rests after its last fetch"
+        return "its robots.txt asks for it (Crawl-delay)"
+    if delay_s is not None:
+        return "a rule asks for it"
+    if pace.gap_s > politeness.min_delay_s and politeness.delay_factor:
+        took = span(pace.gap_s / politeness.delay_factor)
+        return f"an answer took {took} or more, and it rests {politeness.delay_factor:g} times that"
+    return "the shortest rest" if pace.gap_s else "not fetched from yet"
 
 
 def _worker(record: WorkerRecord, now: float) -> WorkerRow:

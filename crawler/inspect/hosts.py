@@ -24,6 +24,7 @@ class HostSort(StrEnum):
     NEXT = "next"  # when it may be contacted: the longest rest first
     FAILURES = "failures"
     ADMITTED = "admitted"
+    REST = "rest"  # between two fetches: the slowest first
     NAME = "name"
 
 

@@ -120,6 +120,7 @@ _FIGURES: Final[Mapping[HostSort, Callable[[_Decoded], list[float]]]] = {
     HostSort.NEXT: lambda hosts: [each.rest_until for each in hosts],
     HostSort.FAILURES: lambda hosts: [each.pace.failures for each in hosts],
     HostSort.ADMITTED: lambda hosts: [each.admitted for each in hosts],
+    HostSort.REST: lambda hosts: [each.pace.gap_s for each in hosts],
 }
 
 

@@ -163,7 +163,8 @@ _COLUMNS: Final = np.dtype(
         ("before", "V8"),
         ("rest_until", "<f8"),
         ("admitted", "<u4"),
-        ("gaps", "V16"),
+        ("gap", "<f8"),
+        ("crawl_delay", "V8"),
         ("failures", "<u2"),
         ("between", "V3"),
         ("waiting", "<u4"),
@@ -175,6 +176,7 @@ _COLUMN_OF: Final = {
     HostSort.NEXT: "rest_until",
     HostSort.FAILURES: "failures",
     HostSort.ADMITTED: "admitted",
+    HostSort.REST: "gap",
 }
 
 _AT_ONCE: Final = 20_000

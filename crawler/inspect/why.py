@@ -100,6 +100,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     elsewhere: dict[str, int] = {}  # by worker, the links on its disk
     is_shared: bool = False  # then each worker has its own log
     overridden: dict[str, int] = {}  # by key, the line of the operator's rule that sets it
+    seen_as: str = ""  # the same address by another scheme or port, if that is seen and this is not
 
 
 class UrlIdentifier:
@@ -148,12 +149,25 @@ def why(
             for key, rule in _operator_rules(inspection, config).explain(known.url).items()
         },
     )
+    if not answer.seen:
+        answer = replace(answer, seen_as=_seen_as(known, identifier, inspection))
     if isinstance(found, Candidate):
         answer = _with_pattern(answer, found, known, inspection, config.patterns, now)
         if not answer.seen and not answer.rule:
             answer = _with_budget(answer, known, inspection, config, given)
     answer = _with_log(_with_place(answer, known, inspection), known, identifier, inspection)
     return replace(answer, elsewhere=inspection.outbox_counts(), is_shared=inspection.is_shared)
+
+
+def _seen_as(known: KnownUrl, identifier: UrlIdentifier, inspection: Inspection) -> str:
+    """Return the URL that was seen in place of *known*, by another scheme or without its port."""
+    parts = split(known.url)
+    rest = known.url[len(parts.authority) :]
+    for scheme in ("https", "http"):
+        other = identifier.identify(f"{scheme}://{parts.hostname}{rest}")
+        if other.url != known.url and inspection.is_seen(other):
+            return other.url
+    return ""
 
 
 def refuse_other_identity(
@@ -330,13 +344,15 @@ _ROBOTS: Final = MappingProxyType(
         "allowed": "robots.txt allows it",
         "disallowed": "robots.txt forbids it",
         "unreachable": "robots.txt is unreachable, so nothing of it may be fetched",
-        "unknown": "robots.txt is not known yet; it is fetched first",
+        "unknown": "robots.txt is not known yet; it will be fetched before the page",
     }
 )
 
 
 def why_text(why: Why, now: float) -> Iterator[str]:
     yield plain(why.url, 2048)
+    yield f"  {_verdict(why, now)}"
+    yield ""
     yield from _whereabouts(why, now)
     yield from _history(why, now)
     yield _rules(why)
@@ -344,6 +360,30 @@ def why_text(why: Why, now: float) -> Iterator[str]:
     yield from _pattern(why, now)
     detail = f": {plain(why.robots_detail)}" if why.robots_detail else ""
     yield f"  {_ROBOTS[why.robots]}{detail}"
+
+
+def _verdict(why: Why, now: float) -> str:
+    """Return in one sentence what has become of the URL."""
+    if why.leased_at is not None:
+        return "It is being fetched."
+    if why.dead_at is not None:
+        return f"Given up: {plain(why.dead_reason)}."
+    if why.refused_at is not None:
+        return f"Not fetched: a rule refuses it ({plain(why.refused_by)})."
+    if why.waiting is not None:
+        at = until(why.host_next_at or 0.0, now)
+        return f"Not fetched yet: it waits, and its host may be contacted {at}."
+    if why.later_at is not None:
+        return f"It is fetched again {until(why.later_at, now)}."
+    if why.outcomes:
+        return f"Fetched {since(why.outcomes[-1].at, now)}: {_outcome(why.outcomes[-1])}."
+    if why.kept_at is not None or why.seen:
+        return "It was fetched, or is on its way: its outcome is not on record."
+    if why.rule:
+        return f"Never queued: {why.refused}."
+    if why.seen_as:
+        return f"Never queued: {plain(why.seen_as, 2048)} was, which is another address."
+    return "Never queued: no page so far links to it, and it is no seed."
 
 
 def _whereabouts(why: Why, now: float) -> Iterator[str]:

@@ -38,6 +38,7 @@ FIGURES: dict[HostSort, Callable[[HostState], float]] = {
     HostSort.NEXT: lambda state: state.rest_until,
     HostSort.FAILURES: lambda state: state.pace.failures,
     HostSort.ADMITTED: lambda state: state.admitted,
+    HostSort.REST: lambda state: state.pace.gap_s,
     HostSort.NAME: lambda state: 0,
 }
 QUERIES = [

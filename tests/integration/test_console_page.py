@@ -86,6 +86,7 @@ def test_a_crawl_is_seen_and_acted_on(console: Console, tmp_path: Path) -> None:
         tab.open(console.url)
         tab.wait("document.getElementById('sentence').textContent.startsWith('Well')")
         tab.wait("document.getElementById('main').innerText.includes('pages a second')")
+        tab.wait("document.getElementById('main').innerText.includes('the shortest rest')")
 
         tab.open(f"{console.url}#hosts/{paused}")
         tab.click("td button", "pause")

@@ -145,7 +145,7 @@ function take(event) {
   const seen = event.overview;
   latest = seen;
   clockAhead = seen.now - Date.now() / 1000;
-  points.push([seen.now, seen.pages, seen.errors, seen.bytes]);
+  points.push([seen.now, seen.pages, seen.errors, seen.bytes, seen.counts.seen, seen.fetching]);
   while (points[0][0] < seen.now - 600) points.shift();
   const [light, text] = health(seen);
   show(light, text);
@@ -173,8 +173,20 @@ function health(seen) {
   }
   if (seen.waits_for) return ["doubt", `Nothing is being fetched: waits for ${seen.waits_for}.`];
   if (since > 20 && !pages && waiting) return ["doubt", `No page in the last ${span(since)}: every host rests.`];
-  const end = seen.ends ? ` It ${seen.ends}.`.replace("It end unknown:", "No end can be told:") : "";
-  return ["good", `Well: ${rate(seen.pages_per_s)} pages/s, ${number(waiting)} URLs wait.${end}`];
+  const all = seen.pages + seen.errors;
+  const failed = !seen.errors ? "none of them failed"
+    : `${number(seen.errors)} failed (${(100 * seen.errors / all).toFixed(1)} %)${since < 10 ? "" : `, ${errors ? number(errors) : "none"} in the last ${span(since)}`}`;
+  const evidence = all ? ` Of ${number(all)} fetches ${failed}; ${number(waiting)} URLs wait.` : ` ${number(waiting)} URLs wait.`;
+  return ["good", `Well: ${rate(seen.pages_per_s)} pages a second.${evidence} ${ending(seen, minute)}`];
+}
+
+/** When the crawl ends, or why that cannot be told. *minute*: the figures of a minute ago. */
+function ending(seen, minute) {
+  if (!seen.ends) return "Too early to say when it ends.";
+  if (!seen.ends.startsWith("end unknown")) return `It ${seen.ends}.`;
+  const [at, pages, , , known] = minute, since = seen.now - at;
+  if (since < 10) return "No end in sight: the frontier grows.";
+  return `No end in sight: ${rate((seen.counts.seen - known) / since)} new URLs a second are found, ${rate((seen.pages - pages) / since)} fetched.`;
 }
 
 const worst = (failures) => (Object.entries(failures).sort((a, b) => b[1] - a[1])[0] || ["none"])[0].replaceAll("_", " ");
@@ -240,35 +252,64 @@ function refreshed(place, load, least = 5000) {
 
 // --- the views: each fills *main*, and returns what ends it
 
-const cards = (rows) => el("div", { className: "cards" }, ...rows.map(([name, value]) => el("div", { className: "card" }, el("b", {}, value), el("span", {}, name))));
+const cards = (rows) => el("div", { className: "cards" }, ...rows.map(([name, value, meaning]) =>
+  el("div", { className: "card", title: meaning || "" }, el("b", {}, value), el("span", {}, name))));
+
+/** What the words on cards mean, for those who have no pointer to hover with. */
+const meanings = (rows) => el("details", {}, el("summary", {}, "What these words mean"),
+  el("dl", {}, ...rows.filter((row) => row[2]).flatMap(([name, , meaning]) => [el("dt", {}, name), el("dd", {}, meaning)])));
+
+/** The most URLs that were under way in the last ten seconds. */
+const fetching = () => Math.max(...points.slice(-10).map((point) => point[5]));
+
+// What an answer of this class means for its URL.
+const CLASSES = { "2xx": "pages", "3xx": "moved: the target is fetched", "4xx": "gone or forbidden: finished, not tried again", "5xx": "trouble of the server: tried again later" };
 
 function overviewView(main) {
-  const figures = el("div"), plots = el("div", { className: "plots" }), answers = el("div"), failures = el("div");
+  const figures = el("div"), words = el("div"), plots = el("div", { className: "plots" }), answers = el("div"), failures = el("div");
   const chosen = el("select", { ariaLabel: "Time", onchange: () => draw.again() },
     ...["hour", "day", "all"].map((name) => el("option", { value: name }, name === "all" ? "the whole crawl" : `the last ${name}`)));
   const draw = refreshed(plots, () => plotted(chosen.value), 10000);
   const take = ({ overview: seen }) => {
     const counts = seen.counts;
-    figures.replaceChildren(cards([
+    const rows = [
       ["pages of this run", number(seen.pages)], ["pages a second", rate(seen.pages_per_s)],
       ["bytes", size(seen.bytes)], ["failed fetches", number(seen.errors)], ["duplicates", number(seen.duplicates)],
-      ["being fetched", `${number(seen.fetching)} of ${number(seen.concurrency)}`],
-      ["URLs wait", number(counts.waiting)], ["URLs with a date", number(counts.later)],
-      ["URLs seen", number(counts.seen)], ["URLs finished", number(counts.done)],
-      ["dead letters", number(counts.dead)], ["refused by rules", number(counts.refused)],
-      ["hosts at work", number(counts.hosts_active)],
-    ]));
+      ["being fetched", `${number(fetching())} of ${number(seen.concurrency)}`, "URLs under way, most of the last ten seconds; and how many may be at once"],
+      ["URLs wait", number(counts.waiting), "found, and not fetched yet"],
+      ["URLs with a date", number(counts.later), "to be tried again after a failure, or visited again, when their time has come"],
+      ["URLs seen", number(counts.seen), "all that were ever admitted"], ["URLs finished", number(counts.done), "fetched, moved or given up"],
+      ["dead letters", number(counts.dead), "given up after several tries"], ["refused by rules", number(counts.refused), "kept, and put back when no rule refuses them"],
+      ["hosts at work", number(counts.hosts_active), "with URLs that wait"],
+    ];
+    figures.replaceChildren(cards(rows));
+    if (!words.firstChild) words.append(meanings(rows));
     const listed = (found) => Object.entries(found).sort((a, b) => b[1] - a[1]);
-    answers.replaceChildren(table([["answers", ([name]) => name], ["fetches", ([, count]) => number(count), "number"]], listed(seen.answers), "No answers yet."));
-    failures.replaceChildren(table([["what failed", ([name]) => name.replaceAll("_", " ")], ["times", ([, count]) => number(count), "number"]], listed(seen.failures), "Nothing has failed."));
+    answers.replaceChildren(table([
+      ["answers", ([name]) => el("a", { href: `#outcomes/status=${name}` }, name)], ["fetches", ([, count]) => number(count), "number"],
+      ["what they are", ([name]) => CLASSES[name] || ""],
+    ], listed(seen.answers), "No answers yet."));
+    failures.replaceChildren(table([
+      ["what failed", ([name]) => el("a", { href: `#outcomes/reason=${encodeURIComponent(name)}` }, name.replaceAll("_", " "))],
+      ["times", ([, count]) => number(count), "number"],
+    ], listed(seen.failures), "Nothing has failed."));
   };
+  const slowest = el("div");
+  const slow = refreshed(slowest, async () => {
+    const found = (await get("hosts", { sort: "rest", top: 5 })).filter((row) => row.gap_s > 0);
+    return table([
+      ["slowest hosts", (row) => el("a", { href: `#hosts/${encodeURIComponent(row.host)}` }, row.host), "long"],
+      ["rest after each fetch", (row) => span(Math.max(row.gap_s, row.crawl_delay_s)), "number"],
+      ["because", (row) => row.rest_because, "long"], ["URLs wait", (row) => number(row.waiting), "number"],
+    ], found, "No host was fetched from yet.");
+  }, 10000);
   const redraw = () => draw.again();
   addEventListener("resize", redraw);
   if (latest) take({ overview: latest });
   listeners.add(take);
-  main.append(figures, el("div", { className: "row" }, el("h2", {}, "Over time"), chosen), plots,
-    el("div", { className: "plots" }, answers, failures));
-  return () => { listeners.delete(take); removeEventListener("resize", redraw); draw.end(); };
+  main.append(figures, words, el("div", { className: "plots" }, answers, failures), slowest,
+    el("div", { className: "row" }, el("h2", {}, "Over time"), chosen), plots);
+  return () => { listeners.delete(take); removeEventListener("resize", redraw); draw.end(); slow.end(); };
 }
 
 async function plotted(time) {
@@ -282,7 +323,7 @@ async function plotted(time) {
   const clock = (at) => new Date(at * 1000).toLocaleString("en-GB", time === "hour" ? { ...times, day: undefined, month: undefined } : times);
   const plots = [["pages a second", "pages_per_s", number], ["bytes a second", "bytes_per_s", size], ["failed fetches a second", "errors_per_s", number], ["URLs wait", "waiting", number]];
   for (const [title, name, written] of plots) {
-    const axes = [{ ...axis, values: (plot, ticks) => ticks.map(clock) }, { ...axis, size: 65, values: (plot, ticks) => ticks.map(written) }];
+    const axes = [{ ...axis, values: (plot, ticks) => ticks.map((at) => clock(at) + (ticks[1] - ticks[0] < 60 ? `:${String(new Date(at * 1000).getSeconds()).padStart(2, "0")}` : "")) }, { ...axis, size: 65, values: (plot, ticks) => ticks.map(written) }];
     const box = el("div", { className: "plot" });
     made.append(box);
     const series = [{}, { stroke: colour("--a"), width: 1.5, spanGaps: false, points: { show: false } }];
@@ -291,7 +332,7 @@ async function plotted(time) {
   return made;
 }
 
-const HOST_SORTS = { waiting: "waiting", next: "next contact", failures: "failures", admitted: "admitted", name: "host" };
+const HOST_SORTS = { waiting: "waiting", next: "next contact", failures: "failures", admitted: "admitted", rest: "rest, the slowest first", name: "host" };
 
 function hostsView(main, only) {
   const asked = { sort: "waiting", match: only || "", offset: 0, top: 50 };
@@ -319,11 +360,13 @@ function hostsView(main, only) {
       ["state", (row) => row.place],
       ["why it is not contacted", (row) => row.because, "long"],
       ["until", (row) => row.next_at > now() ? `in ${span(row.next_at - now())}` : "now", "short", sorted("next")],
-      ["rest", (row) => row.crawl_delay_s ? `${span(row.gap_s)}, Crawl-delay ${span(row.crawl_delay_s)}` : span(row.gap_s), "short"],
-      ["failures", (row) => number(row.failures), "number", sorted("failures")],
+      ["rest", (row) => row.crawl_delay_s ? `${span(row.gap_s)}, Crawl-delay ${span(row.crawl_delay_s)}` : span(row.gap_s), "short", sorted("rest")],
+      ["failures in a row", (row) => number(row.failures), "number", sorted("failures")],
       ["acts", acts, "acts"],
     ], found, "No such host."));
     const step = (by) => el("button", { disabled: by < 0 ? !asked.offset : found.length < asked.top, onclick: () => { asked.offset = Math.max(0, asked.offset + by * asked.top); rows.again(); } }, by < 0 ? "‹ before" : "next ›");
+    made.append(el("p", { className: "faint" }, "taken: URLs that left the queue. rest: the pause between two fetches, ten times what the last answer took unless set otherwise."
+      + " level: 0 is fetched first. drop: make dead letters of what waits, which can be tried again."));
     made.append(el("div", { className: "row" }, step(-1), step(1), el("span", { className: "faint" }, `from ${number(asked.offset + 1)}, by ${HOST_SORTS[asked.sort]}`)));
     return made;
   });
@@ -338,8 +381,8 @@ const OUTCOME_COLUMNS = [
   ["", (row) => asker(row.url)],
 ];
 
-function outcomesView(main) {
-  const asked = { match: "", fate: "", status: "", reason: "" };
+function outcomesView(main, given) {
+  const asked = { match: "", fate: "", status: "", reason: "", ...Object.fromEntries(new URLSearchParams(given || "")) };
   const place = el("div"), left = el("p", { className: "faint" });
   let shown = [];
   const draw = () => place.replaceChildren(table(OUTCOME_COLUMNS, shown, "None yet."));
@@ -350,8 +393,8 @@ function outcomesView(main) {
   };
   const field = (name, title, values) => {
     const change = (event) => { asked[name] = event.target.value.trim(); begin(); };
-    return values ? el("select", { ariaLabel: title, onchange: change }, ...values.map((value) => el("option", { value }, value || title)))
-      : el("input", { type: "search", placeholder: title, ariaLabel: title, onchange: change });
+    return values ? el("select", { ariaLabel: title, onchange: change }, ...values.map((value) => el("option", { value, selected: value === asked[name] }, value || title)))
+      : el("input", { type: "search", placeholder: title, ariaLabel: title, value: asked[name], onchange: change });
   };
   const take = (event) => {
     left.textContent = event.left_out ? `${number(event.left_out)} more in the last second are not shown.` : "";

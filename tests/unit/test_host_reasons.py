@@ -1,0 +1,84 @@
+"""What an operator is told of a host that is not contacted, and of a URL that is not fetched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from crawler.config.settings import Config
+from crawler.inspect.frontier_view import _because, _rest_because
+from crawler.inspect.port import HostState
+from crawler.inspect.why import Why, why_text
+from crawler.model.types import HostKey, Outcome, Pace
+from crawler.policy.operator_rules import OperatorRules, read_rules
+
+NOW = 1000.0
+POLITENESS = Config().politeness  # 1 s at least, ten times what an answer took
+NO_RULES = read_rules("", 3)
+SLOWER = read_rules('[[rule]]\nfor = "a.example"\ndelay_s = 30.0\n', 3)
+
+
+def state(rest_s: float, **pace: float) -> HostState:
+    given: Any = pace
+    return HostState(HostKey("a.example"), 5, "resting", NOW + rest_s, Pace(**given), 9)
+
+
+@pytest.mark.parametrize(
+    ("host", "rules", "said"),
+    [
+        pytest.param(state(-1, gap_s=1), NO_RULES, "", id="its rest is over"),
+        pytest.param(state(0.5, gap_s=1), NO_RULES, "rests 1.0 s: the shortest rest", id="usual"),
+        pytest.param(state(5, gap_s=20), NO_RULES,
+                     "rests 20 s: an answer took 2.0 s or more, and it rests 10 times that",
+                     id="slow answers"),
+        pytest.param(state(5, gap_s=1, crawl_delay_s=10), NO_RULES,
+                     "rests 10 s: its robots.txt asks for it (Crawl-delay)", id="Crawl-delay"),
+        pytest.param(state(5, gap_s=30), SLOWER, "rests 30 s: a rule asks for it", id="a rule"),
+        pytest.param(state(5, gap_s=8, failures=2), NO_RULES,
+                     "rests 8.0 s: backs off after 2 failures in a row", id="failures"),
+        pytest.param(state(90, gap_s=1), NO_RULES, "rests as its answer asked (Retry-After)",
+                     id="Retry-After"),
+        pytest.param(state(900, gap_s=8, failures=5, pauses=1), NO_RULES,
+                     "paused after 5 failures in a row", id="paused"),
+    ],
+)  # fmt: skip
+def test_why_a_host_is_not_contacted(host: HostState, rules: OperatorRules, said: str) -> None:
+    assert _because(host, rules, POLITENESS, NOW) == said
+
+
+def test_why_a_host_that_was_never_asked_rests() -> None:
+    assert _rest_because(Pace(), None, POLITENESS) == "not fetched from yet"
+
+
+BARE: dict[str, Any] = {
+    "url": "http://a.example:81/x", "host": "a.example", "seen": False, "rule": "", "refused": "",
+    "scope_judged": True, "robots": "allowed", "robots_detail": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({}, "Never queued: no page so far links to it, and it is no seed."),
+        ({"seen_as": "http://a.example/x"},
+         "Never queued: http://a.example/x was, which is another address."),
+        ({"rule": "denied", "refused": "the pattern is /x"}, "Never queued: the pattern is /x."),
+        ({"seen": True, "waiting": 3, "host_next_at": NOW + 5},
+         "Not fetched yet: it waits, and its host may be contacted in 5.0 s."),
+        ({"seen": True, "leased_at": NOW}, "It is being fetched."),
+        ({"seen": True, "later_at": NOW + 60}, "It is fetched again in 60 s."),
+        ({"seen": True, "dead_at": NOW, "dead_reason": "timeout"}, "Given up: timeout."),
+        ({"seen": True, "refused_at": NOW, "refused_by": "rules.toml line 2"},
+         "Not fetched: a rule refuses it (rules.toml line 2)."),
+        ({"seen": True}, "It was fetched, or is on its way: its outcome is not on record."),
+    ],
+)  # fmt: skip
+def test_one_sentence_says_why_a_url_was_not_fetched(known: dict[str, Any], said: str) -> None:
+    assert list(why_text(Why(**{**BARE, **known}), NOW))[1].strip() == said
+
+
+def test_one_sentence_says_what_became_of_a_url() -> None:
+    outcome = Outcome(NOW - 60, BARE["url"], "a.example", "done", status=404)
+    found = list(why_text(Why(**{**BARE, "seen": True, "outcomes": [outcome]}), NOW))[1]
+    assert found.strip().startswith("Fetched 60 s ago: ") and "404" in found
