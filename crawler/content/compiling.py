@@ -16,6 +16,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
+from crawler.policy.simhash import fingerprint
+
 logger = logging.getLogger(__name__)
 
 _PACKAGE: Final = Path(__file__).parents[1]
@@ -57,6 +59,8 @@ def _load() -> None:
     with _one_compiles():
         out, end, _ = html_scan.scanned(b"<p>", False, 1)
         html_scan.content(out, end, is_all=False)
+        for text in ("a b c", "ä b c"):
+            fingerprint(text, 3)
 
 
 @contextmanager

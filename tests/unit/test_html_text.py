@@ -29,6 +29,24 @@ def text(body: str) -> str:
     [
         pytest.param("<p>a<p>b<br>c<div>d</div>e", "a\nb\nc\nd\ne", id="blocks are lines"),
         pytest.param("<td>a</td><td>b</td>", "a\tb", id="cells are parted by a tab"),
+        pytest.param("<table><tr><th>a<td><p>b</p></td></tr><tr><td>c</td><td>d</tr></table>e",
+                     "a\tb\nc\td\ne", id="rows are lines"),
+        pytest.param("<tr><td><p>a</p><p>b</p></td><td>c</td></tr>", "a\nb\nc",
+                     id="a cell of several blocks is no part of a row"),
+        pytest.param("<tr><td>a</td><td><table><tr><td>b</td><td>c</table></td><td>d</td></tr>",
+                     "a\nb\tc\nd", id="a table in a table"),
+        pytest.param("<main><pre>\n def f():\r\n\n   return 1  \n</pre>a</main>",
+                     " def f():\n\n   return 1\na", id="preformatted lines and their indentation"),
+        pytest.param("<pre><b>a</b>  b<br>c&nbsp;d\t<i>e</i></pre>", "a  b\nc d\te",
+                     id="tags in preformatted text"),
+        pytest.param("<h1>a<a class=x href='#a'>\xb6</a></h1><h2>b<a href=#b>#</a></h2>", "a\nb",
+                     id="signs that link headings to themselves"),
+        pytest.param("a<a href=#x>\u4e0a</a><a href=#y>1</a><a href=/z>#</a>", "a\u4e0a1#",
+                     id="letters, numbers and links elsewhere are no such signs"),
+        pytest.param("a <img src=x alt='b &amp; c'> d<p><img src=y alt='no'>", "a b & c d",
+                     id="an image among words, and one alone"),
+        pytest.param("a <math><mi>no</mi></math> b <svg><text>no</text></svg> c", "a b c",
+                     id="formulas and drawings end no line"),
         pytest.param("H<sub>2</sub>O <b>a</b>b<wbr>c", "H2O abc", id="within a word"),
         pytest.param("<my-thing>a</my-thing>b", "a\nb", id="an unknown element"),
         pytest.param(" a\n\t b \r\n  <i> c </i> d&nbsp; e\f\vf", "a b c d e f", id="white space"),
@@ -152,3 +170,21 @@ def test_links_count_though_tags_stand_between() -> None:
     assert text(f"{menu * 9}{card}<p>{LONG}</p><p>{LONG}</p><a name=x><p>{LONG}</p></a>") == (
         f"{LONG}\n{LONG}\n{LONG}"
     )
+
+
+def test_release_notes_of_short_items_are_kept() -> None:
+    menu = "<a href=/a>Home</a> <a href=/b>News</a> <a href=/c>Docs</a>"
+    notes = "<h2>Release 1.2</h2><ul><li>Fixed a bug<li>And another</ul>"
+    assert text(f"<div>{menu}</div>{notes}<p>{LONG}</p>").splitlines() == [
+        *("Release 1.2", "Fixed a bug", "And another", LONG),
+    ]
+
+
+def test_a_heading_without_prose_behind_it_is_no_content() -> None:
+    links = "<p><a href=/x>one</a></p>" * 3
+    assert text(f"<p>{LONG}</p><h3>Elsewhere</h3>{links}") == LONG
+
+
+def test_marked_content_of_a_fifth_of_the_page_is_its_text() -> None:
+    assert text(f"<p>{LONG}</p><main>{PROSE}</main>") == PROSE
+    assert text(f"<p>{LONG}</p><main>Hi</main>") == LONG

@@ -139,10 +139,10 @@ _LOW_CHARACTERS: Final = np.array(
     [ord(html.unescape(f"&#{code};") or "\0") for code in range(160)], np.int64
 )
 
-_A, _IMG, _BR, _P, _TR, _PRE, _LISTING, _FONT, _SVG, _SCRIPT, _TITLE, _PLAINTEXT, _ANNOTATION = map(
-    ELEMENTS.index,
-    "a img br p tr pre listing font svg script title plaintext annotation-xml".split(),
+_A, _IMG, _BR, _P, _TR, _PRE, _LISTING, _FONT, _SVG, _SCRIPT, _TITLE, _PLAINTEXT = map(
+    ELEMENTS.index, "a img br p tr pre listing font svg script title plaintext".split()
 )
+_ANNOTATION, _META, _HTML, _BASE = map(ELEMENTS.index, "annotation-xml meta html base".split())
 _HREF, _REL, _SRC, _SRCSET, _TYPE, _HIDDEN, _ROLE, _ALT, _ENCODING = map(
     ATTRIBUTES.index, "href rel src srcset type hidden role alt encoding".split()
 )
@@ -165,6 +165,7 @@ _OPENED: Final = _ENDS + len(ATTRIBUTES)
 # Elements that mark their text, one within the other: hashes of their names, how many elements of
 # the name are open, what they mark, and their places in *out*.
 _MAX_MARKED: Final = 32  # guess
+_MAX_FACTS: Final = 1_000  # guess: tags that declare something; real pages have a hundred
 _MARKED: Final = _OPENED + _MAX_OPEN
 _DEPTHS: Final = _MARKED + _MAX_MARKED
 _KINDS: Final = _DEPTHS + _MAX_MARKED
@@ -543,7 +544,7 @@ def scan(page, is_xml, max_links, out, rows, state):  # type: ignore[no-untyped-
     """Scan *page*, UTF-8 without NUL. *out* has room for 6/5 of it and 8 bytes, since no reference
     is longer in UTF-8. *state* has STATES integers. Returns how much of *out* is written, and
     how many rows there are: those for which there is no room are left out."""
-    size, count, links = len(page), 0, 0
+    size, count, links, facts = len(page), 0, 0, 0
     for index in range(_BEGINS):
         state[index] = 0
     state[_GAP] = _LINE
@@ -729,7 +730,7 @@ def scan(page, is_xml, max_links, out, rows, state):  # type: ignore[no-untyped-
             if state[_GAP] < _CELL_LINE:
                 out[state[_END]] = 11
                 state[_END] += 1
-        elif not bits & INLINE:
+        elif not bits & INLINE and depth == 0:
             if state[_ROW] == 0 or bits & TABLE:
                 state[_GAP] = _LINE
             elif state[_GAP] != _TAB:
@@ -749,7 +750,9 @@ def scan(page, is_xml, max_links, out, rows, state):  # type: ignore[no-untyped-
             continue
 
         # What the tag says.
-        if bits & READ and known and links <= max_links:
+        is_fact = element == _META or element == _HTML or element == _BASE
+        facts += is_fact
+        if bits & READ and known and (facts <= _MAX_FACTS if is_fact else links <= max_links):
             if element == _IMG and known >> _ALT & 1 and not hidden and state[_GAP] < _CELL_LINE:
                 # An image among words stands for a word.
                 _write(page, state[_BEGINS + _ALT], state[_ENDS + _ALT], 256, out, state)
@@ -758,6 +761,7 @@ def scan(page, is_xml, max_links, out, rows, state):  # type: ignore[no-untyped-
                 count = _add(rows, count, IMAGE, one, two, _has_reference(page, one, two))
                 links += 1
             else:
+                links += not is_fact
                 count = _add(rows, count, TAG, element, 0, 0)
                 tag = count - 1
                 for number in range(len(ATTRIBUTES)):

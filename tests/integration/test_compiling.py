@@ -1,0 +1,68 @@
+"""What reads pages is compiled once for all processes, and runs where it cannot be compiled."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crawler.content import compiling
+
+LOAD = """
+import logging
+from crawler.content.compiling import loading
+from crawler.content.parsers.html import HtmlParser
+from crawler.model.page import Source
+from crawler.policy.simhash import fingerprint
+logging.basicConfig()
+loading().result()
+page = b"<title>T</title><main><p>one &amp; two<p><a href=x>three</a></main>"
+parsed = HtmlParser().parse(Source("", "text/html", page))
+assert (parsed.title, parsed.text) == ("T", "one & two\\nthree"), parsed
+assert fingerprint("one two three four", 3) is not None
+"""
+COUNT = """
+from crawler.content.parsers import html_scan
+print(sum(html_scan.scan.stats.cache_misses.values()))
+"""
+
+
+def started(code: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_of_several_processes_one_compiles(tmp_path: Path) -> None:
+    processes = [started(LOAD + COUNT, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(3)]
+    ended = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], ended
+    assert sorted(out.split()[-1] for out, _ in ended) == ["0", "0", "1"]
+
+
+def test_without_numba_pages_are_read_slowly() -> None:
+    process = started("import sys; sys.modules['numba'] = None\n" + LOAD)
+    _, log = process.communicate()
+    assert process.returncode == 0, log
+    assert log.count("numba is not installed") == 1
+
+
+def test_a_read_only_package_is_compiled_into_the_data_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    compiling.cache_in(tmp_path)
+    assert "NUMBA_CACHE_DIR" not in os.environ
+    monkeypatch.setattr(compiling, "_PACKAGE", tmp_path / "none")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")  # so that it is taken back
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    compiling.cache_in(tmp_path)
+    assert os.environ["NUMBA_CACHE_DIR"] == str(tmp_path)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
