@@ -36,18 +36,19 @@ def loading() -> Future[None]:
     that ends does not wait for it."""
     loaded = Future[None]()
 
-    def load() -> None:
+    def work() -> None:
         try:
-            _load()
+            load()
             loaded.set_result(None)
         except BaseException as error:
             loaded.set_exception(error)
 
-    Thread(target=load, name="compile", daemon=True).start()
+    Thread(target=work, name="compile", daemon=True).start()
     return loaded
 
 
-def _load() -> None:
+def load() -> None:
+    """Compile here what is not compiled."""
     from crawler.content.parsers import html_scan  # noqa: PLC0415  # it imports numba: 0.4 s
     from crawler.model.compiled import is_compiled  # noqa: PLC0415  # the same
 

@@ -1,5 +1,5 @@
-"""Import all that a crawl imports, as far as it is installed, and read the certificates of the
-system: for processes that fork crawls."""
+"""Import all that a crawl imports, as far as it is installed, read the certificates of the
+system and what is compiled: for processes that fork crawls."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from importlib import import_module
 
 from scrapy.settings import default_settings
 
+from crawler.content.compiling import load
 from crawler.download.connection import ssl_context
 from crawler.model.choices import Tls
 
@@ -27,5 +28,6 @@ def _named() -> Iterator[str]:
 for name in _named():
     with suppress(ImportError, SystemExit):  # what is optional, and crawler.ops, which refuses
         import_module(name)
+load()
 for tls in Tls:
     ssl_context(tls)
