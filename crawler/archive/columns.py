@@ -54,7 +54,12 @@ COLUMNS: Final = (
     Column("media_type", pa.string(), "what it is: `text/html`", is_dictionary=True),
     Column("language", pa.string(), "as the page declares it: `de`, `en-GB`", is_dictionary=True),
     Column("title", pa.string(), "of the page"),
-    Column("text", pa.string(), "what a reader came for; null of an exact copy"),
+    Column(
+        "text",
+        pa.string(),
+        "what a reader came for, each block a line, the cells of a row parted by tabs; null of an"
+        " exact copy",
+    ),
     Column("links", pa.int32(), "how many are on the page, of all kinds", nullable=False),
     Column("outlinks", LINKS, "those that lead to http(s), in their order", nullable=False),
     Column("canonical", pa.string(), "the URL the page gives as its own"),

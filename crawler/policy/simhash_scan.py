@@ -37,7 +37,7 @@ _u64: Any = np.uint64 if is_compiled else int
 
 
 @compiled
-def hash_words(codes, letters, hashes):  # type: ignore[no-untyped-def]
+def hash_words(codes, letters, hashes):
     """Write a number for each word of the text with these code points, and return how many words it
     has. *letters*: the letter of each code point of plane 0, 0 for none. Above are old scripts and
     mathematical letters, and Han; emoji between them are no letters."""
@@ -64,7 +64,7 @@ def hash_words(codes, letters, hashes):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def hash_shingles(words, shingles):  # type: ignore[no-untyped-def]
+def hash_shingles(words, shingles):
     """Write a hash of each three words in a row, well mixed (splitmix64's finaliser)."""
     for at in range(len(shingles)):
         mixed = _u64(words[at]) * _u64(_PLACE_0) + _u64(words[at + 1]) * _u64(_PLACE_1)
@@ -75,7 +75,7 @@ def hash_shingles(words, shingles):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def simhash(shingles, lanes, ones):  # type: ignore[no-untyped-def]
+def simhash(shingles, lanes, ones):
     """Return the number whose bits are set that more than half of the weighted *shingles*, which
     are sorted, have. Of equal ones the 1st, 2nd, 4th, 8th... count. *lanes*: eight
     zeros, each for eight counters of a byte; *ones*, of 64 zeros, takes them before they are full.

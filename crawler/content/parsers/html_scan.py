@@ -202,7 +202,7 @@ _AMP, _NUMBER_SIGN, _SEMICOLON, _OPENING, _CLOSING = map(ord, "&#;[]")
 
 
 @compiled_part
-def _find(hashes, numbers, wanted):  # type: ignore[no-untyped-def]
+def _find(hashes, numbers, wanted):
     """Return the number of the name with the hash *wanted*, or -1."""
     last = len(hashes) - 1
     slot = wanted & last
@@ -214,7 +214,7 @@ def _find(hashes, numbers, wanted):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _hash(page, begin, end):  # type: ignore[no-untyped-def]
+def _hash(page, begin, end):
     """Return the hash of a name, without regard to the case of ASCII letters."""
     found = 0
     for at in range(begin, end):
@@ -226,22 +226,22 @@ def _hash(page, begin, end):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _is_space(code):  # type: ignore[no-untyped-def]
+def _is_space(code):
     return code <= 32 and (code == 32 or code == 10 or code == 9 or code == 13 or code == 12)
 
 
 @compiled_part
-def _ends_name(code):  # type: ignore[no-untyped-def]
+def _ends_name(code):
     return code <= 62 and (code == _GT or code == _SLASH or _is_space(code))
 
 
 @compiled_part
-def _is_letter(code):  # type: ignore[no-untyped-def]
+def _is_letter(code):
     return 97 <= (code | 32) <= 122
 
 
 @compiled_part
-def _attributes(page, at, size, wants, state):  # type: ignore[no-untyped-def]
+def _attributes(page, at, size, wants, state):
     """Pass the attributes of a tag from *at* on. Return the end of the tag, or -1 if it has none;
     the known attributes, as bits; and whether the tag closes itself. The first of two counts."""
     known = 0
@@ -295,7 +295,7 @@ def _attributes(page, at, size, wants, state):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _open_line(out, state):  # type: ignore[no-untyped-def]
+def _open_line(out, state):
     """Write what stands before a word, and return the end of what is written."""
     end = state[_END]
     gap = state[_GAP]
@@ -317,7 +317,7 @@ def _open_line(out, state):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _write_character(code, out, end):  # type: ignore[no-untyped-def]
+def _write_character(code, out, end):
     """Write a code point in UTF-8."""
     if code < 0x80:
         out[end] = code
@@ -339,7 +339,7 @@ def _write_character(code, out, end):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _by_number(page, at, size):  # type: ignore[no-untyped-def]
+def _by_number(page, at, size):
     """Read a reference by number from behind its "#" on. Return its end, and the character; -1 if
     it is none."""
     base = 10
@@ -370,7 +370,7 @@ def _by_number(page, at, size):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _by_name(page, at, size):  # type: ignore[no-untyped-def]
+def _by_name(page, at, size):
     """Read a reference by name from behind its "&" on. Return its end, and its number; -1 if it is
     none. Of one without semicolon the longest known beginning counts."""
     found, end, hashed, begin = -1, at, 0, at
@@ -392,7 +392,7 @@ def _by_name(page, at, size):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _write(page, at, size, stop, out, state):  # type: ignore[no-untyped-def]
+def _write(page, at, size, stop, out, state):
     """Write the words from *at* to *size*, or to the byte *stop*, with white space folded unless it
     is preformatted. Returns where they end. Without *stop*, 0, there are no references."""
     end = state[_END]
@@ -462,7 +462,7 @@ def _write(page, at, size, stop, out, state):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _end_of_raw(page, at, size, name, length, is_script):  # type: ignore[no-untyped-def]
+def _end_of_raw(page, at, size, name, length, is_script):
     """Return where the end tag of a raw element begins, or *size*. In a comment in a script, an end
     tag may be that of a script within (13.2.5.20, "script data double escaped")."""
     comment, nested = False, False
@@ -488,7 +488,7 @@ def _end_of_raw(page, at, size, name, length, is_script):  # type: ignore[no-unt
 
 
 @compiled_part
-def _is_mark(out, begin, end):  # type: ignore[no-untyped-def]
+def _is_mark(out, begin, end):
     """Whether the text is a single sign, as the pilcrow that links a heading to itself."""
     letters, first, at = 0, 0, begin
     while at < end:
@@ -513,7 +513,7 @@ def _is_mark(out, begin, end):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _trimmed(page, begin, end):  # type: ignore[no-untyped-def]
+def _trimmed(page, begin, end):
     while begin < end and _is_space(page[begin]):
         begin += 1
     while end > begin and _is_space(page[end - 1]):
@@ -522,7 +522,7 @@ def _trimmed(page, begin, end):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _add(rows, count, what, one, two, three):  # type: ignore[no-untyped-def]
+def _add(rows, count, what, one, two, three):
     if count < len(rows):
         rows[count, 0] = what
         rows[count, 1] = one
@@ -532,7 +532,7 @@ def _add(rows, count, what, one, two, three):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _has_reference(page, begin, end):  # type: ignore[no-untyped-def]
+def _has_reference(page, begin, end):
     for at in range(begin, end):
         if page[at] == _AMP:
             return 1
@@ -540,7 +540,7 @@ def _has_reference(page, begin, end):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def scan(page, is_xml, max_links, out, rows, state):  # type: ignore[no-untyped-def]
+def scan(page, is_xml, max_links, out, rows, state):
     """Scan *page*, UTF-8 without NUL. *out* has room for 6/5 of it and 8 bytes, since no reference
     is longer in UTF-8. *state* has STATES integers. Returns how much of *out* is written, and
     how many rows there are: those for which there is no room are left out."""
@@ -811,7 +811,7 @@ _PROSE: Final = 3  # prose, or short lines behind it, about which the next longe
 
 
 @compiled_part
-def _measure(out, size, lines, sees_all):  # type: ignore[no-untyped-def]
+def _measure(out, size, lines, sees_all):
     """Fill *lines* and return how many letters are seen."""
     line, inside, hidden, contents, letters, linked, whole = -1, 0, 0, 0, 0, 0, 0
     at = 0
@@ -848,7 +848,7 @@ def _measure(out, size, lines, sees_all):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _select(lines, count):  # type: ignore[no-untyped-def]
+def _select(lines, count):
     """Mark the lines of content: what markup marks, or else prose, what is between prose, and
     headings before it. Only lengths and tags decide, so this works in any language
     (docs/decisions/0014)."""
@@ -900,7 +900,7 @@ def _select(lines, count):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def count_lines(out, size):  # type: ignore[no-untyped-def]
+def count_lines(out, size):
     """Return how many lines `scan` wrote."""
     count = 0
     for at in range(size):
@@ -909,7 +909,7 @@ def count_lines(out, size):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def choose(out, size, lines, is_all):  # type: ignore[no-untyped-def]
+def choose(out, size, lines, is_all):
     """Reduce what `scan` wrote to the lines of content, in place, each with its end but the last.
     Returns how long that is. *is_all*: all lines are. *lines*: four numbers for each line."""
     count = len(lines)
@@ -958,7 +958,7 @@ def choose(out, size, lines, is_all):  # type: ignore[no-untyped-def]
 
 
 @compiled_part
-def _without_spaces(out, begin, end):  # type: ignore[no-untyped-def]
+def _without_spaces(out, begin, end):
     """Return the end of the text without the white space at its end."""
     while end > begin and out[end - 1] <= 32:
         end -= 1
