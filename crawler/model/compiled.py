@@ -7,8 +7,8 @@ in the cache yet, which is beside the source, or where NUMBA_CACHE_DIR says.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 _njit: Any = None
@@ -23,7 +23,27 @@ def compiled(function: Callable[..., Any]) -> Any:
     make no array: those are counted at each call, which is 40 ns a tag of a page."""
     if _njit is None:
         return function
-    return _njit(cache=True, nogil=True, _nrt=False)(function)
+    try:
+        with _locators(function.__code__.co_filename):
+            return _njit(cache=True, nogil=True, _nrt=False)(function)
+    except RuntimeError:  # there is no folder for a cache: it is compiled at each start
+        return _njit(nogil=True, _nrt=False)(function)
+
+
+@contextmanager
+def _locators(file: str) -> Iterator[None]:
+    """Let numba find a place in its cache for a function of *file*: it looks into no eggs, in which
+    scrapyd deploys a project."""
+    from numba import config  # noqa: PLC0415  # only where it is installed
+
+    settings, name = vars(config), "CACHE_LOCATOR_CLASSES"
+    before = settings[name]
+    if ".egg/" in file:
+        settings[name] = "crawler.model.compiled_egg.EggCacheLocator"
+    try:
+        yield
+    finally:
+        settings[name] = before
 
 
 def compiled_part(function: Callable[..., Any]) -> Any:

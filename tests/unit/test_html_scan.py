@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,9 +46,9 @@ PIECES = (
 )
 
 
-def found(module: object, page: bytes, *, is_xml: bool) -> tuple[list[list[int]], str, str]:
+def found(module: ModuleType, page: bytes, *, is_xml: bool) -> tuple[list[list[int]], str, str]:
     """Return the rows, the chosen lines and all lines."""
-    scanned, content = module.scanned, module.content  # type: ignore[attr-defined]
+    scanned, content = module.scanned, module.content
     out, size, rows = scanned(page, is_xml, 100)
     chosen = content(out, size, is_all=False)
     out, size, _ = scanned(page, is_xml, 100)

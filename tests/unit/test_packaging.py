@@ -20,6 +20,7 @@ def test_every_file_that_is_no_python_is_declared_as_package_data() -> None:
     found = {
         path
         for path in (PROJECT / "crawler").rglob("*")
+        if "__pycache__" not in path.parts  # where numba keeps what it compiled
         if path.is_file() and path.suffix not in (".py", ".pyc")
     }
     assert found == belongs
