@@ -233,9 +233,9 @@ class ColumnsFile:
     batches row groups. It has the name of an unfinished file until `finish`, because a Parquet file
     without its end cannot be read. Discard it after StoreUnavailable from any call."""
 
-    def __init__(self, final: Path, group_bytes: int = GROUP_BYTES) -> None:
+    def __init__(self, final: Path, group_bytes: int | None = None) -> None:
         self._final = final
-        self._group_bytes = group_bytes
+        self._group_bytes = group_bytes or GROUP_BYTES
         self._rows: list[Cells] = []
         self._chars = 0  # in _rows, about
         self._batches: list[pa.RecordBatch] = []
@@ -247,9 +247,9 @@ class ColumnsFile:
         except OSError as error:
             raise _unavailable(final, error) from error
 
-    def add(self, row: Cells) -> None:
-        self._rows.append(row)
-        self._chars += len(row.text or "") + LINK_CHARS * len(row.outlinks)
+    def add(self, row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> None:
+        self._rows.append(cells_of(row, outlinks, place))
+        self._chars += len(row.text or "") + LINK_CHARS * len(outlinks)
         if len(self._rows) >= BATCH_ROWS or self._chars >= BATCH_CHARS:
             self._batch_rows()
             if self._grouped_rows >= GROUP_ROWS or self._grouped_bytes >= self._group_bytes:

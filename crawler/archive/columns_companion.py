@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from hashlib import sha1
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from crawler.archive.capture import StoredCapture
-from crawler.archive.columns import GROUP_BYTES, Cells, ColumnsFile, cells_of
+from crawler.archive.capture import RecordPlace, StoredCapture
 from crawler.archive.reader import (
     ArchivedCapture,
     BodyLimit,
@@ -29,7 +28,9 @@ from crawler.archive.reader import (
 )
 from crawler.archive.warc_file import companion_path, open_name
 from crawler.model.page import (
+    ColumnsRow,
     Flaw,
+    Link,
     NearDuplicate,
     Page,
     Parsed,
@@ -48,6 +49,10 @@ from crawler.policy.links import (
 )
 from crawler.policy.media_type import actual_type, media_type
 from crawler.policy.simhash import fingerprint
+
+# Arrow takes 150 ms to import: a crawl does that in the archive's thread, at its first file.
+if TYPE_CHECKING:
+    from crawler.archive.columns import ColumnsFile
 
 Parse = Callable[[Source, str], Awaitable[Parsed]]
 """Parses a source of a media type. Returns an empty Parsed if no parser can read it."""
@@ -74,9 +79,9 @@ class RebuildRules:
 
 async def rows(
     warc: Path, content: Path, rebuild_rules: RebuildRules
-) -> AsyncGenerator[Cells, None]:
-    """Yield the rows of the pages in *content*, a WARC file that is, or will be, called *warc*.
-    Raises DamagedFile, OSError."""
+) -> AsyncGenerator[tuple[ColumnsRow, list[Link], RecordPlace], None]:
+    """Yield row, links and place of each page in *content*, a WARC file that is, or will be, called
+    *warc*. Raises DamagedFile, OSError."""
     async with rebuild_rules.parsing() as parse:
         for stored in captures(warc, content, rebuild_rules.max_bytes):
             page = await _page(stored, rebuild_rules, parse)
@@ -85,7 +90,7 @@ async def rows(
                 parsed = page.parsed or Parsed()
                 base = base_of(page.url, parsed)
                 outlinks, _ = resolve_links(parsed.links[: max_links(base)], base)
-                yield cells_of(row, outlinks, stored.place)
+                yield row, outlinks, stored.place
 
 
 async def _page(stored: ArchivedCapture, rebuild_rules: RebuildRules, parse: Parse) -> Page:
@@ -149,9 +154,9 @@ class ColumnsCompanion:
 
     is_slow = True  # a rebuild parses each page again
 
-    def __init__(self, rebuild_rules: RebuildRules, group_bytes: int = GROUP_BYTES) -> None:
+    def __init__(self, rebuild_rules: RebuildRules, group_bytes: int | None = None) -> None:
         self._again = rebuild_rules
-        self._group_bytes = group_bytes
+        self._group_bytes = group_bytes  # of text in a row group; None: as usual
         self._file: ColumnsFile | None = None
 
     @property
@@ -159,13 +164,15 @@ class ColumnsCompanion:
         return SUFFIX
 
     def begin(self, warc: Path) -> None:
+        from crawler.archive.columns import ColumnsFile  # noqa: PLC0415  # see above
+
         self._file = ColumnsFile(companion_path(warc, SUFFIX), self._group_bytes)
 
     def add(self, written: StoredCapture) -> None:
         row = written.capture.row
         if self._file is not None and row is not None:
             # The links and the text of a copy are in the row of its original.
-            self._file.add(cells_of(row, written.capture.outlinks, written.place))
+            self._file.add(row, written.capture.outlinks, written.place)
 
     def add_stored(self, stored: ArchivedCapture) -> None:
         raise NotImplementedError("columns are made again by `rebuild` only")
@@ -190,15 +197,17 @@ class ColumnsCompanion:
                 stop.set()  # Ctrl-C is raised here, and the rebuild ends at the next page
 
     async def _rebuild(self, warc: Path, content: Path, stop: Event) -> None:
+        from crawler.archive.columns import ColumnsFile  # noqa: PLC0415  # see above
+
         final = companion_path(warc, SUFFIX)
         is_marked = open_name(final).exists()
         made = ColumnsFile(final, self._group_bytes)
         try:
             async with aclosing(rows(warc, content, self._again)) as found:
-                async for row in found:
+                async for row, outlinks, place in found:
                     if stop.is_set():
                         return
-                    made.add(row)
+                    made.add(row, outlinks, place)
             made.finish()
         except OSError as error:
             raise StoreUnavailable(f"cannot read {content}: {error.strerror or error}") from error

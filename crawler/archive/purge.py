@@ -22,7 +22,6 @@ import msgspec
 
 from crawler.archive.cdxj import SUFFIX as INDEX
 from crawler.archive.cdxj import CdxjCompanion, timestamp
-from crawler.archive.columns import copy_rows
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.delivery import FOLDER
 from crawler.archive.delivery_stores import DRAFT_SUFFIX, OnProgress, Store, replace_stored
@@ -342,6 +341,8 @@ class _Rewrite:
         may still have the name of unfinished ones; if these are not whole, they are a mark that
         columns are to be made."""
         columns, gone = _beside(self._name, COLUMNS), [each.offset for each in self._doomed]
+        from crawler.archive.columns import copy_rows  # noqa: PLC0415  # Arrow: 150 ms
+
         new = self._scratch / Path(columns).name
         for name in (columns, columns + OPEN_SUFFIX):
             try:

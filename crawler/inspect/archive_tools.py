@@ -25,7 +25,6 @@ from crawler.archive.check import (
     Fault,
     open_checker,
 )
-from crawler.archive.columns import read_titles
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.delivery_stores import FolderStore, Store, StoreAddress, open_store
 from crawler.archive.lookup import (
@@ -555,6 +554,8 @@ def _refuse_unpackable(place: ArchivePlace, files: Sequence[Path]) -> None:
 
 def _pages(file: Path) -> Iterator[PageLine]:
     """Yield the pages of a file from its columns, which have titles, else from its index."""
+    from crawler.archive.columns import read_titles  # noqa: PLC0415  # Arrow: 150 ms
+
     try:
         for row in read_titles(companion_path(file, COLUMNS)):
             yield PageLine(

@@ -53,6 +53,19 @@ ROUTES: Routes = {
 }
 
 
+LATE = ("pyarrow", "feedparser", "pypdfium2", "numba", "llvmlite", "duckdb")
+"""What takes 50 ms and more to import, and is imported where it is first needed."""
+
+
+def test_a_command_that_needs_no_library_imports_none() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "scrapy", "version"]
+    done = run(command)
+    assert done.returncode == 0 and done.stdout.startswith("Scrapy ")
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "crawler.commands.frontier" in imported
+    assert imported.isdisjoint(LATE)
+
+
 @pytest.fixture(scope="module")
 def web() -> Iterator[Site]:
     with site("127.0.0.71", ROUTES) as served:

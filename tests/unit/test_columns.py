@@ -79,7 +79,7 @@ def written(
 
 def fill(file: ColumnsFile, rows: list[ColumnsRow], links: list[Link] | None = None) -> None:
     for number, one in enumerate(rows):
-        file.add(cells_of(one, links or [], place(number)))
+        file.add(one, links or [], place(number))
     file.finish()
 
 
@@ -243,7 +243,7 @@ def test_a_reader_can_leave_row_groups_out(tmp_path: Path) -> None:
 
 def test_an_unfinished_file_is_not_found(tmp_path: Path) -> None:
     file = ColumnsFile(tmp_path / "x.parquet")
-    file.add(cells_of(FULL, [], place(0)))
+    file.add(FULL, [], place(0))
     assert list(tmp_path.glob("*.parquet")) == []
     file.finish()
     assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
@@ -252,7 +252,7 @@ def test_an_unfinished_file_is_not_found(tmp_path: Path) -> None:
 def test_a_file_is_replaced_in_one_go(tmp_path: Path) -> None:
     written(tmp_path / "x.parquet", [row(1)])
     file = ColumnsFile(tmp_path / "x.parquet")
-    file.add(cells_of(row(2), [], place(0)))
+    file.add(row(2), [], place(0))
     assert read_rows(tmp_path / "x.parquet")[0]["url"] == row(1).url
     file.finish()
     assert read_rows(tmp_path / "x.parquet")[0]["url"] == row(2).url
@@ -260,7 +260,7 @@ def test_a_file_is_replaced_in_one_go(tmp_path: Path) -> None:
 
 def test_a_discarded_file_leaves_nothing(tmp_path: Path) -> None:
     file = ColumnsFile(tmp_path / "x.parquet")
-    file.add(cells_of(FULL, [], place(0)))
+    file.add(FULL, [], place(0))
     file.discard()
     file.discard()
     assert list(tmp_path.iterdir()) == []
@@ -308,7 +308,7 @@ def test_memory_is_bounded_by_a_row_group(tmp_path: Path) -> None:
     file = ColumnsFile(tmp_path / "x.parquet")
     most_bytes = 0
     for number in range(200):
-        file.add(cells_of(row(number, text=f"{number} " * 250_000), LINKS, place(number)))
+        file.add(row(number, text=f"{number} " * 250_000), LINKS, place(number))
         most_bytes = max(most_bytes, pa.total_allocated_bytes())
     file.finish()
     assert most_bytes < GROUP_BYTES + 8 * MEGABYTE

@@ -70,6 +70,8 @@ def links(body: str) -> tuple[str, ...]:
         pytest.param("<a href='?a=1&copy=2&lt=3'>", ("?a=1&copy=2&lt=3",), id="no references"),
         pytest.param("<a href='?&copy;=&copy'>", ("?©=©",), id="references, old and new"),
         pytest.param("<a href='&#47;&#x2F;&#99;'>", ("//c",), id="references by number"),
+        pytest.param("<a href='&#35;x'><a href='&#32;&#9;'><a href='&#32;x&#32;'>", ("x",),
+                     id="what references stand for is stripped, too"),
         pytest.param("<a href='&notanything;'>", ("&notanything;",), id="an unknown reference"),
         pytest.param(f"<a href='&#{'9' * 9000};'>", ("\ufffd",), id="a number without end"),
         pytest.param("<a href='x\0y'>", ("x\ufffdy",), id="a NUL in a value"),
