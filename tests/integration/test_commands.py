@@ -62,7 +62,7 @@ def test_a_command_that_needs_no_library_imports_none() -> None:
     done = run(command)
     assert done.returncode == 0 and done.stdout.startswith("Scrapy ")
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "crawler.commands.frontier" in imported
+    assert "crawler.inspect.frontier_view" in imported, "of the commands"
     assert imported.isdisjoint(LATE)
 
 
