@@ -188,8 +188,11 @@ _TEXT_HTML: Final = _hash_of("text/html")
 _XHTML: Final = _hash_of("application/xhtml+xml")
 
 
-# Bytes that stand for themselves among words: no white space, "&", "<", or begin of U+00A0.
-_IS_PLAIN: Final = np.array([code > 38 and code not in (60, 0xC2) for code in range(256)], np.uint8)
+# Bytes that stand for themselves among words: 1, all but white space, "&", "<" and the begin of
+# U+00A0; 2, a space.
+_LETTERS_AND_SPACES: Final = np.array(
+    [2 if code == 32 else code > 38 and code not in (60, 0xC2) for code in range(256)], np.int64
+)
 # How many letters a byte of UTF-8 counts: none but the first, and that of a letter that is a word
 # (CJK) three.
 _WEIGHTS: Final = np.array(
@@ -399,17 +402,25 @@ def _write(page, at, size, stop, out, state):
     is_pre = state[_PRE_DEPTH] > 0
     gap = state[_GAP]
     while at < size:
-        if _IS_PLAIN[page[at]]:
+        if _LETTERS_AND_SPACES[page[at]] == 1:
             if gap == _SPACE:
                 out[end] = 32
                 end, gap = end + 1, _NONE
             elif gap:
                 state[_END], state[_GAP] = end, gap
                 end, gap = _open_line(out, state), _NONE
-            while at < size and _IS_PLAIN[page[at]]:
+            # With single spaces between words: to leave the loop at each costs more.
+            last = 0
+            while at < size:
+                kind = _LETTERS_AND_SPACES[page[at]]
+                if kind == 0 or kind & last:
+                    break
                 out[end] = page[at]
                 end += 1
                 at += 1
+                last = kind & 2
+            if last and not is_pre:
+                end, gap = end - 1, _SPACE
             continue
         code = int(page[at])
         if code == stop:
