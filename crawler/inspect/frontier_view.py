@@ -244,6 +244,7 @@ def worker_rows(records: Sequence[WorkerRecord], now: float) -> list[WorkerRow]:
 
 
 def _host(state: HostState, rules: OperatorRules, config: Config, now: float) -> HostRow:
+    said = rules.of_host(state.host)
     return HostRow(
         host=state.host,
         waiting=state.waiting,
@@ -256,7 +257,9 @@ def _host(state: HostState, rules: OperatorRules, config: Config, now: float) ->
         admitted=state.admitted,
         because=_because(state, rules, config.politeness, now),
         rest_because=_rest_because(
-            state.pace, rules.of_host(state.host).delay_s, config.politeness
+            _with_cap(state.pace, said.crawl_delay_s, config.politeness),
+            said.delay_s,
+            config.politeness,
         ),
     )
 
@@ -279,13 +282,19 @@ def _because(
         return "a fetch is under way"
     if state.rest_until <= now:
         return ""
-    pace = state.pace
+    pace = _with_cap(state.pace, said.crawl_delay_s, politeness)
     if pace.pauses:
         return f"paused after {many(pace.failures, 'failure')} in a row"
     if state.rest_until - now > max(pace.gap_s, pace.crawl_delay_s) + _CLOCKS_DIFFER_S:
         return "rests as its answer asked (Retry-After)"
     rest = span(max(pace.gap_s, pace.crawl_delay_s))
     return f"rests {rest}: {_rest_because(pace, said.delay_s, politeness)}"
+
+
+def _with_cap(pace: Pace, by_rule_s: float | None, politeness: PolitenessSettings) -> Pace:
+    """Return *pace* with as much of its Crawl-delay as is kept."""
+    longest_s = max(politeness.max_crawl_delay_s, by_rule_s or 0.0)
+    return msgspec.structs.replace(pace, crawl_delay_s=min(pace.crawl_delay_s, longest_s))
 
 
 def _rest_because(pace: Pace, delay_s: float | None, politeness: PolitenessSettings) -> str:
@@ -298,7 +307,8 @@ def _rest_because(pace: Pace, delay_s: float | None, politeness: PolitenessSetti
         return "a rule asks for it"
     if pace.gap_s > politeness.min_delay_s and politeness.delay_factor:
         took = span(pace.gap_s / politeness.delay_factor)
-        return f"an answer took {took} or more, and it rests {politeness.delay_factor:g} times that"
+        times = f"{politeness.delay_factor:g} times that"
+        return f"an answer took {took} and it rests {times}, or it failed not long ago"
     return "the shortest rest" if pace.gap_s else "not fetched from yet"
 
 

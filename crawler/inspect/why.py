@@ -376,11 +376,13 @@ def _verdict(why: Why, now: float) -> str:
     if why.later_at is not None:
         return f"It is fetched again {until(why.later_at, now)}."
     if why.outcomes:
-        return f"Fetched {since(why.outcomes[-1].at, now)}: {_outcome(why.outcomes[-1])}."
+        last = why.outcomes[-1]
+        what = "Its last fetch was" if last.status is not None else "Not fetched; decided"
+        return f"{what} {since(last.at, now)}: {_outcome(last)}."
     if why.kept_at is not None or why.seen:
         return "It was fetched, or is on its way: its outcome is not on record."
     if why.rule:
-        return f"Never queued: {why.refused}."
+        return f"Never queued: {plain(why.refused)}."
     if why.seen_as:
         return f"Never queued: {plain(why.seen_as, 2048)} was, which is another address."
     return "Never queued: no page so far links to it, and it is no seed."

@@ -30,10 +30,14 @@ def state(rest_s: float, **pace: float) -> HostState:
         pytest.param(state(-1, gap_s=1), NO_RULES, "", id="its rest is over"),
         pytest.param(state(0.5, gap_s=1), NO_RULES, "rests 1.0 s: the shortest rest", id="usual"),
         pytest.param(state(5, gap_s=20), NO_RULES,
-                     "rests 20 s: an answer took 2.0 s or more, and it rests 10 times that",
+                     "rests 20 s: an answer took 2.0 s and it rests 10 times that, or it failed not"
+                     " long ago",
                      id="slow answers"),
         pytest.param(state(5, gap_s=1, crawl_delay_s=10), NO_RULES,
                      "rests 10 s: its robots.txt asks for it (Crawl-delay)", id="Crawl-delay"),
+        pytest.param(state(5, gap_s=1, crawl_delay_s=1e6), NO_RULES,
+                     "rests 1 h 0 min: its robots.txt asks for it (Crawl-delay)",
+                     id="a Crawl-delay beyond the longest"),
         pytest.param(state(5, gap_s=30), SLOWER, "rests 30 s: a rule asks for it", id="a rule"),
         pytest.param(state(5, gap_s=8, failures=2), NO_RULES,
                      "rests 8.0 s: backs off after 2 failures in a row", id="failures"),
@@ -81,4 +85,7 @@ def test_one_sentence_says_why_a_url_was_not_fetched(known: dict[str, Any], said
 def test_one_sentence_says_what_became_of_a_url() -> None:
     outcome = Outcome(NOW - 60, BARE["url"], "a.example", "done", status=404)
     found = list(why_text(Why(**{**BARE, "seen": True, "outcomes": [outcome]}), NOW))[1]
-    assert found.strip().startswith("Fetched 60 s ago: ") and "404" in found
+    assert found.strip().startswith("Its last fetch was 60 s ago: ") and "404" in found
+    refused = Outcome(NOW - 60, BARE["url"], "a.example", "refused", reason="robots")
+    found = list(why_text(Why(**{**BARE, "seen": True, "outcomes": [refused]}), NOW))[1]
+    assert found.strip().startswith("Not fetched; decided 60 s ago: ")

@@ -365,7 +365,7 @@ function hostsView(main, only) {
       ["acts", acts, "acts"],
     ], found, "No such host."));
     const step = (by) => el("button", { disabled: by < 0 ? !asked.offset : found.length < asked.top, onclick: () => { asked.offset = Math.max(0, asked.offset + by * asked.top); rows.again(); } }, by < 0 ? "‹ before" : "next ›");
-    made.append(el("p", { className: "faint" }, "taken: URLs that left the queue. rest: the pause between two fetches, ten times what the last answer took unless set otherwise."
+    made.append(el("p", { className: "faint" }, "taken: URLs that left the queue. rest: the pause between two fetches, some times what the last answer took."
       + " level: 0 is fetched first. drop: make dead letters of what waits, which can be tried again."));
     made.append(el("div", { className: "row" }, step(-1), step(1), el("span", { className: "faint" }, `from ${number(asked.offset + 1)}, by ${HOST_SORTS[asked.sort]}`)));
     return made;
