@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _FOLDER: Final = "NUMBA_CACHE_DIR"
+_LONGEST_S: Final = 60.0  # to compile takes some 8 s
+_LOOK_S: Final = 0.05
 
 
 def cache_in(folder: Path) -> None:
@@ -66,13 +69,18 @@ def load() -> None:
 
 @contextmanager
 def _one_compiles() -> Iterator[None]:
-    """Wait until no other process compiles."""
+    """Wait until no other process compiles, but not for ever: one may be stopped meanwhile."""
     folder = Path(os.environ.get(_FOLDER) or _PACKAGE / "__pycache__")
     lock = None
     with suppress(OSError):  # else each process compiles for itself
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "compiling.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        deadline = time.monotonic() + _LONGEST_S
+        while time.monotonic() < deadline:
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(_LOOK_S)
     try:
         yield
     finally:
