@@ -61,6 +61,17 @@ class HostsAsked(Paging, frozen=True):
     offset: int = 0
     host: str = ""  # this one only
 
+    def __post_init__(self) -> None:
+        Paging.__post_init__(self)
+        if self.offset < 0:
+            raise ValueError("offset is a number from 0")
+        if self.sort is not HostSort.NAME and self.offset + self.top > _MAX_ROWS:
+            raise ValueError(
+                f"only the first {_MAX_ROWS:,} hosts are put in order by {self.sort}: look for the "
+                "others with match, or by name (sort=name), or list them with "
+                "`scrapy frontier hosts`"
+            )
+
 
 class OutcomesAsked(Paging, frozen=True):
     match: str = ""  # a part of the URL
@@ -124,7 +135,7 @@ def _hosts(shown: Shown, asked: HostsAsked) -> Rows:
     with shown.frontier.inspection() as inspection:
         if asked.host:
             return [frontier_view.host_row(inspection, asked.host, shown.config)]
-        query = HostQuery(asked.top, asked.sort, asked.match.lower(), max(0, asked.offset))
+        query = HostQuery(asked.top, asked.sort, asked.match.lower(), asked.offset)
         return frontier_view.host_rows(inspection, query, shown.config)
 
 
@@ -226,7 +237,8 @@ VIEWS: Final[Mapping[str, View]] = MappingProxyType(
                 "hosts",
                 HostsAsked,
                 frontier_view.HostRow,
-                "Hosts: how many URLs wait, when each may be contacted, and why not before.",
+                "Hosts: how many URLs wait, when each may be contacted, and why not before. All by "
+                f"name, the first {_MAX_ROWS:,} in another order.",
                 _hosts,
             ),
             View("dead", Paging, frontier_view.DeadLetterRow, "Dead letters, oldest first.", _dead),

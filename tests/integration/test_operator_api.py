@@ -200,6 +200,18 @@ def test_each_view_is_described_and_answers_or_says_why_not(tmp_path: Path) -> N
     serving(tmp_path, Acts(), use)
 
 
+def test_hosts_are_put_in_order_by_a_figure_up_to_a_bound(tmp_path: Path) -> None:
+    def use(port: int) -> None:
+        status, _, body = get(port, "/api/hosts?offset=9980&top=21")
+        assert status == 400 and "sort=name" in body and "match" in body
+        assert get(port, "/api/hosts?offset=-1")[0] == 400
+        # 503: they are looked for, and no crawl has begun here.
+        assert get(port, "/api/hosts?offset=9980&top=20")[0] == 503
+        assert get(port, "/api/hosts?offset=999980&sort=name")[0] == 503
+
+    serving(tmp_path, Acts(), use)
+
+
 def test_the_latest_outcomes_as_json_and_csv(tmp_path: Path) -> None:
     found = [
         Outcome(1.0, "https://a.example/1", "a.example", "done", status=200),

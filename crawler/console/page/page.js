@@ -333,6 +333,7 @@ async function plotted(time) {
 }
 
 const HOST_SORTS = { waiting: "waiting", next: "next contact", failures: "failures", admitted: "admitted", rest: "rest, the slowest first", name: "host" };
+const MOST_IN_ORDER = 10000; // the crawl puts no more of them in order by a figure
 
 function hostsView(main, only) {
   const asked = { sort: "waiting", match: only || "", offset: 0, top: 50 };
@@ -364,7 +365,7 @@ function hostsView(main, only) {
       ["failures in a row", (row) => number(row.failures), "number", sorted("failures")],
       ["acts", acts, "acts"],
     ], found, "No such host."));
-    const step = (by) => el("button", { disabled: by < 0 ? !asked.offset : found.length < asked.top, onclick: () => { asked.offset = Math.max(0, asked.offset + by * asked.top); rows.again(); } }, by < 0 ? "‹ before" : "next ›");
+    const step = (by) => el("button", { disabled: by < 0 ? !asked.offset : found.length < asked.top || asked.sort !== "name" && asked.offset + 2 * asked.top > MOST_IN_ORDER, onclick: () => { asked.offset = Math.max(0, asked.offset + by * asked.top); rows.again(); } }, by < 0 ? "‹ before" : "next ›");
     made.append(el("p", { className: "faint" }, "taken: URLs that left the queue. rest: the pause between two fetches, some times what the last answer took."
       + " level: 0 is fetched first. drop: make dead letters of what waits, which can be tried again."));
     made.append(el("div", { className: "row" }, step(-1), step(1), el("span", { className: "faint" }, `from ${number(asked.offset + 1)}, by ${HOST_SORTS[asked.sort]}`)));
