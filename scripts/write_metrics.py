@@ -145,9 +145,9 @@ PANELS: Final[list[tuple[str, str, list[tuple[str, str]]]]] = [
     ("Rests a second, by reason", "short", [_rate("rests_total", "reason")]),
     ("Hosts", "short", [("sum by (state) (gossamer_hosts{J})", "{{state}}")]),
     (
-        "Hosts that wait for their turn, by level",
+        "URLs that wait, by level",
         "short",
-        [("sum by (level) (gossamer_front_hosts{J})", "level {{level}}")],
+        [("max by (level) (gossamer_frontier_waiting_urls{J})", "level {{level}}")],
     ),
     (
         "robots.txt a second",

@@ -33,7 +33,8 @@ _FRONT_WINDOW: Final = 32  # entries of a front queue read at once: 1 us each, a
 
 
 class UrlQueues:
-    """Waiting URLs: a FIFO per host and level. The callers count them, by why each moves.
+    """Waiting URLs: a FIFO per host and level. Here they are counted by level; the callers count
+    them by why each moves.
 
     They are in chunks, each with the number of its last URL as its key. Chunks may overlap: a URL
     is in the first chunk that ends at its number or later.
@@ -42,6 +43,7 @@ class UrlQueues:
     def __init__(self, batch: WriteBatch, chunk_urls: int) -> None:
         self._batch = batch
         self._chunk_urls = chunk_urls
+        self._waiting = batch.totals.levels
         # The ends of the chunks from which the heads in memory were read.
         self._head_chunks: dict[QueueName, deque[int]] = {}
 
@@ -54,6 +56,7 @@ class UrlQueues:
                 self.append(record, queue, urls[at : at + self._chunk_urls])
             return
         ends.tail += len(urls)
+        self._waiting[level] += len(urls)
         self._batch.put(keys.chunk(host, level, ends.tail - 1), encode(urls))
 
     def put_back(self, candidate: Candidate) -> None:
@@ -61,6 +64,7 @@ class UrlQueues:
         host, level = candidate.host, candidate.level
         ends = self._batch.host(host).queue_ends[level]
         ends.head -= 1
+        self._waiting[level] += 1
         self._batch.put(keys.chunk(host, level, ends.head), encode([candidate]))
         head_chunks = self._head_chunks.get((host, level))
         if head_chunks is not None:
@@ -97,6 +101,7 @@ class UrlQueues:
         """Remove the first URL of the queue, which is in its head."""
         ends = record.queue_ends[level]
         ends.head += 1
+        self._waiting[level] -= 1
         chunks = self._head_chunks[host, level]
         while chunks and chunks[0] < ends.head:
             self._batch.delete(keys.chunk(host, level, chunks.popleft()))
@@ -113,6 +118,7 @@ class UrlQueues:
         chunks = self._head_chunks[host, level]
         while chunks and chunks[0] < stop:
             self._batch.delete(keys.chunk(host, level, chunks.popleft()))
+        self._waiting[level] -= stop - len(urls) - ends.head
         ends.head = stop - len(urls)
         if urls:
             self._batch.put(keys.chunk(host, level, stop - 1), join_urls(urls))
@@ -131,6 +137,7 @@ class UrlQueues:
             kept = before[: max(0, first - last - 1 + len(before))]
             if kept:
                 self._batch.put(keys.chunk(host, level, first - 1), join_urls(kept))
+        self._waiting[level] += first + len(urls) - ends.tail
         ends.tail = first + len(urls)
         if urls:
             self._batch.put(keys.chunk(host, level, ends.tail - 1), join_urls(urls))
@@ -145,6 +152,7 @@ class UrlQueues:
         for last in [last for last, _ in self._chunks(host, level, ends.head, stop)]:
             if last < stop:
                 self._batch.delete(keys.chunk(host, level, last))
+        self._waiting[level] += len(stay) - (stop - ends.head)
         ends.head = stop
         for at in range(0, len(stay), self._chunk_urls):
             some = stay[at : at + self._chunk_urls]

@@ -320,6 +320,7 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     refused: int = 0  # URLs that a rule refused while they waited
     front_answers: list[QueueEnds] = []
     front_fails: list[QueueEnds] = []
+    levels: list[int] = []  # of `waiting`, by level
 
     def fronts(self) -> tuple[list[QueueEnds], list[QueueEnds], list[QueueEnds]]:
         """Return the ends of the front queues, by standing and level."""

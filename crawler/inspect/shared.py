@@ -5,6 +5,7 @@ Rule: reading changes nothing and loads no scripts. A key that can be large is r
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -717,23 +718,27 @@ class Recount:
             for found in reader.scored(keys.sessions(name, shard))
             for session, _ in found
         }
-        yield "waiting", self._sum("LLEN", self._queues(shard))
+        waiting = dict.fromkeys(ShardTotals.read(totals).fronts, 0)
+        waiting |= {at: self._sum("LLEN", names) for at, names in self._queues(shard).items()}
+        yield "waiting", sum(waiting.values())
+        for front, urls in sorted(waiting.items()):
+            yield f"waiting:{front}", urls
         yield "later", self._sum("ZCARD", [keys.later(name, shard)])
         yield "leased", self._sum("HLEN", sorted(sessions))
         yield "seen", self._sum("SCARD", buckets)
         yield "dead", self._sum("HLEN", [keys.dead(name, shard)])
 
-    def _queues(self, shard: int) -> list[str]:
-        """Return the queues in the records of its hosts; a scan may return a host twice."""
+    def _queues(self, shard: int) -> dict[int, list[str]]:
+        """Return the queues in the records of its hosts, by front."""
         key = keys.hosts(self._reader.name, shard)
-        queues: set[str] = set()
+        queues: defaultdict[int, set[str]] = defaultdict(set)  # a scan may return a host twice
         for found in self._reader.pairs(key):
             with self._reader.reading(key):
                 for host, packed in found:
                     named = host.decode()
-                    fronts = read_host(packed).fronts
-                    queues.update(keys.queue(self._reader.name, shard, at, named) for at in fronts)
-        return list(queues)
+                    for at in read_host(packed).fronts:
+                        queues[at].add(keys.queue(self._reader.name, shard, at, named))
+        return {front: list(names) for front, names in queues.items()}
 
     def _sum(self, command: str, names: Sequence[str]) -> int:
         return sum(

@@ -187,6 +187,7 @@ class Counts:
     dead: int
     refused: int = 0  # waiting URLs that a rule or budget of this start refuses
     undecided: int = 0  # found URLs of which it is not known yet whether they are new
+    levels: tuple[int, ...] = ()  # of `waiting`, by level; empty: not known
 
     @property
     def to_fetch(self) -> int:

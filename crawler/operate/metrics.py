@@ -103,6 +103,11 @@ def _frontier_urls(crawl: Crawl) -> Value:
     return {state: getattr(counts, state) for state in states} if counts is not None else None
 
 
+def _waiting(crawl: Crawl) -> Value:
+    levels = crawl.leases.frontier.counts().levels
+    return {str(level): urls for level, urls in enumerate(levels)} or None
+
+
 def _hosts(crawl: Crawl) -> Value:
     embedded, paused = crawl.leases.embedded, crawl.selection.precheck.paused_hosts
     if embedded is None:
@@ -249,6 +254,13 @@ METRICS: Final = (
         "URLs by state; undecided: not known yet whether they are new.",
         _frontier_urls,
         "state",
+        of=Of.CRAWL,
+    ),
+    _gauge(
+        "frontier_waiting_urls",
+        "Those that wait, by level; not of a shared crawl that an older version began.",
+        _waiting,
+        "level",
         of=Of.CRAWL,
     ),
     _counter(

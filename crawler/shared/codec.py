@@ -5,8 +5,9 @@ Rule: what is read from Redis is untrusted: it is decoded by a fixed schema, or 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
@@ -32,6 +33,7 @@ from crawler.model.types import (
 )
 from crawler.model.url import split
 from crawler.policy.robots_cache import RobotsRecord, RobotsState
+from crawler.shared.keys import URGENT
 
 
 class _ShortRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -375,6 +377,10 @@ RUN_BYTES: Final = 8
 """Replies begin with so many bytes of the server's run id (lua/shard.lua)."""
 
 
+_NO_COUNTERS: Final = {"clock", "run", "fronts"}
+_FRONT: Final = b"waiting:"
+
+
 @dataclass(frozen=True, slots=True)
 class ShardTotals:
     """The totals of a shard, as its hash `m` holds them."""
@@ -389,14 +395,21 @@ class ShardTotals:
     adds: int = 0  # URLs ever admitted: if it is equal in two looks, none was added between them
     clock: float = 0.0  # epoch seconds by the server
     run: bytes = b""  # the run id of its server, as in replies; empty if the shard does not exist
+    # Of `waiting`, by front; a crawl that an older version began lacks some.
+    fronts: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, fields: Mapping[bytes, bytes]) -> Self:
         """Read the fields and values of a HGETALL."""
-        known = {name.encode(): name for name in cls.__slots__ if name not in {"clock", "run"}}
+        known = {each.encode(): each for each in cls.__slots__ if each not in _NO_COUNTERS}
         numbers = {known[key]: int(value) for key, value in fields.items() if key in known}
         clock, run = float(fields.get(b"clock", 0)), fields.get(b"run", b"")[:RUN_BYTES]
-        return cls(**numbers, clock=clock, run=run)
+        fronts = {
+            int(key[len(_FRONT) :]): int(value)
+            for key, value in fields.items()
+            if key.startswith(_FRONT)
+        }
+        return cls(**numbers, clock=clock, run=run, fronts=fronts)
 
     @classmethod
     def of_reply(cls, reply: Sequence[bytes]) -> Self:
@@ -411,8 +424,13 @@ class ShardTotals:
     def summed(shards: Iterable[ShardTotals]) -> Counts:
         """Return the counts of all *shards*, none below 0: a counter may have drifted."""
         every = list(shards)
+        fronts = Counter[int]()
+        for each in every:
+            fronts.update(each.fronts)
+        waiting = sum(each.waiting for each in every)
+        levels = [fronts[front] for front in range(URGENT + 1, max(fronts, default=0) + 1)]
         return Counts(
-            waiting=max(0, sum(each.waiting for each in every)),
+            waiting=max(0, waiting),
             later=max(0, sum(each.later for each in every)),
             leased=max(0, sum(each.leased for each in every)),
             hosts_active=max(0, sum(each.leased for each in every)),
@@ -420,6 +438,7 @@ class ShardTotals:
             done=sum(each.done for each in every),
             dead=sum(each.dead for each in every),
             refused=sum(each.refused for each in every),
+            levels=tuple(levels) if fronts.total() == waiting else (),
         )
 
 

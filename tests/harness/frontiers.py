@@ -3,6 +3,7 @@ share."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -228,6 +229,8 @@ def check_invariants(frontier: TwoTierFrontier, store: OrderedStore, runs: RunFo
     queued = [each for host in hosts for each in reader.waiting(host)]
     counts = frontier.counts()
     assert len(queued) == counts.waiting == sum(record.waiting() for record in hosts.values())
+    by_level = Counter(each.level for each in queued)
+    assert counts.levels == tuple(by_level[level] for level in range(len(counts.levels)))
     assert len(_records(store, keys.LATER)) == counts.later
     assert len(_records(store, keys.OPEN)) == counts.leased
     assert len(_records(store, keys.REFUSED)) == counts.refused

@@ -3,6 +3,7 @@ test."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from struct import unpack
@@ -191,7 +192,9 @@ def _check_shard(dump: Dump, root: str) -> None:
     resting = set(dump.get(f"{root}:r", ()))
     filed = {entry for _, entries in _under(dump, f"{root}:f:") for entry in entries}
     seen = [set(members) for _, members in _under(dump, f"{root}:s:")]
-    assert totals.waiting == sum(sum(each.values()) for each in queues.values())
+    by_front = sum(map(Counter, queues.values()), Counter[int]())
+    assert totals.waiting == by_front.total()
+    assert {at: urls for at, urls in totals.fronts.items() if urls} == by_front
     assert totals.later == len(dump.get(f"{root}:l", ()))
     assert totals.leased == len(leases)
     assert totals.dead == len(dump.get(f"{root}:d", ()))

@@ -111,7 +111,7 @@ local function admit_group()
     local push = bit.band(flags, 2) ~= 0 and 'LPUSH' or 'RPUSH'
     local answer = redis.pcall(push, queue_key(front, host), unpack(fresh))
     if type(answer) == 'table' then return undo(marked, answer) end
-    add_waiting(record, #fresh)
+    add_waiting(record, front, #fresh)
     note_queued(host, record, front)
   end
   if not is_robots then

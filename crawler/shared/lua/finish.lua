@@ -16,7 +16,7 @@ local function wait_again(host, record, front, delay, packed_url)
     postpone(host, front, delay, packed_url)
   else
     redis.call('RPUSH', queue_key(front, host), packed_url)
-    add_waiting(record, 1)
+    add_waiting(record, front, 1)
     note_queued(host, record, front)
   end
 end

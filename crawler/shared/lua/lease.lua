@@ -33,7 +33,7 @@ for _, entry in ipairs(redis.call('ZRANGEBYSCORE', LATER, '-inf', now, 'LIMIT', 
   redis.call('ZREM', LATER, entry)
   redis.call('RPUSH', queue_key(front, host), packed_url)
   add_to_total('later', -1)
-  add_waiting(record, 1)
+  add_waiting(record, front, 1)
   note_queued(host, record, front)
   save_host(host, record)
   changes_made = changes_made + 1
@@ -121,7 +121,7 @@ local function grant_lease(host, record)
     return 0
   end
   record.place = LEASED
-  add_waiting(record, -1)
+  add_waiting(record, front, -1)
   save_host(host, record)
   local lease = to_text(next_id())
   redis.call('HSET', leases, lease, pack_lease(now, 0, front, host, packed_url))

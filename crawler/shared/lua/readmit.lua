@@ -18,7 +18,7 @@ for i = 3, #ARGV, 2 do
       redis.call('HDEL', REFUSED, ARGV[i])
       redis.call('RPUSH', queue_key(front, host), packed_url)
       add_to_total('refused', -1)
-      add_waiting(record, 1)
+      add_waiting(record, front, 1)
       add_to_total('adds', 1)
       if is_page then
         record.admitted = record.admitted + 1

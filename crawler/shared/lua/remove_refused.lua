@@ -34,7 +34,7 @@ if #refused > 0 then
   redis.call('LTRIM', queue, unchanged, -1)
   for i = #kept, 1, -1 do redis.call('LPUSH', queue, kept[i]) end
   for _, each in ipairs(refused) do refuse(record, domain, host, front, each[1], each[2]) end
-  add_waiting(record, -#refused)
+  add_waiting(record, front, -#refused)
   if redis.call('EXISTS', queue) == 0 then
     record.fronts = bit.band(record.fronts, bit.bnot(bit.lshift(1, front)))
   end

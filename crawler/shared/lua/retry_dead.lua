@@ -9,7 +9,7 @@ for i = 1, #ARGV, 4 do
   if redis.call('HDEL', DEAD, ARGV[i]) == 1 then
     local record = load_host(host)
     redis.call('RPUSH', queue_key(front, host), ARGV[i + 3])
-    add_waiting(record, 1)
+    add_waiting(record, front, 1)
     add_to_total('dead', -1)
     note_queued(host, record, front)
     save_host(host, record)

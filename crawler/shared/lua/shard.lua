@@ -125,10 +125,11 @@ local function save_host(host, record)
     record.waiting > 0 and record.waiting or 0))
 end
 
--- Count `urls` more that wait, or fewer.
-local function add_waiting(record, urls)
+-- Count `urls` more that wait at `front`, or fewer.
+local function add_waiting(record, front, urls)
   record.waiting = record.waiting + urls
   add_to_total('waiting', urls)
+  add_to_total('waiting:' .. front, urls)
 end
 
 local function best_front(fronts)
@@ -171,7 +172,7 @@ end
 
 local function put_back(host, record, front, packed_url)
   redis.call('LPUSH', queue_key(front, host), packed_url)
-  add_waiting(record, 1)
+  add_waiting(record, front, 1)
   note_queued(host, record, front)
 end
 

@@ -27,8 +27,11 @@ if passed > 0 then
     if kind == '' then
       redis.call('RPUSH', queue, heads[i])
     elseif kind == 'f' then
-      redis.call('RPUSH', queue_key(rest, host), heads[i])
-      note_queued(host, record, tonumber(rest))
+      local other = tonumber(rest)
+      redis.call('RPUSH', queue_key(other, host), heads[i])
+      add_waiting(record, front, -1)
+      add_waiting(record, other, 1)
+      note_queued(host, record, other)
     else
       left = left + 1
       if kind == 'r' then
@@ -39,7 +42,7 @@ if passed > 0 then
       end
     end
   end
-  add_waiting(record, -left)
+  add_waiting(record, front, -left)
   if redis.call('EXISTS', queue) == 0 then
     record.fronts = bit.band(record.fronts, bit.bnot(bit.lshift(1, front)))
   end

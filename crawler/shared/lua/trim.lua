@@ -17,7 +17,7 @@ for front = FRONTS - 1, URGENT + 1, -1 do
   local found = most > taken and redis.call('LRANGE', queue, taken - most - FREE, -1) or {}
   if #found > 0 then
     redis.call('LTRIM', queue, 0, -#found - 1)
-    local stays = {}
+    local stays, taken_before = {}, taken
     for i = #found, 1, -1 do
       if taken == most or is_robots(found[i]) then
         stays[#stays + 1] = found[i]
@@ -28,13 +28,13 @@ for front = FRONTS - 1, URGENT + 1, -1 do
       end
     end
     for i = #stays, 1, -1 do redis.call('RPUSH', queue, stays[i]) end
+    add_waiting(record, front, taken_before - taken)
     if redis.call('EXISTS', queue) == 0 then
       record.fronts = bit.band(record.fronts, bit.bnot(bit.lshift(1, front)))
     end
   end
 end
 if taken > 0 then
-  add_waiting(record, -taken)
   save_host(host, record)
   write_totals()
 end
