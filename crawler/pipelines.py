@@ -25,6 +25,7 @@ from crawler.crawl.in_flight import Fetch
 from crawler.crawl.precheck import ProbeResult, SoftErrorVerdict
 from crawler.model.choices import NearDuplicateChoice
 from crawler.model.page import (
+    EMBEDDED,
     Flaw,
     Link,
     LinkKind,
@@ -45,7 +46,7 @@ from crawler.policy.links import (
     robots_header,
     with_headers,
 )
-from crawler.policy.media_type import actual_type
+from crawler.policy.media_type import CSS, HTML_TYPES, actual_type
 from crawler.policy.priority import Hints
 from crawler.policy.scope import Reason, Refusal
 from crawler.policy.simhash import fingerprint
@@ -234,7 +235,8 @@ class FingerprintPipeline(PipelineStage):
 
     async def _compare(self, page: Page, fetch: Fetch) -> Page:
         rule = self.crawl.settings.config.content.near_duplicates
-        if page.simhash is None or rule is NearDuplicateChoice.OFF:
+        is_requisite = fetch.lease.candidate.requisite  # it is shown, whatever it resembles
+        if page.simhash is None or rule is NearDuplicateChoice.OFF or is_requisite:
             return page
         near = await self.crawl.content.near_duplicates.original(
             page.simhash, page.digest, page.url, page.lease_id
@@ -301,6 +303,11 @@ _LINKS_PER_TURN: Final = 500  # links in one iteration of the event loop: 10 ms
 _HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
 _CONGESTED_S: Final = 0.05
 
+MAX_REQUISITE_HOPS: Final = 5
+"""A style sheet of a page may import another, and frames have their own; those of Python's own
+documentation are four deep. Without a limit, a sheet that always imports new ones would never
+end."""
+
 MAX_SITEMAP_HOPS: Final = 3
 """Sitemaps at most so many hops from robots.txt or a seed may list sitemaps (sitemaps.org: one is
 enough). Without a limit, an index that always lists new ones would never end."""
@@ -316,7 +323,7 @@ class LinksPipeline(PipelineStage):
     async def process_page(self, page: Page, fetch: Fetch) -> Page:
         if self.crawl.settings.arguments is None:
             return page  # the spider's own code chooses its requests
-        links = _links(page)
+        links = () if fetch.lease.candidate.requisite else _links(page)
         # The page's own links are absolute already; a user's pipeline may have added others.
         absolute = set(page.outlinks)
         own = [link for link in links if link in absolute]
@@ -326,7 +333,26 @@ class LinksPipeline(PipelineStage):
             *await self._admit(own, None, page.depth),
             *await self._admit(others, base, page.depth),
         ]
+        if self.crawl.settings.arguments.requisites:
+            fetch.links += self._requisites(page, fetch)
         return page
+
+    def _requisites(self, page: Page, fetch: Fetch) -> list[Candidate]:
+        """Return what *page* needs to be shown, or a style sheet or frame of it in turn, unless it
+        is among the links that are followed anyway."""
+        candidate = fetch.lease.candidate
+        hops = candidate.requisite + 1
+        is_shown = page.media_type in HTML_TYPES or (page.media_type == CSS and hops > 1)
+        if not is_shown or hops > MAX_REQUISITE_HOPS or page.flaw or not page.archive:
+            return []
+        urls = [link.url for link in page.outlinks if link.kind in EMBEDDED]
+        selected = self.crawl.selection.allowed_origins.admission.select_requisites(
+            urls, page.depth + 1, candidate.level, hops
+        )
+        for reason, count in selected.refused.items():
+            self.crawl.stats.count(f"refused/{reason}", count)
+        followed = {each.key for each in fetch.links}
+        return [each for each in selected.candidates if each.key not in followed]
 
     async def _admit(self, links: list[Link], base: str | None, depth: int) -> list[Candidate]:
         """Return the candidates of the last links; those of all before are added to the

@@ -52,12 +52,14 @@ from crawler.model.choices import (
     ScopeChoice,
     Tls,
 )
-from crawler.model.page import LinkKind
+from crawler.model.page import EMBEDDED, FRAMES, LinkKind
 from crawler.model.types import VERSION, ConfigError
 
 MEGABYTE: Final = 1024 * 1024
 GIGABYTE: Final = 1024 * MEGABYTE
-FOLLOWED: Final = tuple(kind for kind in LinkKind if kind not in (LinkKind.MEDIA, LinkKind.TEXT))
+FOLLOWED: Final = tuple(
+    kind for kind in LinkKind if kind not in {*EMBEDDED, LinkKind.TEXT} or kind in FRAMES
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -731,6 +733,11 @@ class Arguments:
     )
     deny: tuple[re.Pattern[str], ...] = setting(
         (), list_of(pattern(), SEPARATOR), "Follow no URL in which one of these is found."
+    )
+    requisites: bool = setting(
+        False,
+        flag(),
+        "Fetch what pages need to be shown, too, wherever it is: styles, scripts, images.",
     )
 
     def __post_init__(self) -> None:

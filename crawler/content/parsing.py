@@ -17,6 +17,7 @@ from typing import Final
 from crawler.archive.columns_companion import Parse, RebuildRules
 from crawler.config.settings import Config, ContentSettings
 from crawler.content.compiling import loading
+from crawler.content.parsers.css import CssParser
 from crawler.content.parsers.feed import FeedParser
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsers.isolated import (
@@ -46,10 +47,11 @@ BUILT_IN: Final[tuple[type[Parser], ...]] = (
     XmlParser,
     FeedParser,
     PdfParser,
+    CssParser,
     PlainParser,
 )
 # Text that is not for readers, and would be noise in columns and fingerprints.
-_NO_TEXT: Final = frozenset({"text/css", "text/javascript", "text/ecmascript", "text/x-javascript"})
+_NO_TEXT: Final = frozenset({"text/javascript", "text/ecmascript", "text/x-javascript"})
 _XML: Final = "application/xml"
 _LONG_BYTES: Final = 128 * 1024  # 50 ms at worst, and few pages are longer
 

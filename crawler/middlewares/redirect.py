@@ -100,7 +100,11 @@ class RedirectMiddleware(ScrapyRedirects):
     def _admit(self, origin: Candidate) -> Callable[[str, str], Candidate | Refusal]:
         def admit(text: str, base: str) -> Candidate | Refusal:
             found = self.crawl.selection.allowed_origins.admission.candidate(
-                text, base, depth=origin.depth, level=origin.level
+                text,
+                base,
+                depth=origin.depth,
+                level=origin.level,
+                requisite=origin.requisite,
             )
             if isinstance(found, Refusal):
                 self.crawl.stats.count(f"refused/{found.reason}")

@@ -142,11 +142,26 @@ class LinkKind(StrEnum):
     CANONICAL = "canonical"  # rel=canonical, of the page or of a Link header
     ALTERNATE = "alternate"  # rel=alternate: other languages, feeds
     REFRESH = "refresh"  # <meta http-equiv=refresh>
-    MEDIA = "media"  # img, srcset, video, audio, source, embed, object
+    STYLE = "style"  # a style sheet, also one that another imports
+    SCRIPT = "script"
+    IMAGE = "image"  # img, srcset, poster, icon, image and use in drawings, url() in styles
+    FONT = "font"  # url() in @font-face
+    MEDIA = "media"  # video, audio, source, track, embed, object
     LISTED = "listed"  # a page that a sitemap lists
     SITEMAP = "sitemap"  # a sitemap that a sitemap index lists
     ENTRY = "entry"  # the page that an entry of a feed is about
     TEXT = "text"  # a URL written out in text
+
+
+FRAMES: Final = frozenset({LinkKind.FRAME, LinkKind.IFRAME})
+EMBEDDED: Final = FRAMES | {
+    LinkKind.STYLE,
+    LinkKind.SCRIPT,
+    LinkKind.IMAGE,
+    LinkKind.FONT,
+    LinkKind.MEDIA,
+}
+"""What a browser fetches without being asked to show the page."""
 
 
 class Link(msgspec.Struct, frozen=True, array_like=True, gc=False):

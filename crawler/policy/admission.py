@@ -95,11 +95,14 @@ class Admission:
         request: bytes = b"",
         key: int | None = None,  # of a request that is more than its URL (a POST)
         needs_seen_test: bool = True,
+        requisite: int = 0,  # of what redirects here
     ) -> Candidate | Refusal:
         """Judge one URL: a seed, the target of a redirect, a spider's own request."""
         url = fetch_form(text, base)
         if url is None:
             return unreadable_refusal(text)
+        if requisite:
+            return self._admit_requisite(url, depth, level, requisite)
         found = self._admit(url, depth, level, is_exempt=depth == 0 or bool(request))
         if isinstance(found, Refusal) or (needs_seen_test and not request and key is None):
             return found
@@ -166,6 +169,21 @@ class Admission:
                 found[verdict.key] = hinted
         return LinkVerdicts(list(found.values()), refused)
 
+    def select_requisites(
+        self, urls: Iterable[str], depth: int, level: int, hops: int
+    ) -> LinkVerdicts:
+        """Judge what a page needs to be shown, given as fetch forms. Scope, depth, file types and
+        the patterns of `allow` do not count. *hops*: from the page."""
+        found: dict[int, Candidate] = {}
+        refused: Counter[Reason] = Counter()
+        for url in dict.fromkeys(urls):
+            verdict = self._admit_requisite(url, depth, level, hops)
+            if isinstance(verdict, Refusal):
+                refused[verdict.reason] += 1
+            else:
+                found.setdefault(verdict.key, verdict)
+        return LinkVerdicts(list(found.values()), refused)
+
     def robots_candidate(self, text: str, base: str | None, authority: str) -> Candidate | Refusal:
         """Judge a robots.txt of *authority*, or a hop of its redirects, by its address alone: it
         may lie outside the scope of the crawl."""
@@ -194,6 +212,8 @@ class Admission:
         refusal = operator_refusal(self._rules.operator, candidate.url)
         if refusal or candidate.purpose is Purpose.ROBOTS:
             return refusal or judged.address_refusal
+        if candidate.requisite:
+            return judged.address_refusal or self._refusal(candidate.url, authority, 0, True)
         is_exempt = candidate.from_sitemap_index or candidate.depth == 0 or bool(candidate.request)
         return judged.host_refusal or self._refusal(
             candidate.url, authority, candidate.depth, is_exempt
@@ -222,6 +242,19 @@ class Admission:
                 return refusal
             key = self._key(url)
         return Candidate(url, key, judged.host, judged.domain, depth, level)
+
+    def _admit_requisite(self, url: str, depth: int, level: int, hops: int) -> Candidate | Refusal:
+        authority = authority_of(url)
+        judged = self._authority(authority)
+        refusal = (
+            judged.address_refusal
+            or operator_refusal(self._rules.operator, url)
+            or self._refusal(url, authority, 0, True)
+        )
+        if refusal:
+            return refusal
+        key, host, domain = self._key(url), judged.host, judged.domain
+        return Candidate(url, key, host, domain, depth, level, requisite=hops)
 
     def _refusal(self, url: str, authority: str, depth: int, is_exempt: bool) -> Refusal | None:
         """Judge by all rules except those about the host."""

@@ -16,6 +16,7 @@ from crawler.policy.encodings import detect_unicode
 from crawler.policy.robots import MIN_BODY_BYTES
 
 HTML: Final = "text/html"
+CSS: Final = "text/css"
 PDF: Final = "application/pdf"
 HTML_TYPES: Final = frozenset({HTML, "application/xhtml+xml"})
 XML_TYPES: Final = frozenset({"application/xml", "text/xml"})

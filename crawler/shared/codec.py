@@ -55,6 +55,7 @@ class _FullRecord(_ShortRecord, array_like=True, gc=False, frozen=True):
     needs_seen_test: bool = True
     modified: float = 0.0
     from_sitemap_index: bool = False
+    requisite: int = 0
 
 
 LOST_PREFIX: Final = b"\xc1"
@@ -89,6 +90,7 @@ class Packer:
             or candidate.request
             or candidate.modified
             or candidate.from_sitemap_index
+            or candidate.requisite
         )
         if candidate.needs_seen_test and not has_more and candidate.purpose is _PAGE:
             # A tuple takes a third less time than a _ShortRecord.
@@ -107,6 +109,7 @@ class Packer:
                 candidate.needs_seen_test,
                 candidate.modified,
                 candidate.from_sitemap_index,
+                candidate.requisite,
             )
         )
 
@@ -145,6 +148,7 @@ def unpack_candidate(packed: bytes, host: str, level: int) -> Candidate:
         modified=record.modified,
         may_be_archived=lost,
         from_sitemap_index=record.from_sitemap_index,
+        requisite=record.requisite,
     )
 
 

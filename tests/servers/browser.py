@@ -147,10 +147,14 @@ class Tab:
 
 
 @contextmanager
-def open_tab(home: Path, names: Mapping[str, str] | None = None) -> Iterator[Tab]:
-    """A browser with one tab. *names*: by host name, the addresses that it takes them for."""
+def open_tab(home: Path, names: Mapping[str, str] | None = None, proxy: str = "") -> Iterator[Tab]:
+    """A browser with one tab. *names*: by host name, the addresses that it takes them for. *proxy*:
+    the URL of one that is asked for all pages, those of loopback too."""
     home.mkdir(parents=True)
-    command = [*browser_command(home, names), "--remote-debugging-port=0", "about:blank"]
+    command = [*browser_command(home, names), "--remote-debugging-port=0"]
+    if proxy:
+        command += [f"--proxy-server={proxy}", "--proxy-bypass-list=<-loopback>"]
+    command.append("about:blank")
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         written = home / "DevToolsActivePort"

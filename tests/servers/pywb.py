@@ -52,8 +52,12 @@ class Pywb:
 
 
 @contextmanager
-def pywb(folder: Path, warcs: Iterable[Path]) -> Iterator[Pywb]:
-    """Serve *warcs*, whose index is pywb's own work. *folder* is empty."""
+def pywb(folder: Path, warcs: Iterable[Path], *, is_proxy: bool = False) -> Iterator[Pywb]:
+    """Serve *warcs*, whose index is pywb's own work. *folder* is empty. *is_proxy*: be a proxy of a
+    browser instead, with pages as archived: nothing is rewritten, and no word above them."""
+    if is_proxy:
+        proxy = f"{{coll: {COLLECTION}, use_banner: false, use_wombat: false}}"
+        (folder / "config.yaml").write_text(f"proxy: {proxy}\n")
     assert (JUDGES / "wayback").exists(), "this test needs pywb: sh scripts/judges.sh installs it"
     manager = [str(JUDGES / "wb-manager")]
     for command in (["init", COLLECTION], ["add", COLLECTION, *map(str, warcs)]):

@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Purpose
@@ -47,6 +48,11 @@ def admitted(found: Candidate | Refusal) -> Candidate:
 
 def refused(found: Candidate | Refusal) -> Refusal:
     assert isinstance(found, Refusal), found
+    return found
+
+
+def refused_again(found: Refusal | None) -> Refusal:
+    assert found is not None
     return found
 
 
@@ -259,6 +265,36 @@ def test_a_robots_txt_is_checked_by_its_address_alone() -> None:
         is Reason.INSIDE_ADDRESS
     )
     assert refused(admission.robots_candidate("http://[", target, "")).reason is Reason.NOT_A_URL
+
+
+def test_what_a_page_needs_is_admitted_beyond_scope_depth_and_type() -> None:
+    admission = Admission(NARROW)
+    urls = [
+        "https://cdn.example/a.mp4",
+        "https://cdn.example/a.mp4",
+        "https://cdn.example/2099/01/",
+    ]
+    selected = admission.select_requisites(urls, depth=9, level=1, hops=2)
+    found = [(one.url, one.depth, one.level, one.requisite) for one in selected.candidates]
+    assert found == [(url, 9, 1, 2) for url in dict.fromkeys(urls)]
+    assert all(admission.refusal(found) is None for found in selected.candidates)
+    moved = admission.candidate("/b.mp4", urls[0], depth=9, requisite=2)
+    assert admitted(moved).requisite == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://10.0.0.1/a.png", Reason.INSIDE_ADDRESS),
+        ("https://cdn.example/print/a.png", Reason.DENIED),
+        ("https://cdn.example/" + "a" * 3_000, Reason.URL_TOO_LONG),
+    ],
+)
+def test_what_no_page_may_need(url: str, reason: Reason) -> None:
+    admission = Admission(NARROW)
+    assert admission.select_requisites([url], 1, 0, 1).refused == {reason: 1}
+    found = replace(admitted(admission.candidate(PAGE)), url=url, requisite=1)
+    assert refused_again(admission.refusal(found)).reason is reason
 
 
 @given(st.lists(st.text(max_size=20), max_size=5))

@@ -13,18 +13,20 @@ from msgspec.structs import replace
 
 from crawler.duplicates.quarters import QUARTERS
 from crawler.frontier.port import FrontierRules
-from crawler.model.types import Candidate, Claim
+from crawler.model.types import Candidate, Claim, HostKey
 from crawler.shared.codec import (
     MAX_BATCH_BYTES,
     bucket_cell,
     bucket_mark,
     can_mark,
     near_in,
+    pack_candidate,
     pack_claim,
     read_claim,
     read_filed,
     rows_of,
     split_links,
+    unpack_candidate,
 )
 from crawler.shared.shard import BATCH, ShardOperations, shard_of_digest
 from tests.harness.frontiers import candidate
@@ -51,6 +53,12 @@ def test_a_packed_claim_is_read_back(digest, url, record, at, wire_sha1, status)
     claim = Claim(digest, url, record, at, wire_sha1, status)
     file, packed = pack_claim(claim)
     assert read_claim(packed, file.encode()) == claim
+
+
+def test_a_packed_url_is_read_back():
+    url = Candidate("https://a.example/x", 7, HostKey("a.example"), "a.example", 2, 1)
+    for each in (url, replace(url, requisite=2), replace(url, from_sitemap_index=True, attempts=3)):
+        assert unpack_candidate(pack_candidate(each), "a.example", 1) == each
 
 
 def test_the_fingerprint_is_stored_elsewhere():

@@ -69,7 +69,7 @@ LINK = "<area href='{}'/>"
 FOREIGN = st.recursive(
     st.sampled_from(
         (
-            *(LINK, "<svg/>", "<math />", "<title/>", "<script/>", "<script src=s/></script>"),
+            *(LINK, "<svg/>", "<math />", "<title/>", "<script/>", "<script id=s/></script>"),
             *("<style />", "<textarea/></textarea>", "<p></p>", "<font size=2></font>", "x > y"),
             *("<![CDATA[<p>]]>", "<!-- <p> -->"),
         )

@@ -17,6 +17,14 @@ from tests.harness.interpreted import interpreted
 
 INTERPRETED = interpreted("crawler.content.parsers.html_scan")
 PIECES = (
+    *(
+        "<style>",
+        "@import 'x'",
+        "a{src:url(x)}",
+        "</style>",
+        "<p style='a:url(x)'>",
+        "<td background=x>",
+    ),
     *("<p>", "</p>", "<a href=x>", '<a href="#">', "</a>", "<a rel=y href='&amp;'>", "<nav>"),
     *("</nav>", "<main>", "</main>", "<div role=main>", "<div hidden>", "</div>", "<table><tr>"),
     *("<td>", "</td>", "</table>", "<pre>", "</pre>", "<br>", "<li>", "<ul>", "<h1>", "</h1>"),

@@ -11,8 +11,10 @@ import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from html.entities import html5
+from itertools import islice
 from typing import Final
 
+from crawler.content.parsers.css import css_links
 from crawler.content.parsers.dates import epoch
 from crawler.content.parsers.loading import LINKS_CUT
 from crawler.model.page import Link, LinkKind, Parsed, Source
@@ -90,24 +92,50 @@ def _place(kind: LinkKind, attribute: str) -> Callable[[Attributes], Iterator[Li
     return lambda attrs: _to(attrs.get(attribute), kind, attrs.get("rel", ""))
 
 
-def _media(*names: str) -> Callable[[Attributes], Iterator[Link]]:
+def _places(**kinds: LinkKind) -> Callable[[Attributes], Iterator[Link]]:
     def read(attrs: Attributes) -> Iterator[Link]:
-        for name in names:
-            yield from _to(attrs.get(name), LinkKind.MEDIA)
-        if "srcset" in attrs:
-            for url in srcset(attrs["srcset"]):
-                yield from _to(url, LinkKind.MEDIA)
+        for name, kind in kinds.items():
+            yield from _to(attrs.get(name), kind)
+        for url in srcset(attrs.get("srcset", "")):
+            yield from _to(url, LinkKind.IMAGE)
 
     return read
 
 
+def _drawn(attrs: Attributes) -> Iterator[Link]:
+    """Yield the link of <image> or <use> in a drawing."""
+    for name in ("href", "xlink:href", "src"):
+        yield from _to(attrs.get(name), LinkKind.IMAGE)
+
+
+_BY_REL: Final = {
+    "stylesheet": LinkKind.STYLE,
+    "icon": LinkKind.IMAGE,
+    "apple-touch-icon": LinkKind.IMAGE,
+    "mask-icon": LinkKind.IMAGE,
+    "modulepreload": LinkKind.SCRIPT,
+    "canonical": LinkKind.CANONICAL,
+    "alternate": LinkKind.ALTERNATE,
+}
+_BY_AS: Final = {
+    "style": LinkKind.STYLE,
+    "script": LinkKind.SCRIPT,
+    "image": LinkKind.IMAGE,
+    "font": LinkKind.FONT,
+}
+
+
 def _link_of(attrs: Attributes) -> Iterator[Link]:
-    """Yield a canonical or alternate link; an alternate style sheet is none."""
+    """Yield the link of <link>, if it is of a known kind; that of an alternate style sheet is a
+    style."""
     words = attrs.get("rel", "").lower().split()
-    if "canonical" in words:
-        yield from _to(attrs.get("href"), LinkKind.CANONICAL, " ".join(words))
-    elif "alternate" in words and "stylesheet" not in words:
-        yield from _to(attrs.get("href"), LinkKind.ALTERNATE, " ".join(words))
+    kind = next((kind for word, kind in _BY_REL.items() if word in words), None)
+    if kind is None and "preload" in words:
+        kind = _BY_AS.get(attrs.get("as", "").strip(SPACE).lower())
+    if kind is not None:
+        yield from _to(attrs.get("href"), kind, " ".join(words))
+    for url in srcset(attrs.get("imagesrcset", "")):
+        yield from _to(url, LinkKind.IMAGE)
 
 
 def _meta(attrs: Attributes) -> Iterator[Link]:
@@ -117,7 +145,7 @@ def _meta(attrs: Attributes) -> Iterator[Link]:
 
 def _input(attrs: Attributes) -> Iterator[Link]:
     if attrs.get("type", "").strip(SPACE).lower() == "image":
-        yield from _to(attrs.get("src"), LinkKind.MEDIA)
+        yield from _to(attrs.get("src"), LinkKind.IMAGE)
 
 
 def refresh(content: str) -> str:
@@ -147,12 +175,16 @@ LINKING: Final[dict[str, Callable[[Attributes], Iterator[Link]]]] = {
     "iframe": _place(LinkKind.IFRAME, "src"),
     "link": _link_of,
     "meta": _meta,
-    "img": _media("src"),
-    "source": _media("src"),
-    "video": _media("src", "poster"),
-    "audio": _media("src"),
-    "embed": _media("src"),
-    "object": _media("data"),
+    "script": _place(LinkKind.SCRIPT, "src"),
+    "img": _places(src=LinkKind.IMAGE),
+    "image": _drawn,
+    "use": _drawn,
+    "source": _places(src=LinkKind.MEDIA),
+    "video": _places(src=LinkKind.MEDIA, poster=LinkKind.IMAGE),
+    "audio": _places(src=LinkKind.MEDIA),
+    "track": _places(src=LinkKind.MEDIA),
+    "embed": _places(src=LinkKind.MEDIA),
+    "object": _places(data=LinkKind.MEDIA),
     "input": _input,
 }
 
@@ -281,14 +313,23 @@ class ScannedPage:
                     add(Link(url))
             elif what == scan.IMAGE:
                 url = self._cut(one, two)
-                self.links += _to(value(url) if three else url, LinkKind.MEDIA)
+                self.links += _to(value(url) if three else url, LinkKind.IMAGE)
             elif what == scan.TAG:
                 self._take(scan.ELEMENTS[one], rows[at : at + two])
                 at += two
             elif what == scan.TITLE:
                 self.facts.take_title(self._cut(one, two))
+            elif what == scan.SHEET:
+                self._add_styles(css_links(self._cut(one, two)))
+            elif what == scan.STYLE:
+                self._add_styles(css_links(value(self._cut(one, two))))
+            elif what == scan.BACKGROUND:
+                self.links += _to(value(self._cut(one, two)), LinkKind.IMAGE)
             else:
                 self.facts.data(self._cut(one, two))
+
+    def _add_styles(self, links: Iterator[Link]) -> None:
+        self.links += islice(links, max(0, MAX_LINKS + 1 - len(self.links)))
 
     def _take(self, name: str, rows: list[list[int]]) -> None:
         attrs = {

@@ -34,6 +34,9 @@ TAG: Final = 3  # a tag in READ: number of its element, how many rows of attribu
 ATTRIBUTE: Final = 4  # its number, begin and end of its value
 TITLE: Final = 5  # begin and end of the text of a <title>
 DATA: Final = 6  # begin and end of JSON for search engines
+SHEET: Final = 7  # begin and end of the text of a <style> that may fetch something
+STYLE: Final = 8  # begin and end of the style of any element that may
+BACKGROUND: Final = 9  # begin and end of the background attribute of any element
 
 # Bits of an element.
 INLINE: Final = 1  # ends neither a line nor a word: H<sub>2</sub>O
@@ -67,7 +70,8 @@ _BY_BIT: Final[dict[int, str]] = {
     CONTENT: "article main",
     HAS_END: "div section span ul ol dl table form article details center fieldset figure"
     " blockquote main p",
-    READ: "area frame iframe link meta img source video audio embed object input base html script",
+    READ: "area frame iframe link meta img source video audio embed object input base html script"
+    " track image use",
     PART: "header footer",
     IN_SVG: "foreignobject desc title",
     IN_MATH: "mi mo mn ms mtext annotation-xml",
@@ -87,8 +91,9 @@ _BITS: Final = np.array(
     np.int64,
 )
 ATTRIBUTES: Final = tuple(
+    # A list is 24 lines.
     "href rel src srcset poster data type content name property itemprop http-equiv lang xml:lang"
-    " hidden role alt encoding color face size as".split()  # a list is 22 lines
+    " hidden role alt encoding color face size as xlink:href imagesrcset".split()
 )
 """Names of the attributes that are read, by number."""
 _ROLES: Final = (
@@ -139,8 +144,8 @@ _LOW_CHARACTERS: Final = np.array(
     [ord(html.unescape(f"&#{code};") or "\0") for code in range(160)], np.int64
 )
 
-_A, _IMG, _BR, _P, _TR, _PRE, _LISTING, _FONT, _SVG, _SCRIPT, _TITLE, _PLAINTEXT = map(
-    ELEMENTS.index, "a img br p tr pre listing font svg script title plaintext".split()
+_A, _IMG, _BR, _P, _TR, _PRE, _LISTING, _FONT, _SVG, _SCRIPT, _STYLE, _TITLE, _PLAINTEXT = map(
+    ELEMENTS.index, "a img br p tr pre listing font svg script style title plaintext".split()
 )
 _ANNOTATION, _META, _HTML, _BASE = map(ELEMENTS.index, "annotation-xml meta html base".split())
 _HREF, _REL, _SRC, _SRCSET, _TYPE, _HIDDEN, _ROLE, _ALT, _ENCODING = map(
@@ -159,9 +164,11 @@ _ROW: Final = 6  # 0: in no row of a table; 1: it has no text; 2: it has; 3: in 
 # Begins and ends of the values of the attributes of a tag.
 _BEGINS: Final = 7
 _ENDS: Final = _BEGINS + len(ATTRIBUTES)
+_STYLED: Final = _ENDS + len(ATTRIBUTES)  # end of the style of a tag, 0: none; behind it its begin
+_BACKED: Final = _STYLED + 2  # the same of its background
 # Drawings and formulas that are open, and HTML within them.
 _MAX_OPEN: Final = 64  # guess: drawings are not nested; an end tag searches through so many
-_OPENED: Final = _ENDS + len(ATTRIBUTES)
+_OPENED: Final = _BACKED + 2
 # Elements that mark their text, one within the other: hashes of their names, how many elements of
 # the name are open, what they mark, and their places in *out*.
 _MAX_MARKED: Final = 32  # guess
@@ -183,6 +190,8 @@ _CELL_LINE: Final = 3  # between blocks in a cell
 _LINE: Final = 4
 
 _CDATA: Final = _hash_of("cdata")
+_STYLE_NAME: Final = _hash_of("style")
+_BACKGROUND_NAME: Final = _hash_of("background")
 _LD_JSON: Final = _hash_of("ld+json")
 _TEXT_HTML: Final = _hash_of("text/html")
 _XHTML: Final = _hash_of("application/xhtml+xml")
@@ -201,7 +210,7 @@ _WEIGHTS: Final = np.array(
 
 # Bytes that mean something.
 _LT, _GT, _SLASH, _EQUALS, _DASH, _BANG, _QUESTION = map(ord, "<>/=-!?")
-_AMP, _NUMBER_SIGN, _SEMICOLON, _OPENING, _CLOSING = map(ord, "&#;[]")
+_AMP, _NUMBER_SIGN, _SEMICOLON, _OPENING, _CLOSING, _ROUND = map(ord, "&#;[](")
 
 
 @compiled_part
@@ -289,6 +298,11 @@ def _attributes(page, at, size, wants, state):
                 end = at
         else:
             at = end_of_name
+        length = end_of_name - name
+        if length == 5 and page[name] | 32 == 115 and _hash(page, name, end_of_name) == _STYLE_NAME:
+            state[_STYLED], state[_STYLED + 1] = end, begin
+        elif length == 10 and _hash(page, name, end_of_name) == _BACKGROUND_NAME:
+            state[_BACKED], state[_BACKED + 1] = end, begin
         if wants:
             number = _find(_KEYS, _KEY_NUMBERS, _hash(page, name, end_of_name))
             if number >= 0 and not known >> number & 1:
@@ -550,6 +564,18 @@ def _has_reference(page, begin, end):
     return 0
 
 
+@compiled_part
+def _may_fetch(page, begin, end):
+    """Return whether there may be url() or @import in styles: of most pages there is none."""
+    for at in range(begin + 1, end):
+        code = page[at]
+        if code == _ROUND and page[at - 1] | 32 == 108:
+            return True
+        if code | 32 == 105 and page[at - 1] == 64:
+            return True
+    return False
+
+
 @compiled
 def scan(page, is_xml, max_links, out, rows, state):
     """Scan *page*, UTF-8 without NUL. *out* has room for 6/5 of it and 8 bytes, since no reference
@@ -558,6 +584,7 @@ def scan(page, is_xml, max_links, out, rows, state):
     size, count, links, facts = len(page), 0, 0, 0
     for index in range(_BEGINS):
         state[index] = 0
+    state[_STYLED] = state[_STYLED + 1] = state[_BACKED] = 0
     state[_GAP] = _LINE
     depth = 0
     marked = hidden = contents = 0  # elements that mark their text, and how many of each kind
@@ -636,6 +663,15 @@ def scan(page, is_xml, max_links, out, rows, state):
         at, known, closes = _attributes(page, at, size, wants, state)
         if at < 0:
             break
+        if state[_STYLED] or state[_BACKED]:
+            if not is_end and links <= max_links:
+                before = count
+                if _may_fetch(page, state[_STYLED + 1], state[_STYLED]):
+                    count = _add(rows, count, STYLE, state[_STYLED + 1], state[_STYLED], 0)
+                if state[_BACKED]:
+                    count = _add(rows, count, BACKGROUND, state[_BACKED + 1], state[_BACKED], 0)
+                links += count - before
+            state[_STYLED] = state[_STYLED + 1] = state[_BACKED] = 0
         is_foreign = depth > 0 and _BITS[state[_OPENED + depth - 1]] & FOREIGN != 0
         is_empty = closes and (is_xml or bits & FOREIGN != 0)
 
@@ -787,6 +823,8 @@ def scan(page, is_xml, max_links, out, rows, state):
                 behind = _end_of_raw(page, at, size, name, length, element == _SCRIPT)
             if element == _TITLE:
                 count = _add(rows, count, TITLE, at, behind, 0)
+            elif element == _STYLE and links <= max_links and _may_fetch(page, at, behind):
+                count = _add(rows, count, SHEET, at, behind, 0)
             elif (
                 element == _SCRIPT
                 and known >> _TYPE & 1

@@ -1,0 +1,125 @@
+"""`-a requisites=yes`: pages whole. Judged by the servers' logs, and by a browser that shows the
+archive after the servers are gone."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageChops
+
+from tests.harness.crawling import crawl
+from tests.servers.loopback import Reply, site
+from tests.servers.pywb import Browser, pywb
+
+HEADER = 90  # rows of pixels: pywb says above a page what it is
+PAGE, OTHER = "127.0.74.2", "127.0.74.3"
+
+
+def picture(colour: str) -> Reply:
+    drawn = io.BytesIO()
+    Image.new("RGB", (60, 60), colour).save(drawn, "PNG")
+    return Reply(drawn.getvalue(), content_type="image/png")
+
+
+def routes(other: str) -> dict[str, Reply]:
+    return {
+        "/": Reply(
+            f"<!doctype html><title>Whole</title><link rel=stylesheet href={other}/look.css>"
+            f"<style>p {{ background: url({other}/inline.png) }}</style>"
+            "<meta name=robots content=nofollow>"
+            f"<body><h1>Fine silk</h1><p id=said>no script ran</p><img src={other}/a.png>"
+            f"<img srcset='{other}/b.png 1x, {other}/c.png 2x'>"
+            f"<div style=\"background: url('{other}/attribute.png'); height: 60px\"></div>"
+            f"<iframe src={other}/frame height=90></iframe><script src={other}/run.js></script>"
+            f"<a href=/deeper>too deep</a><a href={other}/page>out of scope</a></body>"
+        ),
+        "/deeper": Reply("<p>too deep"),
+    }
+
+
+ELSEWHERE = {
+    "/look.css": Reply(
+        "@import 'more/second.css'; h1 { color: #06c } @font-face { font-family: f;"
+        " src: url(f.woff2) } body { margin: 40px; font-family: f, monospace }",
+        content_type="text/css",
+    ),
+    "/more/second.css": Reply(
+        "@import url(third.css); body { background: #fe6 url(../moved.png) no-repeat right top }",
+        content_type="text/css",
+    ),
+    "/more/third.css": Reply(
+        "@import url(/4.css); h1 { border: 3px solid #0a0 }", content_type="text/css"
+    ),
+    **{
+        f"/{hops}.css": Reply(f"@import '{hops + 1}.css';", content_type="text/css")
+        for hops in range(4, 9)
+    },
+    "/moved.png": Reply("", 302, headers=(("Location", "/a.png"),)),
+    "/a.png": picture("red"),
+    "/b.png": picture("blue"),
+    "/c.png": picture("blue"),
+    "/inline.png": picture("#cfc"),
+    "/attribute.png": picture("#fcf"),
+    "/run.js": Reply(
+        "document.getElementById('said').textContent = 'a script ran'",
+        content_type="text/javascript",
+    ),
+    "/frame": Reply(
+        "<body bgcolor=#cff><p>a frame<a href=/page>on</a><img src=/framed.png></body>"
+    ),
+    "/framed.png": picture("black"),
+    "/page": Reply("<p>out of scope"),
+}
+NEEDED = {
+    *("/4.css", "/5.css"),  # five hops, and no more
+    *("/look.css", "/more/second.css", "/more/third.css", "/moved.png", "/f.woff2", "/run.js"),
+    *("/a.png", "/b.png", "/c.png", "/inline.png", "/attribute.png", "/frame", "/framed.png"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Crawled:
+    url: str
+    asked: Counter[str]  # of the other host
+    own_asked: Counter[str]
+    live: Path
+    archive: Path
+
+
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
+    home = tmp_path_factory.mktemp("whole")
+    with site(OTHER, ELSEWHERE) as other, site(PAGE, routes(other.url(""))) as served:
+        live = Browser(home / "browser").screenshot(served.url("/"), home / "live.png")
+        other.asked.clear()
+        served.asked.clear()
+        arguments = {"scope": "host", "max_depth": 0, "requisites": "yes", "seeds": served.url("/")}
+        settings = {"CRAWLER_ALLOW_INSIDE": "127.0.74.0/24"}
+        crawl(home / "data", settings=settings, **arguments)
+    return Crawled(served.url("/"), other.hits, served.hits, live, home / "data" / "warc")
+
+
+def test_what_a_page_needs_is_fetched_beyond_scope_and_depth_and_nothing_else(
+    crawled: Crawled,
+) -> None:
+    assert set(crawled.asked) == {*NEEDED, "/robots.txt"}
+    assert set(crawled.own_asked) == {"/", "/robots.txt"}
+    assert set((crawled.asked + crawled.own_asked).values()) <= {1, 2}, "robots.txt of both"
+
+
+def test_the_page_looks_in_the_archive_as_it_did(crawled: Crawled, tmp_path: Path) -> None:
+    (tmp_path / "pywb").mkdir()
+    with pywb(tmp_path / "pywb", crawled.archive.glob("*.warc.gz")) as serving:
+        shown = tmp_path / "replayed.png"
+        Browser(tmp_path / "browser").screenshot(serving.url(crawled.url), shown)
+    with Image.open(crawled.live) as before, Image.open(shown) as after:
+        width, height = before.size
+        page = before.convert("RGB").crop((0, 0, width, height - HEADER))
+        framed = after.convert("RGB").crop((0, HEADER, width, height))
+        differing = ImageChops.difference(page, framed).getbbox()
+        assert len(page.getcolors(1 << 20) or ()) > 8
+    assert differing is None
