@@ -325,14 +325,13 @@ class LinksPipeline(PipelineStage):
             return page  # the spider's own code chooses its requests
         links = () if fetch.lease.candidate.requisite else _links(page)
         # The page's own links are absolute already; a user's pipeline may have added others.
-        absolute = set(page.outlinks)
-        own = [link for link in links if link in absolute]
-        others = [link for link in links if link not in absolute]
-        base = base_of(page.url, page.parsed) if page.parsed else page.url
-        fetch.links = [
-            *await self._admit(own, None, page.depth),
-            *await self._admit(others, base, page.depth),
-        ]
+        absolute = set(map(id, page.outlinks))
+        own = [link for link in links if id(link) in absolute]
+        fetch.links = await self._admit(own, None, page.depth)
+        if len(own) < len(links):
+            others = [link for link in links if id(link) not in absolute]
+            base = base_of(page.url, page.parsed) if page.parsed else page.url
+            fetch.links += await self._admit(others, base, page.depth)
         if self.crawl.settings.arguments.requisites:
             fetch.links += self._requisites(page, fetch)
         return page

@@ -158,7 +158,7 @@ def joined_to(base: str) -> Callable[[str], str | None]:
 
 @lru_cache(maxsize=256)  # called 40 times in a row for one page
 def _split_base(base: str) -> _Base | None:
-    url = _parse(base)
+    url = fetch_form(base)
     if url is None:
         return None
     authority = authority_of(url)

@@ -65,7 +65,8 @@ class Soft404Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def looks_like_error(title: str, text: str) -> bool:
     """Return whether a probe is worth it. Bounded: only the head of the text is searched."""
-    if len(text.split(" ", MAX_WORDS + 1)) > MAX_WORDS + 1:  # stops counting spaces there
+    # Most pages have so many words in their head: to count all of 30 kB takes eight times as long.
+    if text.count(" ", 0, _MOST_CHARS) > MAX_WORDS or text.count(" ") > MAX_WORDS:
         return False
     return bool(_ERROR.search(title[:_HEAD_CHARS]) or _ERROR.search(text[:_HEAD_CHARS]))
 
