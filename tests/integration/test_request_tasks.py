@@ -1,0 +1,80 @@
+"""Each page is one task from its lease to its verdict; and where Scrapy's names have moved, its own
+way is taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import pytest
+from scrapy import signals
+from scrapy.crawler import Crawler
+
+from crawler.download import request_tasks
+from tests.harness.crawling import crawl
+from tests.servers.loopback import Site, page, site
+
+PAGES = 60
+OURS, SCRAPYS = "RequestTasks._take", "Scraper._wait_for_processing"
+
+
+class TaskCounter:
+    """An extension that counts the tasks that begin, by their coroutine."""
+
+    counted: ClassVar[Counter[str]] = Counter()
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        counter = cls()
+        crawler.signals.connect(counter.begin, signals.spider_opened)
+        return counter
+
+    def begin(self) -> None:
+        self.counted.clear()
+        asyncio.get_running_loop().set_task_factory(self._task)
+
+    def _task(
+        self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **kwargs: Any
+    ) -> asyncio.Task[Any]:
+        self.counted[coro.__qualname__] += 1
+        return asyncio.Task(coro, loop=loop, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Site]:
+    routes = {f"/{n}": page(f"/{n + 1}", text=f"words of {n} " * 100) for n in range(PAGES)}
+    with site("127.0.76.1", routes) as served:
+        yield served
+
+
+def crawled(folder: Path, web: Site, **settings: object) -> Counter[str]:
+    chosen = {"EXTENSIONS": {TaskCounter: 0}, **settings}
+    done = crawl(folder / "data", settings=chosen, seeds=web.url("/0"))
+    assert done.stats["item_scraped_count"] == PAGES + 1, "the last link leads nowhere"
+    return Counter(TaskCounter.counted)
+
+
+def test_a_page_is_one_task_and_the_signal_of_its_item(tmp_path: Path, web: Site) -> None:
+    tasks = crawled(tmp_path, web)
+    assert tasks[OURS] >= PAGES and not tasks[SCRAPYS]
+    assert tasks.total() < 3 * PAGES, tasks
+
+
+def test_where_a_name_has_moved_scrapys_own_way_is_taken(
+    tmp_path: Path, web: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = (*request_tasks._OF_SLOT, "moved")
+    monkeypatch.setattr(request_tasks, "_OF_SLOT", names)
+    with caplog.at_level("INFO", "crawler.download.request_tasks"):
+        tasks = crawled(tmp_path, web)
+    assert tasks[SCRAPYS] >= PAGES and not tasks[OURS]
+    assert "it has no moved any more" in caplog.text
+
+
+def test_many_items_at_once_are_left_to_scrapys_workers(tmp_path: Path, web: Site) -> None:
+    tasks = crawled(tmp_path, web, CONCURRENT_ITEMS=2)
+    assert tasks[OURS] >= PAGES
+    assert tasks["_parallel_asyncio.<locals>.worker"] >= 2 * PAGES
