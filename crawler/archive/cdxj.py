@@ -14,6 +14,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
@@ -64,6 +65,7 @@ def surt(url: str) -> str:
     return key
 
 
+@lru_cache(maxsize=1024)  # hosts with pages under way
 def _reversed(authority: str) -> str:
     scheme, _, host = authority.partition("://")
     if host.startswith("["):
@@ -306,9 +308,9 @@ def timestamp(date: str) -> str:
 
 def _status(head: bytes) -> str | None:
     """Return the status code as sent, or None if there is neither status nor header."""
-    line, *rest = head.split(b"\r\n")
+    line, _, rest = head.partition(b"\r\n")
     status = _text(line)[len("HTTP/1.1") :].strip()
-    return status.split(" ", 1)[0] if status or _has_header(rest) else None
+    return status.split(" ", 1)[0] if status or _has_header(rest.split(b"\r\n")) else None
 
 
 def _has_header(lines: list[bytes]) -> bool:
@@ -322,7 +324,12 @@ def _has_header(lines: list[bytes]) -> bool:
 
 def _media_type(head: bytes) -> str | None:
     found = _TYPE.search(head)
-    return _TYPE_ENDS.split(_text(found[1]).strip(), maxsplit=1)[0] if found else None
+    return _type_of(found[1]) if found else None
+
+
+@lru_cache(maxsize=64)  # many hosts declare the same few
+def _type_of(value: bytes) -> str:
+    return _TYPE_ENDS.split(_text(value).strip(), maxsplit=1)[0]
 
 
 def _text(line: bytes) -> str:
