@@ -6,8 +6,9 @@ Rule: all values are frozen and hold bytes as they were on the wire.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from crawler.model.page import ColumnsRow, Link
 from crawler.model.types import Claim
@@ -16,8 +17,7 @@ Truncated = Literal["", "length", "time", "disconnect", "unspecified"]
 """Why a body ends early, in the words of WARC 1.1 section 5.13; empty if it is complete."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
+class Capture(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One answer of a server, with its request. Arrow: fetch -> archive."""
 
     url: str  # as fetched
@@ -40,8 +40,7 @@ class Capture:
     row: ColumnsRow | None = None  # for the columns; None if it is no page
 
 
-@dataclass(frozen=True, slots=True)
-class RecordPlace:
+class RecordPlace(msgspec.Struct, frozen=True, gc=False):
     """The place of a capture's response or revisit record. Arrow: archive -> frontier."""
 
     file: str  # name only, as it will be when the file is finished

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha1
+from math import modf
 from types import MappingProxyType
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -67,12 +68,17 @@ def record_id(random: bytes) -> str:
     return f"<urn:uuid:{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{last}>"
 
 
-@lru_cache(maxsize=8)
 def warc_date(at: float) -> str:
     """Return a WARC-Date with microseconds, as WARC 1.1 allows: a page may be fetched twice in a
     second."""
-    stamp = datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
-    return f"{stamp[:-6]}Z"  # in place of +00:00
+    part, whole = modf(at)
+    carried, micros = divmod(round(part * 1e6), 1_000_000)  # rounds as datetime does
+    return f"{_to_the_second(whole + carried)}.{micros:06}Z"
+
+
+@lru_cache(maxsize=64)
+def _to_the_second(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()[:-6]  # without +00:00
 
 
 def uri(url: str) -> str:
@@ -223,17 +229,19 @@ _LINK_TYPES: Final = MappingProxyType(
 
 def outlink_lines(links: Sequence[Link]) -> str:
     """Return the metadata lines of *links*, each once, in their order. Their URLs are absolute."""
-    lines: dict[str, None] = {}  # a set that keeps the order
-    kind, link_type = None, ""
-    for link in links:
-        if link.kind is not kind:  # looking up an enum is slow, and most links repeat the last kind
-            kind, link_type = link.kind, _LINK_TYPES[link.kind]
-        lines[f"outlink: {link.url} {link_type}\r\n"] = None
-    written = "".join(lines)
-    if written.count("\n") != len(lines) or written.count("\r") != len(lines):
+    urls = [link.url for link in links]
+    together = "".join(urls)
+    if "\n" in together or "\r" in together:
         # A user's pipeline may add any URL: a line break in one must not begin a new line.
         return outlink_lines([replace(link, url=uri(link.url)) for link in links])
-    return written
+    lines = []
+    kind, end = None, ""
+    for link in links:
+        if link.kind is not kind:  # looking up an enum is slow, and most links repeat the last kind
+            kind, end = link.kind, f" {_LINK_TYPES[link.kind]}\r\n"
+        lines.append(f"outlink: {link.url}{end}")
+    # Most pages name no URL twice, and the hashes of the URLs are known, unlike those of the lines.
+    return "".join(lines if len(set(urls)) == len(urls) else dict.fromkeys(lines))
 
 
 RANDOM_BYTES: Final = 48  # for the ids of one capture's records, three at most

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import sha1
 from random import Random
 from typing import Final
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from crawler.archive.capture import Capture, RecordPlace
 from crawler.model.page import Link, LinkKind, Page, Parsed

@@ -8,13 +8,14 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha1
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 from scrapy.cmdline import execute
 from scrapy.settings import Settings
 from warcio.archiveiterator import ArchiveIterator

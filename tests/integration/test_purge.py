@@ -3,13 +3,13 @@ it, in folders and in an object store. Other people's software reads the files."
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import io
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from hashlib import sha1
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,6 +19,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from warcio.archiveiterator import ArchiveIterator
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
@@ -194,7 +195,7 @@ def test_the_list_names_each_record(data: Path) -> None:
         assert (each.original_deleted, each.deleted) == (is_copy, is_purged(each.url))
         with (data / "warc" / each.file).open("rb") as file:
             file.seek(each.offset)
-            assert read(file.read(each.length)) == [replace(record, offset=0)]
+            assert read(file.read(each.length)) == [dataclasses.replace(record, offset=0)]
     assert sum(not each.deleted for each in found) == 2
     assert contents(data) and not (data / DELETIONS).exists(), "listing changes nothing"
     purge_all(data)

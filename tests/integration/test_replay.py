@@ -7,12 +7,13 @@ import gzip
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.http import Response

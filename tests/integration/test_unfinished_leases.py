@@ -6,13 +6,13 @@ import gzip
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from hashlib import sha1
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion
@@ -217,7 +217,7 @@ def test_only_pages_are(store: RocksStore, tmp_path: Path) -> None:
         pytest.param(
             replace(PAGE, url=f"{URL}c"),
             {},
-            replace(READING, is_complete=False),
+            ReadingRules(READING.max_body_bytes, READING.max_bytes, is_complete=False),
             True,
             id="what may be in a file that was brought elsewhere",
         ),

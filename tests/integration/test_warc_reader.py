@@ -5,11 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.archive.capture import Capture
 from crawler.archive.reader import MAX_FIELDS_BYTES, DamagedFile, captures, records

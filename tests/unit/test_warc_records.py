@@ -4,7 +4,7 @@ bytes that a server may send."""
 from __future__ import annotations
 
 import gzip
-from dataclasses import replace
+from datetime import UTC, datetime
 from hashlib import sha1
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from crawler.archive.capture import (
     Capture,
@@ -21,10 +22,12 @@ from crawler.archive.record_bytes import (
     MAX_HEAD_BYTES,
     RANDOM_BYTES,
     capture_records,
+    outlink_lines,
     response_head,
+    warc_date,
     warcinfo,
 )
-from crawler.model.page import Link
+from crawler.model.page import Link, LinkKind
 from crawler.model.types import Claim
 from tests.harness.archive_judges import Read, read
 from tests.harness.captures import CUT, FETCHED_AT, HOSTILE, LINKED, ORIGINAL, PAGE, UNCHANGED
@@ -306,6 +309,23 @@ def test_nor_does_a_fabricated_link() -> None:
         b"outlink: http://a.example/%0D%0Aflaw:%20x L a/@href\r\n"
         b"outlink: http://b.example/ L a/@href\r\n"
     )
+
+
+def test_a_link_is_written_once_of_each_type() -> None:
+    url = "http://a.example/"
+    kinds = [LinkKind.A, LinkKind.MEDIA, LinkKind.CANONICAL, LinkKind.ALTERNATE]
+    links = [Link(url), *(Link(url, kind, "nofollow") for kind in kinds)]
+    assert outlink_lines(links) == (
+        "outlink: http://a.example/ L a/@href\r\n"
+        "outlink: http://a.example/ E =EMBED_MISC\r\n"
+        "outlink: http://a.example/ L link/@href\r\n"
+    )
+
+
+@given(st.floats(-6e10, 2.5e11) | st.floats(-2, 2) | st.integers(0, 2**31).map(lambda n: n - 4e-7))
+def test_a_time_is_rounded_as_datetime_does(at: float) -> None:
+    rounded = datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
+    assert warc_date(at) == rounded.replace("+00:00", "Z")
 
 
 TOKEN = st.text("abcXYZ019-_!", min_size=1).map(str.encode)
