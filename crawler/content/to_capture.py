@@ -30,6 +30,10 @@ _SECRETS: Final = re.compile(
 )
 
 
+def _hidden(found: re.Match[bytes]) -> bytes:
+    return b"%b..." % found[1]
+
+
 async def archive_exchange(
     exchange: Exchange | None,
     archive: Archive | None,
@@ -60,7 +64,7 @@ async def archive_exchange(
         fetched_at=exchange.at,
         ip=exchange.ip,
         tls=exchange.tls,
-        request=_SECRETS.sub(rb"\1...", exchange.request_head) + exchange.request_body,
+        request=_SECRETS.sub(_hidden, exchange.request_head) + exchange.request_body,
         head=exchange.head,
         body=exchange.body,
         body_sha1=body_sha1,
