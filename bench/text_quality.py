@@ -13,7 +13,7 @@ import argparse
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -116,9 +116,9 @@ EXTRACTORS: Final[Mapping[str, Callable[[bytes], str]]] = {
 }
 
 
-def download(folder: Path) -> None:
-    """Unpack those packages that are not in *folder* yet."""
-    for package in PACKAGES:
+def download(folder: Path, packages: Sequence[str] = PACKAGES) -> None:
+    """Unpack those of *packages* that are not in *folder* yet."""
+    for package in packages:
         if not (folder / package).exists():
             (folder / "debs").mkdir(parents=True, exist_ok=True)
             subprocess.run(["apt-get", "download", "-qq", package], cwd=folder / "debs", check=True)

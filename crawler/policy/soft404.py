@@ -23,6 +23,7 @@ MAX_WORDS: Final = 400
 """guess: an error page with its menu; a longer text is a page whatever it says"""
 _MOST_CHARS: Final = 10_000
 _HEAD_CHARS: Final = 400
+_HEAD_OF_WORDS: Final = 8 * MAX_WORDS  # letters that have so many words, as a rule
 _words: Final = re.compile(r"[^\W\d_]+").findall
 _NAME: Final = "gossamer"  # one word, as pages like to repeat the missing name
 _MIN_LIKENESS: Final = 0.9
@@ -66,7 +67,7 @@ class Soft404Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def looks_like_error(title: str, text: str) -> bool:
     """Return whether a probe is worth it. Bounded: only the head of the text is searched."""
     # Most pages have so many words in their head: to count all of 30 kB takes eight times as long.
-    if text.count(" ", 0, _MOST_CHARS) > MAX_WORDS or text.count(" ") > MAX_WORDS:
+    if text.count(" ", 0, _HEAD_OF_WORDS) > MAX_WORDS or text.count(" ") > MAX_WORDS:
         return False
     return bool(_ERROR.search(title[:_HEAD_CHARS]) or _ERROR.search(text[:_HEAD_CHARS]))
 
