@@ -208,6 +208,10 @@ def _judged(
     origins.add_seed_hosts(inspection.opened_hosts(known))
     origins.set_operator_rules(_operator_rules(inspection, config))
     found = origins.admission.candidate(known.url, depth=0 if is_seed else 1)
+    if isinstance(found, Refusal) and arguments.requisites:
+        needed = origins.admission.candidate(known.url, requisite=1)
+        if not isinstance(needed, Refusal):
+            found = Refusal(found.reason, f"{found.detail}, and no page needs it to be shown")
     return found, are_known
 
 

@@ -171,6 +171,12 @@ def test_counts_and_hosts(crawled: tuple[Path, Any]) -> None:
             "/x.jpg", [], ["not seen", "by the rule file_type: files of this type"], id="a rule"
         ),
         pytest.param(
+            "/x.jpg",
+            ["requisites=yes"],
+            ["the rule file_type", "no page needs it to be shown"],
+            id="what no page needs",
+        ),
+        pytest.param(
             "http://example.com/", [], ["refused by the rule no_contact"], id="no contact"
         ),
         pytest.param(
