@@ -241,6 +241,11 @@ SET_FROM_OUTSIDE = {
     "crawl.lifecycle": {"self._slot"},  # Scrapy's: its only hooks (decision 6)
     "download.body": {"response", "stop"},  # Scrapy's
     "download.connection": {"connector", "context"},  # aiohttp's and ssl's
+    "download.request_tasks": {
+        "self._engine",
+        "self._scraper",
+        "response",
+    },  # Scrapy's (decision 47)
     "frontier.records": {"self"},  # the totals count by the names of their fields
     "frontier.reader": {"totals"},  # a record, by the names of its fields
     "shared.address": {"context"},  # ssl's

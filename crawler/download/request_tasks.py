@@ -37,7 +37,7 @@ _OF_SCRAPER_SLOT: Final = (
 )
 
 
-class Transfers(Protocol):
+class RequestTransfers(Protocol):
     """The downloader."""
 
     def begin(self, request: Request) -> Fetch | None:
@@ -50,7 +50,7 @@ class Transfers(Protocol):
 class RequestTasks:
     """The requests of one crawl that are under way."""
 
-    def __init__(self, engine: ExecutionEngine, downloader: Transfers) -> None:
+    def __init__(self, engine: ExecutionEngine, downloader: RequestTransfers) -> None:
         """To be built when *engine* has its slot."""
         self._engine: Any = engine
         self._downloader = downloader
