@@ -30,6 +30,7 @@ LAYERS = [
     ["workers"],
     ["inspect"],
     ["console"],
+    ["cli"],
     ["commands"],
 ]
 # Strings of that form that name no module: the entry points of parsers, and names that are refused.
@@ -235,7 +236,7 @@ def test_there_is_no_import_cycle() -> None:
 SET_FROM_OUTSIDE = {
     "archive.delivery_stores": {"self._fs"},  # fsspec's file system has no argument for it
     "archive.wacz": {"info"},  # zipfile's
-    "commands.crawl": {"opts"},  # argparse's
+    "cli.crawl": {"opts"},  # argparse's
     "content.feed_export": {"ItemAdapter"},  # itemadapter's list of what it can read
     "content.parsers.sitemap": {"self._xml"},  # expat takes its handlers so
     "crawl.lifecycle": {"self._slot"},  # Scrapy's: its only hooks (decision 6)

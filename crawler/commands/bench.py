@@ -6,8 +6,6 @@ import argparse
 
 from scrapy.commands import ScrapyCommand
 
-from crawler.report.messages import print_error
-
 
 class BenchCommand(ScrapyCommand):
     requires_crawler_process = False
@@ -16,6 +14,8 @@ class BenchCommand(ScrapyCommand):
         return "Not here: make bench measures this crawler"
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        from crawler.report.messages import print_error
+
         print_error(
             "scrapy bench asks one host as fast as it can, which a polite crawl does not: for"
             " Scrapy's own speed run it outside this project, for this crawler's: make bench"

@@ -1,51 +1,11 @@
-"""`scrapy share`: a crawl by many workers on this machine, with one progress line.
-
-Rule: it takes the arguments and settings of `scrapy crawl` and passes them to each worker. Errors
-in them are reported once, before a worker is started.
-"""
+"""`scrapy share` and its options. What it does: `crawler/cli/share.py`."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
-import sys
-from contextlib import suppress
-from typing import Final
 
 from scrapy.commands import ScrapyCommand
-from scrapy.exceptions import UsageError
-from scrapy.settings import BaseSettings
-from scrapy.spiderloader import get_spider_loader
-from scrapy.utils.conf import arglist_to_dict
-from scrapy.utils.log import configure_logging
-
-from crawler.assembly.build import data_dir
-from crawler.config.settings import (
-    PUSHED,
-    join_repeated,
-    read_arguments,
-    read_config,
-)
-from crawler.data.data_dir import (
-    LOG,
-    REPORT,
-    SUMMARY,
-    WORKERS,
-)
-from crawler.model.types import ConfigError, CrawlerError, DataDirError
-from crawler.report.extensions import replace_file
-from crawler.report.html_report import READ_AT_END_BYTES, crawl_facts, write_report
-from crawler.report.messages import print_error
-from crawler.report.screen import Screen
-from crawler.report.summary import Summary, encoded, nothing_fetched, text
-from crawler.shared.address import redis_address
-from crawler.spiders.web import WebSpider
-from crawler.workers.supervisor import RunResult, Supervisor
-from crawler.workers.workers import ShareArguments, WorkersPlan, worker_folders
-from crawler.workers.workforce_figures import WorkforceScreen
-
-MAX_WORKERS: Final = 256
 
 
 class ShareCommand(ScrapyCommand):
@@ -76,98 +36,7 @@ class ShareCommand(ScrapyCommand):
         )
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        unknown = next((arg for arg in args if arg.startswith("-")), "")
-        if len(args) != 1 and not unknown:
-            raise UsageError("name one spider, for example: scrapy share web -a seeds=seeds.txt")
-        try:
-            if unknown:
-                raise ConfigError(
-                    f"scrapy share has no option {unknown}. (Of feeds each worker writes its own,"
-                    " which FEEDS in settings.py names: docs/feeds.md)"
-                )
-            plan = self._plan(args[0], opts)
-            ended = self._crawl(plan)
-        except CrawlerError as refused:
-            ended = RunResult(str(refused), None)
-        failure = ended.failure
-        if ended.summary is not None:
-            _report(ended.summary, plan)
-            failure = failure or nothing_fetched(ended.summary)
-        if failure:
-            print_error(failure)
-            self.exitcode = 1
+        from crawler.cli import share
 
-    def _plan(self, spider: str, opts: argparse.Namespace) -> WorkersPlan:
-        settings = self.settings
-        assert settings is not None
-        config = read_config({name: settings[name] for name in settings})
-        return WorkersPlan(
-            workers=_workers(opts.workers),
-            arguments=_share_arguments(spider, opts),
-            config=config,
-            data_dir=data_dir(settings, config),
-            address=redis_address(settings, config),
-            max_pages=_max_pages(settings, spider, opts),
-        )
-
-    def _crawl(self, plan: WorkersPlan) -> RunResult:
         assert self.settings is not None
-        stderr = Screen(sys.stderr)
-        report = plan.config.report
-        screen = WorkforceScreen(stderr, report.progress, report.progress_log_s)
-        if not screen.is_line:
-            configure_logging(self.settings)
-        screen.show_message(f"Logs are in {plan.data_dir / WORKERS}/*/{LOG}")
-        return asyncio.run(Supervisor(plan, screen).run())
-
-
-def _workers(given: str) -> int:
-    workers = int(given) if given.isdecimal() else 0
-    if not 0 < workers <= MAX_WORKERS:
-        raise ConfigError(f"--workers is {given!r}; want 1 to {MAX_WORKERS}")
-    return workers
-
-
-def _share_arguments(spider: str, opts: argparse.Namespace) -> ShareArguments:
-    options = [*(("-L", opts.loglevel) if opts.loglevel else ()), *(["--nolog"] * opts.nolog)]
-    return ShareArguments(
-        spider=spider,
-        arguments=tuple(opts.spargs),
-        settings=tuple(opts.set),
-        options=tuple(options),
-    )
-
-
-def _max_pages(settings: BaseSettings, spider: str, opts: argparse.Namespace) -> int | None:
-    """Return max_pages for `web`; None for spiders that read their arguments themselves."""
-    try:
-        found = get_spider_loader(settings).load(spider)
-        given = arglist_to_dict(join_repeated(opts.spargs))
-    except KeyError:
-        raise ConfigError(f"there is no spider {spider}; scrapy list names them") from None
-    except ValueError:
-        raise ConfigError("want -a NAME=VALUE") from None
-    if not issubclass(found, WebSpider):
-        return None
-    return read_arguments({"seeds": PUSHED, **given}).max_pages  # seeds are for the workers
-
-
-def _report(summary: Summary, plan: WorkersPlan) -> None:
-    try:
-        replace_file(plan.data_dir / SUMMARY, encoded(summary))
-    except OSError as refused:
-        print_error(f"the summary cannot be written: {refused}")
-    try:
-        facts = crawl_facts(
-            plan.data_dir,
-            worker_folders(plan.data_dir),
-            summary.frontier,
-            is_running=False,
-            most_bytes=READ_AT_END_BYTES,
-        )
-        write_report(plan.data_dir / REPORT, facts)
-    except (OSError, DataDirError) as refused:
-        print_error(f"the report cannot be written: {refused}")
-    if plan.config.report.summary:
-        with suppress(OSError, ValueError):  # standard output is closed
-            print(text(summary), flush=True)
+        self.exitcode = share.run(args, opts, self.settings)

@@ -1,7 +1,7 @@
 """The base of `scrapy shell`, `fetch`, `view`, `parse` and `check`, which run beside any crawl.
 
 Rule: each is Scrapy's command with all its options. Only its scheduler differs, and an error in the
-settings is one sentence.
+settings is one sentence. It imports the crawler when it runs: Scrapy imports every command.
 """
 
 from __future__ import annotations
@@ -10,15 +10,7 @@ import argparse
 
 from scrapy.commands import ScrapyCommand
 
-from crawler.config.settings import read_config
 from crawler.crawl.interactive import SCHEDULER
-from crawler.model.choices import ScopeChoice
-from crawler.model.types import ConfigError, CrawlerError
-from crawler.model.url import fetch_form
-from crawler.policy.scope import SeedHosts
-from crawler.report.messages import print_error
-from crawler.spiders.seeds import refuse_anonymous
-from crawler.spiders.web import WebSpider
 
 
 class InteractiveCommand(ScrapyCommand):
@@ -30,6 +22,14 @@ class InteractiveCommand(ScrapyCommand):
         self.settings.set("SCHEDULER", SCHEDULER, priority="cmdline")
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        from crawler.config.settings import read_config
+        from crawler.model.choices import ScopeChoice
+        from crawler.model.types import CrawlerError
+        from crawler.model.url import fetch_form
+        from crawler.policy.scope import SeedHosts
+        from crawler.report.messages import print_error
+        from crawler.spiders.seeds import refuse_anonymous
+
         assert self.settings is not None
         try:
             urls = (url for url in map(fetch_form, args) if url is not None)
@@ -42,6 +42,9 @@ class InteractiveCommand(ScrapyCommand):
 
     def _refuse_web(self, name: str | None) -> None:
         """Raise ConfigError for `web`: it needs a frontier and pipelines, which are not here."""
+        from crawler.model.types import ConfigError
+        from crawler.spiders.web import WebSpider
+
         assert self.crawler_process is not None
         loader = self.crawler_process.spider_loader
         if name in loader.list() and issubclass(loader.load(name), WebSpider):

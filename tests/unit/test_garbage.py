@@ -9,7 +9,7 @@ from scrapy import Spider
 from scrapy.settings import Settings
 
 from crawler.addon import Addon
-from crawler.commands.crawl import freeze_survivors, leaves_no_cycles
+from crawler.cli.crawl import freeze_survivors, leaves_no_cycles
 from crawler.config.settings import ContentSettings
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import Parsers

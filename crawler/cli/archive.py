@@ -1,0 +1,184 @@
+"""What `scrapy archive` does: show, check, rebuild and pack the archive of a crawl.
+
+Rule: showing needs no lock and changes nothing, also while the crawl runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+from scrapy.exceptions import UsageError
+from scrapy.settings import BaseSettings
+
+from crawler.archive.cdxj import CdxjCompanion
+from crawler.config.settings import Config, read_config
+from crawler.content.crawl_archive import companions
+from crawler.inspect import archive_tools
+from crawler.inspect.archive_tools import ArchivePlace, RebuildResult, archive_of, fault_lines
+from crawler.model.types import (
+    ConfigError,
+    CrawlerError,
+    StoreUnavailable,
+)
+from crawler.policy.targets import read_target
+from crawler.report.messages import print_error
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveArguments:
+    """The archive, the URL or file, and the options of one command."""
+
+    place: ArchivePlace
+    config: Config
+    url_or_file: str  # a URL, a file
+    opts: argparse.Namespace
+
+
+def run(args: list[str], opts: argparse.Namespace, settings: BaseSettings) -> int:
+    """Do what *args* ask for and return the exit status. Raises UsageError."""
+    action, word = _action(args, opts)
+    try:
+        config = read_config(settings)
+        place = archive_of(settings, config)
+        return int(not action(ArchiveArguments(place, config, word, opts)))
+    except CrawlerError as error:
+        print_error(error)
+        return 1
+    except BrokenPipeError:
+        # The reader has closed the pipe; without this the interpreter would report it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, str]:
+    """Return the action and its word. Raises UsageError for what it does not take."""
+    unknown = next((each for each in args if each.startswith("-")), None)
+    if unknown:
+        raise UsageError(f"unknown option {unknown}")
+    if not args or args[0] not in _ACTIONS:
+        raise UsageError(f"say what: {', '.join(_ACTIONS)}", print_help=False)
+    action, wants, options = _ACTIONS[args[0]]
+    foreign = [name for name in _OPTIONS - options if getattr(opts, name) is not None]
+    if foreign:
+        raise UsageError(f"{args[0]} takes no {_OPTION_NAMES[foreign[0]]}")
+    if len(args) != 1 + bool(wants):
+        raise UsageError(f"{args[0]} takes {wants or 'nothing more'}")
+    return action, args[1] if wants else ""
+
+
+def _list(args: ArchiveArguments) -> bool:
+    rows = list(archive_tools.file_rows(args.place))
+    _print(args, rows, archive_tools.files_text(rows))
+    return True
+
+
+def _get(args: ArchiveArguments) -> bool:
+    captures = archive_tools.find_captures(args.place, args.url_or_file)
+    if args.opts.all:
+        rows = [archive_tools.capture_row(entry) for entry in captures]
+        _print(args, rows, archive_tools.captures_text(rows))
+        return True
+    if args.opts.json:
+        raise ConfigError("a body is no JSON; get --all --json lists what there is")
+    entry = archive_tools.choose_capture(captures, args.opts.at)
+    got = archive_tools.read_body(args.place, entry, is_raw=bool(args.opts.raw))
+    for note in got.notes:
+        print(note, file=sys.stderr)
+    _write(got.body, args.opts.out)
+    return True
+
+
+def _check(args: ArchiveArguments) -> bool:
+    return _run(args, archive_tools.check(args.place))
+
+
+def _index(args: ArchiveArguments) -> bool:
+    kept = companions(args.config)
+    return _run(args, archive_tools.recover_and_rebuild(args.place, kept, [CdxjCompanion()]))
+
+
+def _parse(args: ArchiveArguments) -> bool:
+    if not args.config.archive.columns:
+        raise ConfigError("there are no columns to be made: CRAWLER_COLUMNS is off")
+    kept = companions(args.config, tries_unreadable=True)
+    return _run(args, archive_tools.recover_and_rebuild(args.place, kept, kept))
+
+
+def _pack(args: ArchiveArguments) -> bool:
+    return _run(args, archive_tools.pack(args.place, Path(args.url_or_file), time.time()))
+
+
+def _purge(args: ArchiveArguments) -> bool:
+    try:
+        targets = [read_target(args.url_or_file)]
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if args.opts.list:
+        for each in archive_tools.all_deletion_records(args.place, targets):
+            print(msgspec.json.encode(each).decode())
+        return True
+    done = archive_tools.purge_archive(args.place, companions(args.config), targets)
+    # It works in the object store too, so no note says that files there are not looked at.
+    return _run(replace(args, place=replace(args.place, store="")), done)
+
+
+def _run(args: ArchiveArguments, work: Iterable[RebuildResult]) -> bool:
+    """Print the results as they come, in JSON at the end; return whether there are no faults."""
+    done: list[RebuildResult] = []
+    for each in work:
+        done.append(each)
+        if not args.opts.json:
+            print(each.line, *fault_lines(each.faults), sep="\n", flush=True)
+    _print(args, done, ())
+    return not any(each.faults for each in done)
+
+
+def _print(args: ArchiveArguments, value: object, lines: Iterable[str]) -> None:
+    """Print *value* as JSON, or *lines* and notes on files that are not here."""
+    if args.opts.json:
+        print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+        return
+    for line in lines:
+        print(line)
+    for line in args.place.missing_notes():
+        print(line, file=sys.stderr)
+
+
+def _write(body: bytes, out: str | None) -> None:
+    if out is None:
+        sys.stdout.buffer.write(body)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        Path(out).write_bytes(body)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot write {out}: {error.strerror or error}") from error
+
+
+Action = Callable[[ArchiveArguments], bool]
+"""Returns whether it succeeded without faults."""
+
+_OPTION_NAMES: Final = {"all": "--all", "at": "--at", "raw": "--raw", "out": "-o", "list": "--list"}
+_OPTIONS: Final = frozenset(_OPTION_NAMES)
+_GET_OPTIONS: Final = _OPTIONS - {"list"}
+_NONE: Final = frozenset[str]()
+_ACTIONS: Final = MappingProxyType(
+    {  # function, what it takes, options
+        "list": (_list, "", _NONE),
+        "get": (_get, "one URL", _GET_OPTIONS),
+        "check": (_check, "", _NONE),
+        "index": (_index, "", _NONE),
+        "parse": (_parse, "", _NONE),
+        "pack": (_pack, "the name of a file that is not there yet", _NONE),
+        "purge": (_purge, "one target", frozenset({"list"})),
+    }
+)

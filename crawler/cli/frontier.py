@@ -1,0 +1,305 @@
+"""What `scrapy frontier` does: show a crawl, running or not, retry dead letters, copy, repair it.
+
+Rule: showing needs no lock, and changes nothing but the report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+from scrapy.exceptions import UsageError
+from scrapy.settings import BaseSettings
+from scrapy.utils.conf import arglist_to_dict
+
+from crawler.assembly.build import data_dir
+from crawler.config.settings import Config, join_repeated, read_config
+from crawler.content.crawl_archive import companions
+from crawler.data.data_dir import REPORT, lock_owner
+from crawler.data.operator_files import RulesFile, existing
+from crawler.inspect import frontier_view
+from crawler.inspect.archive_tools import archive_of, deletion_records, fault_lines, purge_archive
+from crawler.inspect.frontier_view import (
+    CommandOutput,
+    FrontierCheck,
+    FrontierView,
+    frontier_of,
+)
+from crawler.inspect.hosts import HostQuery, HostSort
+from crawler.inspect.why import why, why_text
+from crawler.model.types import ConfigError, CrawlerError
+from crawler.operate.verbs import VERBS, ActRequest, read_words
+from crawler.policy.seeds import BadLine
+from crawler.policy.targets import read_target
+from crawler.report.figures import many
+from crawler.report.html_report import crawl_facts, write_report
+from crawler.report.messages import print_error
+from crawler.report.summary import frontier_counts
+from crawler.spiders.seeds import open_seeds
+from crawler.workers.workers import worker_folders
+
+TOP: Final = 20
+"""How many rows to show if the user asks for no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierArguments:
+    """The frontier, and what one command was given."""
+
+    frontier: FrontierView
+    config: Config
+    settings: BaseSettings
+    words: list[str]
+    word: str | None  # the URL or the folder
+    opts: argparse.Namespace
+
+
+def run(args: list[str], opts: argparse.Namespace, settings: BaseSettings) -> int:
+    """Do what *args* ask for, print the answer and return the exit status. Raises UsageError."""
+    action = _action(args, opts)
+    try:
+        config = read_config(settings)
+        word = args[1] if len(args) > 1 else None
+        value, lines = action(
+            FrontierArguments(frontier_of(settings, config), config, settings, args, word, opts)
+        )
+        output = [_json(value)] if opts.json else lines
+        for line in output:
+            print(line)
+    except CrawlerError as error:
+        print_error(error)
+        return 1
+    return int(isinstance(value, FrontierCheck) and not value.is_correct)
+
+
+def _action(args: list[str], opts: argparse.Namespace) -> Action:
+    """Return the action. Raises UsageError for words and options that it does not take."""
+    unknown = next((each for each in args if each.startswith("-")), None)
+    if unknown:
+        raise UsageError(f"unknown option {unknown}")
+    if not args or args[0] not in {*_ACTIONS, *VERBS}:
+        raise UsageError(f"say what: {', '.join([*_ACTIONS, *VERBS])}", print_help=False)
+    action, wanted, options = _ACTIONS.get(args[0], (_act, "", _OPTIONS_OF_VERBS))
+    foreign = [name for name in _OPTIONS - options if getattr(opts, name) is not None]
+    if foreign:
+        raise UsageError(f"{args[0]} takes no {_OPTION_NAMES[foreign[0]]}")
+    if action is _act:
+        return action
+    if len(args) != 1 + (bool(wanted) and not opts.all):
+        raise UsageError(f"{args[0]} takes {wanted or 'nothing more'}")
+    return action
+
+
+def _counts(args: FrontierArguments) -> CommandOutput:
+    return args.frontier.counts()
+
+
+def _hosts(args: FrontierArguments) -> CommandOutput:
+    query = _host_query(args.opts)
+    with args.frontier.inspection() as inspection:
+        if args.opts.host is not None:
+            found = [frontier_view.host_row(inspection, args.opts.host, args.config)]
+        else:
+            found = frontier_view.host_rows(inspection, query, args.config)
+        now = inspection.now()
+    return found, frontier_view.hosts_text(found, now)
+
+
+def _host_query(opts: argparse.Namespace) -> HostQuery:
+    top, offset = TOP if opts.top is None else opts.top, opts.offset or 0
+    if top < 1 or offset < 0:
+        raise UsageError("hosts takes a --top of 1 or more, and an --offset of 0 or more")
+    sort = HostSort(opts.sort or HostSort.WAITING)
+    return HostQuery(top, sort, (opts.match or "").lower(), offset)
+
+
+def _dead(args: FrontierArguments) -> CommandOutput:
+    with args.frontier.inspection() as inspection:
+        found = list(
+            frontier_view.dead_letter_rows(
+                inspection, TOP if args.opts.limit is None else args.opts.limit
+            )
+        )
+        total, now = inspection.counts().dead, inspection.now()
+    return found, frontier_view.dead_text(found, total, args.frontier.advice, now)
+
+
+def _audit(args: FrontierArguments) -> CommandOutput:
+    with args.frontier.inspection() as inspection:
+        acts, now = frontier_view.act_rows(inspection.audit()), inspection.now()
+    shown = acts[: TOP if args.opts.limit is None else args.opts.limit]
+    return shown, frontier_view.audit_text(shown, now)
+
+
+def _retry(args: FrontierArguments) -> CommandOutput:
+    words = () if args.word is None else (args.word,)
+    answer = args.frontier.act(ActRequest("retry", words, all=not words))
+    total = answer.touched or 0
+    if args.word is not None and not total:
+        raise ConfigError(f"{args.word} is no dead letter; scrapy frontier why shows its state")
+    text = f"{many(total, 'URL')} put back, to be tried by {args.frontier.retried_by}"
+    return {"put_back": total}, [text]
+
+
+def _why(args: FrontierArguments) -> CommandOutput:
+    try:
+        given = arglist_to_dict(join_repeated(args.opts.spargs or []))
+    except ValueError:
+        raise ConfigError("want -a NAME=VALUE") from None
+    with args.frontier.inspection() as inspection:
+        now = inspection.now()
+        answer = why(args.word or "", inspection, args.config, given, now)
+    return answer, why_text(answer, now)
+
+
+def _check(args: FrontierArguments) -> CommandOutput:
+    checked = args.frontier.check(bool(args.opts.repair))
+    rebuilt = checked.rebuilt
+    text = [] if rebuilt is None else frontier_view.repair_text(rebuilt, checked.unread)
+    lines = frontier_view.check_text(checked.counters, checked.is_repaired, checked.uncounted)
+    return checked, chain(text, lines)
+
+
+def _seen(args: FrontierArguments) -> CommandOutput:
+    if args.opts.index is None:
+        raise UsageError("seen needs --from FILE, an index (CDXJ) of another crawl")
+    taken = args.frontier.take_over(Path(args.opts.index))
+    lines = [f"{many(taken.lines, 'URL')} read, {many(taken.new, 'URL')} of them not seen before"]
+    if taken.unreadable:
+        lines.append(f"{many(taken.unreadable, 'line')} left out: no http or https URL")
+    return taken, lines
+
+
+def _snapshot(args: FrontierArguments) -> CommandOutput:
+    made = args.frontier.snapshot(Path(args.word or ""))
+    return made, frontier_view.snapshot_text(made)
+
+
+def _report(args: FrontierArguments) -> CommandOutput:
+    path = data_dir(args.settings, args.config)
+    with args.frontier.inspection() as inspection:
+        counts = frontier_counts(inspection.counts(), 0)
+    folders = worker_folders(path) or [path]
+    file = Path(args.opts.output or path / REPORT)
+    is_running = any(lock_owner(folder) is not None for folder in folders)
+    try:
+        write_report(file, crawl_facts(path, folders, counts, is_running=is_running))
+    except OSError as refused:
+        raise ConfigError(f"the report {file} cannot be written: {refused}") from refused
+    return {"report": str(file)}, [f"{file}: the whole crawl, for a browser"]
+
+
+def _act(args: FrontierArguments) -> CommandOutput:
+    given, opts = args.words, args.opts
+    words = _urls_of(given[1:]) if given[0] == "add" else given[1:]
+    if given[0] == "rules":
+        if len(words) != 1:
+            raise UsageError("rules takes one FILE")
+        words = [RulesFile(existing(Path(words[0]))).read()]
+    if opts.archive and given[0] != "purge":
+        raise UsageError(f"{given[0]} takes no --archive")
+    if opts.archive:
+        _refuse_while_crawling(args)
+    request = msgspec.structs.replace(
+        read_words(given[0], words),
+        level=opts.level,
+        again=bool(opts.again),
+        dry_run=bool(opts.dry_run),
+    )
+    answer = args.frontier.act(request)
+    if request.verb != "purge" or request.dry_run:
+        return answer, [answer.said]
+    place = archive_of(args.settings, args.config)
+    targets = list(map(read_target, request.targets))
+    print(answer.said, file=sys.stderr)
+    if opts.archive:
+        done = list(purge_archive(place, companions(args.config), targets))
+        return done, chain.from_iterable((each.line, *fault_lines(each.faults)) for each in done)
+    found = list(deletion_records(place, targets))
+    for note in place.missing_notes():
+        print(note, file=sys.stderr)
+    return found, [msgspec.json.encode(each).decode() for each in found]
+
+
+def _refuse_while_crawling(args: FrontierArguments) -> None:
+    """Raise ConfigError if the archive is being written: nothing is to be done by halves."""
+    path = data_dir(args.settings, args.config)
+    for folder in (path, *worker_folders(path)):
+        if (process := lock_owner(folder)) is not None:
+            raise ConfigError(
+                f"the crawl in {folder} (process {process}) writes the archive: purge without"
+                " --archive now, and with it when the crawl has ended"
+            )
+
+
+def _urls_of(words: Sequence[str]) -> list[str]:
+    """Return the URLs of *words*, of which each is a URL or a file of them."""
+    urls: list[str] = []
+    for word in words:
+        with closing(open_seeds(word)) as seeds:
+            for line in seeds.read():
+                if isinstance(line, BadLine):
+                    raise ConfigError(f"{seeds.source} line {line.number}: {line.reason}")
+                urls.append(line)
+    return urls
+
+
+def _workers(args: FrontierArguments) -> CommandOutput:
+    name = args.opts.forget
+    if name is not None:
+        links = args.frontier.forget(name)
+        return {"forgotten": name, "links": links}, [
+            f"{name} is forgotten, and with it {many(links, 'link')} on its disk"
+        ]
+    return args.frontier.workers()
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+Action = Callable[[FrontierArguments], CommandOutput]
+
+_OPTIONS_OF_VERBS: Final = frozenset({"level", "again", "dry_run", "archive"})
+_OPTION_NAMES: Final = {
+    "level": "--level",
+    "again": "--again",
+    "dry_run": "--dry-run",
+    "archive": "--archive",
+    "top": "--top",
+    "host": "--host",
+    "sort": "--sort",
+    "match": "--match",
+    "offset": "--offset",
+    "limit": "--limit",
+    "all": "--all",
+    "forget": "--forget",
+    "repair": "--repair",
+    "spargs": "-a",
+    "index": "--from",
+    "output": "-o",
+}
+_OPTIONS: Final = frozenset(_OPTION_NAMES)
+_ACTIONS: Final = MappingProxyType(
+    {  # function, what it takes, options
+        "counts": (_counts, "", frozenset[str]()),
+        "hosts": (_hosts, "", frozenset({"top", "host", "sort", "match", "offset"})),
+        "dead": (_dead, "", frozenset({"limit"})),
+        "audit": (_audit, "", frozenset({"limit"})),
+        "retry": (_retry, "one URL", frozenset({"all"})),
+        "why": (_why, "one URL", frozenset({"spargs"})),
+        "check": (_check, "", frozenset({"repair"})),
+        "seen": (_seen, "", frozenset({"index"})),
+        "snapshot": (_snapshot, "one FOLDER", frozenset[str]()),
+        "report": (_report, "", frozenset({"output"})),
+        "workers": (_workers, "", frozenset({"forget"})),
+    }
+)
