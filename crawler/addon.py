@@ -151,6 +151,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "FEED_URI_PARAMS": "crawler.report.extensions.uri_params",
 }
 
+SCRAPYS_COOKIES: Final = "scrapy.downloadermiddlewares.cookies.CookiesMiddleware"
 FETCH_HANDLER: Final = "crawler.download.aiohttp_handler.AiohttpHandler"
 REPLAY_HANDLER: Final = "crawler.download.replay_handler.ReplayHandler"
 PAGE_FILTER: Final = "crawler.report.extensions.PageFilter"
@@ -186,6 +187,10 @@ class Addon:
             settings.set("SCHEDULER", SCHEDULER, "addon")
         for name, value in {**SETTINGS, **_derived_settings(config)}.items():
             settings.set(name, value, "addon")
+        if not settings.getbool("COOKIES_ENABLED"):
+            # Else it is imported to find that it is off: with tldextract and requests 60 ms of CPU.
+            # In DOWNLOADER_MIDDLEWARES Scrapy would import it to compare it.
+            settings["DOWNLOADER_MIDDLEWARES_BASE"].set(SCRAPYS_COOKIES, None, "addon")
         if SCRAPYS_FEEDS in _names_and_paths(settings["EXTENSIONS"]):
             # The project has its own exporter, or none.
             settings["EXTENSIONS"].set(OUR_FEEDS, None, SETTINGS_PRIORITIES["project"])

@@ -6,6 +6,7 @@ import pytest
 from scrapy import Spider
 from scrapy.cmdline import execute
 from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.retry import RetryMiddleware
 from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
@@ -155,6 +156,22 @@ def test_a_projects_settings_count_before_ours():
     settings = settled({"CONCURRENT_REQUESTS": 7, "COOKIES_ENABLED": True})
     assert settings.getint("CONCURRENT_REQUESTS") == 7
     assert settings.getbool("COOKIES_ENABLED")
+
+
+@pytest.mark.parametrize(
+    ("project", "is_loaded"),
+    [
+        pytest.param({}, False, id="off, so it is not imported"),
+        pytest.param({"COOKIES_ENABLED": True}, True, id="on"),
+        pytest.param({"DOWNLOADER_MIDDLEWARES": {CookiesMiddleware: 700}}, True, id="named"),
+    ],
+)
+def test_the_cookies_are_a_component_only_where_they_are_wanted(
+    project: dict[str, object], is_loaded: bool
+) -> None:
+    components = active(settled(project), "DOWNLOADER_MIDDLEWARES")
+    names = {one if isinstance(one, str) else one.__name__ for one in components}
+    assert any("CookiesMiddleware" in name for name in names) is is_loaded
 
 
 @pytest.mark.parametrize(
