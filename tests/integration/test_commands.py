@@ -79,10 +79,26 @@ def test_a_command_imports_what_it_runs_and_nothing_for_the_others() -> None:
     }
 
 
+NOT_AT_START = (
+    *("pyarrow", "feedparser", "pypdfium2", "duckdb"),  # for the first page that needs them
+    "fsspec",  # for an object store
+    *("tldextract", "requests"),  # for cookies
+)
+
+
 @pytest.fixture(scope="module")
 def web() -> Iterator[Site]:
     with site("127.0.0.71", ROUTES) as served:
         yield served
+
+
+def test_a_crawl_imports_nothing_for_pages_that_it_has_not(web: Site, tmp_path: Path) -> None:
+    command = crawl_command(tmp_path / "data", QUICK, seeds=web.url("/secret"))
+    done = run([sys.executable, "-c", SHOWING_IMPORTS, *command[3:]])
+    assert "robots.txt" in done.stderr and done.returncode == 1, "no page was fetched"
+    imported = set(done.stderr.splitlines()[-1].split())
+    assert "crawler.download.aiohttp_handler" in imported
+    assert imported.isdisjoint(NOT_AT_START)
 
 
 @pytest.fixture(scope="module")
