@@ -22,5 +22,6 @@ def test_a_million_waiting_urls_take_no_more_memory_than_the_caches(tmp_path):
     assert many > 0.9 * MOST and few < 0.11 * MOST
     table = "\n".join(f"{waiting:>9} URLs {memory / 1e6:6.1f} MB" for waiting, memory in rows)
     assert at_last - at_first <= CACHE_BYTES + MEMTABLES_BYTES + OURS_BYTES, table
-    # Once the caches are full: fewer bytes a URL than its key alone would take in memory.
-    assert (at_last - at_half) / (many - half) < 32, table
+    # Once the caches are full: fewer bytes a URL than its key alone would take in memory. The
+    # memtables may be empty at one of the two moments and full at the other.
+    assert at_last - at_half < 32 * (many - half) + MEMTABLES_BYTES, table
