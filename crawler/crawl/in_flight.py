@@ -310,11 +310,7 @@ class Completion:
             self._outcomes.append(outcome)
         if not is_held:
             self._stats.count("leases/refused")  # it had ended, and another worker may have it
-        elif (
-            fetch.is_new is not None
-            and isinstance(verdict, Done | Moved)
-            and not fetch.lease.candidate.requisite
-        ):
+        elif fetch.is_new is not None and isinstance(verdict, Done | Moved):
             self._pattern_stats.record_page(fetch.lease.candidate, fetch.is_new, now)
 
     def _forget(self, fetch: Fetch) -> None:

@@ -132,13 +132,14 @@ OTHER_PATTERNS: Final = "<other>"
 
 def deciding_pattern(candidate: Candidate) -> str:
     """Return the pattern that decides about *candidate*, or "" if none does."""
-    named = candidate.depth == 0 or candidate.request
-    return "" if named or candidate.purpose is not Purpose.PAGE else pattern_of(candidate.url)
+    return "" if candidate.depth == 0 or candidate.request else counted_pattern(candidate)
 
 
 def counted_pattern(candidate: Candidate) -> str:
-    """Return the pattern that its page counts for, also of seeds and requests, or "" if none."""
-    return "" if candidate.purpose is not Purpose.PAGE else pattern_of(candidate.url)
+    """Return the pattern that its page counts for, also of seeds and requests, or "" if none: what
+    a page needs to be shown is fetched whatever others like it brought."""
+    is_page = candidate.purpose is Purpose.PAGE and not candidate.requisite
+    return pattern_of(candidate.url) if is_page else ""
 
 
 def stats_after(pattern: str, before: PatternStats, is_new: bool, now: float) -> PatternStats:

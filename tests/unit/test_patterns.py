@@ -194,3 +194,5 @@ def test_seeds_and_requests_count_and_are_not_stopped() -> None:
         assert (deciding_pattern(named), counted_pattern(named)) == ("", "/day/#")
     robots = found(depth=1, purpose=Purpose.ROBOTS)
     assert deciding_pattern(robots) == counted_pattern(robots) == ""
+    needed = found(depth=1, requisite=1)
+    assert deciding_pattern(needed) == counted_pattern(needed) == ""
