@@ -1,7 +1,7 @@
 """Takes each request from the scheduler to the end of its pipelines in one task.
 
-Scrapy's engine does the same with queues, Deferreds and tasks between each two of its parts: a
-tenth of a page's cost beside ours (docs/decisions/0047). Its own managers still call middlewares,
+Scrapy's engine does the same with queues, Deferreds and tasks between each two of its parts: 4 % of
+the CPU of a crawl (docs/decisions/0047). Its own managers still call middlewares,
 callbacks, item pipelines and signals, in its order; only what passes a request on is replaced.
 
 Rule: private names of Scrapy are checked first. Where one is missing, its engine works as ever.

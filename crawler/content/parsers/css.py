@@ -20,7 +20,7 @@ from crawler.policy.media_type import CSS
 _STRING: Final = r"\"(?:[^\"\\\n]|\\.)*+\"?|'(?:[^'\\\n]|\\.)*+'?"
 # @namespace and @document name URLs that nobody fetches.
 _token = re.compile(
-    rf"/\*(?:[^*]|\*(?!/))*+|(?P<other>@(?:namespace|(?:-moz-)?document)\b(?:{_STRING}|[^;{{\"'])*+)"
+    rf"/\*(?:[^*]|\*(?!/))*+|@(?:namespace|(?:-moz-)?document)\b(?:{_STRING}|[^;{{\"'])*+"
     rf"|(?P<font>@font-face\b)|(?P<end>}})"
     rf"|(?:(?P<imports>@import\b)\s*+)?+(?:\burl\(\s*+(?P<url>{_STRING}|[^\s\"'()]*+)|(?P<text>{_STRING}))",
     re.IGNORECASE | re.DOTALL,
