@@ -2,21 +2,26 @@
 resiliparse's. `python -m bench.text_quality --folder DIR`, two minutes; it downloads packages of
 Debian with apt-get, once.
 
-Rule: the truth comes from the source that a page was made of (reStructuredText, AsciiDoc), which
-its package ships beside it, never from its HTML. Half of the pages, chosen by a hash of their
-names, is held back: only its figures are to be looked at, or they mean nothing.
+Rule: the truth comes from the source that a page was made of, which Debian ships too, never from
+its HTML: reStructuredText, AsciiDoc, DocBook (KDE's handbooks, with the HTML made of them) and roff
+(manuals that are also shipped as HTML; groff formats them). Half of the pages, chosen by a hash of
+their names, is held back: only its figures are to be looked at, or they mean nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import bz2
+import gzip
 import re
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from html.entities import html5
 from pathlib import Path
 from typing import Final, NamedTuple
+from xml.etree import ElementTree
 
 import resiliparse.extract.html2text as resiliparse
 import trafilatura
@@ -25,12 +30,29 @@ from selectolax.lexbor import LexborHTMLParser
 from crawler.content.parsers.html import HtmlParser
 from crawler.model.page import Source
 
-PACKAGES: Final = (
-    *("python3.11-doc", "sphinx-doc", "python-pytest-doc", "python-celery-doc", "git-doc"),
+RST: Final = (
+    *("python3.11-doc", "sphinx-doc", "python-pytest-doc", "python-celery-doc"),
     *("python-tornado-doc", "python-flask-doc", "python-werkzeug-doc", "debian-policy"),
     *("developers-reference", "python-click-doc", "python-babel-doc", "docutils-doc"),
     *("python-requests-doc", "python-attr-doc", "python-jinja2-doc"),
 )
+ASCIIDOC: Final = ("git-doc",)
+DOCBOOK: Final = (
+    *(
+        "akregator",
+        "ark",
+        "dolphin",
+        "gwenview",
+        "k3b-data",
+        "kate5-data",
+        "kdenlive-data",
+        "kmail",
+    ),
+    *("konqueror", "konsole", "kstars-data", "okular"),
+)
+ROFF: Final = {"ncurses-doc": ("ncurses-bin", "libncurses-dev"), "postfix-doc": ("postfix",)}
+"""Packages of HTML, and those that have the manuals which it was made of."""
+
 MOST_OF_A_PACKAGE: Final = 60
 MIN_WORDS: Final = 60
 # What puts text on the page that its source does not have, or leaves some out.
@@ -41,9 +63,14 @@ _PULLS = re.compile(
     r"|^include::|^ifdef::|^ifndef::",
     re.MULTILINE,
 )
+_MANUAL = re.compile(r"(?<=\.\d)[a-z]*\.(?:html|gz)$")
 _words = re.compile(r"[^\W_]+").findall
 _LEAST_SHARED: Final = 0.97
 """Of the words of the truth, on the page: else the converter or the pairing is wrong."""
+
+_ALTERNATIVES: Final = ("textobject", "screeninfo")
+_APART: Final = ("keycap", "guimenu", "guisubmenu", "guimenuitem")
+"""Elements of DocBook between which its style sheets put signs: Ctrl+Q, File -> Quit."""
 
 Words = Counter[str]
 
@@ -86,6 +113,37 @@ def from_asciidoc(text: str) -> str:
     return re.sub(r"[`*+'_{}]+", " ", text)
 
 
+def docbook(source: str) -> ElementTree.Element:
+    """Return the root. Entities that only KDE knows become what their names say: &LMB; is LMB."""
+    source = re.sub(r"<!DOCTYPE[^\[>]*(?:\[.*?\]\s*)?>", "", source, count=1, flags=re.DOTALL)
+    return ElementTree.fromstring(re.sub(r"&(\w[\w.-]*);", _entity, source))  # noqa: S314  # without entities
+
+
+def _entity(written: re.Match[str]) -> str:
+    if written[0] in ("&amp;", "&lt;", "&gt;"):
+        return written[0]
+    return html5.get(written[0][1:], written[1].replace(".", " ") + " ")
+
+
+def from_docbook(element: ElementTree.Element) -> str:
+    """Return the words of an element, without what stands for its pictures."""
+    if element.tag in _ALTERNATIVES:
+        return ""
+    inside = [text for child in element for text in (from_docbook(child), child.tail or "")]
+    return "".join([element.text or "", *inside, " " if element.tag in _APART else ""])
+
+
+def from_roff(manual: Path) -> str:
+    """Return the words of a manual, without its first and its last line, which name it."""
+    text = subprocess.run(
+        ["groff", "-mandoc", "-t", "-Tutf8", "-P-c", "-P-b", "-P-u", "-rHY=0", "-rLL=1000n"],
+        input=gzip.decompress(manual.read_bytes()),
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
+    return "\n".join([line for line in text.splitlines() if line.strip()][1:-1])
+
+
 def words(text: str) -> Words:
     return Counter(_words(text.lower()))
 
@@ -116,6 +174,9 @@ EXTRACTORS: Final[Mapping[str, Callable[[bytes], str]]] = {
 }
 
 
+PACKAGES: Final = (*RST, *ASCIIDOC, *DOCBOOK, *ROFF, *(p for each in ROFF.values() for p in each))
+
+
 def download(folder: Path, packages: Sequence[str] = PACKAGES) -> None:
     """Unpack those of *packages* that are not in *folder* yet."""
     for package in packages:
@@ -127,37 +188,80 @@ def download(folder: Path, packages: Sequence[str] = PACKAGES) -> None:
 
 
 def documents(folder: Path) -> Iterator[Document]:
-    for package in PACKAGES:
-        found = sorted(
-            pairs(folder / package), key=lambda pair: sha256(pair[0].name.encode()).digest()
-        )
+    """Yield pages with their truths, at most MOST_OF_A_PACKAGE of each package."""
+    for package, candidates in {
+        **{package: from_text(folder / package, from_rst) for package in RST},
+        **{package: from_text(folder / package, from_asciidoc) for package in ASCIIDOC},
+        **{package: from_handbooks(folder / package) for package in DOCBOOK},
+        **{
+            package: from_manuals(folder / package, [folder / each for each in shipped_in])
+            for package, shipped_in in ROFF.items()
+        },
+    }.items():
         taken = 0
-        for page, source in found:
-            text = source.read_text(errors="replace")
-            if _PULLS.search(text) or page.is_symlink():
-                continue
-            truth = words(from_asciidoc(text) if package == "git-doc" else from_rst(text))
-            html = page.read_bytes()
+        for path, html, text in sorted(
+            candidates, key=lambda each: sha256(each[0].name.encode()).digest()
+        ):
+            truth = words(text)
             shared = (truth & words(whole(html))).total()
             if truth.total() < MIN_WORDS or shared < _LEAST_SHARED * truth.total():
                 continue
             taken += 1
-            yield Document(package, page, html, truth)
+            yield Document(package, path, html, truth)
             if taken == MOST_OF_A_PACKAGE:
                 break
 
 
-def pairs(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield each page of a package with its source."""
-    for source in folder.rglob("*.txt"):
+Candidate = tuple[Path, bytes, str]
+"""The path of a page, its HTML, and the text of its source."""
+
+
+def from_text(package: Path, plain: Callable[[str], str]) -> Iterator[Candidate]:
+    """Yield the pages whose sources lie beside them or, as Sphinx puts them, in `_sources`."""
+    for source in package.rglob("*.txt"):
         if "_sources" in source.parts:
             root = Path(*source.parts[: source.parts.index("_sources")])
             name = source.relative_to(root / "_sources").as_posix()
             page = root / f"{name.removesuffix('.txt').removesuffix('.rst')}.html"
         else:
             page = source.with_suffix(".html")
-        if page.exists():
-            yield page, source
+        text = source.read_text(errors="replace")
+        if page.exists() and not page.is_symlink() and not _PULLS.search(text):
+            yield page, page.read_bytes(), plain(text)
+
+
+def from_handbooks(package: Path) -> Iterator[Candidate]:
+    """Yield the pages of KDE's handbooks: the element with the name of a page as its id, without
+    those that are pages themselves."""
+    for made in (package / "usr/share/doc/HTML/en").rglob("index.cache.bz2"):
+        pages = re.split(
+            r'<FILENAME filename="([^"]+)\.html">', bz2.decompress(made.read_bytes()).decode()
+        )
+        htmls = dict(zip(pages[1::2], pages[2::2], strict=True))
+        del htmls["index"]  # of it a table of contents
+        book = docbook(made.with_name("index.docbook").read_text())
+        elements = {name: book.find(f".//*[@id='{name}']") for name in htmls}
+        texts = {}
+        for name, element in reversed(elements.items()):  # children come after their parents
+            if element is not None:
+                texts[name] = from_docbook(element)
+                element.clear()
+        for name, text in texts.items():
+            yield made.with_name(f"{name}.html"), htmls[name].encode(), text
+
+
+def from_manuals(package: Path, shipped_in: Sequence[Path]) -> Iterator[Candidate]:
+    """Yield the pages that are manuals: curs_addch.3x.html is made of curs_addch.3ncurses."""
+    manuals = {
+        _MANUAL.sub("", manual.name): manual
+        for each in (package, *shipped_in)
+        for manual in each.glob("usr/share/man/man*/*.gz")
+        if not manual.is_symlink()
+    }
+    for page in package.rglob("*.html"):
+        manual = manuals.get(_MANUAL.sub("", page.name))
+        if manual is not None:
+            yield page, page.read_bytes(), from_roff(manual)
 
 
 class Score(NamedTuple):

@@ -87,12 +87,13 @@ def test_where_nothing_heavy_can_wait_for_a_search(spider, project, parsers, is_
     )
 
 
-def test_survivors_of_a_full_collection_are_not_looked_at_again():
+@pytest.mark.parametrize("generation", [1, 2])
+def test_survivors_of_a_collection_are_not_looked_at_again(generation):
     """What a large frontier holds in memory would be gone through again and again."""
     kept = [[number] for number in range(10_000)]
     gc.callbacks.append(freeze_survivors)
     try:
-        gc.collect()
+        gc.collect(generation)
         assert gc.get_freeze_count() > len(kept)
         looked_at = gc.get_objects()
         assert not any(each is kept for each in looked_at)

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
+from shutil import which
+
 import pytest
 
-from bench.text_quality import Score, from_asciidoc, from_rst, score, words
+from bench.text_quality import (
+    Score,
+    docbook,
+    from_asciidoc,
+    from_docbook,
+    from_roff,
+    from_rst,
+    score,
+    words,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +48,29 @@ def test_words_of_restructured_text(source: str, seen: str) -> None:
 )  # fmt: skip
 def test_words_of_asciidoc(source: str, seen: str) -> None:
     assert words(from_asciidoc(source)) == words(seen)
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        pytest.param("<p>The <b>&konsole;</b> of &kde;</p>", "the konsole of kde", id="names"),
+        pytest.param("<p>&Ctrl;<keycap>Z</keycap><keycap>Y</keycap></p>", "ctrl z y", id="keys"),
+        pytest.param("<p>a<!-- b --><i>c</i>d</p>", "acd", id="comments"),
+        pytest.param("<p>a <textobject><p>b</p></textobject>c</p>", "a c", id="alternatives"),
+        pytest.param("<!DOCTYPE p [\n<!ENTITY % x 'y'>\n]>\n<p>a &lt; b</p>", "a b", id="heads"),
+        pytest.param("<p>50&percnt;&mdash;60</p>", "50 60", id="signs"),
+    ],
+)
+def test_words_of_docbook(source: str, seen: str) -> None:
+    assert words(from_docbook(docbook(source))) == words(seen)
+
+
+@pytest.mark.skipif(not which("groff"), reason="groff formats the manual")
+def test_words_of_roff(tmp_path: Path) -> None:
+    manual = tmp_path / "thing.1.gz"
+    source = '.TH THING 1\n.SH NAME\nthing \\- do \\fBsome\\fP things\n.SH "SEE ALSO"\nother(1)\n'
+    manual.write_bytes(gzip.compress(source.encode()))
+    assert words(from_roff(manual)) == words("name thing do some things see also other 1")
 
 
 def test_a_score_counts_words_as_often_as_they_come() -> None:
