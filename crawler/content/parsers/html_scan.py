@@ -838,15 +838,17 @@ def scan(page, is_xml, max_links, out, rows, state):
     return state[_END], count
 
 
-# Of what `choose` knows of a line.
-_PLACE: Final = 0  # its features, and 16 if it is in marked content
-_LETTERS: Final = 1  # that are seen; one that is a word (CJK) counts three
-_LINKED: Final = 2  # of these, in links
-_KEPT: Final = 3
+# What `choose` knows of a line is one number: its features (the bits 1 to 8), these bits, and above
+# them how many of its letters are seen; one that is a word (CJK) counts three.
+_IN_CONTENT: Final = 16  # in content that the page marks as such
+_OF_LINKS: Final = 32  # more than half of the letters are in links
+_KEPT: Final = 64
+_LETTERS: Final = 7  # how far above
+_MOST_LETTERS: Final = (1 << 24) - 1  # of a line that are counted
 
 PROSE_CHARS: Final = 100
 """Shorter lines are titles, dates, buttons: about 15 words."""
-LEAST_MARKED: Final = 5
+LEAST_IN_CONTENT: Final = 5
 """Marked content of less than a fifth of the text is no content: a banner, or an empty frame."""
 LEAST_PART: Final = 3
 """Prose of less than a third of the text is more likely what a host repeats on all pages; the page
@@ -860,9 +862,15 @@ _PROSE: Final = 3  # prose, or short lines behind it, about which the next longe
 
 
 @compiled_part
+def _summary(place, letters, linked):
+    place |= _OF_LINKS if 2 * linked > letters else 0
+    return place | min(letters, _MOST_LETTERS) << _LETTERS
+
+
+@compiled_part
 def _measure(out, size, lines, sees_all):
     """Fill *lines* and return how many letters are seen."""
-    line, inside, hidden, contents, letters, linked, whole = -1, 0, 0, 0, 0, 0, 0
+    line, inside, hidden, contents, letters, linked, whole, place = -1, 0, 0, 0, 0, 0, 0, 0
     at = 0
     while at < size:
         code = out[at]
@@ -875,16 +883,16 @@ def _measure(out, size, lines, sees_all):
                 letters += weight
                 linked += weight * inside
                 if contents:
-                    lines[line, _PLACE] |= 16
+                    place |= _IN_CONTENT
             continue
         at += 1
         if code >= 16:
             if line >= 0:
-                lines[line, _LETTERS], lines[line, _LINKED] = letters, linked
+                lines[line] = _summary(place, letters, linked)
             whole += letters
             letters = linked = 0
             line += 1
-            lines[line, _PLACE], lines[line, _KEPT] = code - 16, 0
+            place = code - 16
         elif code <= 2:
             inside = 1 if code == 1 else 0
         elif code <= 4:
@@ -892,8 +900,14 @@ def _measure(out, size, lines, sees_all):
         elif code <= 7:
             contents += 1 if code == 6 else -1 if code == 7 else 0
     if line >= 0:
-        lines[line, _LETTERS], lines[line, _LINKED] = letters, linked
+        lines[line] = _summary(place, letters, linked)
     return whole + letters
+
+
+@compiled_part
+def _keep(lines, begin, end):
+    for line in range(begin, end):
+        lines[line] |= _KEPT
 
 
 @compiled_part
@@ -903,49 +917,46 @@ def _select(lines, count):
     (docs/decisions/0014)."""
     marked = whole = 0
     for line in range(count):
-        whole += lines[line, _LETTERS]
-        if lines[line, _PLACE] & 16:
-            marked += lines[line, _LETTERS]
-    if LEAST_MARKED * marked >= whole:
+        letters = lines[line] >> _LETTERS
+        whole += letters
+        if lines[line] & _IN_CONTENT:
+            marked += letters
+    if LEAST_IN_CONTENT * marked >= whole:
         for line in range(count):
-            lines[line, _KEPT] = lines[line, _PLACE] >> 4
+            if lines[line] & _IN_CONTENT:
+                lines[line] |= _KEPT
         return
     last, waiting = _SHORT, -1  # the first line about which a later one decides
     for line in range(count):
-        letters, linked = lines[line, _LETTERS], lines[line, _LINKED]
+        place = lines[line]
+        letters = place >> _LETTERS
         if letters == 0:
             continue
-        begin = line  # of what is kept
-        if 2 * linked > letters:
+        if place & _OF_LINKS:
             waiting, last = -1, _LINKS
-        elif letters < PROSE_CHARS and not lines[line, _PLACE] & 4:
+        elif letters < PROSE_CHARS and not place & 4:
             if last == _LONE:
-                for one in range(waiting, line):
-                    lines[one, _KEPT] = 1
+                _keep(lines, waiting, line)
                 waiting, last = line, _PROSE
             elif last == _PROSE:
                 waiting = line if waiting < 0 else waiting
-            elif lines[line, _PLACE] & 1:  # a heading belongs to what follows
+            elif place & 1:  # a heading belongs to what follows
                 waiting, last = line, _PROSE if last == _SHORT else last
             elif waiting < 0:
                 last = _SHORT
         elif last == _LINKS:
             waiting, last = line if waiting < 0 else waiting, _LONE
         else:
-            begin = line if waiting < 0 else waiting
-            for one in range(begin, line + 1):
-                lines[one, _KEPT] = 1
+            _keep(lines, line if waiting < 0 else waiting, line + 1)
             waiting, last = -1, _PROSE
     if last == _LONE:
-        for one in range(waiting, count):
-            lines[one, _KEPT] = 1
-    kept = whole = 0
+        _keep(lines, waiting, count)
+    kept = 0
     for line in range(count):
-        whole += lines[line, _LETTERS]
-        kept += lines[line, _LETTERS] * lines[line, _KEPT]
+        if lines[line] & _KEPT:
+            kept += lines[line] >> _LETTERS
     if LEAST_PART * kept < whole:
-        for line in range(count):
-            lines[line, _KEPT] = 1
+        _keep(lines, 0, count)
 
 
 @compiled
@@ -967,8 +978,7 @@ def choose(out, size, lines, is_all):
         sees_all = True  # a page of which nothing would be left keeps all it has
         _measure(out, size, lines, True)
     if is_all:
-        for one in range(count):
-            lines[one, _KEPT] = 1
+        _keep(lines, 0, count)
     else:
         _select(lines, count)
     line, hidden, end, begin, is_kept = -1, 0, 0, 0, False
@@ -992,7 +1002,7 @@ def choose(out, size, lines, is_all):
         if code >= 16:
             line += 1
             end = _without_spaces(out, begin, end)
-            is_kept = lines[line, _KEPT] == 1 and lines[line, _LETTERS] > 0
+            is_kept = lines[line] & _KEPT != 0 and lines[line] >> _LETTERS > 0
             if is_kept and end:
                 out[end] = 10
                 end += 1
@@ -1029,8 +1039,8 @@ def scanned(page: bytes, is_xml: bool, max_links: int) -> tuple[Any, int, list[l
 
 def content(out: Any, size: int, *, is_all: bool) -> str:
     """Return the lines of content of what `scan` wrote, or all lines. *out* is used up."""
-    lines = np.empty((count_lines(out, size), 4), np.int32)
-    return bytes(out[: choose(out, size, lines, is_all)]).decode()
+    lines = np.empty(count_lines(out, size), np.int32)
+    return str(out[: choose(out, size, lines, is_all)], "utf-8")
 
 
 def _readable(page: bytes) -> Any:
