@@ -56,8 +56,8 @@ def word_hashes(text: str) -> Words:
         codes = np.frombuffer(text.encode(), np.uint8)
     else:
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    hashes = np.empty(len(codes), np.uint32)
-    return hashes[: hash_words(codes, _letters(), hashes)]
+    hashes = np.empty(len(codes) + 1, np.uint32)
+    return hashes[1 : hash_words(codes, _letters(), _powers(), hashes) + 1]
 
 
 def shingle_hashes(words: Words) -> Hashes:
@@ -67,6 +67,14 @@ def shingle_hashes(words: Words) -> Hashes:
     hashes = np.empty(max(0, len(words) - WORDS + 1), np.uint64)
     hash_shingles(words, hashes)
     return hashes
+
+
+@cache
+def _powers() -> Words:
+    """Return the powers of the base that a word may need, modulo 2^32."""
+    from crawler.policy.simhash_scan import BASE, PIECE  # noqa: PLC0415  # as above
+
+    return np.multiply.accumulate(np.full(PIECE, BASE, np.uint32))
 
 
 @cache

@@ -14,6 +14,7 @@ from crawler.model.compiled import compiled, is_compiled
 
 PIECE: Final = 1 << 16
 """A word ends where a piece of the text ends: what is stored for years was made so."""
+_IN_PIECE: Final = PIECE - 1
 ALONE: Final = 1 << 31
 """Marks a letter that is a word of its own."""
 _LAST_OF_PLANE_0: Final = 0xFFFF
@@ -21,7 +22,7 @@ _LOW: Final = 0xFFFFFFFF
 _ALL: Final = 0xFFFFFFFFFFFFFFFF
 
 # An odd number with no pattern: the golden ratio's. A word is a polynomial in it, modulo 2^32.
-_BASE: Final = 0x9E3779B1
+BASE: Final = 0x9E3779B1
 # Odd, without a pattern: the increments and multipliers of splitmix64 and wyhash.
 _PLACE_0: Final = 0x9E3779B97F4A7C15
 _PLACE_1: Final = 0xA0761D6478BD642F
@@ -37,11 +38,15 @@ _u64: Any = np.uint64 if is_compiled else int
 
 
 @compiled
-def hash_words(codes, letters, hashes):
-    """Write a number for each word of the text with these code points, and return how many words it
-    has. *letters*: the letter of each code point of plane 0, 0 for none. Above are old scripts and
-    mathematical letters, and Han; emoji between them are no letters."""
-    count, hashed, power, is_inside = 0, 0, 0, False
+def hash_words(codes, letters, powers, hashes):
+    """Write a number for each word of the text with these code points, from hashes[1] on, and
+    return how many words it has. *letters*: the letter of each code point of plane 0, 0 for none.
+    Above are old scripts and mathematical letters, and Han; emoji between them are no letters.
+    *powers*: of the base, from the first on.
+
+    Where a word begins is computed, not branched at: a processor guesses wrong at each word.
+    """
+    count, hashed, place, inside = 0, 0, 0, 0
     for at in range(len(codes)):
         code = int(codes[at])
         if code <= _LAST_OF_PLANE_0:
@@ -50,16 +55,15 @@ def hash_words(codes, letters, hashes):
             letter = code
         else:
             letter = code | ALONE if 0x20000 <= code < 0x40000 else 0
-        if letter == 0:
-            is_inside = False
-            continue
-        if not is_inside or letter >= ALONE or at % PIECE == 0:
-            count += 1
-            hashed, power = 0, _BASE
-        hashed = (hashed + letter * power) & _LOW
-        power = power * _BASE & _LOW
-        hashes[count - 1] = hashed
-        is_inside = letter < ALONE
+        is_letter = int(letter != 0)
+        is_alone = letter >> 31
+        begins = is_letter & (1 - inside | is_alone | int(at & _IN_PIECE == 0))
+        count += begins
+        goes_on = begins - 1  # as a mask
+        place = place + 1 & goes_on & _IN_PIECE
+        hashed = (hashed & goes_on) + letter * int(powers[place]) & _LOW
+        hashes[count] = hashed
+        inside = is_letter & (1 - is_alone)
     return count
 
 
