@@ -25,7 +25,7 @@ endif
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo lint check test compiled retest fuzz bench bench-scale format settings screenshots again
+.PHONY: help setup crawl demo lint check test compiled retest fuzz bench flame bench-scale format settings screenshots again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -67,8 +67,11 @@ retest: $(WORK)  ## what failed in the last run of tests, each alone and three t
 fuzz: $(WORK)  ## property tests with new examples, for MINUTES=10
 	@sh scripts/fuzz.sh '$(MINUTES)'
 
-bench: $(WORK)  ## beside plain Scrapy and scrapy-redis on the same web: CPU, pages/s, memory
+bench: $(WORK)  ## beside plain Scrapy, crawlee and scrapy-redis on the same web: CPU, pages/s, memory
 	$(PY) -m bench
+
+flame: $(WORK)  ## a flame graph of a crawl of a synthetic web, in flame.svg
+	$(PY) -m bench.profile flame.svg
 
 bench-scale: $(WORK)  ## what is stored, at up to 1e8 URLs: hours, up to 40 GB in .bench; goes on where it was stopped
 	$(PY) -m bench.scale

@@ -1,4 +1,4 @@
-"""`make bench`: this project beside plain Scrapy and beside scrapy-redis.
+"""`make bench`: this project beside plain Scrapy, crawlee and scrapy-redis.
 
 Rule: whole crawls of the same synthetic web, then the shared frontiers from outside, then what
 the content of a page costs, then what is stored, in small (`make bench-scale` in large). It ends
@@ -81,7 +81,7 @@ def measure(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="times the size of each run")
     choices = (*PARTS, *(crawl.name for crawl in race.CRAWLS))
     parser.add_argument(

@@ -77,3 +77,9 @@ class ScrapyRedis(Crawl):
     def commands(self, start: Start) -> list[list[str]]:
         arguments = [str(start.seeds), str(start.pages), start.redis_url]
         return [[sys.executable, "-m", "bench.scrapy_redis_crawl.crawl", *arguments]]
+
+
+class Crawlee(Crawl):
+    def commands(self, start: Start) -> list[list[str]]:
+        arguments = [str(start.seeds), str(start.pages)]
+        return [[sys.executable, "-m", "bench.crawlee_crawl.crawl", *arguments]]

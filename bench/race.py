@@ -16,23 +16,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench.crawls import PROJECT, Crawl, Ours, Plain, ScrapyRedis, Start
+from bench.crawls import PROJECT, Crawl, Crawlee, Ours, Plain, ScrapyRedis, Start
 from bench.measure import Cost, Run, run, slope
 from bench.redis_server import redis_server
 from bench.web import COUNT_PATH, addresses
 
 HOSTS: Final = 200  # more than any keeps busy at once, so no crawl waits for a host
-OURS: Final = Ours("gossamer", few=600, many=2_400)
+OURS: Final = Ours("gossamer", few=1_000, many=11_000)
 UNSYNCED: Final = Ours(
-    "gossamer-unsynced", few=600, many=2_400, settings=(("CRAWLER_FSYNC", "False"),)
+    "gossamer-unsynced", few=1_000, many=11_000, settings=(("CRAWLER_FSYNC", "False"),)
 )
 PLAIN: Final = Plain("plain-scrapy", few=150, many=600)
-SHARED: Final = Ours("gossamer-redis", few=600, many=2_400, shared=True)
-TWO: Final = Ours("gossamer-redis-2", few=600, many=2_400, shared=True, workers=2)
+CRAWLEE: Final = Crawlee("crawlee", few=150, many=600)
+SHARED: Final = Ours("gossamer-redis", few=600, many=3_600, shared=True)
+TWO: Final = Ours("gossamer-redis-2", few=1_000, many=7_000, shared=True, workers=2)
 SCRAPY_REDIS: Final = ScrapyRedis("scrapy-redis", few=100, many=400, shared=True)
-CRAWLS: Final[tuple[Crawl, ...]] = (OURS, UNSYNCED, PLAIN, SHARED, TWO, SCRAPY_REDIS)
+CRAWLS: Final[tuple[Crawl, ...]] = (OURS, UNSYNCED, PLAIN, CRAWLEE, SHARED, TWO, SCRAPY_REDIS)
 PAIRS: Final[tuple[tuple[Crawl, Crawl, float], ...]] = (
     (OURS, PLAIN, 3.0),
+    (OURS, CRAWLEE, 4.0),
     (SHARED, SCRAPY_REDIS, 5.0),
 )
 """Ours, its rival, and how many times the rival's pages/s a core the project promises."""
@@ -41,9 +43,9 @@ SYNCED: Final = 0.95
 
 
 @contextmanager
-def web() -> Iterator[int]:
-    """The synthetic web, in a process of its own; its port."""
-    command = [sys.executable, "-m", "bench.web", f"--hosts={HOSTS}"]
+def web(hosts: int = HOSTS, *options: str) -> Iterator[int]:
+    """The synthetic web, in a process of its own, with *options* of bench.web; its port."""
+    command = [sys.executable, "-m", "bench.web", f"--hosts={hosts}", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=PROJECT) as process:
         try:
             assert process.stdout is not None
@@ -62,12 +64,12 @@ def counter(port: int) -> Callable[[], int]:
     return served
 
 
-def one(crawl: Crawl, port: int, pages: int) -> Run:
+def one(crawl: Crawl, port: int, pages: int, hosts: int = HOSTS) -> Run:
     """One run of *crawl*, from nothing."""
     server = redis_server(append_only=True) if crawl.shared else nullcontext()
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, server as redis:
         seeds = Path(folder, "seeds.txt")
-        seeds.write_text("".join(f"http://{host}:{port}/\n" for host in addresses(HOSTS)))
+        seeds.write_text("".join(f"http://{host}:{port}/\n" for host in addresses(hosts)))
         start = Start(seeds, max(1, pages), Path(folder), redis.url if redis else "")
         before_s = redis.cpu_s() if redis else 0.0
         measured = run(crawl.commands(start), Path(folder, "log"), counter(port))
