@@ -265,8 +265,10 @@ def _tagged(key: str) -> str:
     return key if _HASH_TAG.search(key) else f"{{{key}}}"
 
 
-# The Lua operations, one a file. The prelude of its kind is inserted behind the shebang, which must
-# stay the first line; the clock is a separate file so that tests can replace it.
+# The Lua operations, one a file. What each needs of the prelude of its kind is inserted behind the
+# shebang, which must stay the first line: Redis makes all functions of a script anew at each call,
+# which for all of the prelude took longer than most operations. The clock is a separate file so
+# that tests can replace it.
 
 OPERATIONS: Final = (
     "open",
@@ -319,13 +321,12 @@ class Scripts:
 
     @cached_property
     def _texts(self) -> dict[str, str]:
-        shard, feed = (f"{self._clock}\n{_source(name)}" for name in ("shard", "feed"))
         return {
-            name: _with_prelude(prelude, _source(name))
+            name: _with_prelude(self._clock, prelude, _source(name))
             for prelude, names in (
-                (shard, OPERATIONS),
-                (feed, FEED_SCRIPTS),
-                (self._clock, CRAWL_SCRIPTS),
+                (_source("shard"), OPERATIONS),
+                (_source("feed"), FEED_SCRIPTS),
+                ("", CRAWL_SCRIPTS),
             )
             for name in names
         }
@@ -335,9 +336,31 @@ class Scripts:
         return {name: sha1(text.encode()).hexdigest() for name, text in self._texts.items()}
 
 
-def _with_prelude(prelude: str, operation: str) -> str:
+def _with_prelude(clock: str, prelude: str, operation: str) -> str:
     shebang, _, rest = operation.partition("\n")
-    return f"{shebang}\n{prelude}\n{rest}"
+    return f"{shebang}\n{clock}\n{_needed(prelude, rest)}{rest}"
+
+
+def _needed(prelude: str, operation: str) -> str:
+    """Return the statements of *prelude* that are no definitions, and the definitions that they and
+    *operation* need. A statement begins at the first column; it needs what comes before it."""
+    words = _words(operation)
+    needed = []
+    for statement in reversed(_STATEMENT.findall(_COMMENT.sub("", prelude))):
+        defined = _DEFINED.match(statement)
+        if defined is None or not words.isdisjoint(_words(defined[1])):
+            words |= _words(statement)
+            needed.append(statement)
+    return "".join(reversed(needed))
+
+
+_COMMENT: Final = re.compile(r"^[ ]*--.*\n", re.MULTILINE)
+_STATEMENT: Final = re.compile(r"^\w.*\n(?:(?:[ )}].*|end.*)?\n)*", re.MULTILINE)
+_DEFINED: Final = re.compile(r"local (?:function )?([\w,\s]+?)(?: =|\()")
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
 
 
 def _source(name: str) -> str:

@@ -1,0 +1,19 @@
+"""What a page costs must not creep up: calls are counted, which are as many on every machine."""
+
+from __future__ import annotations
+
+from bench.profile import calls
+
+FEW, MANY = 300, 900
+MOST_CALLS = 4_300
+"""Of functions, in the event loop's thread, for a page with 40 links: 3,950 when this was written.
+A function that is called for each link adds 40. Raise it only with what the page gets for it."""
+
+
+def test_a_page_makes_so_many_calls_and_no_more() -> None:
+    few, many = calls(FEW), calls(MANY)
+    a_page = (many.total() - few.total()) / (MANY - FEW)
+    most = ", ".join(
+        f"{name} {count / (MANY - FEW):.0f}" for (_, name), count in (many - few).most_common(12)
+    )
+    assert MOST_CALLS / 2 < a_page < MOST_CALLS, most
