@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha1
+from operator import is_
 from typing import Final, Self, TypeVar
 
 from msgspec import structs
@@ -323,13 +324,15 @@ class LinksPipeline(PipelineStage):
     async def process_page(self, page: Page, fetch: Fetch) -> Page:
         if self.crawl.settings.arguments is None:
             return page  # the spider's own code chooses its requests
-        links = () if fetch.lease.candidate.requisite else _links(page)
+        links = [] if fetch.lease.candidate.requisite else _links(page)
         # The page's own links are absolute already; a user's pipeline may have added others.
-        absolute = set(map(id, page.outlinks))
-        own = [link for link in links if id(link) in absolute]
-        fetch.links = await self._admit(own, None, page.depth)
-        if len(own) < len(links):
+        own, others = links, list[Link]()
+        if len(links) > len(page.outlinks) or not all(map(is_, links, page.outlinks)):
+            absolute = set(map(id, page.outlinks))
+            own = [link for link in links if id(link) in absolute]
             others = [link for link in links if id(link) not in absolute]
+        fetch.links = await self._admit(own, None, page.depth)
+        if others:
             base = base_of(page.url, page.parsed) if page.parsed else page.url
             fetch.links += await self._admit(others, base, page.depth)
         if self.crawl.settings.arguments.requisites:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -144,6 +145,10 @@ def _lightly_packed(record: bytes) -> bytes:
 
 
 FULL_RETRY_S: Final = 1.0  # the interval between tries while the disk is full
+GATHER_S: Final = 0.015
+"""While captures come faster than one by one, they are gathered for so long: the thread and the
+loop take turns less often, which is 6 to 9 % of the CPU of a crawl at full speed. 40 ms cost
+more."""
 
 Job = tuple[Capture, asyncio.Future[RecordPlace]]
 Answer = tuple[asyncio.Future[RecordPlace], RecordPlace | Exception]
@@ -222,11 +227,15 @@ class Archive:
         self._writer.close()
 
     def _work(self) -> None:
+        is_busy = False
         while (job := self._jobs.get()) is not None:
+            if is_busy:
+                time.sleep(GATHER_S)
             batch = [job]
             # These are captures only: `close` puts its None when the queue is empty.
             while not self._jobs.empty() and (job := self._jobs.get()) is not None:
                 batch.append(job)
+            is_busy = len(batch) > 1
             answers = [(future, self._append_or_error(capture)) for capture, future in batch]
             # A closed loop raises RuntimeError, and no task waits for the results.
             with suppress(RuntimeError):

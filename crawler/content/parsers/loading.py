@@ -134,6 +134,11 @@ def within_limits(parsed: Parsed, parser: str) -> Parsed:
 def _first_links(links: tuple[Link, ...]) -> tuple[Link, ...]:
     if len(links) > MAX_LINKS:
         links = links[:MAX_LINKS]
+    # One function of C for all: this is done for each page.
+    if sum(map(len, map(_url, links))) + sum(map(len, map(_rel, links))) <= MAX_LINK_CHARS:
+        return links
     lengths = accumulate(len(link.url) + len(link.rel) for link in links)
-    fitting = sum(length <= MAX_LINK_CHARS for length in lengths)
-    return links if fitting == len(links) else links[:fitting]
+    return links[: sum(length <= MAX_LINK_CHARS for length in lengths)]
+
+
+_url, _rel = attrgetter("url"), attrgetter("rel")
