@@ -58,7 +58,7 @@ def _without_negatives(dispatcher: Any) -> Any:
     zero first, as array[-1] is the last element, which doubles the time of a loop over a page. With
     NUMBA_BOUNDSCHECK=1 a negative index is an error."""
     from numba.core.compiler_lock import global_compiler_lock  # noqa: PLC0415  # as above
-    from numba.np import arrayobj  # noqa: PLC0415
+    from numba.np import arrayobj  # noqa: PLC0415  # as above
 
     compile_function = dispatcher.compile
 
