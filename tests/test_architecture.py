@@ -242,7 +242,7 @@ SET_FROM_OUTSIDE = {
     "crawl.lifecycle": {"self._slot"},  # Scrapy's: its only hooks (decision 6)
     "download.body": {"response", "stop"},  # Scrapy's
     "download.connection": {"connector", "context"},  # aiohttp's and ssl's
-    "download.request_tasks": {
+    "download.downloader": {
         "self._engine",
         "self._scraper",
         "response",

@@ -13,7 +13,7 @@ import pytest
 from scrapy import signals
 from scrapy.crawler import Crawler
 
-from crawler.download import request_tasks
+from crawler.download import downloader
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Site, page, site
 
@@ -66,9 +66,9 @@ def test_a_page_is_one_task_and_the_signal_of_its_item(tmp_path: Path, web: Site
 def test_where_a_name_has_moved_scrapys_own_way_is_taken(
     tmp_path: Path, web: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    names = (*request_tasks._OF_SLOT, "moved")
-    monkeypatch.setattr(request_tasks, "_OF_SLOT", names)
-    with caplog.at_level("INFO", "crawler.download.request_tasks"):
+    names = (*downloader._OF_SLOT, "moved")
+    monkeypatch.setattr(downloader, "_OF_SLOT", names)
+    with caplog.at_level("INFO", "crawler.download.downloader"):
         tasks = crawled(tmp_path, web)
     assert tasks[SCRAPYS] >= PAGES and not tasks[OURS]
     assert "it has no moved any more" in caplog.text
