@@ -123,3 +123,12 @@ def test_the_page_looks_in_the_archive_as_it_did(crawled: Crawled, tmp_path: Pat
         differing = ImageChops.difference(page, framed).getbbox()
         assert len(page.getcolors(1 << 20) or ()) > 8
     assert differing is None
+
+
+def test_the_budget_of_a_host_counts_what_a_page_needs(tmp_path: Path) -> None:
+    with site(OTHER, ELSEWHERE) as other, site(PAGE, routes(other.url(""))) as served:
+        arguments = {"scope": "host", "requisites": "yes", "seeds": served.url("/")}
+        settings = {"CRAWLER_ALLOW_INSIDE": "127.0.74.0/24", "CRAWLER_MAX_URLS_PER_HOST": 3}
+        crawl(tmp_path / "data", settings=settings, **arguments)
+    asked = set(other.hits) - {"/robots.txt"}
+    assert len(asked) == 3 and asked < NEEDED
