@@ -180,12 +180,14 @@ class ParsePipeline(PipelineStage):
 
     def _with_canonical(self, page: Page, fetch: Fetch) -> Page:
         """If canonical URLs count and *page* names another one, let that be fetched, and store
-        *page* as its copy. It keeps its text, in case the canonical page cannot be fetched."""
-        parsed = page.parsed
+        *page* as its copy. It keeps its text, in case the canonical page cannot be fetched. Of a
+        frame, which is fetched for another page, no links are followed, so it is no copy."""
+        parsed, candidate = page.parsed, fetch.lease.candidate
         if parsed is None or not parsed.canonical or not self._counts_canonical:
             return page
+        if candidate.requisite:
+            return page
         url = fetch_form(parsed.canonical, base_of(page.url, parsed)) or ""
-        candidate = fetch.lease.candidate
         found = self.crawl.selection.allowed_origins.admission.candidate(url, depth=candidate.depth)
         if isinstance(found, Refusal) or found.key in (candidate.key, *candidate.chain):
             return page

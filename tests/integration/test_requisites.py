@@ -132,3 +132,19 @@ def test_the_budget_of_a_host_counts_what_a_page_needs(tmp_path: Path) -> None:
         crawl(tmp_path / "data", settings=settings, **arguments)
     asked = set(other.hits) - {"/robots.txt"}
     assert len(asked) == 3 and asked < NEEDED
+
+
+def test_a_frame_that_names_another_page_is_kept_as_what_it_is(tmp_path: Path) -> None:
+    """Nothing fetches that other page, so it can be no copy of it."""
+    pages = {
+        "/": Reply("<meta name=robots content=nofollow><p>a page<iframe src=/frame></iframe>"),
+        "/frame": Reply("<link rel=canonical href=/named><p>a frame of another name"),
+        "/named": Reply("<p>named"),
+    }
+    with site(PAGE, pages) as served:
+        arguments = {"scope": "host", "requisites": "yes", "seeds": served.url("/")}
+        settings = {"CRAWLER_CANONICAL_IDENTITY": True}
+        done = crawl(tmp_path / "data", settings=settings, **arguments)
+    assert set(served.hits) == {"/", "/frame", "/robots.txt"}
+    (frame,) = (each for each in done.outcomes if each.url.endswith("/frame"))
+    assert frame.reason != "alias" and not frame.original, frame
