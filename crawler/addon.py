@@ -152,7 +152,7 @@ SETTINGS: Final[Mapping[str, object]] = {
 }
 
 SCRAPYS_COOKIES: Final = "scrapy.downloadermiddlewares.cookies.CookiesMiddleware"
-FETCH_HANDLER: Final = "crawler.download.aiohttp_handler.AiohttpHandler"
+FETCH_HANDLER: Final = "crawler.download.http_handler.HttpHandler"
 REPLAY_HANDLER: Final = "crawler.download.replay_handler.ReplayHandler"
 PAGE_FILTER: Final = "crawler.report.extensions.PageFilter"
 # A link from the web must not open a file of this machine; `scrapy shell ./page.html` may.

@@ -92,7 +92,8 @@ PURE_LIBRARIES = {
 CONFINED = {
     "rocksdict": {"frontier", "data"},
     "hiredis": {"shared"},
-    "aiohttp": {"download", "operate", "console"},
+    "aiohttp": {"operate", "console"},
+    "aiohappyeyeballs": {"download"},
     "prometheus_client": {"operate"},
     "aiodns": {"download"},
     "pyarrow": {"archive"},
@@ -241,7 +242,7 @@ SET_FROM_OUTSIDE = {
     "content.parsers.sitemap": {"self._xml"},  # expat takes its handlers so
     "crawl.lifecycle": {"self._slot"},  # Scrapy's: its only hooks (decision 6)
     "download.body": {"response", "stop"},  # Scrapy's
-    "download.connection": {"connector", "context"},  # aiohttp's and ssl's
+    "download.connection": {"context"},  # ssl's
     "download.downloader": {
         "self._engine",
         "self._scraper",

@@ -642,7 +642,7 @@ REMOVED: Final[Mapping[str, Mapping[str, str]]] = {
             "remove it, and set TWISTED_REACTOR_ENABLED = True if an extension or pipeline needs"
             " Twisted's reactor"
         ),
-        ANY_VALUE: "remove it, pages are always fetched by aiohttp",
+        ANY_VALUE: "remove it, there is one way to fetch pages",
     },
 }
 

@@ -150,8 +150,3 @@ class ChunkedBody:
         # A trailer line that is too long cuts nothing off the body.
         self.cut = Truncated.NO if self.is_whole else why
         self._next = _Next.NOTHING
-
-
-def one_chunk(body: bytes) -> bytes:
-    """Return *body* as one well-formed chunk; an empty one ends the chunked body."""
-    return b"%x\r\n%b\r\n" % (len(body), body)

@@ -1,226 +1,446 @@
-"""Our subclasses of aiohttp's connection, request and response, which keep each head as sent.
+"""Connections over HTTP/1.1: send a request, read its answer as it comes, and keep a connection
+whose answer is over for the next request to the same server.
 
-Rule: aiohttp parses only what has passed `HeadGate` and `ChunkedBody`. Bytes after an answer's end
-are never taken as the next answer. Private names of aiohttp are used in this file only.
+Rule: only what has passed `HeadGate` and `ChunkedBody` counts. Bytes after an answer's end are
+never taken as the next answer, and a connection is used again only if that end is certain.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 import ssl
-from collections.abc import Callable, Iterable
-from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import cache, partial
+from collections import deque
+from functools import cache
 from pathlib import Path
-from ssl import SSLError
-from typing import Any, Final, cast
+from typing import Final, NamedTuple, Self, cast
 
 import certifi
-from aiohttp import ClientConnectionError, ClientOSError, ServerDisconnectedError, TCPConnector
-from aiohttp.abc import AbstractResolver
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.client_reqrep import ClientRequest, ClientResponse
-from aiohttp.connector import Connection
-from aiohttp.http_exceptions import BadHttpMessage
+from aiohappyeyeballs import start_connection
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+)
 
-from crawler.crawl.errors import LeaseEnded
-from crawler.download.chunked import ChunkedBody, one_chunk
+from crawler.crawl.errors import ConnectionDropped, TlsFailed
+from crawler.download.chunked import ChunkedBody
 from crawler.download.http_head import BadHead, HeadGate
+from crawler.download.resolver import Resolver
 from crawler.model.choices import Tls
 from crawler.model.page import Truncated
-from crawler.model.types import IncompatibleScrapy
+from crawler.model.types import HTTP_OK
 
-PRIVATE_NAMES: Final = ("_payload", "_exception")
+READ_AHEAD_BYTES: Final = 64 * 1024
+"""With so much unread, no more is read from the socket. The last read may bring 256 KB."""
 
-MAY_SEND: Final[ContextVar[Callable[[], bool]]] = ContextVar("leave")
-"""Whether this task may still send its request. (aiohttp's request has no field for it.)"""
+NEXT_ADDRESS_S: Final = 0.25  # RFC 8305, section 5: before the next address is tried beside it
 
-
-class ClosedWithoutAnswer(ClientConnectionError):
-    """The server closed a connection that was opened for this request, without an answer.
-
-    Not one of the two errors after which aiohttp sends a request again: only a connection that
-    was idle may have closed unnoticed; any other retry would ignore the rest of the host.
-    """
+_WITHOUT_BODY: Final = frozenset((204, 304))
+_CONNECTION: Final = re.compile(rb"\nconnection:[ \t]*([^\r\n]*)", re.IGNORECASE)
 
 
-@dataclass(slots=True, eq=False)
-class AnswerProgress:
-    """The progress of reading one answer."""
-
-    gate: HeadGate
-    chunked: ChunkedBody | None = None  # None: not chunked, or not begun
-    cut: Truncated = Truncated.NO
-
-    def allow(self, room: int) -> int:
-        """Limit the body to *room* bytes, framing included, and return *room*."""
-        if self.chunked is not None:
-            self.chunked.allow(room)
-        return room
+class Stale(Exception):
+    """A connection that was idle had closed unnoticed: no byte came back. The request may be sent
+    again, over a new one."""
 
 
-class HttpConnection(ResponseHandler):
-    """aiohttp's protocol of one connection, with our parsing of heads and chunks before its own."""
+class AnswerReader:
+    """The answer to one request. It is iterated for the bytes of its body, without chunked framing;
+    *cut* says then why they are not all."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, head_max_bytes: int) -> None:
-        super().__init__(loop)
-        self._head_max_bytes = head_max_bytes
-        self.progress = AnswerProgress(HeadGate(head_max_bytes))
-        self.requests = 0
+    __slots__ = (
+        *("_buffered_bytes", "_connection", "_error", "_has_no_body", "_left", "_pieces"),
+        *("_waiting", "chunked", "cut", "gate", "is_over"),
+    )
+
+    def __init__(
+        self, connection: HttpConnection, head_max_bytes: int, *, has_no_body: bool
+    ) -> None:
+        self.gate = HeadGate(head_max_bytes)
+        self.chunked: ChunkedBody | None = None
+        self.cut = Truncated.NO
+        self.is_over = False  # no more of it comes
+        self._connection = connection
+        self._has_no_body = has_no_body
+        self._left: int | None = (
+            None  # bytes of the body to come; None: it ends as its framing says
+        )
+        self._pieces: list[bytes] = []
+        self._buffered_bytes = 0
+        self._error: Exception | None = None
+        self._waiting: asyncio.Future[None] | None = None
 
     @property
-    def is_stale(self) -> bool:
-        """Whether the connection was used before, and no byte came back this time."""
-        return self.requests > 1 and self.progress.gate.is_untouched
+    def status(self) -> int:
+        return int(self.gate.clean[9:12])
 
-    def set_response_params(self, **params: Any) -> None:
-        """aiohttp calls this before each request. (A server may send before the first.)"""
-        if self.requests:
-            self.progress = AnswerProgress(HeadGate(self._head_max_bytes))
-        self.requests += 1
-        super().set_response_params(**params)
+    async def head(self) -> None:
+        """Wait until the head is whole. Raises Stale, ConnectionDropped, DownloadFailedError."""
+        while not self.gate.raw:
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+
+    def limit(self, room: int) -> None:
+        """Limit a body in chunks to *room* bytes, framing included."""
+        if self.chunked is not None:
+            self.chunked.allow(room)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._pieces:
+            if self.is_over:
+                raise StopAsyncIteration
+            await self._wait()
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        if self._buffered_bytes > READ_AHEAD_BYTES:
+            self._connection.resume_reading()
+        self._buffered_bytes = 0
+        return data
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes as received."""
+        if not self.gate.raw:
+            try:
+                data = self.gate.feed(data)
+            except BadHead as bad:
+                self._error = DownloadFailedError(str(bad))
+                self._end_connection()
+                return
+            if not self.gate.raw:
+                return
+            self._frame()
+            self._wake()
+        if not data:
+            return
+        if self.is_over:
+            self._connection.close()  # bytes beyond the body would be read as the next head
+        elif self.chunked is not None:
+            self._add(self.chunked.feed(data))
+            if self.chunked.cut:
+                self.cut = self.chunked.cut
+            if self.chunked.cut or self.chunked.is_over:
+                self._end()
+            if self.chunked.cut or self.chunked.has_excess:
+                self._connection.close()
+        elif self._left is None:
+            self._add(data)
+        else:
+            if len(data) > self._left:
+                data = data[: self._left]
+                self._connection.close()
+            self._left -= len(data)
+            self._add(data)
+            if not self._left:
+                self._end()
+
+    def connection_lost(self, error: Exception | None, *, was_used: bool) -> None:
+        """Note that no more can come."""
+        if not self.gate.raw:
+            if self._error is None:
+                is_stale = was_used and self.gate.is_untouched
+                self._error = Stale() if is_stale else ConnectionDropped(str(error or "no answer"))
+        elif not self.is_over:
+            if self.chunked is not None:
+                is_cut = not self.chunked.is_whole
+            else:
+                # A body without a length is over when its connection closes, unless by an error.
+                is_cut = self._left is not None or (
+                    isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
+                )
+            if is_cut:
+                self.cut = Truncated.DISCONNECT
+        self._end()
+
+    def may_go_on(self) -> bool:
+        """Return whether the next answer can follow on the same connection."""
+        if not self.is_over or self.cut or (self.chunked is None and self._left is None):
+            return False
+        found = _CONNECTION.search(self.gate.clean)
+        options = found[1].lower() if found else b""
+        if self.gate.clean.startswith(b"HTTP/1.0"):
+            return b"keep-alive" in options
+        return b"close" not in options
+
+    def _frame(self) -> None:
+        framing = self.gate.framing
+        if self._has_no_body or self.status in _WITHOUT_BODY:
+            self._left = 0
+        elif framing == b"chunked":
+            self.chunked = ChunkedBody()
+        elif framing:
+            self._left = int(framing)
+        if self._left == 0:
+            self.is_over = True
+
+    def _add(self, data: bytes) -> None:
+        if data:
+            self._pieces.append(data)
+            self._buffered_bytes += len(data)
+            if self._buffered_bytes > READ_AHEAD_BYTES and not self.is_over:
+                self._connection.pause_reading()
+            self._wake()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._wake()
+
+    def _end_connection(self) -> None:
+        self._connection.close()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def _wait(self) -> None:
+        self._waiting = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection, for one request after the other."""
+
+    def __init__(self, head_max_bytes: int) -> None:
+        self.ip = ""
+        self.tls = ""  # "TLSv1.3"; empty without TLS
+        self.certificate: bytes | None = None
+        self.idle_since = 0.0
+        self.is_open = True
+        self._head_max_bytes = head_max_bytes
+        self._answer: AnswerReader | None = None
+        self._was_used = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.ip = (transport.get_extra_info("peername") or ("",))[0]
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.tls = tls.version() or ""
+            self.certificate = tls.getpeercert(binary_form=True)
 
     def data_received(self, data: bytes) -> None:
-        if self.progress.gate.raw:
-            self._body_received(data)
-            return
-        try:
-            heads, body = self.progress.gate.feed(data)
-        except BadHead as bad:
-            self._hang_up()
-            self.set_exception(BadHttpMessage(str(bad)))
-            return
-        # In two steps, so that the head is delivered even if the body is unreadable.
-        if heads:
-            super().data_received(heads)
-        if self.progress.gate.is_chunked:
-            self.progress.chunked = ChunkedBody()
-        if body:
-            self._body_received(body)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        payload, self._payload = self._payload, None
-        if payload is not None and payload.is_eof():
-            payload = None
-        super().connection_lost(exc)
-        if payload is None:
-            return
-        chunked = self.progress.chunked
-        if chunked is not None:
-            is_cut = not chunked.is_whole
+        if self._answer is None:
+            self.close()  # nothing was asked
         else:
-            # A body without a length is over when its connection closes, unless by an error.
-            is_cut = not payload.is_eof() or (
-                isinstance(exc, OSError) and not isinstance(exc, SSLError)
-            )
-        if is_cut:
-            self.progress.cut = Truncated.DISCONNECT
-        payload.feed_eof()
+            self._answer.feed(data)
 
-    def _body_received(self, data: bytes) -> None:
-        payload = self._payload
-        if payload is None:
-            super().data_received(data)
-        elif payload.is_eof():
-            if data:
-                self._hang_up()  # bytes beyond the body would be read as the next head
-        elif self.progress.chunked is not None:
-            self._chunks_received(self.progress.chunked, data)
-        else:
-            super().data_received(data)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        if self._answer is not None:
+            self._answer.connection_lost(exc, was_used=self._was_used)
 
-    def _chunks_received(self, chunked: ChunkedBody, data: bytes) -> None:
-        """Decode chunks and pass them to aiohttp as one. Its parser makes an object of each chunk
-        (3 us), does not count framing, and rejects a body over a line that ends in bare LF."""
-        body = chunked.feed(data)
-        if body or not data:  # without data the parser goes on with what it holds
-            super().data_received(one_chunk(body) if body else data)
-        if chunked.is_over:
-            super().data_received(one_chunk(b""))
-        payload = self._payload
-        if chunked.cut and payload is not None:
-            self.progress.cut = chunked.cut
-            payload.feed_eof()
-        if chunked.cut or chunked.has_excess:
-            self._hang_up()
+    def send(self, head: bytes, body: bytes = b"") -> AnswerReader:
+        """Send a request. Its *head* ends with an empty line."""
+        self._answer = AnswerReader(
+            self, self._head_max_bytes, has_no_body=head.startswith((b"HEAD ", b"CONNECT "))
+        )
+        self._transport.write(head + body if body else head)
+        return self._answer
 
-    def _hang_up(self) -> None:
-        self.force_close()
-        if self.transport is not None:
-            self.transport.close()
+    def end_answer(self) -> None:
+        """Note that the answer was read; close the connection unless another can follow."""
+        if self._answer is not None and not self._answer.may_go_on():
+            self.close()
+        self._answer = None
+        self._was_used = True
 
+    def begin_idle(self, now: float) -> None:
+        self.idle_since = now
 
-class BareRequest(ClientRequest):
-    """A request without automatic headers; aiohttp would sort their names for each request."""
+    def close(self) -> None:
+        # Not an orderly end of TLS, for which a server may let us wait.
+        self.is_open = False
+        self._transport.abort()
 
-    async def send(self, conn: Connection) -> ClientResponse:
-        """Check the lease immediately before writing, as the process may have been stopped for
-        longer than its lease at any point before."""
-        if not MAY_SEND.get()():
-            raise LeaseEnded
-        return await super().send(conn)
+    def pause_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
-    def update_auto_headers(self, skip_auto_headers: Iterable[str] | None) -> None:
-        if self.method in self.POST_METHODS:  # a Content-Type would be added later
-            super().update_auto_headers(skip_auto_headers)
+    def resume_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
-
-class WireResponse(ClientResponse):
-    """An answer that keeps the data of its connection, which aiohttp drops at the end."""
-
-    progress: AnswerProgress
-    ip: str = ""
-    tls: str = ""  # "TLSv1.3"
-    certificate: bytes | None = None
-
-    async def start(self, connection: Connection) -> ClientResponse:
-        wire = cast(HttpConnection, connection.protocol)
-        self.progress = wire.progress
-        self._read_peer(wire.transport)
-        try:
-            return await super().start(connection)
-        except (ServerDisconnectedError, ClientOSError) as error:
-            if wire.is_stale:
-                raise
-            raise ClosedWithoutAnswer(str(error)) from error
-
-    def _read_peer(self, transport: asyncio.BaseTransport | None) -> None:
+    async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
+        """Go on as TLS with *host*, as if nothing had been sent before."""
+        self._answer = None
+        loop = asyncio.get_running_loop()
+        transport = await loop.start_tls(self._transport, self, context, server_hostname=host)
         if transport is None:
+            raise ConnectionResetError("closed while TLS began")
+        self.connection_made(transport)
+
+
+class Server(NamedTuple):
+    """What a connection is made to."""
+
+    host: str
+    port: int
+    is_tls: bool = False
+    proxy: Server | None = None  # through which it is reached
+    proxy_authorization: str = ""
+
+
+class Connections:
+    """Opens connections, and keeps those that are idle. Without a limit: how many requests go on is
+    decided before. An idle one is closed after *keepalive_s*."""
+
+    def __init__(
+        self,
+        resolver: Resolver,
+        proxy_resolver: Resolver,
+        context: ssl.SSLContext,
+        *,
+        local_address: tuple[str, int] | None,
+        connect_timeout_s: float,
+        keepalive_s: float,
+        head_max_bytes: int,
+    ) -> None:
+        """*proxy_resolver*: of the names of proxies, which may be inside."""
+        self._resolver = resolver
+        self._proxy_resolver = proxy_resolver
+        self._context = context
+        self._local = local_address
+        self._connect_timeout_s = connect_timeout_s
+        self._keepalive_s = keepalive_s
+        self._head_max_bytes = head_max_bytes
+        self._idle: dict[Server, list[HttpConnection]] = {}
+        self._by_age: deque[tuple[float, Server, HttpConnection]] = deque()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def idle(self, server: Server) -> HttpConnection | None:
+        """Take an idle connection to *server*, if there is one."""
+        waiting = self._idle.get(server)
+        while waiting:
+            connection = waiting.pop()
+            if not waiting:
+                del self._idle[server]
+            if connection.is_open:
+                return connection
+        return None
+
+    def keep(self, server: Server, connection: HttpConnection) -> None:
+        """Keep *connection*, whose answer was read, or which was not used, if it is still open."""
+        if not connection.is_open:
             return
-        self.ip = (transport.get_extra_info("peername") or ("",))[0]
-        ssl_object = transport.get_extra_info("ssl_object")
-        if ssl_object is not None:
-            self.tls = ssl_object.version() or ""
-            self.certificate = ssl_object.getpeercert(binary_form=True)
+        if self._keepalive_s <= 0:
+            connection.close()
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        connection.begin_idle(now)
+        self._idle.setdefault(server, []).append(connection)
+        self._by_age.append((now, server, connection))
+        if self._sweep is None:
+            self._sweep = loop.call_later(self._keepalive_s, self._close_old)
+
+    async def open(self, server: Server) -> HttpConnection:
+        """Connect. Raises AddressRefused, CannotResolveHostError, DownloadConnectionRefusedError,
+        DownloadTimeoutError, TlsFailed."""
+        through = server.proxy or server
+        resolver = self._proxy_resolver if server.proxy else self._resolver
+        try:
+            ips = await resolver.addresses(through.host, through.port)
+        except OSError as error:
+            raise CannotResolveHostError(f"{through.host}: {error}") from error
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                connection = await self._connect(through, ips)
+                if server.proxy is not None and server.is_tls:
+                    await self._tunnel(connection, server)
+        except TimeoutError as error:
+            raise DownloadTimeoutError(
+                f"{server.host}: no connection in {self._connect_timeout_s:g} s"
+            ) from error
+        except ssl.SSLError as error:
+            raise TlsFailed(f"{server.host}: {error}") from error
+        except (OSError, RuntimeError) as error:  # uvloop raises both
+            raise DownloadConnectionRefusedError(f"{server.host}: {error}") from error
+        return connection
+
+    async def _connect(self, server: Server, ips: list[str]) -> HttpConnection:
+        loop = asyncio.get_running_loop()
+        connected = await start_connection(
+            [_address(ip, server.port) for ip in ips],
+            local_addr_infos=[_address(*self._local)] if self._local else None,
+            happy_eyeballs_delay=NEXT_ADDRESS_S,
+            interleave=1,
+            loop=loop,
+        )
+        _, connection = await loop.create_connection(
+            lambda: HttpConnection(self._head_max_bytes),
+            sock=connected,
+            ssl=self._context if server.is_tls else None,
+            server_hostname=server.host.rstrip(".") if server.is_tls else None,
+        )
+        return connection
+
+    async def _tunnel(self, connection: HttpConnection, server: Server) -> None:
+        """Let a proxy connect to *server*, and begin TLS with that."""
+        name = f"{host_field(server.host)}:{server.port}"
+        lines = [f"CONNECT {name} HTTP/1.1", f"Host: {name}"]
+        if server.proxy_authorization:
+            lines.append(f"Proxy-Authorization: {server.proxy_authorization}")
+        try:
+            answer = connection.send("\r\n".join((*lines, "", "")).encode())
+            await answer.head()
+            if answer.status not in HTTP_OK:
+                raise OSError(None, f"the proxy answers {answer.status}")
+            await connection.start_tls(self._context, server.host.rstrip("."))
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close all that are idle."""
+        for _, _, connection in self._by_age:
+            if connection.is_open:
+                connection.close()
+        self._by_age.clear()
+        self._idle.clear()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+
+    def _close_old(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweep = None
+        before = loop.time() - self._keepalive_s
+        while self._by_age and self._by_age[0][0] <= before:
+            since, server, connection = self._by_age.popleft()
+            waiting = self._idle.get(server, [])
+            # One that was used since has an entry of its own, if it is idle again.
+            if connection.idle_since == since and connection in waiting:
+                waiting.remove(connection)
+                connection.close()
+                if not waiting:
+                    del self._idle[server]
+        if self._by_age:
+            wait_s = self._by_age[0][0] - before
+            self._sweep = loop.call_later(wait_s, self._close_old)
 
 
-def open_connector(
-    loop: asyncio.AbstractEventLoop,
-    resolver: AbstractResolver,
-    *,
-    local_address: tuple[str, int] | None,
-    keepalive_s: float,
-    head_max_bytes: int,
-) -> TCPConnector:
-    """Return a pool without limits: concurrency is decided before, and a fetch never queues here.
-    Idle connections are bounded by *keepalive_s*."""
-    connector = TCPConnector(
-        loop=loop,
-        resolver=resolver,
-        use_dns_cache=False,  # the resolver's own cache obeys the TTLs
-        limit=0,
-        local_addr=local_address,
-        keepalive_timeout=keepalive_s,
-    )
-    if not hasattr(connector, "_factory"):
-        raise IncompatibleScrapy("aiohttp's connector has no _factory; install aiohttp 3.14")
-    wire = partial(HttpConnection, loop, head_max_bytes)
-    if missing := [name for name in PRIVATE_NAMES if not hasattr(wire(), name)]:
-        raise IncompatibleScrapy(f"aiohttp's ResponseHandler has no {missing[0]}; install 3.14")
-    # aiohttp has no public way to set the protocol class of a connection.
-    connector._factory = cast("partial[ResponseHandler]", wire)
-    return connector
+def host_field(host: str) -> str:
+    """Return *host* as it stands in a Host field."""
+    return f"[{host}]" if ":" in host else host
+
+
+_AddressInfo = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]
+
+
+def _address(ip: str, port: int) -> _AddressInfo:
+    if ":" in ip:
+        return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (ip, port, 0, 0)
+    return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (ip, port)
 
 
 # Strict TLS checks the certificate as a browser does. Lenient TLS takes any certificate and servers

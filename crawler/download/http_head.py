@@ -21,7 +21,6 @@ _FOLD: Final = re.compile(rb"\r?\n[ \t]+")  # obsolete line folding, RFC 9112 5.
 _STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+([1-9]\d\d)(?:[ \t]+(.*))?", re.S)
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~\w-]+")
 _FRAMING: Final = re.compile(rb"\n(?:content-length|transfer-encoding):[ \t]*([^\r\n]*)", re.I)
-_IN_CHUNKS: Final = re.compile(rb"\ntransfer-encoding:[ \t]*chunked[ \t]*\r", re.I)
 _PLAIN_FRAMING: Final = re.compile(rb"(?:\d{1,18}|chunked)[ \t]*", re.I)
 _CLEAN: Final = re.compile(
     rb"HTTP/1\.[01] [1-9]\d\d(?: [^\r\n\0]*+)?\r\n(?:[!#$%&'*+.^_`|~\w-]++:[^\r\n\0]*+\r\n)*+\r\n"
@@ -56,28 +55,29 @@ class HeadGate:
         return not (self.raw or self._held or self.taken)
 
     @property
-    def is_chunked(self) -> bool:
-        """Whether a body in chunks follows this head, once that is whole."""
-        return bool(_IN_CHUNKS.search(self.clean))
+    def framing(self) -> bytes:
+        """How a body that follows this head ends: `chunked`, its length in digits, or, if empty,
+        with the connection."""
+        found = _FRAMING.search(self.clean)
+        return found[1].strip(b" \t").lower() if found else b""
 
-    def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Take bytes and return the heads that are complete, and the bytes after them."""
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes, and return those after the head, if that is whole."""
         held = self._held
         start = max(0, len(held) - 2)  # an end may straddle two reads
         held += data
-        heads = b""
         while not self.raw:
             self._refuse_other_protocols()
             end = _end_of_head(held, start)
             self._refuse_too_long(end or len(held))
             if not end:
-                return heads, b""
-            heads += self._take(bytes(held[:end]))
+                return b""
+            self._take(bytes(held[:end]))
             del held[:end]
             start = 0
         body = bytes(held)
         held.clear()  # the gate lives as long as its answer, and the first read may be 256 KB
-        return heads, body
+        return body
 
     def _refuse_other_protocols(self) -> None:
         held = self._held
@@ -92,7 +92,7 @@ class HeadGate:
         if self.taken + head_bytes > self._max_bytes:
             raise BadHead(f"longer than {self._max_bytes} bytes")
 
-    def _take(self, raw: bytes) -> bytes:
+    def _take(self, raw: bytes) -> None:
         self.taken += len(raw)
         clean = repair_head(raw)
         status = clean[9:12]
@@ -104,7 +104,6 @@ class HeadGate:
             raise BadHead(f"more than {MAX_INTERIM} interim answers")
         else:
             self._interim += 1
-        return clean
 
 
 def repair_head(raw: bytes) -> bytes:

@@ -16,7 +16,6 @@ from time import monotonic
 from typing import Final, Protocol
 
 import aiodns
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from crawler.model.page import AddressRefused
 from crawler.policy.scope import AddressKind, address_kind
@@ -54,7 +53,7 @@ class Lookup(Protocol):
         """End the lookups under way. May be called again afterwards."""
 
 
-class Resolver(AbstractResolver):
+class Resolver:
     """A cache over one lookup function. Bound: CACHE_SIZE names, least recently used."""
 
     def __init__(
@@ -91,16 +90,11 @@ class Resolver(AbstractResolver):
         return admitted
 
     def check_literal(self, host: str, port: int) -> None:
-        """Raise AddressRefused if *host* is a refused address. (aiohttp resolves names only.)"""
+        """Raise AddressRefused if *host* is a refused address."""
         if not is_address(host):
             return
         if not self._admits(host, host, port):
             raise AddressRefused(f"{host} is {_what_is(host)}")
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        return [_result(host, ip, port) for ip in await self.addresses(host, port)]
 
     async def close(self) -> None:
         """Cancel the lookups under way. The cache stays."""
@@ -190,9 +184,3 @@ def _what_is(refused: str) -> str:
     if address_kind(refused) is AddressKind.PUBLIC:
         return "a public address, and CRAWLER_CONTACT does not say who asks"
     return "an inside address"
-
-
-def _result(host: str, ip: str, port: int) -> ResolveResult:
-    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
-    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    return ResolveResult(hostname=host, host=ip, port=port, family=family, proto=0, flags=flags)

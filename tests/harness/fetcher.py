@@ -25,8 +25,8 @@ from twisted.python.failure import Failure
 
 from crawler.crawl.errors import error_of
 from crawler.crawl.slots import SlotRules, Slots
-from crawler.download.aiohttp_handler import AiohttpHandler
 from crawler.download.body import BodyReader
+from crawler.download.http_handler import HttpHandler
 from crawler.download.resolver import (
     AresLookup,
     LookupFailed,
@@ -85,7 +85,7 @@ class RecordingBodyReader(BodyReader):
         return super().response(request, exchange, **more)
 
 
-class Handler(AiohttpHandler):
+class Handler(HttpHandler):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Handler:
         chosen = options(crawler.settings["TLS"], crawler.settings["KEEPALIVE_S"])

@@ -25,6 +25,7 @@ from tests.servers.certificates import server_context, write_certificate
 from tests.servers.hostile import TABLE, HostileServer
 from tests.servers.hostile_kit import Hostile, answer
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
+from tests.servers.tunnel import SECRET, tunnel
 
 LIMIT_S: Final = 300.0  # for what takes about 5 s on a quiet machine
 WARNINGS: Final = ("-Werror", "-Wignore:unclosed event loop", "-Wignore:unclosed <socket")
@@ -72,6 +73,7 @@ class Servers:
         )
         self.trusted = trusted
         self.hostile = stack.enter_context(HostileServer())
+        self.tunnel = stack.enter_context(tunnel())
 
         def serve(host: str = HERE, tls: ssl.SSLContext | None = None) -> LoopbackWeb:
             return stack.enter_context(LoopbackWeb(steady, [host], tls))
@@ -143,6 +145,16 @@ class Servers:
             fetch("strict-unknown", self.unknown.url(HERE)),
             fetch("strict-other-name", self.other.url(HERE)),
             fetch("tls-to-plain", plain + "/tls"),
+            *self._tunnelled(),
+        ]
+
+    def _tunnelled(self) -> list[Fetch]:
+        secret = {"Proxy-Authorization": SECRET}
+        through = {"proxied": self.tunnel.url, "headers": secret}
+        return [
+            fetch("by-tunnel", self.safe.url(HERE, "/tunnelled"), **through),
+            fetch("by-tunnel-unknown", self.unknown.url(HERE), **through),
+            fetch("tunnel-without-secret", self.safe.url(HERE), proxied=self.tunnel.url),
         ]
 
     def _lenient(self) -> list[Fetch]:
@@ -255,6 +267,9 @@ def test_nothing_is_asked_under_a_lease_that_ended_while_a_connection_was_made(s
         pytest.param("lenient-TLSv1.1", "page", "TLSv1.1", id="lenient: TLS 1.1"),
         pytest.param("lenient-TLSv1", "page", "TLSv1", id="lenient: TLS 1.0, a bad certificate"),
         pytest.param("tls-to-plain", "tls", "", id="TLS spoken to a server without it"),
+        pytest.param("by-tunnel", "page", "TLSv1.3", id="a page by a proxy that tunnels"),
+        pytest.param("by-tunnel-unknown", "tls", "", id="strict refuses through a tunnel, too"),
+        pytest.param("tunnel-without-secret", "connect", "", id="a proxy that refuses"),
     ],
 )
 def test_certificates_count_when_strict(seen: Seen, name: str, outcome: str, tls: str) -> None:
@@ -292,7 +307,11 @@ def test_the_request_is_kept_as_sent(seen: Seen) -> None:
     assert headers["accept-encoding"] == "gzip, deflate, br, zstd"
     by_proxy = seen.reports["by-proxy"]
     assert by_proxy["request_line"] == "GET http://public.example/page?q HTTP/1.1"
-    assert "proxy-authorization" not in by_proxy["request_headers"], "a secret, kept in an archive"
+    by_tunnel = seen.reports["by-tunnel"]
+    assert by_tunnel["request_line"] == "GET /tunnelled HTTP/1.1"
+    for report in (by_proxy, by_tunnel):
+        headers = report["request_headers"]
+        assert "proxy-authorization" not in headers, "a secret, kept in an archive"
 
 
 def test_the_answer_is_kept_as_sent(seen: Seen) -> None:

@@ -9,7 +9,7 @@ from scrapy.exceptions import DropItem, IgnoreRequest
 from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import LeaseEnded
 from crawler.crawl.in_flight import LEASE
-from crawler.download.aiohttp_handler import AiohttpHandler
+from crawler.download.http_handler import HttpHandler
 from crawler.model.types import PutBack
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Reply, page, site
@@ -99,7 +99,7 @@ class Own(Spider):
         self.seen.append(f"errback {failure.type.__name__}")
 
 
-class StandsStill(AiohttpHandler):
+class StandsStill(HttpHandler):
     """As if each URL's first lease had ended while its request was made."""
 
     @classmethod

@@ -13,7 +13,6 @@ from crawler.download.chunked import (
     MAX_LINE_BYTES,
     MAX_TRAILER_BYTES,
     ChunkedBody,
-    one_chunk,
 )
 from crawler.model.page import Truncated
 from tests.servers.hostile_kit import chunked
@@ -131,8 +130,3 @@ def test_chunks_may_arrive_in_any_pieces(pieces: list[bytes], cuts: list[int]) -
 def result_of(*parts: bytes) -> tuple[bytes, object, bool, bool]:
     body, state = read(*parts)
     return body, state.cut, state.is_over, state.is_whole
-
-
-@given(body=st.binary(max_size=40))
-def test_a_parser_gets_the_same_body(body: bytes) -> None:
-    assert read((one_chunk(body) if body else b"") + one_chunk(b""))[0] == body

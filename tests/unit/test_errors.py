@@ -20,8 +20,8 @@ from crawler.crawl.errors import (
     TlsFailed,
     error_of,
 )
-from crawler.download.aiohttp_handler import Transfers
 from crawler.download.connection import ssl_context
+from crawler.download.http_handler import Transfers
 from crawler.model.choices import Tls
 from crawler.model.page import AddressRefused
 

@@ -120,17 +120,31 @@ def test_interim_answers_go_before_the_head_that_counts() -> None:
     hints, last = head(b"Link: x", status=b"HTTP/1.1 103 Hints"), head(b"A: 1")
     gate = HeadGate(LIMIT_BYTES)
     assert gate.is_untouched
-    assert gate.feed(hints) == (hints, b"")
+    assert gate.feed(hints) == b""
     assert not gate.raw
     assert not gate.is_untouched
-    assert gate.feed(last + b"body") == (last, b"body")
+    assert gate.feed(last + b"body") == b"body"
     assert gate.raw == gate.clean == last
+
+
+@pytest.mark.parametrize(
+    ("field", "framing"),
+    [
+        pytest.param(b"A: 1", b"", id="a body that ends with the connection"),
+        pytest.param(b"content-length: 12 ", b"12", id="a length"),
+        pytest.param(b"Transfer-Encoding: Chunked", b"chunked", id="chunks"),
+    ],
+)
+def test_how_the_body_is_framed(field: bytes, framing: bytes) -> None:
+    gate = HeadGate(LIMIT_BYTES)
+    gate.feed(head(b"B: 2", field))
+    assert gate.framing == framing
 
 
 def test_the_head_is_kept_as_sent() -> None:
     raw = OK + b"\nno colon\nA : 1\n\n"
     gate = HeadGate(LIMIT_BYTES)
-    assert gate.feed(b"\r\n" + raw) == (head(b"A: 1"), b"")
+    assert gate.feed(b"\r\n" + raw) == b""
     assert (gate.raw, gate.clean) == (raw, head(b"A: 1"))
 
 
@@ -154,18 +168,17 @@ def test_a_head_may_arrive_in_any_pieces(sent: bytes, body: bytes, cuts: list[in
     assert passed(parts) == passed([whole])
 
 
-def passed(parts: list[bytes]) -> tuple[bytes, bytes, bytes] | None:
-    gate, heads, body = HeadGate(LIMIT_BYTES), b"", b""
+def passed(parts: list[bytes]) -> tuple[bytes, bytes, int, bytes] | None:
+    gate, body = HeadGate(LIMIT_BYTES), b""
     for part in parts:
         if gate.raw:
             body += part
             continue
         try:
-            more, rest = gate.feed(part)
+            body += gate.feed(part)
         except BadHead:
             return None
-        heads, body = heads + more, body + rest
-    return gate.raw, heads, body
+    return gate.raw, gate.clean, gate.taken, body
 
 
 LINES = st.lists(st.binary(max_size=30) | st.sampled_from([b"Content-Length: 5", b"A: b", b" x"]))

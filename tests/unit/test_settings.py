@@ -205,8 +205,8 @@ def test_a_setting_like_no_other_is_refused_too():
     ("value", "instead"),
     [
         pytest.param("twisted", "set TWISTED_REACTOR_ENABLED = True if an extension", id="twisted"),
-        pytest.param("aiohttp", "remove it, pages are always fetched by aiohttp", id="aiohttp"),
-        pytest.param("curl", "remove it, pages are always fetched by aiohttp", id="any other"),
+        pytest.param("aiohttp", "remove it, there is one way to fetch pages", id="aiohttp"),
+        pytest.param("curl", "remove it, there is one way to fetch pages", id="any other"),
     ],
 )
 def test_a_removed_setting_is_refused_with_its_replacement(value, instead):
