@@ -245,6 +245,7 @@ SET_FROM_OUTSIDE = {
     "download.connection": {"context"},  # ssl's
     "download.downloader": {
         "self._engine",
+        "self._pipelines",
         "self._scraper",
         "response",
     },  # Scrapy's (decision 47)

@@ -11,9 +11,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from pydispatch import dispatcher  # type: ignore[import-untyped]  # it ships no types
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import Crawler
+from scrapy.signalmanager import SignalManager
 
 from crawler.model.types import CrawlerError, IncompatibleScrapy
 
@@ -31,6 +33,15 @@ def engine_of(crawler: Crawler) -> ExecutionEngine | None:
         return crawler.engine
     except RuntimeError:  # "not set yet"
         return None
+
+
+def has_receivers(signals: SignalManager, signal: object) -> bool:
+    """Return whether anything is connected to *signal*. To send it to nothing takes 5 us."""
+    return any(
+        dispatcher.getReceivers(sender, kind)
+        for sender in (signals.sender, dispatcher.Any)
+        for kind in (signal, dispatcher.Any)
+    )
 
 
 class EngineHooks:

@@ -10,26 +10,37 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import lru_cache
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 from scrapy import Request, Spider, signals
 from scrapy.core.downloader import Downloader, Slot
 from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scraper import Slot as ScraperSlot
 from scrapy.crawler import Crawler
-from scrapy.exceptions import IgnoreRequest
+from scrapy.exceptions import IgnoreRequest, _InvalidOutput
 from scrapy.http import Response
+from scrapy.middleware import MiddlewareManager
 from scrapy.utils.asyncio import CallLaterResult, call_later
-from scrapy.utils.defer import _schedule_coro, aiter_errback, deferred_from_coro, iter_errback
+from scrapy.utils.defer import (
+    _process_pending_io,
+    _schedule_coro,
+    aiter_errback,
+    deferred_from_coro,
+    ensure_awaitable,
+    iter_errback,
+)
 from scrapy.utils.log import logformatter_adapter
+from scrapy.utils.python import global_object_name
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import LeaseEnded
 from crawler.crawl.in_flight import LEASE, Fetch
-from crawler.crawl.lifecycle import engine_of
+from crawler.crawl.lifecycle import engine_of, has_receivers
 from crawler.model.page import AddressRefused
 from crawler.model.types import PutBack, Standing, StoreUnavailable
 
@@ -40,8 +51,9 @@ _OF_ENGINE: Final = ("_start_scheduled_request", "_slot", "scraper", "logformatt
 _OF_SLOT: Final = ("add_request", "remove_request", "nextcall", "scheduler")
 _OF_SCRAPER: Final = (
     *("_scrape", "_check_if_closing", "handle_spider_output_async", "handle_spider_error"),
-    *("_process_spidermw_output_async", "concurrent_items"),
+    *("_process_spidermw_output_async", "call_spider_async", "concurrent_items", "spidermw"),
 )
+_OF_PIPELINES: Final = ("_mw_methods_requiring_spider", "process_item_async", "methods")
 _OF_SCRAPER_SLOT: Final = (
     *("add_response_request", "next_response_request_deferred", "finish_response"),
 )
@@ -59,6 +71,8 @@ class FrontierDownloader(Downloader):
         self._crawler = crawler
         try:
             super().__init__(crawler)
+            # They want an argument `spider`, which Scrapy's own manager gives them.
+            self._has_old_middlewares = bool(self.middleware._mw_methods_requiring_spider)
             crawler.signals.connect(self._open, signals.spider_opened)
         except BaseException:
             self._crawl.abandon()
@@ -99,7 +113,7 @@ class FrontierDownloader(Downloader):
         request."""
         error: BaseException | None = None
         try:
-            return await self.middleware.download_async(self._enqueue_request, request)
+            return await self._through_middlewares(request)
         except BaseException as raised:
             error = raised
             raise
@@ -107,6 +121,47 @@ class FrontierDownloader(Downloader):
             self.active.remove(request)
             self._slots.end(request)
             self._release(error, fetch)
+
+    async def _through_middlewares(self, request: Request) -> Response | Request:
+        """Do what `DownloaderMiddlewareManager.download_async` does, but without a name and a
+        coroutine for each method whose result is not awaited: 50 us a page less."""
+        manager = self.middleware
+        if self._has_old_middlewares:
+            return await manager.download_async(self._enqueue_request, request)
+        try:
+            result = await self._request_methods(request)
+        except Exception as error:
+            await _process_pending_io()
+            result = await manager._process_exception(error, request)
+        if isinstance(result, Request):
+            return result
+        for method in _methods(manager, "process_response"):
+            answer = method(request=request, response=result)
+            if not isinstance(answer, Response):
+                answer = await _awaited(answer, method)
+            if isinstance(answer, Request):
+                return answer
+            if not isinstance(answer, Response):
+                raise _InvalidOutput(
+                    f"{global_object_name(method)} must return a Response or a Request, not"
+                    f" {type(answer)}"
+                )
+            result = answer
+        return result
+
+    async def _request_methods(self, request: Request) -> Response | Request:
+        for method in _methods(self.middleware, "process_request"):
+            result = method(request=request)
+            if result is not None and not isinstance(result, Response | Request):
+                result = await _awaited(result, method)
+            if result is not None:
+                if isinstance(result, Response | Request):
+                    return result
+                raise _InvalidOutput(
+                    f"{global_object_name(method)} must return None, a Response or a Request, not"
+                    f" {type(result)}"
+                )
+        return await self._enqueue_request(request)
 
     def needs_backout(self) -> bool:
         return not self._slots.free_standings()
@@ -122,6 +177,12 @@ class FrontierDownloader(Downloader):
         if len(self._slots):
             self._schedule_check()
 
+    def get_slot_key(self, request: Request) -> str:
+        if self.DOWNLOAD_SLOT in request.meta or self.ip_concurrency:
+            return super().get_slot_key(request)
+        parts = request.url.split("/", 3)  # "http:", "", "host:8000" and the path
+        return _host_of(parts[2]) if len(parts) > 2 else ""  # parsing each URL takes 9 us
+
     async def _enqueue_request(self, request: Request) -> Response:
         name, slot = self._get_slot(request)
         if slot.queue or slot.latercall or slot.delay or slot.free_transfer_slots() < 1:
@@ -130,9 +191,10 @@ class FrontierDownloader(Downloader):
         request.meta[self.DOWNLOAD_SLOT] = name
         slot.active.add(request)
         try:
-            self.signals.send_catch_log(
-                signals.request_reached_downloader, request=request, spider=self._crawler.spider
-            )
+            if has_receivers(self.signals, signals.request_reached_downloader):
+                self.signals.send_catch_log(
+                    signals.request_reached_downloader, request=request, spider=self._crawler.spider
+                )
             if not self._crawl.leases.begin_or_put_back(request.meta.get(LEASE)):
                 raise LeaseEnded
             return await self._download(slot, request)
@@ -165,6 +227,23 @@ class FrontierDownloader(Downloader):
                 self._crawl.lifecycle.fail(failed)
 
 
+async def _awaited(result: Any, method: Callable[..., Any]) -> Any:
+    """Return what a middleware or pipeline returned, after awaiting it, if that can be awaited."""
+    if hasattr(type(result), "__await__"):
+        return await ensure_awaitable(result, _warn=global_object_name(method))
+    return result
+
+
+def _methods(manager: MiddlewareManager, name: str) -> Iterable[Callable[..., Any]]:
+    return cast("Iterable[Callable[..., Any]]", manager.methods[name])
+
+
+@lru_cache(maxsize=4096)
+def _host_of(netloc: str) -> str:
+    """Return the host name, as Scrapy names the slots of its downloader."""
+    return urlsplit(f"//{netloc}").hostname or ""
+
+
 def _note_fault(error: BaseException | None, fetch: Fetch) -> None:
     """Note an error of a middleware on *fetch*, which has no verdict then, so that its page is not
     finished as done. (An error of the fetch has an answer; an ignored request is no error.)"""
@@ -191,6 +270,7 @@ class RequestTasks:
         self._downloader = downloader
         self._slot: Any = getattr(engine, "_slot", None)
         self._scraper: Any = getattr(engine, "scraper", None)
+        self._pipelines: Any = getattr(self._scraper, "itemproc", None)
         self._running: set[asyncio.Task[None]] = set()  # the loop itself keeps none alive
 
     def install(self) -> None:
@@ -202,6 +282,7 @@ class RequestTasks:
                 (self._slot, _OF_SLOT),
                 (self._scraper, _OF_SCRAPER),
                 (ScraperSlot, _OF_SCRAPER_SLOT),
+                (self._pipelines, _OF_PIPELINES),
             )
             for name in names
             if not hasattr(one, name)
@@ -213,6 +294,8 @@ class RequestTasks:
         # With more than one at once, Scrapy's workers are needed.
         if self._scraper.concurrent_items == 1:
             self._scraper.handle_spider_output_async = self._handle_output
+        if not self._pipelines._mw_methods_requiring_spider:
+            self._pipelines.process_item_async = self._process_item
 
     def _start(self) -> bool:
         """Begin the next request; False if there is none."""
@@ -276,12 +359,32 @@ class RequestTasks:
         slot.add_response_request(result, request)
         slot.next_response_request_deferred()  # the same: the queue is empty between two tasks
         try:
-            await self._scraper._scrape(result, request)
+            await self._call_back(result, request)
         except Exception:
             self._log(logging.ERROR, f"Scraper bug processing {request}")
         finally:
             slot.finish_response(result, request)
             self._scraper._check_if_closing()
+
+    async def _call_back(self, result: Response | Failure, request: Request) -> None:
+        """Call the callback and process what it gives. Without spider middlewares, that need not
+        pass through Scrapy's three generators for them, which is 35 us a page."""
+        scraper = self._scraper
+        if isinstance(result, Failure) or any(map(any, scraper.spidermw.methods.values())):
+            await scraper._scrape(result, request)
+            return
+        try:
+            output = await scraper.call_spider_async(result, request)
+        except Exception:
+            scraper.handle_spider_error(Failure(), request, result)  # type: ignore[no-untyped-call]
+        else:
+            await scraper.handle_spider_output_async(output, request, result)
+
+    async def _process_item(self, item: Any) -> Any:
+        """Do what `ItemPipelineManager.process_item_async` does, in the same way."""
+        for method in _methods(self._pipelines, "process_item"):
+            item = await _awaited(method(item), method)
+        return item
 
     async def _handle_output(
         self,
@@ -291,15 +394,19 @@ class RequestTasks:
     ) -> None:
         """Process what a callback gives, one after the other. Between two the loop has a turn: a
         callback may give ten thousand, and the first may be urgent."""
-        errback, scraper = self._scraper.handle_spider_error, self._scraper
+        errback, scraper, is_later = self._scraper.handle_spider_error, self._scraper, False
         if isinstance(result, AsyncIterator):
             async for item in aiter_errback(result, errback, request, response):
+                if is_later:
+                    await asyncio.sleep(0)
                 await scraper._process_spidermw_output_async(item, response)
-                await asyncio.sleep(0)
+                is_later = True
         else:
             for item in iter_errback(result, errback, request, response):
+                if is_later:
+                    await asyncio.sleep(0)
                 await scraper._process_spidermw_output_async(item, response)
-                await asyncio.sleep(0)
+                is_later = True
 
     def _log(self, level: int, text: str) -> None:
         _engine_log.log(level, text, exc_info=True, extra={"spider": self._engine.spider})
