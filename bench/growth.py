@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from bench.crawls import Ours
 from bench.measure import Cost, slope
-from bench.race import HOSTS, one, web
+from bench.race import HOSTS, compile_first, one, web
 
 FEW: Final = 500
 MANY: Final = 3_500
@@ -123,6 +123,8 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="an SVG to write")
     options = parser.parse_args()
     costs: dict[Point, Cost] = {}
+    with web() as port:
+        compile_first(port)
     for point in points(options.pages):
         if options.only in (None, point.property):
             costs[point] = measured(point)

@@ -77,9 +77,15 @@ def one(crawl: Crawl, port: int, pages: int, hosts: int = HOSTS) -> Run:
         return replace(measured, redis_cpu_s=after_s - before_s)
 
 
+def compile_first(port: int) -> None:
+    """Let numba compile what it will: seconds, once in an installation."""
+    one(OURS, port, 10)
+
+
 def race(crawls: Sequence[Crawl], rounds: int, scale: float) -> dict[str, list[Cost]]:
     costs: dict[str, list[Cost]] = {crawl.name: [] for crawl in crawls}
     with web() as port:
+        compile_first(port)
         for number in range(rounds if crawls else 0):
             for crawl in crawls:
                 few, many = (one(crawl, port, int(n * scale)) for n in (crawl.few, crawl.many))

@@ -25,13 +25,14 @@ class IdentityMiddleware:
         return cls(crawl_of(crawler).settings.config.identity)
 
     def __init__(self, identity: IdentitySettings) -> None:
+        # Names as `Headers` keeps them, so that each request need not normalize them: 2 us each.
         self._headers = {b"User-Agent": identity.user_agent.encode(), b"Accept": ACCEPT}
         if identity.mailbox:
             self._headers[b"From"] = identity.mailbox.encode()
 
     def process_request(self, request: Request) -> None:
         for name, value in self._headers.items():
-            request.headers.setdefault(name, value)
+            dict.setdefault(request.headers, name, [value])
 
 
 # The keys of one fetch: `meta=response.meta` in a callback would copy them to another request.

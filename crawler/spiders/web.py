@@ -135,11 +135,10 @@ class WebSpider(Spider):
         return
         yield  # makes this an asynchronous generator, as Scrapy wants; it yields nothing
 
-    async def parse(self, response: Response) -> AsyncIterator[Page]:
-        """Yield a Page for an answer of a lease."""
+    def parse(self, response: Response) -> list[Page]:
+        """Return a Page for an answer of a lease."""
         page = page_of(response, self)
-        if page is not None:
-            yield page
+        return [] if page is None else [page]
 
     async def _add_all(self, seeds: SeedList, crawl: Crawl) -> None:
         """Add *seeds* a batch at a time, between which the crawl goes on."""
