@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import os
 import pwd
 import socket
 import struct
@@ -20,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from aiohttp import web
@@ -30,7 +29,6 @@ from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, asked_of,
 from crawler.data.data_dir import CONSOLE
 from crawler.data.operator_files import private_lines
 from crawler.model.types import ConfigError, CrawlerError
-from crawler.operate.client import SOCKET
 from crawler.operate.metrics import CONTENT_TYPE
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest
 
@@ -244,23 +242,11 @@ class ApiServer:
         self._views = ThreadPoolExecutor(1, "console")
         self._runners: list[web.AppRunner] = []
 
-    async def open_socket(self) -> None:
-        """Listen on the socket in the data directory. Raises OSError."""
+    async def on_socket(self) -> Callable[[], asyncio.Protocol]:
+        """Return what serves one connection of the socket in the data directory."""
         runner = await self._runner({}, frozenset())
-        path = self._data / SOCKET
-        path.unlink(missing_ok=True)  # of a process that is dead, for the directory is ours
-        # A path to a socket has 107 bytes at most; that of the directory is as long as it likes.
-        directory = os.open(self._data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            before = os.umask(0o177)
-            try:
-                listening.bind(f"/proc/self/fd/{directory}/{SOCKET}")
-            finally:
-                os.umask(before)
-        finally:
-            os.close(directory)
-        await web.SockSite(runner, listening).start()
+        assert runner.server is not None  # it is set up
+        return cast("Callable[[], asyncio.Protocol]", runner.server)
 
     async def open_port(self, host: str, port: int, tokens: Mapping[str, str]) -> None:
         """Listen on *host* and *port*, or on the next free one. Raises ConfigError."""
@@ -285,8 +271,7 @@ class ApiServer:
             await runner.cleanup()
         # What a view reads is closed next.
         await asyncio.to_thread(self._views.shutdown, cancel_futures=True)
-        for name in (SOCKET, CONSOLE):
-            (self._data / name).unlink(missing_ok=True)
+        (self._data / CONSOLE).unlink(missing_ok=True)
 
     async def _runner(self, tokens: Mapping[str, str], names: frozenset[str]) -> web.AppRunner:
         app = application(self._served, self._views, tokens, names)

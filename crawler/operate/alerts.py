@@ -22,7 +22,6 @@ from math import inf, nan
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 from scrapy import signals
 from scrapy.crawler import Crawler
@@ -382,6 +381,8 @@ class AlertSender:
 
     async def _post(self, body: bytes) -> str:
         """Send *body* to the address. Returns why it failed, or nothing."""
+        import aiohttp  # noqa: PLC0415  # 0.2 s that most crawls do not need
+
         headers = {"Content-Type": "application/json"}
         async with (
             aiohttp.ClientSession() as session,
