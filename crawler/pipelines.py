@@ -7,15 +7,15 @@ put back and the crawl ends.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import sha1
 from operator import is_
 from typing import Final, Self, TypeVar
 
-from msgspec import structs
+from msgspec.structs import replace
 from scrapy.crawler import Crawler
 
 from crawler.assembly.build import crawl_of
@@ -153,7 +153,7 @@ class ParsePipeline(PipelineStage):
     def _followed(self, url: str) -> LinkSettings:
         rules = self.crawl.settings.config.links
         kinds = self.crawl.selection.allowed_origins.said_of(url).follow_kinds
-        return rules if kinds is None else replace(rules, follow_kinds=kinds)
+        return rules if kinds is None else dataclasses.replace(rules, follow_kinds=kinds)
 
     def _outlinks(self, links: Sequence[Link], base: str) -> list[Link]:
         found, elsewhere = resolve_links(links, base)
@@ -290,7 +290,7 @@ class ArchivePipeline(PipelineStage):
         is_whole = self.crawl.leases.shared is not None or page.simhash is None or page.alias_of
         if claim is None or claim.simhash is not None or is_whole:
             return None
-        return structs.replace(claim, simhash=page.simhash)
+        return replace(claim, simhash=page.simhash)
 
     def _claim(self, page: Page, body_sha1: bytes) -> Claim:
         """Return the claim on the content of *page*. A page with "noindex" is no original, because

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+from msgspec import structs
 
 from crawler.model.page import (
     NO_LIMIT,
     DownloadOptions,
     Exchange,
+    Page,
     Truncated,
     incomplete_error,
 )
@@ -78,3 +82,17 @@ def test_how_much_is_kept(asked: int | None, room: int) -> None:
         begin_or_put_back=lambda lease: True,
     )
     assert options.max_bytes(b"text/html", "http://a.example/", asked) == room
+
+
+def test_a_page_is_replaced_like_a_dataclass() -> None:
+    """Users' pipelines do so (docs/feeds.md)."""
+    page = Page(
+        url="http://a.example/", status=200, content_type="", body=b"x", depth=1, lease_id=2
+    )
+    changed = dataclasses.replace(page, title="A", links=("/b",))
+    assert changed == structs.replace(page, title="A", links=("/b",)) != page
+    assert [each.name for each in dataclasses.fields(page)] == list(Page.__struct_fields__)
+    with pytest.raises(AttributeError):
+        page.title = "B"
+    assert repr(changed).startswith("Page(url='http://a.example/', status=200")
+    assert "title='A'" in repr(changed) and "body" not in repr(changed)
