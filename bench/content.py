@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from hashlib import sha1, sha256
+from ipaddress import IPv4Network
 from math import inf
 from pathlib import Path
 from typing import Any, Final, cast
@@ -45,6 +46,7 @@ from crawler.model.page import (
     Source,
     head_fields,
 )
+from crawler.policy.admission import Admission, AdmissionRules
 from crawler.policy.links import (
     base_of,
     link_headers,
@@ -54,6 +56,7 @@ from crawler.policy.links import (
     with_headers,
 )
 from crawler.policy.media_type import actual_type
+from crawler.policy.scope import AddressRules, Scope
 from crawler.policy.simhash import fingerprint
 
 PAGES: Final = 400  # a round
@@ -89,9 +92,16 @@ class Line:
         self._parser = HtmlParser()
         self._bodies: list[tuple[str, bytes]] = []
         self._digests: list[bytes] = []
-        self._scanned: list[tuple[Any, int, list[list[int]]]] = []
+        self._scanned: list[tuple[Any, int, list[int]]] = []
         self._parsed: list[Parsed] = []
         self._outlinks: list[tuple[Link, ...]] = []
+        self._admission = Admission(
+            AdmissionRules(
+                addresses=AddressRules(allow_public=True, inside=(IPv4Network("127.0.0.0/8"),)),
+                key_seed=1,
+                scope=Scope(denied_types=frozenset(self._config.limits.deny_extensions)),
+            )
+        )
         self._simhashes: list[int | None] = []
         self._captures: list[Capture] = []
         self._written: list[StoredCapture] = []
@@ -126,6 +136,10 @@ class Line:
         for (url, _), parsed in zip(self._bodies, self._parsed, strict=True):
             outlinks, _ = resolve_links(parsed.links, base_of(url, parsed))
             links_to_follow(outlinks, parsed.robots, self._config.links)
+
+    def admit_links(self) -> None:
+        for outlinks in self._outlinks:
+            self._admission.select([link.url for link in outlinks], None, depth=2)
 
     def compare(self) -> None:
         self._simhashes = []
@@ -267,6 +281,7 @@ def steps(line: Line) -> dict[str, Callable[[], None]]:
         "  the scan": line.scan,
         "  lines of the text": line.choose_lines,
         "  links, absolute and judged": line.judge_links,
+        "links, admitted, with their keys": line.admit_links,
         "fingerprint and look-up": line.compare,
         "  the fingerprint": line.fingerprint,
         "archive and index": line.archive,

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha1
-from operator import is_
 from typing import Final, Self, TypeVar
 
 from msgspec.structs import replace
@@ -138,13 +137,13 @@ class ParsePipeline(PipelineStage):
         rules, base = self.crawl.settings.config.links, base_of(page.url, parsed)
         kept = max_links(base)
         outlinks = self._outlinks(parsed.links[:kept], base)
-        links = [*outlinks, *parsed.links[kept:]]
+        links = (*outlinks, *parsed.links[kept:])
         page = replace(
             page,
             parsed=parsed,
             title=parsed.title,
             text=parsed.text,
-            outlinks=tuple(outlinks),
+            outlinks=outlinks,
             links=links_to_follow(links, parsed.robots, self._followed(page.url)),
             archive=not ("noindex" in parsed.robots and rules.respect_noindex),
         )
@@ -155,13 +154,13 @@ class ParsePipeline(PipelineStage):
         kinds = self.crawl.selection.allowed_origins.said_of(url).follow_kinds
         return rules if kinds is None else dataclasses.replace(rules, follow_kinds=kinds)
 
-    def _outlinks(self, links: Sequence[Link], base: str) -> list[Link]:
+    def _outlinks(self, links: Sequence[Link], base: str) -> tuple[Link, ...]:
         found, elsewhere = resolve_links(links, base)
-        for reason, count in Counter(
-            unreadable_refusal(link.url).reason for link in elsewhere
-        ).items():
-            self.crawl.stats.count(f"refused/{reason}", count)
-        return found
+        if elsewhere:
+            reasons = Counter(unreadable_refusal(link.url).reason for link in elsewhere)
+            for reason, count in reasons.items():
+                self.crawl.stats.count(f"refused/{reason}", count)
+        return tuple(found)
 
     def _is_parsed_copy(self, page: Page) -> bool:
         """Whether *page* is a copy whose links were followed from its original."""
@@ -326,17 +325,18 @@ class LinksPipeline(PipelineStage):
     async def process_page(self, page: Page, fetch: Fetch) -> Page:
         if self.crawl.settings.arguments is None:
             return page  # the spider's own code chooses its requests
-        links = [] if fetch.lease.candidate.requisite else _links(page)
-        # The page's own links are absolute already; a user's pipeline may have added others.
-        own, others = links, list[Link]()
-        if len(links) > len(page.outlinks) or not all(map(is_, links, page.outlinks)):
-            absolute = set(map(id, page.outlinks))
-            own = [link for link in links if id(link) in absolute]
-            others = [link for link in links if id(link) not in absolute]
+        links = () if fetch.lease.candidate.requisite else page.links
+        own: Sequence[Link] = page.outlinks
+        if links != own:
+            absolute = set(map(id, own))
+            own = [each for each in links if isinstance(each, Link) and id(each) in absolute]
         fetch.links = await self._admit(own, None, page.depth)
-        if others:
+        if len(own) < len(links):
+            # The page's own links are absolute already; a user's pipeline has added others.
+            others = [each for each in links if id(each) not in absolute]
+            added = [Link(each) if isinstance(each, str) else each for each in others]
             base = base_of(page.url, page.parsed) if page.parsed else page.url
-            fetch.links += await self._admit(others, base, page.depth)
+            fetch.links += await self._admit(added, base, page.depth)
         if self.crawl.settings.arguments.requisites:
             fetch.links += self._requisites(page, fetch)
         return page
@@ -358,7 +358,7 @@ class LinksPipeline(PipelineStage):
         followed = {each.key for each in fetch.links}
         return [each for each in selected.candidates if each.key not in followed]
 
-    async def _admit(self, links: list[Link], base: str | None, depth: int) -> list[Candidate]:
+    async def _admit(self, links: Sequence[Link], base: str | None, depth: int) -> list[Candidate]:
         """Return the candidates of the last links; those of all before are added to the
         frontier."""
         while len(links) > _LINKS_PER_TURN:
@@ -368,7 +368,9 @@ class LinksPipeline(PipelineStage):
 
     def _select(self, links: Sequence[Link], base: str | None, depth: int) -> list[Candidate]:
         admission, depth = self.crawl.selection.allowed_origins.admission, depth + 1
-        if any(link.kind in _HINTED for link in links):
+        if not _HINTED.isdisjoint([link.kind for link in links]):
+            if depth > MAX_SITEMAP_HOPS:
+                links = [link for link in links if link.kind is not LinkKind.SITEMAP]
             selected = admission.select_listed(
                 links, base, depth, lambda link: self._level(link, depth)
             )
@@ -406,10 +408,3 @@ class LinksPipeline(PipelineStage):
         await asyncio.sleep(0)
         while crawl.leases.frontier.is_congested() and not crawl.lifecycle.failure:
             await asyncio.sleep(_CONGESTED_S)
-
-
-def _links(page: Page) -> list[Link]:
-    links = [Link(each) if isinstance(each, str) else each for each in page.links]
-    if page.depth < MAX_SITEMAP_HOPS:
-        return links
-    return [link for link in links if link.kind is not LinkKind.SITEMAP]

@@ -53,6 +53,7 @@ def loading() -> Future[None]:
 def load() -> None:
     """Compile here what is not compiled."""
     from crawler.content.parsers import html_scan  # noqa: PLC0415  # it imports numba: 0.4 s
+    from crawler.model import url_scan  # noqa: PLC0415  # the same
     from crawler.model.compiled import is_compiled  # noqa: PLC0415  # the same
 
     if not is_compiled:
@@ -63,6 +64,8 @@ def load() -> None:
     with _one_compiles():
         out, end, _ = html_scan.scanned(b"<p>", False, 1)
         html_scan.content(out, end, is_all=False)
+        url_scan.kinds_of(["a"])
+        url_scan.PlainUrls(1, 1, ()).verdicts(["a"])
         for text in ("a b c", "ä b c"):
             fingerprint(text, 3)
 

@@ -8,7 +8,7 @@ fragment, user name, password or default port.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, lru_cache
@@ -44,8 +44,6 @@ _is_whole = re.compile(rf"https?://{_HOST}(?=/){_REST}").fullmatch
 _is_address = re.compile(rf"(https?://)?{_NAME}(?<!localhost)").fullmatch
 _is_rooted = re.compile(rf"(?=/)(?!//){_REST}").fullmatch
 _is_relative = re.compile(rf"((?:\.\./)*+){_SEGMENT}[{_PLAIN}]++{_REST}").fullmatch
-
-_is_below = re.compile(rf"{_SEGMENT}[{_PLAIN}]++{_REST}").fullmatch
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _HTTP: Final = ("http://", "https://")
@@ -138,25 +136,44 @@ def _without_credentials(url: str) -> str:
     return f"{scheme}://{host.rpartition('@')[2]}{url[len(authority) :]}"
 
 
-def joined_to(base: str) -> Callable[[str], str | None]:
-    """Return the function of a text that is `fetch_form` with this *base*, a URL."""
+def fetch_forms(texts: Sequence[str], base: str) -> list[str | None]:
+    """Return the fetch form of each of *texts*, read against *base*, a URL."""
     start = _split_base(base)
-    if start is None:
-        return lambda text: fetch_form(text, base)
+    if start is None or not texts:
+        return [fetch_form(text, base) for text in texts]
+    from crawler.model import url_scan  # noqa: PLC0415  # it imports numba: 0.4 s
+
     authority, directory = start.authority, start.authority + start.directory
+    rooted, below = url_scan.ROOTED, url_scan.BELOW
+    found: list[str | None] = []
+    for text, kind in zip(texts, url_scan.kinds_of(texts), strict=True):
+        if kind == rooted:
+            found.append(authority + text)
+        elif kind == below:
+            found.append(directory + text)
+        elif kind == url_scan.OTHER:
+            found.append(fetch_form(text, base))
+        else:
+            head = text.partition("#")[0]
+            match kind & ~url_scan.WITH_FRAGMENT:
+                case url_scan.WHOLE if _is_plain_authority(head[: head.index("/", 8) + 1]):
+                    found.append(head)
+                case url_scan.WHOLE:
+                    found.append(fetch_form(text, base))
+                case url_scan.ROOTED:
+                    found.append(authority + head)
+                case levels:
+                    found.append(_join_relative(start, head, (levels - below) * len("../")))
+    return found
 
-    def joined(text: str) -> str | None:
-        head = text if "#" not in text else text.partition("#")[0]
-        if _is_rooted(head):
-            return authority + head
-        if _is_below(head):
-            return directory + head
-        return fetch_form(text, base)
 
-    return joined
+@lru_cache(maxsize=1024)  # in pages of one host they are the same again and again
+def _is_plain_authority(text: str) -> bool:
+    """Return whether *text*, which ends with the "/" of a path, is that of a fetch form."""
+    return _is_whole(text) is not None
 
 
-@lru_cache(maxsize=256)  # called 40 times in a row for one page
+@lru_cache(maxsize=256)  # called again and again for one page
 def _split_base(base: str) -> _Base | None:
     url = fetch_form(base)
     if url is None:
@@ -319,6 +336,12 @@ def key_of(canonical_url: str, seed: int) -> int:
     """Return the unsigned 64-bit key. *seed* is the secret of the crawl: without it two URLs
     cannot be made to collide, which would hide one."""
     return xxhash.xxh3_64_intdigest(canonical_url.encode(), seed)
+
+
+def keys_of(canonical_urls: Iterable[str], seed: int) -> list[int]:
+    """Return the `key_of` each."""
+    digest = xxhash.xxh3_64_intdigest
+    return [digest(url.encode(), seed) for url in canonical_urls]
 
 
 def canonical(url: str, rules: CanonicalRules) -> str:

@@ -11,8 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Final, NamedTuple
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -29,14 +29,19 @@ from crawler.model.url import (
     authority_of,
     canonical,
     fetch_form,
+    fetch_forms,
     host_key,
     is_ip,
     key_of,
+    keys_of,
     registered_domain,
     split,
 )
 from crawler.policy.operator_rules import NO_RULES, OperatorRules
 from crawler.policy.scope import AddressRules, CalendarRules, Reason, Refusal, Scope, TrapRules
+
+if TYPE_CHECKING:
+    from crawler.model.url_scan import PlainUrls
 
 _AUTHORITIES: Final = 16_384
 """Verdicts that are cached: 10 us to judge one again, 350 bytes to keep it."""
@@ -80,8 +85,6 @@ class Admission:
 
     def __init__(self, rules: AdmissionRules) -> None:
         self._rules = rules
-        self._is_unsuspicious = _unsuspicious(rules)
-        self._key_seed = rules.key_seed
         self._has_operator_rules = bool(rules.operator)
         self._authority = lru_cache(maxsize=_AUTHORITIES)(self._judge_authority)
 
@@ -134,15 +137,30 @@ class Admission:
         If *base* is None, the links are fetch forms."""
         found: dict[int, Candidate] = {}
         refused: Counter[Reason] = Counter()
-        for text in dict.fromkeys(hrefs):  # menus repeat their links verbatim
-            url = text if base is None else fetch_form(text, base)
-            verdict = (
-                unreadable_refusal(text) if url is None else self._admit(url, depth, level, False)
-            )
+        texts = list(dict.fromkeys(hrefs))  # menus repeat their links verbatim
+        urls = texts if base is None else [url or "" for url in fetch_forms(texts, base)]
+        deepest, are_plain = self._rules.scope.max_depth, bytes(len(urls))
+        if self._plain_urls and (deepest is None or depth <= deepest):
+            are_plain = self._plain_urls.verdicts(urls)
+        keys = keys_of(urls, self._rules.key_seed)  # of those that are plain
+        site, judged = "/", None  # "scheme://host/" of the last one, and the verdict on it
+        verdict: Candidate | Refusal | None
+        for text, url, is_plain, key in zip(texts, urls, are_plain, keys, strict=True):
+            if is_plain:
+                if judged is None or not url.startswith(site):
+                    site = url[: url.index("/", 8) + 1]
+                    judged = self._authority(site[:-1])
+                verdict = judged.host_refusal
+                if verdict is None:
+                    if key not in found:
+                        found[key] = Candidate(url, key, judged.host, judged.domain, depth, level)
+                    continue
+            else:
+                verdict = self._admit(url, depth, level, False) if url else unreadable_refusal(text)
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
-            elif verdict.key not in found:
-                found[verdict.key] = verdict
+            else:
+                found.setdefault(verdict.key, verdict)
         return LinkVerdicts(list(found.values()), refused)
 
     def select_listed(
@@ -234,14 +252,24 @@ class Admission:
                 return refusal
             wanted = self._rules.operator.of_url(url).level
             level = level if wanted is None else wanted
-        if self._is_unsuspicious(url, depth):
-            key = key_of(url, self._key_seed)
-        else:
-            refusal = self._refusal(url, authority, depth, is_exempt)
-            if refusal:
-                return refusal
-            key = self._key(url)
-        return Candidate(url, key, judged.host, judged.domain, depth, level)
+        refusal = self._refusal(url, authority, depth, is_exempt)
+        if refusal:
+            return refusal
+        return Candidate(url, self._key(url), judged.host, judged.domain, depth, level)
+
+    @cached_property
+    def _plain_urls(self) -> PlainUrls | None:
+        """The URLs that no rule but those about hosts and depth can refuse, and that are their own
+        canonical forms: nine links in ten. None: by these rules there are no such URLs."""
+        from crawler.model.url_scan import PlainUrls  # noqa: PLC0415  # it imports numba: 0.4 s
+
+        scope, traps = self._rules.scope, self._rules.traps
+        if scope.deny or scope.allow or self._rules.operator:
+            return None
+        if not self._rules.canonical.plain_stays:
+            return None
+        segments = min(traps.max_repeats + 1, traps.max_path_segments)
+        return PlainUrls(traps.max_url_chars, segments, scope.denied_types)
 
     def _admit_requisite(self, url: str, depth: int, level: int, hops: int) -> Candidate | Refusal:
         authority = authority_of(url)
@@ -278,32 +306,6 @@ class Admission:
             unreachable,
             unreachable or self._rules.scope.host_refusal(hostname),
         )
-
-
-def _unsuspicious(rules: AdmissionRules) -> Callable[[str, int], bool]:
-    """Return a function of a fetch form and its depth, that is true of nine links in ten: no rule
-    but those about the host can refuse the URL, and it is its own canonical form. One expression
-    takes a quarter of the time that all the rules take to find that."""
-    scope, traps = rules.scope, rules.traps
-    if scope.deny or scope.allow or not rules.canonical.plain_stays:
-        return lambda url, depth: False
-    deepest, longest = scope.max_depth, traps.max_url_chars
-    segments = min(traps.max_repeats + 1, traps.max_path_segments, 100)
-    # A year before "/" or "-" may be one of a calendar.
-    is_plain = re.compile(
-        r"https?://[^/:]*+(?<!\.)(?::[0-9]++)?+(?!.*/[12][0-9]{3}[/-])"
-        rf"(?:/[A-Za-z0-9\-._~!$&'()*+,;:@]*+){{1,{segments}}}+"
-    ).fullmatch
-    denied_types = scope.denied_types
-
-    def is_unsuspicious(url: str, depth: int) -> bool:
-        if deepest is not None and depth > deepest:
-            return False
-        if len(url) > longest or not is_plain(url):
-            return False
-        return url[url.rfind(".") + 1 :].lower() not in denied_types
-
-    return is_unsuspicious
 
 
 def operator_refusal(rules: OperatorRules, url: str) -> Refusal | None:

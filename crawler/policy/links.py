@@ -19,7 +19,7 @@ from crawler.model.page import (
     Page,
     Parsed,
 )
-from crawler.model.url import fetch_form, joined_to, split
+from crawler.model.url import fetch_form, fetch_forms, split
 
 _UNFOLLOWED: Final = frozenset({"nofollow", "ugc", "sponsored"})
 
@@ -40,6 +40,8 @@ def robots_header(headers: Sequence[tuple[bytes, bytes]]) -> frozenset[str]:
 def with_headers(parsed: Parsed, links: Sequence[Link], words: frozenset[str]) -> Parsed:
     """Return *parsed* with what the headers of its answer declare. The page's own canonical URL
     counts first."""
+    if not links and not words:
+        return parsed  # as of nearly every page
     canonicals = (link.url for link in links if link.kind is LinkKind.CANONICAL)
     return replace(
         parsed,
@@ -199,9 +201,8 @@ def resolve_links(links: Sequence[Link], base: str) -> tuple[list[Link], list[Li
     other links."""
     found: dict[tuple[str, LinkKind], Link] = {}
     others = []
-    joined = joined_to(base)
-    for link in links:
-        url = joined(link.url)
+    urls = fetch_forms([link.url for link in links], base)
+    for link, url in zip(links, urls, strict=True):
         if url is None:
             others.append(link)
         elif (name := (url, link.kind)) not in found:

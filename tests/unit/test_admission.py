@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -11,8 +13,9 @@ from msgspec.structs import replace
 
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Purpose
-from crawler.model.url import HostUnit, canonical, fetch_form, joined_to, key_of
+from crawler.model.url import CanonicalRules, HostUnit, UrlRule, canonical, key_of
 from crawler.policy.admission import Admission, AdmissionRules
+from crawler.policy.operator_rules import read_rules
 from crawler.policy.scope import (
     RULES,
     AddressRules,
@@ -341,16 +344,50 @@ PARTS = (
 )
 
 
-@given(st.lists(st.sampled_from(PARTS), max_size=16), st.integers(0, 3))
-def test_what_is_found_unsuspicious_would_not_be_refused(parts: list[str], depth: int) -> None:
-    text = f"http://www.example.com/{''.join(parts)}"
-    quick, slow = Admission(TIGHT), Admission(TIGHT)
-    slow._is_unsuspicious = lambda url, depth: False
-    assert quick.candidate(text, depth=depth) == slow.candidate(text, depth=depth)
+LISTS = st.lists(st.lists(st.sampled_from(PARTS), max_size=16).map("".join), max_size=8)
+HOSTS = ("http://www.example.com/", "https://example.com:8443/", "http://10.0.0.1/", "")
 
 
-@given(st.lists(st.sampled_from((*PARTS, "#", " ", "//", "\\", "http:", "é")), max_size=9))
-def test_links_are_joined_as_fetch_forms(parts: list[str]) -> None:
-    text = "".join(parts)
-    for base in (PAGE, "http://127.0.0.1:8000/a/b?c=/d", "http://example.com/"):
-        assert joined_to(base)(text) == fetch_form(text, base)
+@given(LISTS, st.lists(st.sampled_from(HOSTS), min_size=8), st.integers(1, 3))
+def test_links_are_judged_together_as_each_by_itself(
+    texts: list[str], hosts: list[str], depth: int
+) -> None:
+    hrefs = [host + text for host, text in zip(hosts, texts, strict=False)]
+    admission = Admission(TIGHT)
+    verdicts = [admission.candidate(href, PAGE, depth=depth) for href in dict.fromkeys(hrefs)]
+    admitted_by_key: dict[int, Candidate] = {}
+    for each in verdicts:
+        if isinstance(each, Candidate):
+            admitted_by_key.setdefault(each.key, each)
+    selected = admission.select(hrefs, PAGE, depth)
+    assert selected.candidates == list(admitted_by_key.values())
+    assert selected.refused == Counter(
+        each.reason for each in verdicts if isinstance(each, Refusal)
+    )
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param(dataclasses.replace(OPEN, scope=Scope(deny=(re.compile("b"),))), id="deny"),
+        pytest.param(dataclasses.replace(OPEN, scope=Scope(allow=(re.compile("b"),))), id="allow"),
+        pytest.param(dataclasses.replace(OPEN, scope=Scope(max_depth=1)), id="max_depth"),
+        pytest.param(
+            dataclasses.replace(OPEN, canonical=CanonicalRules(frozenset({UrlRule.SLASH}))),
+            id="slash",
+        ),
+        pytest.param(
+            dataclasses.replace(
+                OPEN, operator=read_rules('[[rule]]\nfor = "example.com/b"\nrefuse = true', 3)
+            ),
+            id="operator",
+        ),
+    ],
+)
+def test_no_rule_is_passed_over_for_links(rules: AdmissionRules) -> None:
+    hrefs = ["http://example.com/a/", "http://example.com/a", "http://example.com/b"]
+    admission = Admission(rules)
+    one_by_one = [admission.candidate(href, depth=2) for href in hrefs]
+    found = {each.key for each in one_by_one if isinstance(each, Candidate)}
+    assert {each.key for each in admission.select(hrefs, None, 2).candidates} == found
+    assert len(found) < len(hrefs)

@@ -54,7 +54,7 @@ PIECES = (
 )
 
 
-def found(module: ModuleType, page: bytes, *, is_xml: bool) -> tuple[list[list[int]], str, str]:
+def found(module: ModuleType, page: bytes, *, is_xml: bool) -> tuple[list[int], str, str]:
     """Return the rows, the chosen lines and all lines."""
     scanned, content = module.scanned, module.content
     out, size, rows = scanned(page, is_xml, 100)
@@ -79,10 +79,10 @@ def test_any_text_stays_within_bounds_in_the_interpreter(text: str, is_xml: bool
 
 
 def test_compiled_code_stays_within_its_memory(tmp_path: Path) -> None:
-    """The tests of HTML and of fingerprints, with all indexes checked: a negative one is an error
-    too, where the interpreter takes an element from the end."""
+    """The tests of HTML, fingerprints and links, with all indexes checked: a negative one is an
+    error too, where the interpreter takes an element from the end."""
     tests = ["test_html.py", "test_html_text.py", "test_html_limits.py", "test_html_judges.py"]
-    tests += ["test_html_scan.py", "test_simhash.py"]
+    tests += ["test_html_scan.py", "test_simhash.py", "test_url_scan.py"]
     checked = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [
         sys.executable,

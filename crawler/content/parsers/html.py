@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from html.entities import html5
 from itertools import islice
@@ -280,13 +280,13 @@ class ScannedPage:
 
         self._scan = html_scan
         self._page = text.replace("\0", "\ufffd").encode(errors="replace")
-        self._out, self._end, rows = html_scan.scanned(self._page, is_xml, MAX_LINKS)
+        self._out, self._end, numbers = html_scan.scanned(self._page, is_xml, MAX_LINKS)
         self._is_ascii = len(self._page) == len(text)
         self._text = text if self._is_ascii else ""
         self.canonical = ""  # the first, as written
         self.facts = Facts()
         self.links: list[Link] = []
-        self._read(rows)
+        self._read(numbers)
 
     def text(self) -> str:
         """Return the lines of content."""
@@ -301,37 +301,36 @@ class ScannedPage:
             return self._text[begin:end]
         return self._page[begin:end].decode()
 
-    def _read(self, rows: list[list[int]]) -> None:
-        scan, add = self._scan, self.links.append
-        at = 0
-        while at < len(rows):
-            what, one, two, three = rows[at]
-            at += 1
-            if what == scan.LINK:
-                url = self._cut(one, two)
+    def _read(self, numbers: list[int]) -> None:
+        scan, cut, text, add = self._scan, self._cut, self._text, self.links.append
+        link_row = scan.LINK
+        each = iter(numbers)
+        rows = zip(each, each, each, each, strict=True)
+        for what, one, two, three in rows:
+            if what == link_row:
+                url = text[one:two] if text else cut(one, two)
                 if not three or ((url := value(url).strip(SPACE)) and url[0] != "#"):
                     add(Link(url))
             elif what == scan.IMAGE:
-                url = self._cut(one, two)
+                url = cut(one, two)
                 self.links += _to(value(url) if three else url, LinkKind.IMAGE)
             elif what == scan.TAG:
-                self._take(scan.ELEMENTS[one], rows[at : at + two])
-                at += two
+                self._take(scan.ELEMENTS[one], islice(rows, two))
             elif what == scan.TITLE:
-                self.facts.take_title(self._cut(one, two))
+                self.facts.take_title(cut(one, two))
             elif what == scan.SHEET:
-                self._add_styles(css_links(self._cut(one, two)))
+                self._add_styles(css_links(cut(one, two)))
             elif what == scan.STYLE:
-                self._add_styles(css_links(value(self._cut(one, two))))
+                self._add_styles(css_links(value(cut(one, two))))
             elif what == scan.BACKGROUND:
-                self.links += _to(value(self._cut(one, two)), LinkKind.IMAGE)
+                self.links += _to(value(cut(one, two)), LinkKind.IMAGE)
             else:
-                self.facts.data(self._cut(one, two))
+                self.facts.data(cut(one, two))
 
     def _add_styles(self, links: Iterator[Link]) -> None:
         self.links += islice(links, max(0, MAX_LINKS + 1 - len(self.links)))
 
-    def _take(self, name: str, rows: list[list[int]]) -> None:
+    def _take(self, name: str, rows: Iterable[tuple[int, int, int, int]]) -> None:
         attrs = {
             self._scan.ATTRIBUTES[number]: value(self._cut(begin, end))
             for _, number, begin, end in rows

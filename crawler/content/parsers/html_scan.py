@@ -1024,8 +1024,8 @@ def _without_spaces(out, begin, end):
     return end
 
 
-def scanned(page: bytes, is_xml: bool, max_links: int) -> tuple[Any, int, list[list[int]]]:
-    """Return what `scan` wrote of *page* and how much that is, and its rows."""
+def scanned(page: bytes, is_xml: bool, max_links: int) -> tuple[Any, int, list[int]]:
+    """Return what `scan` wrote of *page* and how much that is, and its rows, four numbers each."""
     out = _memory(len(page) * 6 // 5 + 8)
     state = np.empty(STATES, np.int64)
     room = len(page) // 64 + 64  # rows; of a page with more there is a second scan
@@ -1033,7 +1033,7 @@ def scanned(page: bytes, is_xml: bool, max_links: int) -> tuple[Any, int, list[l
         rows = np.empty((room, 4), np.int32)
         end, count = scan(_readable(page), is_xml, max_links, out, rows, state)
         if count <= room:
-            return out, int(end), rows[:count].tolist()
+            return out, int(end), rows[:count].ravel().tolist()
         room = count
 
 
