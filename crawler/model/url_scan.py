@@ -7,6 +7,7 @@ answers are theirs. In *texts*, each text ends with a 0, which no other may hold
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from string import ascii_letters, digits
 from typing import Any, Final
 
 import numpy as np
@@ -25,10 +26,11 @@ _MAX_AUTHORITY: Final = 300  # longer ones hold no host name
 # The bits of a byte of a URL.
 _KEPT: Final = 1  # ada leaves it as it is, in a path and in a query
 _COMPARED: Final = 2  # in a path, so do the rules by which URLs are compared
+_ALIKE: Final = ascii_letters + digits
 _MARKS: Final = np.array(
     [
-        (chr(code) in "!$%&()*+,-.;=@_~" or (code < 128 and chr(code).isalnum())) * _KEPT
-        | (chr(code) in "-._~!$&'()*+,;:@" or (code < 128 and chr(code).isalnum())) * _COMPARED
+        (chr(code) in _ALIKE + "!$%&()*+,-.;=@_~") * _KEPT
+        | (chr(code) in _ALIKE + "-._~!$&'()*+,;:@") * _COMPARED
         for code in range(256)
     ],
     np.int64,
