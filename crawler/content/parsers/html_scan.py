@@ -102,6 +102,8 @@ _ROLES: Final = (
 )
 
 _HASH: Final = (1 << 30) - 1
+# With one signed operand numba would compute in floating point.
+_u64: Any = np.uint64 if is_compiled else int
 
 
 def _hash_of(name: str) -> int:
@@ -844,6 +846,8 @@ _IN_CONTENT: Final = 16  # in content that the page marks as such
 _OF_LINKS: Final = 32  # more than half of the letters are in links
 _KEPT: Final = 64
 _LETTERS: Final = 7  # how far above
+_SPACES: Final = 0x2020202020202020
+_HIGHEST: Final = 0x8080808080808080  # the highest bit of each byte
 _MOST_LETTERS: Final = (1 << 24) - 1  # of a line that are counted
 
 PROSE_CHARS: Final = 100
@@ -868,17 +872,43 @@ def _summary(place, letters, linked):
 
 
 @compiled_part
-def _measure(out, size, lines, sees_all):
+def _text_end(out, eights, at, size):
+    """Return where the text from *at* on ends, at a byte that is a mark, and whether all of it is
+    ASCII. *eights*: the same memory, eight bytes a number."""
+    every = _u64(0)
+    while at < size:
+        if at & 7 == 0:
+            while at + 8 <= size:
+                eight = _u64(eights[at >> 3])
+                # A byte below a space has no highest bit, but gets one by the subtraction.
+                if (eight - _u64(_SPACES)) & ~eight & _u64(_HIGHEST):
+                    break
+                every |= eight
+                at += 8
+            if at == size:
+                break
+        if out[at] < 32:
+            break
+        every |= _u64(out[at])
+        at += 1
+    return at, every & _u64(_HIGHEST) == 0
+
+
+@compiled_part
+def _measure(out, eights, size, lines, sees_all):
     """Fill *lines* and return how many letters are seen."""
     line, inside, hidden, contents, letters, linked, whole, place = -1, 0, 0, 0, 0, 0, 0, 0
     at = 0
     while at < size:
         code = out[at]
         if code >= 32:
-            weight = 0
-            while at < size and out[at] >= 32:
-                weight += _WEIGHTS[out[at]]
-                at += 1
+            begin = at
+            at, is_ascii = _text_end(out, eights, at, size)
+            weight = at - begin
+            if not is_ascii:
+                weight = 0
+                for index in range(begin, at):
+                    weight += _WEIGHTS[out[index]]
             if hidden == 0:
                 letters += weight
                 linked += weight * inside
@@ -969,14 +999,14 @@ def count_lines(out, size):
 
 
 @compiled
-def choose(out, size, lines, is_all):
-    """Reduce what `scan` wrote to the lines of content, in place, each with its end but the last.
-    Returns how long that is. *is_all*: all lines are. *lines*: four numbers for each line."""
+def choose(out, eights, size, lines, is_all, text):
+    """Write to *text* the lines of content of what `scan` wrote, each with its end but the last, and
+    return how long that is. *is_all*: all lines are. *lines*: a number for each line."""
     count = len(lines)
     sees_all = is_all
-    if _measure(out, size, lines, is_all) == 0:
+    if _measure(out, eights, size, lines, is_all) == 0:
         sees_all = True  # a page of which nothing would be left keeps all it has
-        _measure(out, size, lines, True)
+        _measure(out, eights, size, lines, True)
     if is_all:
         _keep(lines, 0, count)
     else:
@@ -986,40 +1016,38 @@ def choose(out, size, lines, is_all):
     while at < size:
         code = out[at]
         if code >= 32:
+            first = at
+            at, _ = _text_end(out, eights, at, size)
             if is_kept and hidden == 0:
-                if end == begin and out[at - 1] < 16:
-                    while at < size and out[at] == 32:
-                        at += 1
-                while at < size and out[at] >= 32:
-                    out[end] = out[at]
-                    end += 1
-                    at += 1
-            else:
-                while at < size and out[at] >= 32:
-                    at += 1
+                if end == begin and out[first - 1] < 16:
+                    while first < at and out[first] == 32:
+                        first += 1
+                for index in range(at - first):
+                    text[end + index] = out[first + index]
+                end += at - first
             continue
         at += 1
         if code >= 16:
             line += 1
-            end = _without_spaces(out, begin, end)
+            end = _without_spaces(text, begin, end)
             is_kept = lines[line] & _KEPT != 0 and lines[line] >> _LETTERS > 0
             if is_kept and end:
-                out[end] = 10
+                text[end] = 10
                 end += 1
             begin = end
         elif code >= 9:
             if is_kept and hidden == 0:
-                out[end] = 10 if code == 11 else code
+                text[end] = 10 if code == 11 else code
                 end += 1
         elif 3 <= code <= 4 and not sees_all:
             hidden += 1 if code == 3 else -1
-    return _without_spaces(out, begin, end)
+    return _without_spaces(text, begin, end)
 
 
 @compiled_part
-def _without_spaces(out, begin, end):
+def _without_spaces(text, begin, end):
     """Return the end of the text without the white space at its end."""
-    while end > begin and out[end - 1] <= 32:
+    while end > begin and text[end - 1] <= 32:
         end -= 1
     return end
 
@@ -1038,9 +1066,9 @@ def scanned(page: bytes, is_xml: bool, max_links: int) -> tuple[Any, int, list[i
 
 
 def content(out: Any, size: int, *, is_all: bool) -> str:
-    """Return the lines of content of what `scan` wrote, or all lines. *out* is used up."""
-    lines = np.empty(count_lines(out, size), np.int32)
-    return str(out[: choose(out, size, lines, is_all)], "utf-8")
+    """Return the lines of content of what `scan` wrote, or all lines."""
+    lines, text = np.empty(count_lines(out, size), np.int32), _memory(size)
+    return str(text[: choose(out, _eights(out), size, lines, is_all, text)], "utf-8")
 
 
 def _readable(page: bytes) -> Any:
@@ -1048,4 +1076,9 @@ def _readable(page: bytes) -> Any:
 
 
 def _memory(size: int) -> Any:
+    size = size + 7 & ~7  # for `_eights`
     return np.empty(size, np.uint8) if is_compiled else bytearray(size)
+
+
+def _eights(out: Any) -> Any:
+    return out.view(np.uint64) if is_compiled else memoryview(out).cast("Q")
