@@ -19,7 +19,6 @@ import shutil
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -65,19 +64,24 @@ class FingerprintIndex:
         self._free: dict[int, list[int]] = defaultdict(list)  # places of rows that moved, by room
         self._end = 0
         self._unwritten: list[int] = []  # while the disk is full
-        with _translated_errors():
+        try:
             self._file = TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  # until `close`
+            self._descriptor = self._file.fileno()
             try:
                 self._load_log()
             except BaseException:
                 self.close()
                 raise
+        except OSError as error:
+            raise _translated(error) from error
 
     def near(self, simhash: int, max_bits: int) -> list[tuple[int, int]]:
         """Return each fingerprint that differs in at most *max_bits* (3 at most), after the number
         of bits; the nearest first. Raises StoreUnavailable."""
-        with _translated_errors():
+        try:
             rows = [self._row(number) for number in _rows_of(simhash)]
+        except OSError as error:
+            raise _translated(error) from error
         rows += map(keys.packed_print, self._unwritten)
         prints = np.frombuffer(b"".join(rows), "<u8")
         found = near_places(prints, simhash, max_bits)
@@ -92,12 +96,15 @@ class FingerprintIndex:
         """Add a fingerprint that the store has logged, and that no search has found yet. While the
         disk is full it is kept in memory. Raises StoreUnavailable."""
         self._unwritten.append(simhash)
-        with suppress(StoreFull), _translated_errors():
+        try:
             while self._unwritten:
                 one = keys.packed_print(self._unwritten[0])
                 for number in _rows_of(self._unwritten[0]):
                     self._append(number, one)
                 del self._unwritten[0]
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise _translated(error) from error
 
     @property
     def file_bytes(self) -> int:
@@ -129,9 +136,7 @@ class FingerprintIndex:
         length = self._lengths[number]
         if not length:
             return b""
-        return os.pread(
-            self._file.fileno(), length * PRINT_BYTES, self._places[number] * PRINT_BYTES
-        )
+        return os.pread(self._descriptor, length * PRINT_BYTES, self._places[number] * PRINT_BYTES)
 
     def _append(self, number: int, prints: bytes | memoryview) -> None:
         """Append *prints* to a row. Raises OSError; then the row is as before."""
@@ -157,23 +162,19 @@ class FingerprintIndex:
     def _write(self, place: int, prints: bytes | memoryview) -> None:
         offset = place * PRINT_BYTES
         while prints:
-            written = os.pwrite(self._file.fileno(), prints, offset)
+            written = os.pwrite(self._descriptor, prints, offset)
             prints, offset = prints[written:], offset + written
 
 
-@contextmanager
-def _translated_errors() -> Iterator[None]:
-    """Translate errors of the file to StoreFull, with which the crawl waits for room, and
-    StoreUnavailable."""
-    try:
-        yield
-    except OSError as error:
-        kind = StoreFull if error.errno == errno.ENOSPC else StoreUnavailable
-        raise kind(f"the rows of fingerprints cannot be used: {error}") from error
+def _translated(error: OSError) -> StoreUnavailable:
+    """Return StoreFull, with which the crawl waits for room, or StoreUnavailable."""
+    kind = StoreFull if error.errno == errno.ENOSPC else StoreUnavailable
+    return kind(f"the rows of fingerprints cannot be used: {error}")
 
 
-def _rows_of(simhash: int) -> Iterator[int]:
-    return (table * _VALUES + value for table, value in enumerate(quarters(simhash)))
+def _rows_of(simhash: int) -> tuple[int, int, int, int]:
+    one, two, three, four = quarters(simhash)
+    return one, _VALUES + two, 2 * _VALUES + three, 3 * _VALUES + four
 
 
 def _room(length: int) -> int:

@@ -92,22 +92,16 @@ class NearReservations:
 
     def earlier(self, reservation: NearReservation) -> NearReservation | None:
         """Return the first page in flight that is near to it and was looked up before it."""
-        found = (
-            self._earlier_in(quarter, reservation)
-            for quarter in enumerate(quarters(reservation.simhash))
-        )
-        return min((each for each in found if each), key=lambda each: each.number, default=None)
-
-    def _earlier_in(
-        self, quarter: tuple[int, int], reservation: NearReservation
-    ) -> NearReservation | None:
-        for other in self._by_quarter.get(quarter, {}).values():
-            if other.number >= reservation.number:
-                return None
-            bits = (other.simhash ^ reservation.simhash).bit_count()
-            if bits <= self._max_bits and other.url != reservation.url:
-                return other
-        return None
+        first = reservation
+        for quarter in enumerate(quarters(reservation.simhash)):
+            for other in self._by_quarter.get(quarter, {}).values():
+                if other.number >= first.number:
+                    break
+                bits = (other.simhash ^ reservation.simhash).bit_count()
+                if bits <= self._max_bits and other.url != reservation.url:
+                    first = other
+                    break
+        return first if first is not reservation else None
 
 
 class LocalNearDuplicates:

@@ -18,6 +18,7 @@ MAX_BITS: Final = 3  # with more, two fingerprints may have no quarter in common
 QUARTERS: Final = 4
 QUARTER_BITS: Final = 16
 PRINT_BYTES: Final = 8
+_FEW: Final = 32  # so many are compared sooner one by one than by numpy
 _MASK: Final = (1 << QUARTER_BITS) - 1
 
 
@@ -29,5 +30,9 @@ def quarters(simhash: int) -> tuple[int, int, int, int]:
 def near_places(prints: Prints, simhash: int, max_bits: int) -> list[tuple[int, int]]:
     """Return the place in *prints* of each that differs from *simhash* in at most *max_bits*, and
     the number of bits. Takes 4 us for 600 of them, 12 for 6,000."""
+    if len(prints) < _FEW:
+        every = enumerate(prints.tolist())
+        apart_by_place = ((at, (each ^ simhash).bit_count()) for at, each in every)
+        return [(at, bits) for at, bits in apart_by_place if bits <= max_bits]
     apart = np.bitwise_count(prints ^ np.uint64(simhash))
     return [(at, int(apart[at])) for at in (apart <= max_bits).nonzero()[0].tolist()]

@@ -1000,8 +1000,8 @@ def count_lines(out, size):
 
 @compiled
 def choose(out, eights, size, lines, is_all, text):
-    """Write to *text* the lines of content of what `scan` wrote, each with its end but the last, and
-    return how long that is. *is_all*: all lines are. *lines*: a number for each line."""
+    """Write the lines of content of what `scan` wrote to *text*, each with its end but the last.
+    Returns how long that is. *is_all*: all lines are. *lines*: a number for each line."""
     count = len(lines)
     sees_all = is_all
     if _measure(out, eights, size, lines, is_all) == 0:
