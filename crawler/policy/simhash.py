@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint32]
 Hashes = NDArray[np.uint64]
 
-# Cost and memory are linear in the text; of a longer one only the beginning counts (2 ms).
+# Cost and memory are linear in the text; of a longer one only the beginning counts (5 ms).
 MAX_CHARS: Final = 1 << 19
 WORDS: Final = 3  # of a feature
 
