@@ -49,7 +49,7 @@ class Console:
         self._acts: FrontierActs | None = None
         self._store: OperatorStore | None = None
         self._server: ApiServer | None = None
-        self._listening: asyncio.Server | None = None
+        self._socket: CommandSocket | None = None
         self._making: asyncio.Task[MakeProtocol] | None = None  # what serves the socket
         self._working: asyncio.Future[None] | None = None
         self._measuring: asyncio.Future[None] | None = None
@@ -65,10 +65,8 @@ class Console:
         self._measuring = asyncio.ensure_future(measure_loop(crawl.stats.loop_s))
         config = crawl.settings.config.operator
         try:
-            listening = _bound(crawl.storage.data.path)
-            self._listening = await asyncio.get_running_loop().create_unix_server(
-                lambda: _Waiting(self._on_socket), sock=listening
-            )
+            self._socket = CommandSocket(crawl.storage.data.path, self._on_socket)
+            await self._socket.open()
             if config.http:
                 from crawler.console.server import read_tokens  # noqa: PLC0415  # see the rule
 
@@ -121,9 +119,8 @@ class Console:
         return self._server
 
     async def _close(self) -> None:
-        if self._listening is not None:
-            self._listening.close()
-            (crawl_of(self._crawler).storage.data.path / SOCKET).unlink(missing_ok=True)
+        if self._socket is not None:
+            self._socket.close()
         if self._server is not None:
             await self._server.close()
         for task in (self._working, self._measuring):
@@ -131,16 +128,41 @@ class Console:
                 task.cancel()
 
 
-class _Waiting(asyncio.Protocol):
-    """A connection that waits until what serves it is made."""
+class CommandSocket:
+    """The socket in the data directory. A connection waits until what serves it is made."""
+
+    def __init__(self, data: Path, made: Callable[[], Awaitable[MakeProtocol]]) -> None:
+        """*data*: the data directory, which this process has locked. *made* returns what serves one
+        connection."""
+        self._data = data
+        self._made = made
+        self._listening: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Listen. Raises OSError."""
+        listening = _bound(self._data)
+        self._listening = await asyncio.get_running_loop().create_unix_server(
+            lambda: _EarlyConnection(self._made), sock=listening
+        )
+
+    def close(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
+            (self._data / SOCKET).unlink(missing_ok=True)
+
+
+class _EarlyConnection(asyncio.Protocol):
+    """A connection of which all that comes is kept until what serves it is made."""
 
     def __init__(self, made: Callable[[], Awaitable[MakeProtocol]]) -> None:
         self._made = made
+        self._came = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)
-        transport.pause_reading()
-        self._task = asyncio.ensure_future(self._hand_over(transport))
+        self._task = asyncio.ensure_future(self._hand_over(cast(asyncio.Transport, transport)))
+
+    def data_received(self, data: bytes) -> None:
+        self._came += data
 
     async def _hand_over(self, transport: asyncio.Transport) -> None:
         try:
@@ -151,7 +173,8 @@ class _Waiting(asyncio.Protocol):
         if not transport.is_closing():
             transport.set_protocol(protocol)
             protocol.connection_made(transport)
-            transport.resume_reading()
+            if self._came:
+                protocol.data_received(bytes(self._came))
 
 
 def _bound(data: Path) -> socket.socket:

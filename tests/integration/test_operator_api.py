@@ -17,6 +17,7 @@ import pytest
 from scrapy.settings import Settings
 
 from crawler.config.settings import read_config
+from crawler.console.extension import CommandSocket
 from crawler.console.live import CrawlOverview, LiveEvent
 from crawler.console.server import ApiServer, Served, read_tokens
 from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, is_asked
@@ -77,12 +78,14 @@ def serving(
 
     async def run() -> Any:
         server = ApiServer(data, served(data, acts))
-        await server.open_socket()
+        command_socket = CommandSocket(data, server.on_socket)
+        await command_socket.open()
         await server.open_port("127.0.0.1", free_port(), tokens or {})
         port = int((data / "control.address").read_text().rpartition(":")[2])
         try:
             return await asyncio.to_thread(use, port)
         finally:
+            command_socket.close()
             await server.close()
 
     return asyncio.run(run())
@@ -336,10 +339,13 @@ def test_the_socket_is_for_its_user_alone_and_a_stale_one_is_replaced(tmp_path: 
     os.close(directory)
 
     async def use(server: ApiServer) -> None:
-        await server.open_socket()
+        command_socket = CommandSocket(data, server.on_socket)
+        await command_socket.open()
         assert stat.S_IMODE((data / "control.sock").stat().st_mode) == 0o600
         answer = await asyncio.to_thread(client.ask, data, ActRequest("stop"))
         assert answer.said == "done"
+        command_socket.close()
+        assert not (data / "control.sock").exists()
 
     in_loop(use, data)
 
