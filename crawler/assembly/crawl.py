@@ -176,6 +176,7 @@ class Crawl:
                 await self.leases.shared.close()
         finally:
             self.abandon()
+            self.stats.hand_over()
 
     def abandon(self) -> None:
         """Unlock the data directory of a crawl that is over, or never began."""

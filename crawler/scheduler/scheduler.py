@@ -126,6 +126,7 @@ class FrontierScheduler(BaseScheduler):
         hooks.on_stopping(self._on_stopping)
         self._crawl.begin()
         self._tasks.append(asyncio.ensure_future(self._crawl.live_rules.work()))
+        self._tasks.append(asyncio.ensure_future(self._crawl.stats.hand_over_regularly()))
         if self._crawl.leases.embedded is not None:
             requests = take_requests(self._crawl, self._crawl.leases.embedded)
             self._tasks.append(asyncio.ensure_future(requests))

@@ -471,7 +471,13 @@ def test_scrapys_stats_agree() -> None:
     counted = stats()
     counted.count("links/new", 3)
     counted.count("links/seen", 0)
+    counted.count_page("text/html", "en")
+    counted.hand_over()
     assert counted._stats.get_stats() == {"crawler/links/new": 3}
+    counted.count("links/new", 2)
+    counted.hand_over()
+    counted.hand_over()
+    assert counted._stats.get_stats() == {"crawler/links/new": 5}
 
 
 @pytest.mark.parametrize(
