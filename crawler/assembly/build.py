@@ -211,7 +211,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     runs = RunFolder(data.seen)
     for moved in convert_seen(store, runs):
         logger.info("Converting the data directory: %d seen URLs so far", moved)
-    work = FrontierWork(base.outcomes, base.lifecycle.fail, base.lifecycle.wake)
+    work = FrontierWork(base.outcomes.append_all, base.lifecycle.fail, base.lifecycle.wake)
     frontier = TwoTierFrontier(
         store,
         runs,
@@ -222,7 +222,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
         background=work,
     )
     _log_put_back(frontier.put_back_at_open)
-    pattern_stats = LocalPatternStats(store, config.patterns)
+    pattern_stats = LocalPatternStats(frontier.records, config.patterns)
     convert_older(store, data.older_near)
     return FrontierParts(
         frontier=frontier,

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from crawler.crawl.in_flight import OutcomeSink
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import CrawlerError, Outcome, StoreUnavailable
 
@@ -27,12 +26,13 @@ class FrontierWork:
 
     def __init__(
         self,
-        outcomes: OutcomeSink,
+        log: Callable[[Sequence[Outcome]], None],
         fail: Callable[[CrawlerError], None],
         wake: Callable[[], None],
     ) -> None:
-        """*fail* stops the crawl; *wake* is called when URLs may be leased that could not be."""
-        self._outcomes = outcomes
+        """*log* writes outcomes to the log, and raises StoreUnavailable. *fail* stops the crawl;
+        *wake* is called when URLs may be leased that could not be."""
+        self._log = log
         self._uncommitted: list[Outcome] = []  # of verdicts that are not written yet
         self._fail = fail
         self._wake = wake
@@ -90,8 +90,8 @@ class FrontierWork:
             if self._frontier is not None:
                 self._frontier.commit()
             committed, self._uncommitted = self._uncommitted, []
-            for outcome in committed:
-                self._outcomes.append(outcome)
+            if committed:
+                self._log(committed)
         except CrawlerError as error:
             self._fail(error)
 

@@ -154,7 +154,7 @@ class Slots:
 
     def free_standings(self) -> tuple[Standing, ...]:
         """Return the standings of which a fetch may begin, the best first."""
-        return tuple(standing for standing in STANDINGS if self.free_slots(standing) > 0)
+        return tuple(filter(self.free_slots, STANDINGS))
 
     def check(self, passed_s: float) -> None:
         """Check, *passed_s* after the last check, which fetches have become slow and which are no

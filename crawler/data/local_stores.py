@@ -147,8 +147,8 @@ _NO_HOST: Final = HostPatternStats()
 
 
 class LocalPatternStats:
-    """Implements patterns.PatternStatsStore, in the store, with *recent* records in memory. Each
-    change is written at once, so a crash loses the count of one page at most."""
+    """Implements patterns.PatternStatsStore, in the store, with *recent* records in memory. In a
+    crawl the store is the write batch of the frontier: a page is counted with its verdict."""
 
     def __init__(
         self,

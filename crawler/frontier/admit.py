@@ -107,13 +107,17 @@ class ArrivedUrls:
     def __len__(self) -> int:
         return len(self._by_key) + sum(map(len, self._parts))
 
-    def are_due(self, now: float, rules: FrontierRules) -> bool:
-        """Return whether some are to be taken now."""
-        return bool(
-            self._parts
-            or len(self._by_key) >= rules.max_arrived
-            or (self._by_key and now - self._since >= rules.max_arrived_s)
-        )
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether some are in no record yet."""
+        return bool(self._unwritten)
+
+    def due_at(self, rules: FrontierRules) -> float | None:
+        """Return when some are to be taken, though others may be leased, or None if there are
+        none."""
+        if self._parts or len(self._by_key) >= rules.max_arrived:
+            return 0.0
+        return self._since + rules.max_arrived_s if self._by_key else None
 
     def add(self, found: Sequence[Candidate], now: float) -> int:
         """Keep those of *found* that may be new, all of which need the seen test. Returns how many

@@ -92,6 +92,10 @@ class WriteBatch:
     def put(self, key: bytes, value: bytes) -> None:
         self._staged[key] = value
 
+    def write(self, changes: dict[bytes, bytes | None]) -> None:
+        """Stage *changes*: so the batch is an OrderedStore, whose writes the next commit makes."""
+        self._staged.update(changes)
+
     def put_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         self._staged.update(pairs)
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler
-from crawler.frontier.port import DurableStore, FrontierRules, LeaseRules, ReadableStore
+from crawler.frontier.port import DurableStore, FrontierRules, LeaseRules, OrderedStore
 from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
 from crawler.frontier.records import (
     DeadLetter,
@@ -63,6 +63,10 @@ _LARGE: Final = 256
 # Bound once, because each look-up of a member of an enumeration takes 0.1 us.
 _WAITING, _LEASED = UrlState.WAITING, UrlState.LEASED
 _LEASE, _FINISH = UrlEvent.LEASE, UrlEvent.FINISH
+# Hosts of this standing have most slots. A lease without it is for the slots of new and of failing
+# hosts, and does not admit or search for URLs before their time: else, when all other slots are
+# taken, that was done every 40 pages.
+_ANSWERS: Final = Standing.ANSWERS
 
 
 @dataclass(slots=True)
@@ -145,8 +149,8 @@ class TwoTierFrontier:
         return self._batch.totals.clock
 
     @property
-    def records(self) -> ReadableStore:
-        """The store as it will be after the next commit."""
+    def records(self) -> OrderedStore:
+        """The store as it will be after the next commit, which also makes its writes."""
         return self._batch
 
     def add(self, found: Iterable[Candidate], now: float) -> Added:
@@ -163,7 +167,7 @@ class TwoTierFrontier:
         else:
             arrived = self._arrived.add(urls, now)
             added = Added(seen=len(urls) - arrived, undecided=arrived)
-            if self._arrived.are_due(now, self._rules):
+            if self._are_arrived_due(now):
                 self._admit_some(now)
         self._end_call(now)
         return added
@@ -172,9 +176,16 @@ class TwoTierFrontier:
         self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
     ) -> list[Lease]:
         leases = [] if self.is_congested() else self._lease(now, limit, standings)
-        if not leases and self._admitter.undecided and not self._refusals.is_exhausted:
+        if (
+            not leases
+            and _ANSWERS in standings
+            and self._admitter.undecided
+            and not self._refusals.is_exhausted
+        ):
             self._is_starved = True
-            if self._background is None:
+            if self._background is not None:
+                self._background.work_soon()
+            else:
                 self._do_work(now)
                 leases = self._lease(now, limit, standings)
         self._end_call(now)
@@ -227,9 +238,12 @@ class TwoTierFrontier:
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
         if self.is_congested():
             return None
-        if self._refusals.is_pending or self._arrived:
+        if self._refusals.is_pending:
             return 0.0
-        times = (self._scheduler.wake_at(standings), self._later.next_at)
+        arrived_due = self._arrived.due_at(self._rules)
+        if arrived_due is not None and _ANSWERS in standings:
+            return 0.0
+        times = (self._scheduler.wake_at(standings), self._later.next_at, arrived_due)
         return min((time for time in times if time is not None), default=None)
 
     def counts(self) -> Counts:
@@ -316,16 +330,20 @@ class TwoTierFrontier:
     def _lease(self, now: float, limit: int, standings: Sequence[Standing]) -> list[Lease]:
         self._refusals.begin_call()
         self._move_due(now)
-        if self._arrived.are_due(now, self._rules):
+        if self._are_arrived_due(now):
             self._admit_some(now)
         leases: list[Lease] = []
         while len(leases) < limit:
             active = self._scheduler.next_due(now, standings)
             if active is not None:
                 leases.append(self._take(active, now))
-            elif not self._admit_some(now):
+            elif _ANSWERS not in standings or not self._admit_some(now):
                 break
         return leases
+
+    def _are_arrived_due(self, now: float) -> bool:
+        due_at = self._arrived.due_at(self._rules)
+        return due_at is not None and due_at <= now
 
     def _take(self, active: ActiveHost, now: float) -> Lease:
         packed, record = active.head.popleft(), self._batch.host(active.host)
@@ -447,17 +465,18 @@ class TwoTierFrontier:
         if self._background is None:
             self.commit()
             self._do_work(now)
-            return
-        if self._arrived or not self._batch.is_empty:
+        elif self._arrived.is_unwritten or not self._batch.is_empty:
             self._background.commit_soon()
-        if self._is_merge_due() or self._is_search_due(now):
-            self._background.work_soon()
 
     def commit(self) -> None:
         """Write the changes of all calls before it. Raises StoreUnavailable, from then on always:
         memory may be ahead of the disk."""
         self._arrived.stage()
         self._batch.commit()
+        if self._background is not None and (
+            self._is_merge_due() or self._is_search_due(self.clock)
+        ):
+            self._background.work_soon()
 
     def admit_arrived(self, now: float) -> None:
         """Admit the URLs added before that are new: at the latest before the frontier is closed, so

@@ -48,7 +48,7 @@ class Crawl:
         self.open()
 
     def open(self) -> None:
-        self.work = FrontierWork(self.outcomes, self.failures.append, self.woken.set)
+        self.work = FrontierWork(self.outcomes.extend, self.failures.append, self.woken.set)
         self.frontier = TwoTierFrontier(
             self.store,
             self.runs,

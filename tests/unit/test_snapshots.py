@@ -92,7 +92,7 @@ def test_snapshots_of_a_frontier_at_work_are_each_one_moment(tmp_path: Path) -> 
         failures: list[CrawlerError] = []
         data = DataDir(tmp_path / "data")
         store, runs = RocksStore(data.frontier), RunFolder(data.seen)
-        work = FrontierWork([], failures.append, lambda: None)  # type: ignore[arg-type]  # a list appends too
+        work = FrontierWork([].extend, failures.append, lambda: None)
         frontier = TwoTierFrontier(store, runs, RULES, 0.0, background=work)
         work.begin(frontier, lambda: now)
         added: set[str] = set()
