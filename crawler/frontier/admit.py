@@ -126,7 +126,7 @@ class ArrivedUrls:
             self._since = now
         arrived = self._by_key
         found_by_key = first_by_key(found)
-        unknown = self._seen.unknown(found_by_key)
+        unknown = self._seen.not_recent(found_by_key)
         fresh = {key: found_by_key[key] for key in unknown if key not in arrived}
         for part in self._parts:
             fresh = {key: each for key, each in fresh.items() if key not in part}
@@ -256,7 +256,7 @@ class Admitter:
             assert packed is not None, f"{name!r} has undecided URLs, but is not in the store"
             by_key = {each.key: each for each in decode_urls(packed)}
             unseen = [by_key[key] for key, is_seen in step.items() if not is_seen]
-            self._seen.remember(key for key, is_seen in step.items() if is_seen)
+            self._seen.remember([key for key, is_seen in step.items() if is_seen])
             for key in step:
                 del self._undecided[key]
             oldest = next(iter(self._undecided.values()), None)

@@ -6,7 +6,7 @@ runs a gate says at once which are certainly not there, and the others wait for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -15,12 +15,9 @@ import numpy as np
 from crawler.frontier import records as keys
 from crawler.frontier.drum import Drum, Merged
 from crawler.frontier.gate import Gate
-from crawler.frontier.run_files import DrumManifest, Keys, RunFolder, unsealed
+from crawler.frontier.run_files import DrumManifest, Flags, Keys, Places, RunFolder, unsealed
 from crawler.frontier.staging import WriteBatch, all_records
 
-# Keys in runs to be remembered in a generation, beside the new ones: eight of nine links were found
-# before, most of them recently. They take 5 MB, and spare most searches.
-RECENT: Final = 60_000
 _ALL_KEYS: Final = 1 << 64
 _GATE_PIECES: Final = 64  # in which the gate is filled at opening
 _STORED_KEY: Final = np.dtype("<u8")
@@ -41,6 +38,28 @@ def seen_manifest(store: Readable) -> DrumManifest:
     return unsealed(packed, "the manifest of the seen URLs") if packed else DrumManifest()
 
 
+class RecentKeys:
+    """Keys of URLs found or admitted lately: eight of nine links were found before, most of them
+    recently. Each has one place, by its last bits, until another key takes it: 1 MB, and 9 us for
+    the 40 links of a page, where two sets of Python took 22 (measured with cold caches)."""
+
+    _LAST_BITS: Final = np.uint64((1 << 17) - 1)
+
+    def __init__(self) -> None:
+        # A place that is free has a key whose place is another one.
+        self._keys: Keys = np.arange(int(self._LAST_BITS) + 1, dtype=np.uint64) ^ np.uint64(1)
+
+    def add(self, found: Keys) -> None:
+        self._keys[self._places(found)] = found
+
+    def contain(self, wanted: Keys) -> Flags:
+        found: Flags = self._keys.take(self._places(wanted)) == wanted
+        return found
+
+    def _places(self, wanted: Keys) -> Places:
+        return (wanted & self._LAST_BITS).view(np.int64)
+
+
 class SeenSet:
     """The keys of all URLs ever admitted."""
 
@@ -52,57 +71,55 @@ class SeenSet:
         self._gate_holds = 0 if len(self._drum) else _ALL_KEYS  # the keys below are in the gate
         self._new: list[int] = []  # in no run yet
         self._merging: list[int] = []  # new, too: a merge is writing them
-        # All of those, and some keys that are in runs. Two generations.
-        self._known: set[int] = set()
-        self._older: set[int] = set()
+        self._unmerged: set[int] = set()  # all of those
+        self._recent = RecentKeys()  # some of those, and of the keys in runs
         self._records: list[bytes] = []  # the names of the records that have the new keys
         for name, packed in all_records(batch, keys.ADMITTED_KEYS):
             self._records.append(name)
-            self._mark(stored_keys(packed).tolist())
+            self._mark(stored_keys(packed))
 
     @property
     def new_keys(self) -> int:
         """How many keys no merge has begun to write."""
         return len(self._new)
 
-    def unknown(self, found: Iterable[int]) -> list[int]:
-        """Return the keys *found* of which memory does not say that they were admitted."""
-        known, older = self._known, self._older
-        return [key for key in found if key not in known and key not in older]
+    def not_recent(self, found: Collection[int]) -> Collection[int]:
+        """Return the keys *found* without those that were admitted or searched for lately."""
+        tested = np.fromiter(found, np.uint64, len(found))
+        are_recent = self._recent.contain(tested)
+        return tested.compress(~are_recent).tolist() if are_recent.any() else found
 
-    def sort_out(self, found: Iterable[int]) -> tuple[list[int], list[int]]:
+    def sort_out(self, found: Collection[int]) -> tuple[list[int], list[int]]:
         """Return which of the keys *found*, all different, were certainly never admitted, and which
         perhaps were: the runs have to be searched for them. The others were admitted."""
-        unsure = self.unknown(found)
+        unmerged = self._unmerged
+        unsure = [key for key in found if key not in unmerged]
         if not unsure or not len(self._drum):
             return unsure, []
         tested = np.array(unsure, np.uint64)
+        tested = tested.compress(~self._recent.contain(tested))
         perhaps = self._gate.may_contain(tested)
         if self._gate_holds < _ALL_KEYS:
             perhaps |= tested >= np.uint64(self._gate_holds)
-        if not perhaps.any():
-            return unsure, []
         return tested.compress(~perhaps).tolist(), tested.compress(perhaps).tolist()
 
     def mark(self, admitted: Sequence[int]) -> None:
         """Count keys as admitted, and stage a record of them."""
         name = keys.numbered(keys.ADMITTED_KEYS, self._batch.next_number())
-        self._batch.put(name, np.array(admitted, _STORED_KEY).tobytes())
+        marked = np.array(admitted, _STORED_KEY)
+        self._batch.put(name, marked.tobytes())
         self._records.append(name)
-        self._mark(admitted)
+        self._mark(marked)
 
-    def _mark(self, admitted: Sequence[int]) -> None:
-        self._new += admitted
-        self._known.update(admitted)
+    def _mark(self, admitted: Keys) -> None:
+        new = admitted.tolist()
+        self._new += new
+        self._unmerged.update(new)
+        self._recent.add(admitted)
 
-    def remember(self, stored: Iterable[int]) -> None:
+    def remember(self, stored: Sequence[int]) -> None:
         """Remember keys that a search has found in the runs."""
-        self._known.update(stored)
-        self._forget_some()
-
-    def _forget_some(self) -> None:
-        if len(self._known) - len(self._new) > RECENT and not self._merging:
-            self._older, self._known = self._known, set(self._new)
+        self._recent.add(np.array(stored, np.uint64))
 
     def search(self, wanted: Sequence[int]) -> list[bool]:
         """Return for each of the keys whether it was admitted. It reads the disk, and may run in a
@@ -112,7 +129,7 @@ class SeenSet:
         found = np.empty(len(wanted), np.bool_)
         found[order] = self._drum.contains(sorted_keys.take(order))
         return [
-            stored or key in self._known or key in self._older
+            stored or key in self._unmerged
             for key, stored in zip(wanted, found.tolist(), strict=True)
         ]
 
@@ -132,7 +149,7 @@ class SeenSet:
         self._drum.adopt(merged, keep_replaced=True)
         merging, self._merging = self._merging, []
         self._gate.add(np.array(merging, np.uint64))
-        self._forget_some()
+        self._unmerged = set(self._new)
 
     def begin_gate_piece(self) -> GateWork | None:
         """Return the next piece of the gate that is to be built, or None. One at a time, and not

@@ -14,6 +14,7 @@ from crawler.frontier.gate import Gate
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.run_files import RunFolder
+from crawler.frontier.seen import RecentKeys
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Added, CrawlerError, Done, Outcome, StoreUnavailable
 from tests.harness.frontiers import NoBackground, candidate, rest
@@ -252,3 +253,14 @@ def test_an_undecided_url_is_admitted_once_though_the_gate_knows_it_for_new_by_t
     frontier.add([found], 1.0)
     do_work(lambda: frontier.admit_arrived(1.0))
     assert frontier.counts().waiting == 4 and frontier.counts().undecided == 0
+
+
+def test_a_recent_key_is_known_until_another_takes_its_place() -> None:
+    recent = RecentKeys()
+    every_place = np.arange(1 << 17, dtype=np.uint64)
+    for other in (0, 1, 1 << 17, 1 << 40):
+        assert not recent.contain(every_place ^ np.uint64(other)).any(), "nothing was added"
+    recent.add(np.array([0, 7, 9], np.uint64))
+    assert recent.contain(np.array([0, 7, 8, 9], np.uint64)).tolist() == [True, True, False, True]
+    recent.add(np.array([7 + (1 << 17)], np.uint64))
+    assert recent.contain(np.array([7, 7 + (1 << 17)], np.uint64)).tolist() == [False, True]
