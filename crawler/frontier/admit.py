@@ -127,7 +127,10 @@ class ArrivedUrls:
         arrived = self._by_key
         found_by_key = first_by_key(found)
         unknown = self._seen.not_recent(found_by_key)
-        fresh = {key: found_by_key[key] for key in unknown if key not in arrived}
+        if unknown is found_by_key and arrived.keys().isdisjoint(unknown):
+            fresh = found_by_key  # the usual case of a crawl that grows, in half the time
+        else:
+            fresh = {key: found_by_key[key] for key in unknown if key not in arrived}
         for part in self._parts:
             fresh = {key: each for key, each in fresh.items() if key not in part}
         arrived.update(fresh)
@@ -216,23 +219,28 @@ class Admitter:
         counts. The caller puts each where it waits."""
         untested = [each for each in found if not each.needs_seen_test]
         tested = first_by_key([each for each in found if each.needs_seen_test])
-        admitted, added = self.admit_by_key(tested, now, untested)
         equal = len(found) - len(tested) - len(untested)
+        admitted, added = self.admit_by_key(tested, now, untested)
         return admitted, dataclasses.replace(added, seen=added.seen + equal) if equal else added
 
     def admit_by_key(
         self, found: dict[int, Candidate], now: float, untested: Sequence[Candidate] = ()
     ) -> tuple[Admitted, Added]:
-        """Admit as `admit` does *found*, which need the seen test, and *untested*, which do not."""
-        known = self._undecided  # the gate may say by now of one of them that it is new
-        new, perhaps = self._seen.sort_out([key for key in found if key not in known])
+        """Admit as `admit` does *found*, which need the seen test, and *untested*, which do not.
+        Leaves the new ones in *found*."""
+        count = len(found)
+        # The gate may say by now of one of these that it is new.
+        for key in self._undecided.keys() & found.keys():
+            del found[key]
+        known, perhaps = self._seen.sort_out(found)
+        for key in known:
+            del found[key]
         if perhaps:
-            self._put_aside([found[key] for key in perhaps], now)
-        unseen = [found[key] for key in new]
-        unseen += untested
+            self._put_aside([found.pop(key) for key in perhaps], now)
+        seen = count - len(found) - len(perhaps)
+        unseen = [*found.values(), *untested]
         admitted, kept_out = self._admit_unseen(unseen)
         over_budget = sum(each.links for each in kept_out)
-        seen = len(found) - len(new) - len(perhaps)
         return admitted, Added(len(unseen) - over_budget, seen, over_budget, len(perhaps), kept_out)
 
     def admit_one(self, candidate: Candidate, now: float) -> bool:

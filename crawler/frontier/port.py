@@ -139,7 +139,8 @@ class FrontierRules:
     max_active_hosts: int = 20_000  # hosts in memory, about 4 kB each with their heads
     head_urls: int = 32  # URLs of a turn: the head of a host in memory
     # URLs are admitted together, which is cheaper the more are of one host: when so many have come
-    # (400 bytes each), when the first came so long ago, or when nothing else may be leased.
+    # (400 bytes each), when the first came so long ago, or when a slot is free for hosts that
+    # answer and nothing else may be leased.
     max_arrived: int = 32_768
     max_arrived_s: float = 3.0
     max_new_keys: int = 65_536  # of seen URLs in memory (100 bytes each) before a run is written

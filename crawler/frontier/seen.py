@@ -87,21 +87,21 @@ class SeenSet:
         """Return the keys *found* without those that were admitted or searched for lately."""
         tested = np.fromiter(found, np.uint64, len(found))
         are_recent = self._recent.contain(tested)
-        return tested.compress(~are_recent).tolist() if are_recent.any() else found
+        # `any` is a function of Python in numpy, and takes 4 us more.
+        return tested.compress(~are_recent).tolist() if np.count_nonzero(are_recent) else found
 
-    def sort_out(self, found: Collection[int]) -> tuple[list[int], list[int]]:
-        """Return which of the keys *found*, all different, were certainly never admitted, and which
-        perhaps were: the runs have to be searched for them. The others were admitted."""
-        unmerged = self._unmerged
-        unsure = [key for key in found if key not in unmerged]
-        if not unsure or not len(self._drum):
-            return unsure, []
-        tested = np.array(unsure, np.uint64)
-        tested = tested.compress(~self._recent.contain(tested))
+    def sort_out(self, found: Collection[int]) -> tuple[set[int], list[int]]:
+        """Return which of the keys *found* were admitted, and which perhaps were: the runs have to
+        be searched for them. The others, most of them, were certainly never admitted."""
+        admitted = self._unmerged.intersection(found)
+        if not len(self._drum):
+            return admitted, []
+        tested = np.fromiter(found, np.uint64, len(found))
+        admitted.update(tested.compress(self._recent.contain(tested)).tolist())
         perhaps = self._gate.may_contain(tested)
         if self._gate_holds < _ALL_KEYS:
             perhaps |= tested >= np.uint64(self._gate_holds)
-        return tested.compress(~perhaps).tolist(), tested.compress(perhaps).tolist()
+        return admitted, [key for key in tested.compress(perhaps).tolist() if key not in admitted]
 
     def mark(self, admitted: Sequence[int]) -> None:
         """Count keys as admitted, and stage a record of them."""

@@ -16,7 +16,14 @@ from crawler.frontier.port import FrontierRules
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen import RecentKeys
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.types import Added, CrawlerError, Done, Outcome, StoreUnavailable
+from crawler.model.types import (
+    Added,
+    CrawlerError,
+    Done,
+    Outcome,
+    Standing,
+    StoreUnavailable,
+)
 from tests.harness.frontiers import NoBackground, candidate, rest
 
 RULES = FrontierRules(max_arrived=4, max_new_keys=3, chunk_urls=2, max_undecided=50)
@@ -264,3 +271,16 @@ def test_a_recent_key_is_known_until_another_takes_its_place() -> None:
     assert recent.contain(np.array([0, 7, 8, 9], np.uint64)).tolist() == [True, True, False, True]
     recent.add(np.array([7 + (1 << 17)], np.uint64))
     assert recent.contain(np.array([7, 7 + (1 << 17)], np.uint64)).tolist() == [False, True]
+
+
+def test_slots_of_new_hosts_alone_admit_no_url_before_its_time(folder: Path) -> None:
+    runs, rules = RunFolder(folder / "seen"), FrontierRules(max_arrived_s=3.0)
+    frontier = TwoTierFrontier(MemoryStore(), runs, rules, 0.0, background=NoBackground())
+    frontier.add([candidate("1", host="a")], 10.0)
+    new = (Standing.NEW, Standing.FAILS)
+    assert frontier.lease(11.0, 1, new) == []
+    assert frontier.wake_at(new) == 13.0
+    assert len(frontier.lease(13.0, 1, new)) == 1
+    frontier.add([candidate("2", host="b")], 14.0)
+    assert frontier.wake_at() == 0.0
+    assert len(frontier.lease(14.0)) == 1, "else nothing would be leased"
