@@ -10,7 +10,9 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
+from itertools import pairwise
+from math import modf
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -93,128 +95,149 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _YEAR_1: Final = -62_135_596_800.0
 _YEAR_10000: Final = 253_402_300_800.0
 
-
-class Cells(NamedTuple):
-    """The values of one row, in the order of the columns."""
-
-    url: str
-    host: str
-    fetched_at: datetime | None
-    status: int
-    media_type: str | None
-    language: str | None
-    title: str | None
-    text: str | None
-    links: int
-    outlinks: Sequence[Link]
-    canonical: str | None
-    published: datetime | None
-    modified: datetime | None
-    simhash: int | None
-    digest: str | None
-    original: str | None
-    bits: int | None
-    warc_file: str
-    warc_offset: int
-    warc_length: int
-    may_repeat: bool | None
+MEGABYTE: Final = 1 << 20
+# A batch takes 150 us whatever its rows are; more rows would keep more strings in memory.
+BATCH_ROWS: Final = 256
+BATCH_LINKS: Final = 64_000
+PAGE_ROWS: Final = 64  # the size of a page of Parquet is checked after so many rows
+GROUP_ROWS: Final = 10_000
+GROUP_BYTES: Final = 16 * MEGABYTE
 
 
-def cells_of(row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> Cells:
-    """Return the cells of *row*, with None for empty values. The URLs of *outlinks* are
-    absolute."""
-    return Cells(
-        row.url,
-        row.host,
-        _time(row.fetched_at),
-        row.status,
-        row.media_type or None,
-        row.language or None,
-        row.title or None,
-        row.text or None,
-        row.links,
-        outlinks,
-        row.canonical or None,
-        _time(row.published),
-        _time(row.modified),
-        row.simhash,
-        sha1_label(row.digest) if len(row.digest) == SHA1_BYTES else None,
-        row.original or None,
-        row.bits,
-        place.file,
-        place.offset,
-        place.length,
-        row.may_repeat or None,
-    )
+class RowGroup:
+    """The rows of one row group after the other, in bounded memory. Their cells become Arrow
+    batches. Their texts are in one buffer, which the next group uses again: Arrow returns the
+    memory of each batch to the kernel, and to get cleared memory for the next costs 25 us a
+    page."""
+
+    def __init__(self) -> None:
+        self._texts = bytearray()
+        self._text_ends = [0]
+        self._batches: list[pa.RecordBatch] = []
+        self._batch_bytes = 0
+        # Of the next batch:
+        self._cells: list[tuple[object, ...]] = []
+        self._urls: list[str] = []
+        self._kinds: list[str] = []
+        self._rels: list[str] = []
+        self._link_ends = [0]
+
+    @property
+    def rows(self) -> int:
+        return len(self._text_ends) - 1
+
+    @property
+    def bytes(self) -> int:
+        """The size of the texts and the batches."""
+        return self._text_ends[-1] + self._batch_bytes
+
+    def add(self, row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> None:
+        """Add *row*, with null for empty values. The URLs of *outlinks* are absolute."""
+        self._cells.append(
+            (
+                row.url,
+                row.host,
+                _micros(row.fetched_at),
+                row.status,
+                row.media_type or None,
+                row.language or None,
+                row.title or None,
+                row.links,
+                row.canonical or None,
+                _micros(row.published),
+                _micros(row.modified),
+                row.simhash,
+                sha1_label(row.digest) if len(row.digest) == SHA1_BYTES else None,
+                row.original or None,
+                row.bits,
+                place.file,
+                place.offset,
+                place.length,
+                row.may_repeat or None,
+            )
+        )
+        self._urls += [link.url for link in outlinks]
+        self._kinds += [link.kind for link in outlinks]
+        self._rels += [link.rel for link in outlinks]
+        self._link_ends.append(len(self._urls))
+        try:
+            text = row.text.encode()
+        except UnicodeEncodeError:
+            text = _storable(row.text).encode()
+        begin = self._text_ends[-1]
+        end = begin + len(text)
+        self._texts[begin:end] = text  # an assignment beyond the end makes it longer
+        self._text_ends.append(end)
+        if len(self._cells) >= BATCH_ROWS or len(self._urls) >= BATCH_LINKS:
+            self._end_batch()
+
+    def take(self) -> pa.Table:
+        """Return the rows as a table and begin the next group. Use no table after the next `add`,
+        which writes over its texts."""
+        self._end_batch()
+        ends, self._text_ends = self._text_ends, [0]
+        batches, self._batches, self._batch_bytes = self._batches, [], 0
+        del self._texts[2 * GROUP_BYTES :]  # after a very long text
+        is_there = pa.array([begin < end for begin, end in pairwise(ends)], pa.bool_())
+        texts = pa.StringArray.from_buffers(
+            len(ends) - 1,
+            pa.array(ends, pa.int32()).buffers()[1],
+            pa.py_buffer(self._texts),
+            is_there.buffers()[1],
+        )
+        table = pa.Table.from_batches(batches, _CELLS)
+        return table.add_column(_TEXT, SCHEMA.field(_TEXT), texts)
+
+    def _end_batch(self) -> None:
+        if not self._cells:
+            return
+        columns: list[Sequence[object]] = list(zip(*self._cells, strict=True))
+        arrays = [_array(column, kind) for column, kind in zip(columns, _CELL_TYPES, strict=True)]
+        parts = [_array(part, pa.string()) for part in (self._urls, self._kinds, self._rels)]
+        links = pa.StructArray.from_arrays(parts, fields=list(LINK))
+        ends = pa.array(self._link_ends, pa.int32())
+        arrays.insert(_OUTLINKS, pa.ListArray.from_arrays(ends, links, type=LINKS))
+        batch = pa.RecordBatch.from_arrays(arrays, schema=_CELLS)
+        self._batches.append(batch)
+        self._batch_bytes += batch.nbytes
+        self._cells, self._urls, self._kinds, self._rels = [], [], [], []
+        self._link_ends = [0]
 
 
-def record_batch(rows: Sequence[Cells]) -> pa.RecordBatch:
-    """Return an Arrow batch of *rows*, at least one."""
-    arrays = [
-        _links(values) if column.type is LINKS else _array(values, column.type)
-        for column, values in zip(COLUMNS, zip(*rows, strict=True), strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-
-
-def _links(lists: Sequence[Sequence[Link]]) -> pa.Array:
-    ends, end = [0], 0
-    for links in lists:
-        end += len(links)
-        ends.append(end)
-    parts = (
-        [link.url for links in lists for link in links],
-        [link.kind for links in lists for link in links],
-        [link.rel for links in lists for link in links],
-    )
-    structs = pa.StructArray.from_arrays(
-        [_array(part, pa.string()) for part in parts], fields=list(LINK)
-    )
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs, type=LINKS)
+_TEXT: Final = SCHEMA.get_field_index("text")
+_CELLS: Final = SCHEMA.remove(_TEXT)
+_OUTLINKS: Final = _CELLS.get_field_index("outlinks")
+_CELL_TYPES: Final = _CELLS.remove(_OUTLINKS).types
 
 
 def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
-        return pa.array([_storable(value) for value in values], kind)
+        return pa.array([_storable(v) if isinstance(v, str) else v for v in values], kind)
 
 
-def _storable(value: object) -> object:
-    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+def _storable(text: str) -> str:
+    return _SURROGATE.sub("\ufffd", text)
 
 
-def _time(at: float | None) -> datetime | None:
+def _micros(at: float | None) -> int | None:
     """Return a time rounded to the microsecond as WARC-Date is, or None outside years 1 to 9999."""
     if at is None or not _YEAR_1 <= at < _YEAR_10000 - 1:
         return None
-    return datetime.fromtimestamp(at, UTC)
-
-
-MEGABYTE: Final = 1 << 20
-# A batch takes 150 us whatever its rows are. Arrow holds the GIL while it makes an array: the texts
-# of 256 rows of 12 KB take 1 ms.
-BATCH_ROWS: Final = 256
-BATCH_CHARS: Final = 4 * MEGABYTE
-PAGE_ROWS: Final = 64  # the size of a page of Parquet is checked after so many rows
-LINK_CHARS: Final = 64  # the assumed size of a link
-GROUP_ROWS: Final = 10_000
-GROUP_BYTES: Final = 16 * MEGABYTE
+    part, whole = modf(at)
+    return int(whole) * 1_000_000 + round(part * 1e6)
 
 
 class ColumnsFile:
-    """One Parquet file while it is being written, in bounded memory: rows become Arrow batches, and
-    batches row groups. It has the name of an unfinished file until `finish`, because a Parquet file
-    without its end cannot be read. Discard it after StoreUnavailable from any call."""
+    """One Parquet file while it is being written, in bounded memory. It has the name of an
+    unfinished file until `finish`, because a Parquet file without its end cannot be read. Discard
+    it after StoreUnavailable from any call."""
 
     def __init__(self, final: Path, group_bytes: int | None = None) -> None:
         self._final = final
         self._group_bytes = group_bytes or GROUP_BYTES
-        self._rows: list[Cells] = []
-        self._chars = 0  # in _rows, about
-        self._batches: list[pa.RecordBatch] = []
-        self._grouped_rows = 0  # in _batches
-        self._grouped_bytes = 0
+        self._group = RowGroup()
         try:
             self._sink = pa.OSFile(str(open_name(final)), "wb")
             self._writer = _writer(self._sink)
@@ -222,16 +245,12 @@ class ColumnsFile:
             raise _unavailable(final, error) from error
 
     def add(self, row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> None:
-        self._rows.append(cells_of(row, outlinks, place))
-        self._chars += len(row.text or "") + LINK_CHARS * len(outlinks)
-        if len(self._rows) >= BATCH_ROWS or self._chars >= BATCH_CHARS:
-            self._batch_rows()
-            if self._grouped_rows >= GROUP_ROWS or self._grouped_bytes >= self._group_bytes:
-                self._flush()
+        self._group.add(row, outlinks, place)
+        if self._group.rows >= GROUP_ROWS or self._group.bytes >= self._group_bytes:
+            self._flush()
 
     def finish(self) -> None:
         """Complete and sync it, and rename it to its final name, replacing an existing file."""
-        self._batch_rows()
         self._flush()
         path = open_name(self._final)
         try:
@@ -256,22 +275,13 @@ class ColumnsFile:
             else:
                 open_name(self._final).unlink()
 
-    def _batch_rows(self) -> None:
-        if self._rows:
-            made = record_batch(self._rows)
-            self._batches.append(made)
-            self._grouped_rows += len(self._rows)
-            self._grouped_bytes += made.nbytes
-            self._rows, self._chars = [], 0
-
     def _flush(self) -> None:
-        """Write the batches as a row group. Arrow releases the GIL while it compresses."""
-        if not self._batches:
+        """Write the rows as a row group. Arrow releases the GIL while it compresses."""
+        if not self._group.rows:
             return
-        group = pa.Table.from_batches(self._batches, SCHEMA)
-        self._batches, self._grouped_rows, self._grouped_bytes = [], 0, 0
+        table = self._group.take()
         try:
-            self._writer.write_table(group, row_group_size=group.num_rows)
+            self._writer.write_table(table, row_group_size=table.num_rows)
         except OSError as error:
             raise _unavailable(self._final, error) from error
 

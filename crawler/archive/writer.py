@@ -11,12 +11,14 @@ import os
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
+from random import Random
 from typing import Final
 
 from isal.igzip_lib import COMP_GZIP, compress
@@ -57,7 +59,7 @@ class WarcRules:
 
 
 class WarcWriter:
-    """Appends captures, each as a unit, and begins a new file when one is full.
+    """Appends captures and begins a new file when one is full.
 
     After StoreUnavailable the files are as before the call, and later calls may succeed.
     """
@@ -65,6 +67,9 @@ class WarcWriter:
     def __init__(self, rules: WarcRules, companions: Sequence[Companion] = ()) -> None:
         self._rules = rules
         self._companions = companions
+        # For the ids of records. Of its own, because a user's spider may seed the common one;
+        # os.urandom would release the GIL for each capture.
+        self._random = Random()
         self._serial = 0
         self._file: OpenFile | None = None
         self._current_companions = Companions((), Path())
@@ -73,15 +78,27 @@ class WarcWriter:
 
     def append(self, capture: Capture) -> RecordPlace:
         """Write the records of *capture*. Returns the place of the response or revisit record."""
-        records, answer = capture_records(capture, os.urandom(RANDOM_BYTES))
-        members = [self._packed(records[0]), *map(_lightly_packed, records[1:])]
-        file = self._current(capture.fetched_at)
-        data = b"".join(members)
+        return self.append_all([capture])[0]
+
+    def append_all(self, captures: Sequence[Capture]) -> list[RecordPlace]:
+        """Write the records of *captures*, at least one: those of all, or of none."""
+        answers, packed = [], []
+        for capture in captures:
+            random = self._random.getrandbits(8 * RANDOM_BYTES).to_bytes(RANDOM_BYTES)
+            records, answer = capture_records(capture, random)
+            answers.append(answer)
+            packed.append([self._packed(records[0]), *map(_lightly_packed, records[1:])])
+        data = b"".join(chain.from_iterable(packed))
+        file = self._current(captures[0].fetched_at)
         offset = file.append(data)
         self._appended_bytes += len(data)
-        place = RecordPlace(file.final.name, offset, len(members[0]))
-        self._current_companions.add(StoredCapture(capture, place, answer))
-        return place
+        places = []
+        for capture, answer, members in zip(captures, answers, packed, strict=True):
+            place = RecordPlace(file.final.name, offset, len(members[0]))
+            offset += sum(map(len, members))
+            places.append(place)
+            self._current_companions.add(StoredCapture(capture, place, answer))
+        return places
 
     @property
     def unsynced_bytes(self) -> int:
@@ -143,6 +160,10 @@ def _lightly_packed(record: bytes) -> bytes:
     a quarter, which is 3 % of a page (docs/decisions/0016)."""
     return compress(record, 0, COMP_GZIP)
 
+
+WRITE_BYTES: Final = 1 << 20
+"""The most bytes of bodies that are written by one call. A call for each capture costs 10 us more a
+page, as other threads and this one then take turns with the GIL."""
 
 FULL_RETRY_S: Final = 1.0  # the interval between tries while the disk is full
 GATHER_S: Final = 0.015
@@ -236,16 +257,20 @@ class Archive:
             while not self._jobs.empty() and (job := self._jobs.get()) is not None:
                 batch.append(job)
             is_busy = len(batch) > 1
-            answers = [(future, self._append_or_error(capture)) for capture, future in batch]
+            captures = [capture for capture, _ in batch]
+            found = chain.from_iterable(map(self._append_or_errors, _portions(captures)))
+            answers = [(future, answer) for (_, future), answer in zip(batch, found, strict=True)]
             # A closed loop raises RuntimeError, and no task waits for the results.
             with suppress(RuntimeError):
                 batch[0][1].get_loop().call_soon_threadsafe(self._deliver, answers)
 
-    def _append_or_error(self, capture: Capture) -> RecordPlace | Exception:
+    def _append_or_errors(self, captures: Sequence[Capture]) -> Sequence[RecordPlace | Exception]:
         try:
-            return self._writer.append(capture)
+            return self._writer.append_all(captures)
         except Exception as error:  # the thread must outlive any single capture
-            return error
+            if len(captures) == 1:
+                return [error]
+        return [answer for each in captures for answer in self._append_or_errors([each])]
 
     def _deliver(self, answers: list[Answer]) -> None:
         for future, answer in answers:
@@ -256,3 +281,16 @@ class Archive:
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
+
+
+def _portions(captures: Sequence[Capture]) -> Iterator[list[Capture]]:
+    """Yield *captures* in portions of at most WRITE_BYTES, or of one that is longer."""
+    portion: list[Capture] = []
+    size = 0
+    for capture in captures:
+        if portion and size + len(capture.body) > WRITE_BYTES:
+            yield portion
+            portion, size = [], 0
+        portion.append(capture)
+        size += len(capture.body)
+    yield portion

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -219,10 +219,10 @@ class GatedWriter(WarcWriter):
         self.gate = threading.Event()
         self.seen: list[str] = []
 
-    def append(self, capture: Capture) -> RecordPlace:
+    def append_all(self, captures: Sequence[Capture]) -> list[RecordPlace]:
         assert self.gate.wait(timeout=30)
-        self.seen.append(capture.url)
-        return super().append(capture)
+        self.seen += [capture.url for capture in captures]
+        return super().append_all(captures)
 
 
 @on_a_loop

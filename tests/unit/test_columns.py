@@ -25,8 +25,7 @@ from crawler.archive.columns import (
     MEGABYTE,
     SCHEMA,
     ColumnsFile,
-    cells_of,
-    record_batch,
+    RowGroup,
 )
 from crawler.archive.warc_file import open_name
 from crawler.model.page import ColumnsRow, Link, LinkKind
@@ -84,8 +83,10 @@ def fill(file: ColumnsFile, rows: list[ColumnsRow], links: list[Link] | None = N
 
 
 def kept(**changes: Any) -> dict[str, Any]:
-    """What one row is in a batch."""
-    made: dict[str, Any] = record_batch([cells_of(row(0, **changes), [], place(0))]).to_pylist()[0]
+    """What one row is in a table."""
+    group = RowGroup()
+    group.add(row(0, **changes), [], place(0))
+    made: dict[str, Any] = group.take().to_pylist()[0]
     return made
 
 
@@ -205,7 +206,10 @@ texts = st.text(st.characters(), max_size=20)
     )
 )
 def test_every_row_has_a_place(rows: list[ColumnsRow]) -> None:
-    made = record_batch([cells_of(one, LINKS, place(0)) for one in rows])
+    group = RowGroup()
+    for one in rows:
+        group.add(one, LINKS, place(0))
+    made = group.take()
     made.validate(full=True)
     assert made.num_rows == len(rows)
     assert [one["digest"] for one in made.to_pylist()] == [
@@ -219,8 +223,22 @@ def test_rows_are_grouped_by_size_in_their_order(tmp_path: Path) -> None:
     rows = [row(number, text="x" * 1000) for number in range(10 * BATCH_ROWS)]
     path = written(tmp_path / "x.parquet", rows, group_bytes=2 * BATCH_ROWS * 1000)
     file = pq.ParquetFile(path)
-    assert file.metadata.num_row_groups == 5
+    groups = range(file.metadata.num_row_groups)
+    *full, _ = (file.metadata.row_group(number).num_rows for number in groups)
+    assert len(full) > 3 and all(400 < size <= 2 * BATCH_ROWS for size in full)
     assert [one["url"] for one in read_rows(path)] == [one.url for one in rows]
+
+
+def test_texts_of_several_row_groups_stay_with_their_rows(tmp_path: Path) -> None:
+    """Groups use one buffer: a shorter text must not show the end of a longer one, and a row
+    without a text has none."""
+    given = [
+        row(number, text="" if number % 3 == 0 else f"{number} é" * (900 - number))
+        for number in range(800)
+    ]
+    path = written(tmp_path / "x.parquet", given, group_bytes=500_000)
+    assert pq.ParquetFile(path).metadata.num_row_groups > 2
+    assert [one["text"] or "" for one in read_rows(path)] == [one.text for one in given]
 
 
 def test_a_file_without_rows_has_its_columns(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha1
 from pathlib import Path
@@ -91,9 +92,9 @@ class Listening(WarcWriter):
         super().__init__(WarcRules(folder=folder, origin="h-1"))
         self.captures: list[Capture] = []
 
-    def append(self, capture: Capture) -> RecordPlace:
-        self.captures.append(capture)
-        return super().append(capture)
+    def append_all(self, captures: Sequence[Capture]) -> list[RecordPlace]:
+        self.captures += captures
+        return super().append_all(captures)
 
 
 def capture_of(folder: Path, page: Page, wire_sha1: bytes = SHA1) -> Capture | None:
