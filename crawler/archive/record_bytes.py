@@ -51,7 +51,7 @@ def fields_block(pairs: Iterable[tuple[str, str]]) -> bytes:
     return "".join([field_line(name, value) for name, value in pairs]).encode(errors="replace")
 
 
-@lru_cache(maxsize=8)  # the index needs the same digest as the record just before it
+@lru_cache(maxsize=256)  # index and columns need the digests of the records just written
 def sha1_label(sha1: bytes) -> str:
     """Return a SHA-1 as WARC and CDXJ write it, in an eighth of the time of base64.b32encode: its
     32 groups of 5 bits are spread to a byte each, in five steps that each halve the groups."""

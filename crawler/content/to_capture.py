@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha1
 from typing import Final
 from urllib.parse import quote
@@ -28,6 +29,9 @@ _MOST_CHARS: Final = 200  # of the reason why a parser cannot read a page
 _SECRETS: Final = re.compile(
     rb"(\n(?:Authorization|Proxy-Authorization|Cookie):[ \t]*+)[^\r\n]++", re.I
 )
+# Most status lines match this, and `readable_status` would return them unchanged.
+_READABLE: Final = re.compile(rb"HTTP/1\.[01] \d{3}(?: [^\t\r\n]*+)?\r\n")
+_NOTHING: Final = Parsed()
 
 
 def _hidden(found: re.Match[bytes]) -> bytes:
@@ -53,12 +57,13 @@ async def archive_exchange(
         return ""
     # A revisit record cannot say that this answer was truncated, so it becomes a response record.
     original = None if exchange.truncated else duplicate_of
-    fields = metadata or (("fetchTimeMs", _ms(exchange)),)
+    fields = list(metadata) or [("fetchTimeMs", _ms(exchange))]
     if may_repeat and original is None:
-        fields = (*fields, (MAY_REPEAT, exchange.url))
-    sent = exchange.status_line
-    if sent != readable_status(sent) and len(sent) <= _MOST_STATUS_BYTES:
-        fields = (*fields, (STATUS_LINE, quote(sent, safe=PRINTABLE_STATUS)))
+        fields.append((MAY_REPEAT, exchange.url))
+    if not _READABLE.match(exchange.head):
+        sent = exchange.status_line
+        if sent != readable_status(sent) and len(sent) <= _MOST_STATUS_BYTES:
+            fields.append((STATUS_LINE, quote(sent, safe=PRINTABLE_STATUS)))
     capture = Capture(
         url=exchange.url,
         fetched_at=exchange.at,
@@ -85,9 +90,9 @@ async def archive_page(page: Page, archive: Archive | None, body_sha1: bytes) ->
     return await archive_exchange(
         page.exchange,
         archive,
-        page.duplicate_of if page.is_repeat else None,
+        page.duplicate_of if page.duplicate_of and page.is_repeat else None,
         body_sha1,
-        tuple(_metadata(page, page.exchange, body_sha1)),
+        _metadata(page, page.exchange, body_sha1),
         () if page.is_refetch else page.outlinks,
         row_of(page, page.exchange.at),
         may_repeat=page.may_repeat,
@@ -104,32 +109,33 @@ def wire_sha1(exchange: Exchange | None, body: bytes, digest: bytes) -> bytes:
     return sha1(exchange.body, usedforsecurity=False).digest()
 
 
-def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the metadata that the record itself does not hold, or only after parsing it again."""
-    parsed, is_coded = page.parsed or Parsed(), page.digest != body_sha1 != b""
-    is_declared = page.media_type == media_type(page.content_type.encode("latin-1", "replace"))
-    known = (
-        ("fetchTimeMs", _ms(exchange)),
-        ("flaw", page.flaw),
-        ("alias-of", page.alias_of),
-        ("media-type", "" if is_declared else page.media_type),
+def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> list[tuple[str, str]]:
+    """Return the metadata that the record itself does not hold, or only after parsing it again."""
+    parsed = page.parsed or _NOTHING
+    known = [("fetchTimeMs", _ms(exchange)), ("flaw", page.flaw), ("alias-of", page.alias_of)]
+    if page.media_type != _declared_type(page.content_type):
+        known.append(("media-type", page.media_type))
+    if page.digest and page.digest != body_sha1 != b"":
         # The digest of the decoded body is noted, because a revisit has no body to compute it from.
-        ("content-digest", sha1_label(page.digest) if page.digest and is_coded else ""),
-        ("parser", parsed.parser),
-        (UNREADABLE, _unreadable(parsed)),
-        ("charset", parsed.charset),
-        ("simhash", "" if page.simhash is None else f"{page.simhash:016x}"),
-    )
-    yield from (pair for pair in known if pair[1])
-    yield from _likeness(page)
-
-
-def _likeness(page: Page) -> Iterator[tuple[str, str]]:
-    if (page.is_copy or page.is_refetch) and page.duplicate_of is not None:
-        yield "duplicate-of", page.duplicate_of.url  # also if its record is no revisit
+        known.append(("content-digest", sha1_label(page.digest)))
+    known.append(("parser", parsed.parser))
+    if parsed.notes:
+        known.append((UNREADABLE, _unreadable(parsed)))
+    known.append(("charset", parsed.charset))
+    if page.simhash is not None:
+        known.append(("simhash", f"{page.simhash:016x}"))
+    original = page.duplicate_of
+    if original is not None and (page.is_copy or page.is_refetch):
+        known.append(("duplicate-of", original.url))  # also if its record is no revisit
     if page.near is not None:
-        yield "near-duplicate-of", page.near.original.url
-        yield "near-duplicate-bits", str(page.near.bits)
+        known.append(("near-duplicate-of", page.near.original.url))
+        known.append(("near-duplicate-bits", str(page.near.bits)))
+    return [pair for pair in known if pair[1]]
+
+
+@lru_cache(maxsize=64)  # many hosts declare the same few
+def _declared_type(content_type: str) -> str:
+    return media_type(content_type.encode("latin-1", "replace"))
 
 
 def _unreadable(parsed: Parsed) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from crawler.model.page import (
     Page,
     Parsed,
 )
-from crawler.model.url import fetch_form, fetch_forms, split
+from crawler.model.url import authority_of, fetch_form, fetch_forms, split
 
 _UNFOLLOWED: Final = frozenset({"nofollow", "ugc", "sponsored"})
 
@@ -162,12 +163,12 @@ def is_row(page: Page) -> bool:
 
 def columns_row(page: Page, fetched_at: float) -> ColumnsRow:
     """Return a row like `row_of`, but for any answer."""
-    is_stored = page.is_copy or page.is_refetch
+    is_stored = page.duplicate_of is not None and (page.is_copy or page.is_refetch)
     parsed = _NOTHING if is_stored else page.parsed or _NOTHING
-    original, bits = _original(page)
+    original, bits = _original(page, is_stored)
     return ColumnsRow(
         url=page.url,
-        host=split(page.url).hostname,
+        host=_hostname(authority_of(page.url)),
         fetched_at=fetched_at,
         status=page.status,
         media_type=page.media_type,
@@ -184,6 +185,11 @@ def columns_row(page: Page, fetched_at: float) -> ColumnsRow:
         bits=bits,
         may_repeat=page.may_repeat and not is_stored,
     )
+
+
+@lru_cache(maxsize=1024)  # hosts with pages under way
+def _hostname(authority: str) -> str:
+    return split(f"{authority}/").hostname
 
 
 def base_of(url: str, parsed: Parsed) -> str:
@@ -210,10 +216,10 @@ def resolve_links(links: Sequence[Link], base: str) -> tuple[list[Link], list[Li
     return list(found.values()), others
 
 
-def _original(page: Page) -> tuple[str, int | None]:
+def _original(page: Page, is_stored: bool) -> tuple[str, int | None]:
     """Return the URL of the original, and how many bits differ from it."""
     # A page with the bytes of an error page is no copy, as the error page has no row.
-    if (page.is_copy or page.is_refetch) and page.duplicate_of is not None:
+    if page.duplicate_of is not None and is_stored:
         return page.duplicate_of.url, None
     if page.near is not None:
         return page.near.original.url, page.near.bits
