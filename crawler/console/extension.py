@@ -87,14 +87,14 @@ class Console:
         if self._server is not None:
             return self._server
         from crawler.console.live import LiveFigures  # noqa: PLC0415  # see the rule
-        from crawler.console.server import ApiServer, Served  # noqa: PLC0415
-        from crawler.console.views import Shown  # noqa: PLC0415
-        from crawler.inspect.frontier_view import (  # noqa: PLC0415
+        from crawler.console.server import ApiServer, Served  # noqa: PLC0415  # the same
+        from crawler.console.views import Shown  # noqa: PLC0415  # the same
+        from crawler.inspect.frontier_view import (  # noqa: PLC0415  # the same
             LocalFrontierView,
             frontier_of,
         )
-        from crawler.operate.metrics import exposition_of  # noqa: PLC0415
-        from crawler.operate.operator import Operator  # noqa: PLC0415
+        from crawler.operate.metrics import exposition_of  # noqa: PLC0415  # the same
+        from crawler.operate.operator import Operator  # noqa: PLC0415  # the same
 
         crawl, acts, store = crawl_of(self._crawler), self._acts, self._store
         assert acts is not None and store is not None and self._crawler.spider is not None  # open

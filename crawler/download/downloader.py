@@ -376,7 +376,7 @@ class RequestTasks:
         try:
             output = await scraper.call_spider_async(result, request)
         except Exception:
-            scraper.handle_spider_error(Failure(), request, result)  # type: ignore[no-untyped-call]
+            scraper.handle_spider_error(Failure(), request, result)  # type: ignore[no-untyped-call]  # as above
         else:
             await scraper.handle_spider_output_async(output, request, result)
 
