@@ -14,6 +14,7 @@ from scrapy import signals
 from scrapy.crawler import Crawler
 
 from crawler.download import downloader
+from crawler.model.page import Page
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Site, page, site
 
@@ -57,10 +58,33 @@ def crawled(folder: Path, web: Site, **settings: object) -> Counter[str]:
     return Counter(TaskCounter.counted)
 
 
-def test_a_page_is_one_task_and_the_signal_of_its_item(tmp_path: Path, web: Site) -> None:
+def test_a_page_is_one_task(tmp_path: Path, web: Site) -> None:
     tasks = crawled(tmp_path, web)
     assert tasks[OURS] >= PAGES and not tasks[SCRAPYS]
-    assert tasks.total() < 3 * PAGES, tasks
+    assert tasks.total() < 2 * PAGES, tasks
+
+
+class SlowReceiver:
+    """A user's extension that waits at each item."""
+
+    seen: ClassVar[list[str]] = []
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        receiver = cls()
+        cls.seen.clear()
+        crawler.signals.connect(receiver.item_scraped, signals.item_scraped)
+        return receiver
+
+    async def item_scraped(self, item: Page) -> None:
+        await asyncio.sleep(0)
+        self.seen.append(item.url)
+
+
+def test_a_receiver_of_an_items_signal_is_awaited(tmp_path: Path, web: Site) -> None:
+    tasks = crawled(tmp_path, web, EXTENSIONS={TaskCounter: 0, SlowReceiver: 0})
+    assert len(SlowReceiver.seen) == PAGES + 1
+    assert tasks[OURS] >= PAGES
 
 
 def test_where_a_name_has_moved_scrapys_own_way_is_taken(
