@@ -58,8 +58,10 @@ test: $(WORK)  ## lint, and every test; installs nginx, redis-server, prometheus
 	$(PY) -m pytest -q -n 5 --dist loadfile --no-loadscope-reorder
 
 # pytest compiles the tests in a way of its own: without this each of its processes does, for 17 s.
+# numba compiles once in an installation: the first tests of whole crawls would wait for it.
 compiled: $(WORK)
 	@$(PY) -m pytest -qq --collect-only >/dev/null 2>&1 || true
+	@$(PY) -c 'from crawler.content.compiling import load; load()'
 
 retest: $(WORK)  ## what failed in the last run of tests, each alone and three times
 	@$(PY) scripts/retest.py

@@ -135,10 +135,11 @@ class WebSpider(Spider):
         return
         yield  # makes this an asynchronous generator, as Scrapy wants; it yields nothing
 
-    def parse(self, response: Response) -> list[Page]:
-        """Return a Page for an answer of a lease."""
+    async def parse(self, response: Response) -> AsyncIterator[Page]:
+        """Yield a Page for an answer of a lease."""
         page = page_of(response, self)
-        return [] if page is None else [page]
+        if page is not None:
+            yield page
 
     async def _add_all(self, seeds: SeedList, crawl: Crawl) -> None:
         """Add *seeds* a batch at a time, between which the crawl goes on."""
