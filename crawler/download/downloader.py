@@ -75,6 +75,7 @@ class FrontierDownloader(Downloader):
         self._crawler = crawler
         try:
             super().__init__(crawler)
+            self.signals = QuickSignals(self.signals.sender)
             # They want an argument `spider`, which Scrapy's own manager gives them.
             self._has_old_middlewares = bool(self.middleware._mw_methods_requiring_spider)
             crawler.signals.connect(self._open, signals.spider_opened)
@@ -195,10 +196,9 @@ class FrontierDownloader(Downloader):
         request.meta[self.DOWNLOAD_SLOT] = name
         slot.active.add(request)
         try:
-            if has_receivers(self.signals, signals.request_reached_downloader):
-                self.signals.send_catch_log(
-                    signals.request_reached_downloader, request=request, spider=self._crawler.spider
-                )
+            self.signals.send_catch_log(
+                signals.request_reached_downloader, request=request, spider=self._crawler.spider
+            )
             if not self._crawl.leases.begin_or_put_back(request.meta.get(LEASE)):
                 raise LeaseEnded
             return await self._download(slot, request)
@@ -259,18 +259,38 @@ def _note_fault(error: BaseException | None, fetch: Fetch) -> None:
         fetch.callback_error = f"error in a downloader middleware: {error!r}"
 
 
-class ItemSignals(SignalManager):
-    """The signals that the scraper sends. Where only Scrapy's own counter is connected to
-    `item_scraped`, it is called at once; a task would be made for it, which is 25 us a page."""
+class QuickSignals(SignalManager):
+    """Sends signals as Scrapy does, but none that nothing is connected to (5 us each, three a page)
+    and, where only Scrapy's own counter is connected, calls that: 8 us less, and 25 where asyncio
+    would make a task for it."""
+
+    def send_catch_log(self, signal: Any, **named: Any) -> list[tuple[Any, Any]]:
+        if not has_receivers(self, signal) or self._is_counted(signal, named):
+            return []
+        return super().send_catch_log(signal, **named)
 
     async def send_catch_log_async(self, signal: Any, **named: Any) -> list[tuple[Any, Any]]:
-        if signal is signals.item_scraped:
-            connected = list(
-                dispatcher.liveReceivers(dispatcher.getAllReceivers(self.sender, signal))
-            )
-            if [type(getattr(each, "__self__", None)) for each in connected] == [CoreStats]:
-                return self.send_catch_log(signal, **named)
+        if not has_receivers(self, signal) or self._is_counted(signal, named):
+            return []
         return await super().send_catch_log_async(signal, **named)
+
+    def _is_counted(self, signal: Any, named: dict[str, Any]) -> bool:
+        """Return whether the signal was for Scrapy's counter alone, and has been counted."""
+        arguments = _COUNTED.get(signal)
+        if arguments is None:
+            return False
+        connected = list(dispatcher.liveReceivers(dispatcher.getAllReceivers(self.sender, signal)))
+        if [type(getattr(each, "__self__", None)) for each in connected] != [CoreStats]:
+            return False
+        connected[0](**{name: named[name] for name in arguments})
+        return True
+
+
+_COUNTED: Final = {
+    signals.response_received: ("spider",),
+    signals.item_scraped: ("item", "spider"),
+}
+"""The arguments of the methods of `CoreStats` for these signals."""
 
 
 class RequestTasks:
@@ -314,13 +334,13 @@ class RequestTasks:
             self._scraper.handle_spider_output_async = self._handle_output
         if not self._pipelines._mw_methods_requiring_spider:
             self._pipelines.process_item_async = self._process_item
-        self._scraper.signals = ItemSignals(self._scraper.signals.sender)
+        self._scraper.signals = self._downloader.signals
 
     def _start(self) -> bool:
         """Begin the next request; False if there is none."""
         request = self._slot.scheduler.next_request()
         if request is None:
-            self._engine.signals.send_catch_log(signals.scheduler_empty)
+            self._downloader.signals.send_catch_log(signals.scheduler_empty)
             return False
         self._slot.add_request(request)
         fetch = self._downloader.begin(request)
@@ -366,7 +386,7 @@ class RequestTasks:
         line = engine.logformatter.crawled(response.request, response, engine.spider)
         if line is not None:
             _engine_log.log(*logformatter_adapter(line), extra={"spider": engine.spider})
-        engine.signals.send_catch_log(
+        self._downloader.signals.send_catch_log(
             signal=signals.response_received,
             response=response,
             request=response.request,

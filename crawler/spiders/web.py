@@ -100,6 +100,9 @@ class WebSpider(Spider):
             spider.logger.info("Arguments %s", changes)
         arguments = spider.arguments
         spider.seeds = None  # Scrapy has set it to the argument of that name
+        # Scrapy looks at each callback that it has not seen before, 12 us, and a method is a new
+        # object at each access.
+        spider._parse = spider._parse  # type: ignore[method-assign]  # Scrapy's default callback
         if arguments.has_pushed_seeds:
             spider.seed_hosts = SeedHosts(arguments.scope)
         elif not list_url(arguments.seeds):
