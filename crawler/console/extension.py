@@ -123,7 +123,7 @@ class Console:
             self._socket.close()
         if self._server is not None:
             await self._server.close()
-        for task in (self._working, self._measuring):
+        for task in (self._making, self._working, self._measuring):
             if task is not None:
                 task.cancel()
 
@@ -167,7 +167,7 @@ class _EarlyConnection(asyncio.Protocol):
     async def _hand_over(self, transport: asyncio.Transport) -> None:
         try:
             protocol = (await self._made())()
-        except Exception:
+        except BaseException:
             transport.close()
             raise
         if not transport.is_closing():

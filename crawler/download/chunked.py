@@ -123,6 +123,7 @@ class ChunkedBody:
         if newline < 0:
             self._line += data[at:most]
             if len(self._line) >= MAX_LINE_BYTES:
+                self.has_excess = True  # the rest of the line is to come
                 self._end(Truncated.UNSPECIFIED)
             return len(data)
         line, self._line = self._line + data[at:newline], b""

@@ -106,6 +106,11 @@ class AnswerReader:
 
     def feed(self, data: bytes) -> None:
         """Take bytes as received."""
+        self._take(data)
+        if self._buffered_bytes > READ_AHEAD_BYTES and not self.is_over:
+            self._connection.pause_reading()
+
+    def _take(self, data: bytes) -> None:
         if not self.gate.raw:
             try:
                 data = self.gate.feed(data)
@@ -150,20 +155,25 @@ class AnswerReader:
             if self.chunked is not None:
                 is_cut = not self.chunked.is_whole
             else:
-                # A body without a length is over when its connection closes, unless by an error.
-                is_cut = self._left is not None or (
-                    isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
+                # A body without a length is over when its connection closes, unless by an error, or
+                # while reading is paused: uvloop drops what TLS has not decoded then.
+                is_cut = (
+                    self._left is not None
+                    or self._buffered_bytes > READ_AHEAD_BYTES
+                    or (isinstance(error, OSError) and not isinstance(error, ssl.SSLError))
                 )
             if is_cut:
                 self.cut = Truncated.DISCONNECT
         self._end()
 
     def may_go_on(self) -> bool:
-        """Return whether the next answer can follow on the same connection."""
-        if not self.is_over or self.cut or (self.chunked is None and self._left is None):
+        """Return whether the next answer can follow on the same connection. Not where some of this
+        one was not read, as reading may be paused."""
+        if not self.is_over or self.cut or self._pieces:
             return False
-        found = _CONNECTION.search(self.gate.clean)
-        options = found[1].lower() if found else b""
+        if self.chunked is None and self._left is None:
+            return False
+        options = b",".join(_CONNECTION.findall(self.gate.clean)).lower()
         if self.gate.clean.startswith(b"HTTP/1.0"):
             return b"keep-alive" in options
         return b"close" not in options
@@ -183,8 +193,6 @@ class AnswerReader:
         if data:
             self._pieces.append(data)
             self._buffered_bytes += len(data)
-            if self._buffered_bytes > READ_AHEAD_BYTES and not self.is_over:
-                self._connection.pause_reading()
             self._wake()
 
     def _end(self) -> None:
@@ -252,10 +260,10 @@ class HttpConnection(asyncio.Protocol):
         if self._answer is not None and not self._answer.may_go_on():
             self.close()
         self._answer = None
-        self._was_used = True
 
     def begin_idle(self, now: float) -> None:
         self.idle_since = now
+        self._was_used = True  # or not: it may close unnoticed from now on
 
     def close(self) -> None:
         # Not an orderly end of TLS, for which a server may let us wait.
@@ -316,6 +324,7 @@ class Connections:
         self._idle: dict[Server, list[HttpConnection]] = {}
         self._by_age: deque[tuple[float, Server, HttpConnection]] = deque()
         self._sweep: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     def idle(self, server: Server) -> HttpConnection | None:
         """Take an idle connection to *server*, if there is one."""
@@ -332,7 +341,7 @@ class Connections:
         """Keep *connection*, whose answer was read, or which was not used, if it is still open."""
         if not connection.is_open:
             return
-        if self._keepalive_s <= 0:
+        if self._keepalive_s <= 0 or self._is_closed:
             connection.close()
             return
         loop = asyncio.get_running_loop()
@@ -363,6 +372,8 @@ class Connections:
             ) from error
         except ssl.SSLError as error:
             raise TlsFailed(f"{server.host}: {error}") from error
+        except ValueError as error:  # a host that is no name for TLS
+            raise DownloadFailedError(f"{server.host!r}: {error}") from error
         except (OSError, RuntimeError) as error:  # uvloop raises both
             raise DownloadConnectionRefusedError(f"{server.host}: {error}") from error
         return connection
@@ -391,17 +402,18 @@ class Connections:
         if server.proxy_authorization:
             lines.append(f"Proxy-Authorization: {server.proxy_authorization}")
         try:
-            answer = connection.send("\r\n".join((*lines, "", "")).encode())
+            answer = connection.send("\r\n".join((*lines, "", "")).encode("latin-1"))
             await answer.head()
             if answer.status not in HTTP_OK:
-                raise OSError(None, f"the proxy answers {answer.status}")
+                raise DownloadFailedError(f"the proxy answers {answer.status}")
             await connection.start_tls(self._context, server.host.rstrip("."))
         except BaseException:
             connection.close()
             raise
 
     def close(self) -> None:
-        """Close all that are idle."""
+        """Close all that are idle, and keep none any more."""
+        self._is_closed = True
         for _, _, connection in self._by_age:
             if connection.is_open:
                 connection.close()

@@ -282,7 +282,10 @@ class QuickSignals(SignalManager):
         connected = list(dispatcher.liveReceivers(dispatcher.getAllReceivers(self.sender, signal)))
         if [type(getattr(each, "__self__", None)) for each in connected] != [CoreStats]:
             return False
-        connected[0](**{name: named[name] for name in arguments})
+        try:
+            connected[0](**{name: named[name] for name in arguments})
+        except Exception:  # of a user's collector of stats
+            logger.exception("Error caught on signal handler: %s", connected[0])
         return True
 
 

@@ -162,7 +162,7 @@ class HttpHandler(BaseDownloadHandler):
             head=answer.gate.raw,
             body=kept.body,
             ip=connection.ip,
-            tls=connection.tls,
+            tls=connection.tls if server.is_tls else "",
             truncated=kept.truncated or answer.cut,
         )
         return self._body_reader.response(
@@ -170,7 +170,7 @@ class HttpHandler(BaseDownloadHandler):
             exchange,
             status=answer.status,
             headers=headers,
-            certificate=connection.certificate,
+            certificate=connection.certificate if server.is_tls else None,
             stop=kept.stop,
         )
 
@@ -184,12 +184,14 @@ class HttpHandler(BaseDownloadHandler):
                 connection = await self._connections.open(server)
             # Immediately before it is written, as the process may have been stopped for longer
             # than the lease at any point before.
-            if not self._options.begin_or_put_back(request.meta.get(LEASE)):
-                self._connections.keep(server, connection)
-                raise LeaseEnded
-            answer = connection.send(head, request.body)
             try:
+                if not self._options.begin_or_put_back(request.meta.get(LEASE)):
+                    self._connections.keep(server, connection)
+                    raise LeaseEnded
+                answer = connection.send(head, request.body)
                 await answer.head()
+            except LeaseEnded:
+                raise
             except Stale as stale:
                 if request.method not in _IDEMPOTENT:
                     raise ConnectionDropped(f"{request.url}: closed while idle") from stale
@@ -231,8 +233,9 @@ def _origin(authority: str) -> Origin:
         raise ValueError("no host in this URL")
     port = default if parts.port is None else parts.port
     written = host_field(host) if port == default else f"{host_field(host)}:{port}"
-    user = unquote_to_bytes(parts.netloc.rpartition("@")[0])
-    authorization = b"Basic " + b64encode(user) if user else b""
+    user, at, _ = parts.netloc.rpartition("@")
+    secret = unquote_to_bytes(user if ":" in user else f"{user}:")  # RFC 7617: always a colon
+    authorization = b"Basic " + b64encode(secret) if at else b""
     return Origin(Server(host, port, is_tls=parts.scheme == "https"), written, authorization)
 
 
@@ -244,7 +247,7 @@ def _through_proxy(server: Server, request: Request) -> Server:
     try:
         proxy = _origin(written if _SCHEME.match(written) else f"http://{written}")
     except (ValueError, KeyError) as error:
-        raise DownloadFailedError(f"no proxy is at {written!r}") from error
+        raise DownloadFailedError("the URL of the proxy is malformed") from error
     secret = request.headers.get(FOR_PROXY) or proxy.authorization
     return Server(server.host, server.port, server.is_tls, proxy.server, secret.decode("latin-1"))
 

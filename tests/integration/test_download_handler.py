@@ -269,7 +269,7 @@ def test_nothing_is_asked_under_a_lease_that_ended_while_a_connection_was_made(s
         pytest.param("tls-to-plain", "tls", "", id="TLS spoken to a server without it"),
         pytest.param("by-tunnel", "page", "TLSv1.3", id="a page by a proxy that tunnels"),
         pytest.param("by-tunnel-unknown", "tls", "", id="strict refuses through a tunnel, too"),
-        pytest.param("tunnel-without-secret", "connect", "", id="a proxy that refuses"),
+        pytest.param("tunnel-without-secret", "protocol", "", id="a proxy that refuses"),
     ],
 )
 def test_certificates_count_when_strict(seen: Seen, name: str, outcome: str, tls: str) -> None:
