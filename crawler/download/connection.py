@@ -116,7 +116,7 @@ class AnswerReader:
                 data = self.gate.feed(data)
             except BadHead as bad:
                 self._error = DownloadFailedError(str(bad))
-                self._end_connection()
+                self._connection.close()
                 return
             if not self.gate.raw:
                 return
@@ -197,10 +197,6 @@ class AnswerReader:
 
     def _end(self) -> None:
         self.is_over = True
-        self._wake()
-
-    def _end_connection(self) -> None:
-        self._connection.close()
         self._wake()
 
     def _wake(self) -> None:

@@ -57,7 +57,7 @@ _OF_SCRAPER: Final = (
     *("_process_spidermw_output_async", "call_spider_async", "concurrent_items", "spidermw"),
     "signals",
 )
-_OF_PIPELINES: Final = ("_mw_methods_requiring_spider", "process_item_async", "methods")
+_OF_MANAGER: Final = ("_mw_methods_requiring_spider", "methods")  # of middlewares and pipelines
 _OF_SCRAPER_SLOT: Final = (
     *("add_response_request", "next_response_request_deferred", "finish_response"),
 )
@@ -76,8 +76,9 @@ class FrontierDownloader(Downloader):
         try:
             super().__init__(crawler)
             self.signals = QuickSignals(self.signals.sender)
-            # They want an argument `spider`, which Scrapy's own manager gives them.
-            self._has_old_middlewares = bool(self.middleware._mw_methods_requiring_spider)
+            self._calls_middlewares = all(
+                hasattr(self.middleware, name) for name in (*_OF_MANAGER, "_process_exception")
+            ) and not _wants_spider(self.middleware)
             crawler.signals.connect(self._open, signals.spider_opened)
         except BaseException:
             self._crawl.abandon()
@@ -131,10 +132,10 @@ class FrontierDownloader(Downloader):
         """Do what `DownloaderMiddlewareManager.download_async` does, but without a name and a
         coroutine for each method whose result is not awaited: 50 us a page less."""
         manager = self.middleware
-        if self._has_old_middlewares:
+        if not self._calls_middlewares:
             return await manager.download_async(self._enqueue_request, request)
         try:
-            result = await self._request_methods(request)
+            result = await self._process_request(request)
         except Exception as error:
             await _process_pending_io()
             result = await manager._process_exception(error, request)
@@ -154,7 +155,7 @@ class FrontierDownloader(Downloader):
             result = answer
         return result
 
-    async def _request_methods(self, request: Request) -> Response | Request:
+    async def _process_request(self, request: Request) -> Response | Request:
         for method in _methods(self.middleware, "process_request"):
             result = method(request=request)
             if result is not None and not isinstance(result, Response | Request):
@@ -238,6 +239,11 @@ async def _awaited(result: Any, method: Callable[..., Any]) -> Any:
     return result
 
 
+def _wants_spider(manager: MiddlewareManager) -> bool:
+    """Return whether a method still takes an argument `spider`, which Scrapy's own loops pass."""
+    return bool(manager._mw_methods_requiring_spider)
+
+
 def _methods(manager: MiddlewareManager, name: str) -> Iterable[Callable[..., Any]]:
     return cast("Iterable[Callable[..., Any]]", manager.methods[name])
 
@@ -300,9 +306,9 @@ class RequestTasks:
     """Takes each request from the scheduler to the end of its pipelines in one task.
 
     Scrapy's engine does the same with queues, Deferreds and tasks between each two of its parts:
-    4 % of the CPU of a crawl (docs/decisions/0047). Its own managers still call middlewares,
-    callbacks, item pipelines and signals, in its order; only what passes a request on is replaced.
-    Private names of Scrapy are checked first. Where one is missing, its engine works as ever.
+    docs/decisions/0047 has what they cost. The methods of middlewares and item pipelines, callbacks
+    and signals are called in Scrapy's order; only what passes a request on is replaced. Private
+    names of Scrapy are checked first. Where one is missing, its engine works as ever.
     """
 
     def __init__(self, engine: ExecutionEngine, downloader: FrontierDownloader) -> None:
@@ -323,7 +329,7 @@ class RequestTasks:
                 (self._slot, _OF_SLOT),
                 (self._scraper, _OF_SCRAPER),
                 (ScraperSlot, _OF_SCRAPER_SLOT),
-                (self._pipelines, _OF_PIPELINES),
+                (self._pipelines, (*_OF_MANAGER, "process_item_async")),
             )
             for name in names
             if not hasattr(one, name)
@@ -335,7 +341,7 @@ class RequestTasks:
         # With more than one at once, Scrapy's workers are needed.
         if self._scraper.concurrent_items == 1:
             self._scraper.handle_spider_output_async = self._handle_output
-        if not self._pipelines._mw_methods_requiring_spider:
+        if not _wants_spider(self._pipelines):
             self._pipelines.process_item_async = self._process_item
         self._scraper.signals = self._downloader.signals
 

@@ -186,11 +186,11 @@ class HttpHandler(BaseDownloadHandler):
             # than the lease at any point before.
             try:
                 if not self._options.begin_or_put_back(request.meta.get(LEASE)):
-                    self._connections.keep(server, connection)
                     raise LeaseEnded
                 answer = connection.send(head, request.body)
                 await answer.head()
             except LeaseEnded:
+                self._connections.keep(server, connection)
                 raise
             except Stale as stale:
                 if request.method not in _IDEMPOTENT:

@@ -55,6 +55,7 @@ def crawled(folder: Path, web: Site, **settings: object) -> Counter[str]:
     chosen = {"EXTENSIONS": {TaskCounter: 0}, **settings}
     done = crawl(folder / "data", settings=chosen, seeds=web.url("/0"))
     assert done.stats["item_scraped_count"] == PAGES + 1, "the last link leads nowhere"
+    assert done.stats["response_received_count"] == PAGES + 1
     return Counter(TaskCounter.counted)
 
 
