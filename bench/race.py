@@ -78,7 +78,7 @@ def one(crawl: Crawl, port: int, pages: int, hosts: int = HOSTS) -> Run:
 
 
 def compile_first(port: int) -> None:
-    """Let numba compile what it will: seconds, once in an installation."""
+    """Run a small crawl, so that numba compiles before anything is measured."""
     one(OURS, port, 10)
 
 

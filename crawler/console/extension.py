@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from crawler.operate.operator import OperatorStore
 
 logger = logging.getLogger(__name__)
-MakeProtocol = Callable[[], asyncio.Protocol]
+ProtocolFactory = Callable[[], asyncio.Protocol]
 
 
 class Console:
@@ -50,7 +50,7 @@ class Console:
         self._store: OperatorStore | None = None
         self._server: ApiServer | None = None
         self._socket: CommandSocket | None = None
-        self._making: asyncio.Task[MakeProtocol] | None = None  # what serves the socket
+        self._making: asyncio.Task[ProtocolFactory] | None = None  # for the socket
         self._working: asyncio.Future[None] | None = None
         self._measuring: asyncio.Future[None] | None = None
         crawler.signals.connect(self._open, signals.spider_opened)
@@ -65,7 +65,7 @@ class Console:
         self._measuring = asyncio.ensure_future(measure_loop(crawl.stats.loop_s))
         config = crawl.settings.config.operator
         try:
-            self._socket = CommandSocket(crawl.storage.data.path, self._on_socket)
+            self._socket = CommandSocket(crawl.storage.data.path, self._protocol_factory)
             await self._socket.open()
             if config.http:
                 from crawler.console.server import read_tokens  # noqa: PLC0415  # see the rule
@@ -77,9 +77,9 @@ class Console:
         except (OSError, ConfigError) as refused:
             logger.warning("Commands and requests cannot reach this crawl: %s", refused)
 
-    async def _on_socket(self) -> MakeProtocol:
+    async def _protocol_factory(self) -> ProtocolFactory:
         if self._making is None:
-            self._making = asyncio.ensure_future(self._made_server().on_socket())
+            self._making = asyncio.ensure_future(self._made_server().protocol_factory())
         return await asyncio.shield(self._making)
 
     def _made_server(self) -> ApiServer:
@@ -131,18 +131,18 @@ class Console:
 class CommandSocket:
     """The socket in the data directory. A connection waits until what serves it is made."""
 
-    def __init__(self, data: Path, made: Callable[[], Awaitable[MakeProtocol]]) -> None:
-        """*data*: the data directory, which this process has locked. *made* returns what serves one
+    def __init__(self, data: Path, factory: Callable[[], Awaitable[ProtocolFactory]]) -> None:
+        """*data*: the data directory, which this process has locked. *factory* is called at each
         connection."""
         self._data = data
-        self._made = made
+        self._factory = factory
         self._listening: asyncio.Server | None = None
 
     async def open(self) -> None:
         """Listen. Raises OSError."""
         listening = _bound(self._data)
         self._listening = await asyncio.get_running_loop().create_unix_server(
-            lambda: _EarlyConnection(self._made), sock=listening
+            lambda: _EarlyConnection(self._factory), sock=listening
         )
 
     def close(self) -> None:
@@ -154,8 +154,8 @@ class CommandSocket:
 class _EarlyConnection(asyncio.Protocol):
     """A connection of which all that comes is kept until what serves it is made."""
 
-    def __init__(self, made: Callable[[], Awaitable[MakeProtocol]]) -> None:
-        self._made = made
+    def __init__(self, factory: Callable[[], Awaitable[ProtocolFactory]]) -> None:
+        self._factory = factory
         self._came = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -166,7 +166,7 @@ class _EarlyConnection(asyncio.Protocol):
 
     async def _hand_over(self, transport: asyncio.Transport) -> None:
         try:
-            protocol = (await self._made())()
+            protocol = (await self._factory())()
         except BaseException:
             transport.close()
             raise

@@ -242,8 +242,8 @@ class ApiServer:
         self._views = ThreadPoolExecutor(1, "console")
         self._runners: list[web.AppRunner] = []
 
-    async def on_socket(self) -> Callable[[], asyncio.Protocol]:
-        """Return what serves one connection of the socket in the data directory."""
+    async def protocol_factory(self) -> Callable[[], asyncio.Protocol]:
+        """Return the protocol factory for the socket in the data directory."""
         runner = await self._runner({}, frozenset())
         assert runner.server is not None  # it is set up
         return cast("Callable[[], asyncio.Protocol]", runner.server)

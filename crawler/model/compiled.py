@@ -11,11 +11,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+import numpy as np
+
 _njit: Any = None
 with suppress(ImportError):
     from numba import njit as _njit
 
 is_compiled: Final = _njit is not None
+
+# Numbers of compiled functions that are never negative. With one signed operand numba would compute
+# in floating point.
+u32: Any = np.uint32 if is_compiled else int
+u64: Any = np.uint64 if is_compiled else int
 
 
 def compiled(function: Callable[..., Any]) -> Any:

@@ -97,6 +97,14 @@ def _kind(texts, begin):
     return kind | WITH_FRAGMENT if texts[at] == _NUMBER_SIGN else kind, at
 
 
+@compiled_part
+def _next_text(texts, at):
+    """Return where the text after that at *at* begins."""
+    while texts[at] != 0:
+        at += 1
+    return at + 1
+
+
 @compiled
 def sort_links(texts, kinds):
     """Fill *kinds* with those of the links in *texts*, and return how many links there are. There
@@ -107,9 +115,7 @@ def sort_links(texts, kinds):
         if count < len(kinds):
             kinds[count] = kind
         count += 1
-        while texts[at] != 0:
-            at += 1
-        at += 1
+        at = _next_text(texts, at)
     return count
 
 
@@ -172,9 +178,7 @@ def judge_urls(texts, max_chars, max_segments, denied, verdicts):
         if count < len(verdicts):
             verdicts[count] = is_plain
         count += 1
-        while texts[at] != 0:
-            at += 1
-        at += 1
+        at = _next_text(texts, at)
     return count
 
 

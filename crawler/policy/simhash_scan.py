@@ -6,11 +6,11 @@ the same.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from crawler.model.compiled import compiled, is_compiled
+from crawler.model.compiled import compiled, u32, u64
 
 ALONE: Final = 1 << 31
 """Marks a letter that is a word of its own."""
@@ -40,10 +40,6 @@ _MIX_2: Final = 0x94D049BB133111EB
 _LANES: Final = 0x0101010101010101  # the lowest bit of each byte
 _FULL: Final = 255  # so many ones fit into a byte
 
-# With one signed operand numba would compute in floating point.
-_u32: Any = np.uint32 if is_compiled else int
-_u64: Any = np.uint64 if is_compiled else int
-
 
 @compiled
 def hash_words(codes, letters, block, hashes, inverses):
@@ -57,19 +53,19 @@ def hash_words(codes, letters, block, hashes, inverses):
     before it, divided by the power at its begin: the base is odd, so it has an inverse. But for the
     sum itself each loop over a block is one that the compiler makes vector instructions of.
     """
-    size, count, total, power, inverse = len(codes), 0, _u32(0), _u32(1), _u32(1)
+    size, count, total, power, inverse = len(codes), 0, u32(0), u32(1), u32(1)
     block[0, 0] = 0
     for first in range(0, size, BLOCK):
         length = min(BLOCK, size - first)
-        highest = _u32(0)
+        highest = u32(0)
         for at in range(length):
-            code = _u32(codes[first + at])
+            code = u32(codes[first + at])
             highest |= code
-            lower = code | _u32(32)
-            is_letter = (lower >= _u32(97)) & (lower <= _u32(122))
-            is_letter |= (code >= _u32(48)) & (code <= _u32(57))
-            block[0, at + 1] = lower if is_letter else _u32(0)
-        if highest > _u32(_LAST_OF_ASCII):
+            lower = code | u32(32)
+            is_letter = (lower >= u32(97)) & (lower <= u32(122))
+            is_letter |= (code >= u32(48)) & (code <= u32(57))
+            block[0, at + 1] = lower if is_letter else u32(0)
+        if highest > u32(_LAST_OF_ASCII):
             for at in range(length):
                 code = int(codes[first + at])
                 if code <= _LAST_OF_PLANE_0:
@@ -80,25 +76,25 @@ def hash_words(codes, letters, block, hashes, inverses):
                     letter = code | ALONE if 0x20000 <= code < 0x40000 else 0
                 block[0, at + 1] = letter
         for at in range(length):
-            before, letter = _u32(block[0, at]), _u32(block[0, at + 1])
-            begins = (before == 0) | ((before | letter) & _u32(ALONE) != 0)
+            before, letter = u32(block[0, at]), u32(block[0, at + 1])
+            begins = (before == 0) | ((before | letter) & u32(ALONE) != 0)
             block[1, at] = begins & (letter != 0)
-            block[2, at] = _u32(letter * _u32(_POWERS[at]) & _LOW) * power & _LOW
-            block[3, at] = _u32(_INVERSES[at]) * inverse & _LOW
+            block[2, at] = u32(letter * u32(_POWERS[at]) & _LOW) * power & _LOW
+            block[3, at] = u32(_INVERSES[at]) * inverse & _LOW
         if first % _PIECE == 0:
             block[1, 0] = block[0, 1] != 0
         for at in range(length):
             hashes[count] = total
             inverses[count] = block[3, at]
             count += int(block[1, at])
-            total = _u32(total + _u32(block[2, at]) & _LOW)
+            total = u32(total + u32(block[2, at]) & _LOW)
         block[0, 0] = block[0, length]
-        power = _u32(power * _u32(_BLOCK_POWER) & _LOW)
-        inverse = _u32(inverse * _u32(_BLOCK_INVERSE) & _LOW)
+        power = u32(power * u32(_BLOCK_POWER) & _LOW)
+        inverse = u32(inverse * u32(_BLOCK_INVERSE) & _LOW)
     hashes[count] = total
     for word in range(count):
-        between = _u32(_u32(hashes[word + 1]) - _u32(hashes[word]) & _LOW)
-        hashes[word] = between * _u32(inverses[word]) & _LOW
+        between = u32(u32(hashes[word + 1]) - u32(hashes[word]) & _LOW)
+        hashes[word] = between * u32(inverses[word]) & _LOW
     return count
 
 
@@ -106,11 +102,11 @@ def hash_words(codes, letters, block, hashes, inverses):
 def hash_shingles(words, shingles):
     """Write a hash of each three words in a row, well mixed (splitmix64's finaliser)."""
     for at in range(len(shingles)):
-        mixed = _u64(words[at]) * _u64(_PLACE_0) + _u64(words[at + 1]) * _u64(_PLACE_1)
-        mixed = (mixed + _u64(words[at + 2]) * _u64(_PLACE_2)) & _u64(_ALL)
-        mixed = (mixed ^ mixed >> _u64(30)) * _u64(_MIX_1) & _u64(_ALL)
-        mixed = (mixed ^ mixed >> _u64(27)) * _u64(_MIX_2) & _u64(_ALL)
-        shingles[at] = mixed ^ mixed >> _u64(31)
+        mixed = u64(words[at]) * u64(_PLACE_0) + u64(words[at + 1]) * u64(_PLACE_1)
+        mixed = (mixed + u64(words[at + 2]) * u64(_PLACE_2)) & u64(_ALL)
+        mixed = (mixed ^ mixed >> u64(30)) * u64(_MIX_1) & u64(_ALL)
+        mixed = (mixed ^ mixed >> u64(27)) * u64(_MIX_2) & u64(_ALL)
+        shingles[at] = mixed ^ mixed >> u64(31)
 
 
 @compiled
@@ -118,17 +114,17 @@ def group(shingles, seen, grouped):
     """Write *shingles* to *grouped*, those first of which there is surely no equal one, and return
     how many these are. *seen*: two rows of zeros, a power of two long; each shingle has a bit in
     them, which is set in the first if it was seen and in the second if it was seen again."""
-    last_bit = _u64(64 * len(seen[0]) - 1)
+    last_bit = u64(64 * len(seen[0]) - 1)
     for at in range(len(shingles)):
         place = shingles[at] & last_bit
-        word, bit = place >> _u64(6), _u64(1) << (place & _u64(63))
+        word, bit = place >> u64(6), u64(1) << (place & u64(63))
         seen[1, word] |= seen[0, word] & bit
         seen[0, word] |= bit
     front, back = 0, len(shingles) - 1
     for at in range(len(shingles)):
         shingle = shingles[at]
         place = shingle & last_bit
-        is_again = int(seen[1, place >> _u64(6)] >> (place & _u64(63)) & _u64(1))
+        is_again = int(seen[1, place >> u64(6)] >> (place & u64(63)) & u64(1))
         grouped[front] = grouped[back] = shingle  # what is written too far is written again
         front += 1 - is_again
         back -= is_again
@@ -148,13 +144,13 @@ def simhash(shingles, alike, ones):
     for begin in range(0, weight, _FULL):
         end = min(begin + _FULL, weight)
         for shift in range(8):
-            lanes = _u64(0)  # eight counters of a byte
+            lanes = u64(0)  # eight counters of a byte
             for at in range(begin, end):
-                lanes += shingles[at] >> _u64(shift) & _u64(_LANES)
+                lanes += shingles[at] >> u64(shift) & u64(_LANES)
             for byte in range(8):
-                ones[8 * byte + shift] += lanes >> _u64(8 * byte) & _u64(_FULL)
-    found = _u64(0)
+                ones[8 * byte + shift] += lanes >> u64(8 * byte) & u64(_FULL)
+    found = u64(0)
     for bit in range(64):
         if ones[bit] > weight // 2:
-            found |= _u64(1) << _u64(bit)
+            found |= u64(1) << u64(bit)
     return found

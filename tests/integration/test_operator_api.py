@@ -78,7 +78,7 @@ def serving(
 
     async def run() -> Any:
         server = ApiServer(data, served(data, acts))
-        command_socket = CommandSocket(data, server.on_socket)
+        command_socket = CommandSocket(data, server.protocol_factory)
         await command_socket.open()
         await server.open_port("127.0.0.1", free_port(), tokens or {})
         port = int((data / "control.address").read_text().rpartition(":")[2])
@@ -339,7 +339,7 @@ def test_the_socket_is_for_its_user_alone_and_a_stale_one_is_replaced(tmp_path: 
     os.close(directory)
 
     async def use(server: ApiServer) -> None:
-        command_socket = CommandSocket(data, server.on_socket)
+        command_socket = CommandSocket(data, server.protocol_factory)
         await command_socket.open()
         assert stat.S_IMODE((data / "control.sock").stat().st_mode) == 0o600
         answer = await asyncio.to_thread(client.ask, data, ActRequest("stop"))

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from crawler.model.compiled import compiled, compiled_part, is_compiled
+from crawler.model.compiled import compiled, compiled_part, is_compiled, u64
 
 # Rows: what, and three numbers; bytes are counted from the beginning of the page.
 LINK: Final = 1  # an <a> without rel: begin and end of its URL, whether it has references
@@ -102,8 +102,6 @@ _ROLES: Final = (
 )
 
 _HASH: Final = (1 << 30) - 1
-# With one signed operand numba would compute in floating point.
-_u64: Any = np.uint64 if is_compiled else int
 
 
 def _hash_of(name: str) -> int:
@@ -875,13 +873,13 @@ def _summary(place, letters, linked):
 def _text_end(out, eights, at, size):
     """Return where the text from *at* on ends, at a byte that is a mark, and whether all of it is
     ASCII. *eights*: the same memory, eight bytes a number."""
-    every = _u64(0)
+    every = u64(0)
     while at < size:
         if at & 7 == 0:
             while at + 8 <= size:
-                eight = _u64(eights[at >> 3])
+                eight = u64(eights[at >> 3])
                 # A byte below a space has no highest bit, but gets one by the subtraction.
-                if (eight - _u64(_SPACES)) & ~eight & _u64(_HIGHEST):
+                if (eight - u64(_SPACES)) & ~eight & u64(_HIGHEST):
                     break
                 every |= eight
                 at += 8
@@ -889,9 +887,9 @@ def _text_end(out, eights, at, size):
                 break
         if out[at] < 32:
             break
-        every |= _u64(out[at])
+        every |= u64(out[at])
         at += 1
-    return at, every & _u64(_HIGHEST) == 0
+    return at, every & u64(_HIGHEST) == 0
 
 
 @compiled_part
