@@ -37,7 +37,11 @@ class Point(NamedTuple):
 
 def points(pages: Sequence[int]) -> list[Point]:
     return [
-        *(Point("pages", many, few=many // 10, many=many) for many in pages),
+        # The web has ten times as many, else the last pages would have no new links.
+        *(
+            Point("pages", n, few=n // 10, many=n, web=(f"--pages={max(5_000, n // HOSTS * 10)}",))
+            for n in pages
+        ),
         *(Point("hosts", n, hosts=n) for n in (100, 1_000, 10_000)),
         Point("hosts", 100_000, hosts=100_000, few=2_000, many=12_000),
         *(Point("links a page", n, web=(f"--links={n}",)) for n in (10, 40)),
