@@ -64,6 +64,7 @@ class PipelineStage(ABC):
 
     def __init__(self, crawl: Crawl) -> None:
         self.crawl = crawl
+        self.end_step = crawl.fetching.cohorts.end_step
 
     async def process_item(self, item: Item) -> Item | Page:
         if not isinstance(item, Page):
@@ -130,10 +131,12 @@ class ParsePipeline(PipelineStage):
     async def process_page(self, page: Page, fetch: Fetch) -> Page:
         if page.flaw or not page.is_answered or self._is_parsed_copy(page):
             return page
+        await self.end_step()
         headers = page.exchange.headers if page.exchange else []
         parsed = with_headers(
             await self._parse(page, headers), link_headers(headers), robots_header(headers)
         )
+        await self.end_step()
         rules, base = self.crawl.settings.config.links, base_of(page.url, parsed)
         kept = max_links(base)
         outlinks = self._outlinks(parsed.links[:kept], base)
@@ -207,6 +210,7 @@ class FingerprintPipeline(PipelineStage):
     async def process_page(self, page: Page, fetch: Fetch) -> Page:
         if page.flaw or not page.is_answered or page.is_copy:
             return page
+        await self.end_step()
         page = replace(
             page, simhash=fingerprint(page.text, self.crawl.settings.config.content.near_min_words)
         )
@@ -240,6 +244,7 @@ class FingerprintPipeline(PipelineStage):
         is_requisite = fetch.lease.candidate.requisite  # it is shown, whatever it resembles
         if page.simhash is None or rule is NearDuplicateChoice.OFF or is_requisite:
             return page
+        await self.end_step()
         near = await self.crawl.content.near_duplicates.original(
             page.simhash, page.digest, page.url, page.lease_id
         )
@@ -263,6 +268,7 @@ class ArchivePipeline(PipelineStage):
     """Fifth stage: archives the page and prepares the claim on its content."""
 
     async def process_page(self, page: Page, fetch: Fetch) -> Page:
+        await self.end_step()
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if fetch.lease.candidate.may_be_archived:
             page = replace(page, may_repeat=True)
@@ -325,6 +331,7 @@ class LinksPipeline(PipelineStage):
     async def process_page(self, page: Page, fetch: Fetch) -> Page:
         if self.crawl.settings.arguments is None:
             return page  # the spider's own code chooses its requests
+        await self.end_step()
         links = () if fetch.lease.candidate.requisite else page.links
         own: Sequence[Link] = page.outlinks
         if links != own:

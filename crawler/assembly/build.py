@@ -50,6 +50,7 @@ from crawler.crawl import rules
 from crawler.crawl.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
+from crawler.crawl.cohorts import Cohorts
 from crawler.crawl.frontier_work import FrontierWork
 from crawler.crawl.in_flight import (
     Completion,
@@ -497,6 +498,7 @@ def _crawl(
         fetching=Fetching(
             slots=base.slots,
             body_memory=memory,
+            cohorts=Cohorts(),
             uplink=Uplink(UplinkRules()),
             random=base.random,
             replay=replay,

@@ -16,6 +16,7 @@ from crawler.content.parsing import Parsers
 from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
+from crawler.crawl.cohorts import Cohorts
 from crawler.crawl.frontier_work import FrontierWork
 from crawler.crawl.in_flight import Completion, InFlight
 from crawler.crawl.lifecycle import Lifecycle
@@ -99,6 +100,7 @@ class Fetching:
 
     slots: Slots
     body_memory: BodyMemory
+    cohorts: Cohorts
     uplink: Uplink
     random: Random  # of retries
     replay: Replay | None  # None: pages are fetched from the network

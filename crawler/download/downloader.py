@@ -36,7 +36,9 @@ from scrapy.utils.defer import (
     iter_errback,
 )
 from scrapy.utils.log import logformatter_adapter
+from scrapy.utils.misc import warn_on_generator_with_return_value
 from scrapy.utils.python import global_object_name
+from scrapy.utils.spider import iterate_spider_output
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
@@ -69,8 +71,9 @@ class FrontierDownloader(Downloader):
     def __init__(self, crawler: Crawler) -> None:
         # Before the download handlers are built: Scrapy only logs what a handler raises, and the
         # crawl would go on without it.
-        self._crawl = crawl_of(crawler)
-        self._slots = self._crawl.fetching.slots
+        self.crawl = crawl_of(crawler)
+        self._slots = self.crawl.fetching.slots
+        self._cohorts = self.crawl.fetching.cohorts
         self._check_timer: CallLaterResult | None = None
         self._crawler = crawler
         try:
@@ -81,7 +84,7 @@ class FrontierDownloader(Downloader):
             ) and not _wants_spider(self.middleware)
             crawler.signals.connect(self._open, signals.spider_opened)
         except BaseException:
-            self._crawl.abandon()
+            self.crawl.abandon()
             raise
 
     def _open(self) -> None:
@@ -95,17 +98,17 @@ class FrontierDownloader(Downloader):
         if self._check_timer is not None:
             self._check_timer.cancel()
         if engine_of(self._crawler) is None:  # not built, so no scheduler closes the stores
-            self._crawl.abandon()
+            self.crawl.abandon()
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
         return deferred_from_coro(self.transfer(request, self.begin(request)))
 
     def begin(self, request: Request) -> Fetch | None:
         """Count *request* as begun. It ends with its `transfer`."""
-        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        fetch = self.crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
         if fetch is not None:
-            fetch.began_at = self._crawl.leases.clock.now()
-            self._crawl.stats.count_begun(fetch.lease.candidate.host, fetch.began_at)
+            fetch.began_at = self.crawl.leases.clock.now()
+            self.crawl.stats.count_begun(fetch.lease.candidate.host, fetch.began_at)
         # A request past the frontier (`engine.download_async`) counts as of a host that answers.
         standing = Standing.ANSWERS if fetch is None else fetch.lease.pace.standing
         self._slots.begin(request, standing)
@@ -200,9 +203,11 @@ class FrontierDownloader(Downloader):
             self.signals.send_catch_log(
                 signals.request_reached_downloader, request=request, spider=self._crawler.spider
             )
-            if not self._crawl.leases.begin_or_put_back(request.meta.get(LEASE)):
+            if not self.crawl.leases.begin_or_put_back(request.meta.get(LEASE)):
                 raise LeaseEnded
-            return await self._download(slot, request)
+            answer = await self._download(slot, request)
+            await self._cohorts.end_step()
+            return answer
         finally:
             slot.active.remove(request)
 
@@ -215,7 +220,7 @@ class FrontierDownloader(Downloader):
         while slot.queue and slot.free_transfer_slots() > 0:
             request, answered = slot.queue.popleft()
             # Middlewares may have held it for long. (The handler checks again before it sends.)
-            if not self._crawl.leases.begin_or_put_back(request.meta.get(LEASE)):
+            if not self.crawl.leases.begin_or_put_back(request.meta.get(LEASE)):
                 answered.errback(LeaseEnded())
                 continue
             slot.transferring.add(request)
@@ -227,9 +232,9 @@ class FrontierDownloader(Downloader):
         if fetch is not None and not isinstance(fetch.verdict, PutBack):
             _note_fault(error, fetch)
             try:
-                self._crawl.leases.completion.release(fetch)
+                self.crawl.leases.completion.release(fetch)
             except StoreUnavailable as failed:
-                self._crawl.lifecycle.fail(failed)
+                self.crawl.lifecycle.fail(failed)
 
 
 async def _awaited(result: Any, method: Callable[..., Any]) -> Any:
@@ -315,6 +320,7 @@ class RequestTasks:
         """To be built when *engine* has its slot."""
         self._engine: Any = engine
         self._downloader = downloader
+        self._cohorts = downloader.crawl.fetching.cohorts
         self._slot: Any = getattr(engine, "_slot", None)
         self._scraper: Any = getattr(engine, "scraper", None)
         self._pipelines: Any = getattr(self._scraper, "itemproc", None)
@@ -407,6 +413,7 @@ class RequestTasks:
         slot.add_response_request(result, request)
         slot.next_response_request_deferred()  # the same: the queue is empty between two tasks
         try:
+            await self._cohorts.join()
             await self._call_back(result, request)
         except Exception:
             self._log(logging.ERROR, f"Scraper bug processing {request}")
@@ -422,11 +429,21 @@ class RequestTasks:
             await scraper._scrape(result, request)
             return
         try:
-            output = await scraper.call_spider_async(result, request)
+            output = await self._called(result, request)
         except Exception:
             scraper.handle_spider_error(Failure(), request, result)  # type: ignore[no-untyped-call]  # as above
         else:
             await scraper.handle_spider_output_async(output, request, result)
+
+    async def _called(
+        self, response: Response, request: Request
+    ) -> Iterable[Any] | AsyncIterator[Any]:
+        """Do what `Scraper.call_spider_async` does, without the two turns of the loop that it
+        waits: there was one just before."""
+        callback = request.callback or self._engine.spider._parse
+        warn_on_generator_with_return_value(self._engine.spider, callback)
+        output: Any = iterate_spider_output(callback(response, **request.cb_kwargs))
+        return output if isinstance(output, AsyncIterator) else await ensure_awaitable(output)
 
     async def _process_item(self, item: Any) -> Any:
         """Do what `ItemPipelineManager.process_item_async` does, in the same way."""
