@@ -35,13 +35,16 @@ def engine_of(crawler: Crawler) -> ExecutionEngine | None:
         return None
 
 
-def has_receivers(signals: SignalManager, signal: object) -> bool:
-    """Return whether anything is connected to *signal*. To send it to nothing takes 5 us."""
+def receivers_of(signals: SignalManager, signal: object) -> list[Any]:
+    """Return what is connected to *signal*, most of it as weak references. To send it to nothing
+    takes 5 us."""
+    found: list[Any] = []
     for sender in (signals.sender, dispatcher.Any):
         connected = dispatcher.connections.get(id(sender))
-        if connected and (signal in connected or dispatcher.Any in connected):
-            return True
-    return False
+        if connected:
+            found += connected.get(signal, ())
+            found += connected.get(dispatcher.Any, ())
+    return found
 
 
 class EngineHooks:

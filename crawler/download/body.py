@@ -27,7 +27,7 @@ from crawler.crawl.body_memory import (
     BodyShare,
 )
 from crawler.crawl.in_flight import LEASE, InFlight
-from crawler.crawl.lifecycle import has_receivers
+from crawler.crawl.lifecycle import receivers_of
 from crawler.crawl.slots import Slots
 from crawler.download.http_head import MAX_DIGITS
 from crawler.model.page import (
@@ -188,7 +188,7 @@ class BodyReader:
         return max(0, room - head_bytes)
 
     def _send(self, signal: object, request: Request, **args: object) -> StopDownload | None:
-        if not has_receivers(self._crawler.signals, signal):
+        if not receivers_of(self._crawler.signals, signal):
             return None
         return check_stop_download(signal, self._crawler, request, **args)
 
