@@ -391,7 +391,7 @@ class LinksPipeline(PipelineStage):
     def _drop_stopped_patterns(self, found: list[Candidate]) -> list[Candidate]:
         """Return *found* without URLs of patterns that bring nothing new any more."""
         pattern_stats, now = self.crawl.selection.pattern_stats, self.crawl.leases.clock.now()
-        if not any(map(pattern_stats.has_stopped, {candidate.host for candidate in found})):
+        if not pattern_stats.have_stopped({candidate.host for candidate in found}):
             return found
         wanted = [candidate for candidate in found if pattern_stats.refusal(candidate, now) is None]
         self.crawl.stats.count(f"refused/{Reason.PATTERN}", len(found) - len(wanted))

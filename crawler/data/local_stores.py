@@ -6,7 +6,7 @@ Rule: a record that cannot be read is treated as missing; it is fetched, claimed
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -163,6 +163,7 @@ class LocalPatternStats:
         self._most_patterns = most_patterns
         self._patterns: RecentCache[tuple[HostKey, str], PatternStats] = RecentCache(recent)
         self._hosts: RecentCache[HostKey, HostPatternStats] = RecentCache(recent)
+        self._calm: set[HostKey] = set()  # hosts without a stopped pattern, twice as many
 
     def decide(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
         text = deciding_pattern(candidate) if self._are_patterns_judged else ""
@@ -174,11 +175,16 @@ class LocalPatternStats:
         pattern, stats = self.pattern_and_stats(candidate.host, deciding_pattern(candidate))
         self._write(candidate.host, pattern, stats, with_try(stats, now))
 
-    def has_stopped(self, host: HostKey) -> bool:
-        return bool(self._host_stats(host).stopped)
+    def have_stopped(self, hosts: Collection[HostKey]) -> bool:
+        if self._calm.issuperset(hosts):
+            return False  # as of nearly all pages, in a tenth of the time
+        if len(self._calm) > 2 * RECENT:
+            self._calm.clear()
+        self._calm.update(host for host in hosts if not self._host_stats(host).stopped)
+        return not self._calm.issuperset(hosts)
 
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
-        if not self.has_stopped(candidate.host):
+        if not self._host_stats(candidate.host).stopped:
             return None
         decision = self.decide(candidate, now)
         return refusal_of(decision) if isinstance(decision, PatternStopped) else None
@@ -238,4 +244,6 @@ class LocalPatternStats:
                 {key: _encode(after), keys.named(keys.PATTERN, host): _encode(counted)}
             )
             self._hosts.put(host, counted)
+            if counted.stopped:
+                self._calm.discard(host)
         self._patterns.put((host, pattern), after)

@@ -11,6 +11,7 @@ import socket
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from time import monotonic
 from typing import Final, Protocol
@@ -169,6 +170,7 @@ _NO_SUCH_NAME: Final = frozenset(
 )
 
 
+@lru_cache(maxsize=1024)
 def is_address(host: str) -> bool:
     """Return whether *host* is an IP address instead of a name."""
     if ":" not in host and not host[-1:].isdigit():

@@ -19,6 +19,7 @@ from crawler.assembly.crawl import Crawl
 from crawler.config.settings import PolitenessSettings
 from crawler.crawl.errors import error_of
 from crawler.crawl.in_flight import LEASE, Fetch
+from crawler.download.body import header_value
 from crawler.model.page import (
     AddressRefused,
     Truncated,
@@ -36,7 +37,7 @@ from crawler.policy.politeness import RETRY_STATUSES, no_contact, retry_after_s,
 
 def answer_of(response: Response, fetch: Fetch, crawl: Crawl) -> Answer:
     now = crawl.leases.clock.now()
-    retry_after = response.headers.get(b"Retry-After")
+    retry_after = header_value(response.headers, b"Retry-After")
     cap_s = crawl.settings.config.politeness.max_retry_after_s
     answer = Answer(
         _duration_s(fetch, crawl),

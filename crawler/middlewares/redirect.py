@@ -20,6 +20,7 @@ from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.content.to_capture import archive_exchange, wire_sha1
 from crawler.crawl.in_flight import LEASE, Fetch
+from crawler.download.body import header_value
 from crawler.model.types import (
     Candidate,
     Claim,
@@ -51,7 +52,7 @@ class RedirectMiddleware(ScrapyRedirects):
         if fetch is None or fetch.lease.candidate.request:
             return super().process_response(request, response)
         candidate = fetch.lease.candidate
-        location = response.headers.get(b"Location")
+        location = header_value(response.headers, b"Location")
         limit = self.crawl.settings.config.limits.max_redirects
         decision = decide_redirect(
             candidate, response.status, location, self._admit(candidate), limit

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from crawler.model.page import (
 from crawler.model.url import authority_of, fetch_form, fetch_forms, split
 
 _UNFOLLOWED: Final = frozenset({"nofollow", "ugc", "sponsored"})
+_kind, _rel = attrgetter("kind"), attrgetter("rel")
 
 
 def robots_words(values: Iterable[str]) -> frozenset[str]:
@@ -59,7 +61,9 @@ def links_to_follow(
     page's directives for crawlers."""
     if rules.respect_nofollow and "nofollow" in robots:
         return ()
-    kinds = frozenset(rules.follow_kinds)
+    kinds, links = frozenset(rules.follow_kinds), tuple(links)
+    if kinds.issuperset(map(_kind, links)) and not any(map(_rel, links)):
+        return links  # as of nearly every page
     return tuple(
         link
         for link in links

@@ -8,6 +8,7 @@ for the first hundred copies on it.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Protocol
@@ -115,8 +116,9 @@ class PatternStatsStore(Protocol):
         """Record that the fetch begins that FetchAllowed.PROBE allowed, so that the next one
         waits."""
 
-    def has_stopped(self, host: HostKey) -> bool:
-        """Return whether a pattern of *host* is known to have stopped; else no link is refused."""
+    def have_stopped(self, hosts: Collection[HostKey]) -> bool:
+        """Return whether a pattern of one of *hosts* is known to have stopped; else no link to them
+        is refused."""
 
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         """Refuse a link that was found if its pattern is known to have stopped."""

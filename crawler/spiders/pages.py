@@ -7,6 +7,7 @@ from scrapy.http import Response
 
 from crawler.assembly.build import crawl_of
 from crawler.crawl.in_flight import LEASE
+from crawler.download.body import header_value
 from crawler.model.page import Page
 
 
@@ -18,7 +19,7 @@ def page_of(response: Response, spider: Spider) -> Page | None:
     fetch = crawl_of(spider.crawler).leases.in_flight.fetch_of(response.request.meta.get(LEASE))
     if fetch is None:
         return None
-    content_type = response.headers.get(b"Content-Type") or b""
+    content_type = header_value(response.headers, b"Content-Type") or b""
     return Page(
         url=response.url,
         status=response.status,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -100,8 +100,8 @@ class TimedPatternStats:
         self._set_time(now)
         self._pattern_stats.record_try(candidate, now)
 
-    def has_stopped(self, host: HostKey) -> bool:
-        return self._pattern_stats.has_stopped(host)
+    def have_stopped(self, hosts: Collection[HostKey]) -> bool:
+        return self._pattern_stats.have_stopped(hosts)
 
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         return self._pattern_stats.refusal(candidate, now)
@@ -157,7 +157,7 @@ def test_an_unknown_pattern_is_fetched(world):
     stats = world.reopen(RULES)
     assert stats.decide(found(), 0.0) is FetchAllowed.OPEN
     assert stats.refusal(found(), 0.0) is None
-    assert not stats.has_stopped(found().host)
+    assert not stats.have_stopped([found().host])
 
 
 def test_pages_in_a_row_without_anything_new_stop_their_pattern(world):
@@ -170,8 +170,8 @@ def test_pages_in_a_row_without_anything_new_stop_their_pattern(world):
     refusal = stats.refusal(found("day/78"), 2.0)
     assert refusal is not None and refusal.reason is Reason.PATTERN
     assert refusal.detail == stopped.reason
-    assert stats.has_stopped(found().host)
-    assert not stats.has_stopped(found(host="b").host)
+    assert stats.have_stopped([found().host])
+    assert not stats.have_stopped([found(host="b").host])
 
 
 def test_a_new_page_ends_the_row(world):
@@ -208,7 +208,7 @@ def test_a_try_that_brings_something_new_opens_the_pattern(world):
     stats.record_page(found(), True, 61.0)
     assert stats.decide(found("day/2"), 62.0) is FetchAllowed.OPEN
     assert stats.refusal(found("day/2"), 62.0) is None
-    assert not stats.has_stopped(found().host)
+    assert not stats.have_stopped([found().host])
 
 
 def test_a_pattern_at_its_cap_stays_stopped(world):

@@ -80,7 +80,7 @@ def test_workers_have_one_budget_together(server: RedisServer) -> None:
             decisions = [await worker.go(number) for number in range(PAGES_PER_CALL)]
             assert decisions[0] is FetchAllowed.OPEN, "not asked for yet"
             assert isinstance(decisions[-1], PatternStopped)
-            assert worker.stats.has_stopped(HostKey("a.org"))
+            assert worker.stats.have_stopped([HostKey("a.org")])
             assert worker.stats.refusal(day(99), NOW) is not None
         assert await anna.go(host="b.org") is FetchAllowed.OPEN
 
@@ -165,7 +165,7 @@ def test_links_of_what_counts_as_the_others_are_kept(server: RedisServer) -> Non
         for number in range(PAGES_PER_CALL):
             decided = await anna.go(number)
         assert isinstance(decided, PatternStopped)
-        assert not anna.stats.has_stopped(HostKey("a.org")), "there is no end of its patterns"
+        assert not anna.stats.have_stopped([HostKey("a.org")]), "there is no end of its patterns"
 
     together(server, scenario)
 

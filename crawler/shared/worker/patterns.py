@@ -8,7 +8,7 @@ more than a single one. While Redis does not answer, a worker uses what it knows
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
@@ -109,8 +109,8 @@ class SharedPatternStats:
         known.stats = with_try(known.stats, now)
         self._send(key, known, NO_STATS)
 
-    def has_stopped(self, host: HostKey) -> bool:
-        return bool(self._stopped.get(host))
+    def have_stopped(self, hosts: Collection[HostKey]) -> bool:
+        return any(map(self._stopped.get, hosts))
 
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         patterns = self._stopped.get(candidate.host)
