@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha1
+from itertools import groupby
 from math import modf
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -228,6 +230,9 @@ _LINK_TYPES: Final = MappingProxyType(
 )
 
 
+_kind, _url = attrgetter("kind"), attrgetter("url")
+
+
 def outlink_lines(links: Sequence[Link]) -> str:
     """Return the metadata lines of *links*, each once, in their order. Their URLs are absolute."""
     urls = [link.url for link in links]
@@ -235,14 +240,13 @@ def outlink_lines(links: Sequence[Link]) -> str:
     if "\n" in together or "\r" in together:
         # A user's pipeline may add any URL: a line break in one must not begin a new line.
         return outlink_lines([replace(link, url=uri(link.url)) for link in links])
-    lines = []
-    kind, end = None, ""
-    for link in links:
-        if link.kind is not kind:  # looking up an enum is slow, and most links repeat the last kind
-            kind, end = link.kind, f" {_LINK_TYPES[link.kind]}\r\n"
-        lines.append(f"outlink: {link.url}{end}")
-    # Most pages name no URL twice, and the hashes of the URLs are known, unlike those of the lines.
-    return "".join(lines if len(set(urls)) == len(urls) else dict.fromkeys(lines))
+    written = []
+    for kind, alike in groupby(links, _kind):  # most links have the kind of the one before
+        end = f" {_LINK_TYPES[kind]}\r\n"
+        written += ["outlink: ", f"{end}outlink: ".join(map(_url, alike)), end]
+    lines = "".join(written)
+    # Most pages name no URL twice.
+    return lines if len(set(urls)) == len(urls) else "".join(dict.fromkeys(lines.splitlines(True)))
 
 
 RANDOM_BYTES: Final = 48  # for the ids of one capture's records, three at most

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, Self
 
@@ -229,12 +230,12 @@ class Companions:
         for state in self._states:
             self._try(state, lambda companion: companion.begin(warc))
 
-    def add(self, written: StoredCapture) -> None:
+    def add_all(self, written: Sequence[StoredCapture]) -> None:
         for state in self._states:
-            if state.is_finished:  # the WARC file could not be finished and this capture follows
+            if state.is_finished:  # the WARC file could not be finished and these captures follow
                 state.is_finished = state.is_whole = False
             if state.is_whole:
-                self._try(state, lambda companion: companion.add(written))
+                self._try(state, partial(_add_all, written))
 
     def finish(self) -> None:
         """Finish all companions. After StoreUnavailable it may be called again."""
@@ -261,6 +262,11 @@ class Companions:
             state.is_whole = False
             with suppress(StoreUnavailable):
                 state.companion.discard()
+
+
+def _add_all(written: Sequence[StoredCapture], companion: Companion) -> None:
+    for each in written:
+        companion.add(each)
 
 
 def mark_missing(warc: Path, suffix: str) -> None:

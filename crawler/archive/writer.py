@@ -82,23 +82,22 @@ class WarcWriter:
 
     def append_all(self, captures: Sequence[Capture]) -> list[RecordPlace]:
         """Write the records of *captures*, at least one: those of all, or of none."""
-        answers, packed = [], []
-        for capture in captures:
-            random = self._random.getrandbits(8 * RANDOM_BYTES).to_bytes(RANDOM_BYTES)
-            records, answer = capture_records(capture, random)
-            answers.append(answer)
-            packed.append([self._packed(records[0]), *map(_lightly_packed, records[1:])])
+        # One step for all, then the next: so its code is in the caches (crawl/cohorts.py).
+        made = [capture_records(capture, self._random_bytes()) for capture in captures]
+        packed = [
+            [self._packed(records[0]), *map(_lightly_packed, records[1:])] for records, _ in made
+        ]
         data = b"".join(chain.from_iterable(packed))
         file = self._current(captures[0].fetched_at)
         offset = file.append(data)
         self._appended_bytes += len(data)
-        places = []
-        for capture, answer, members in zip(captures, answers, packed, strict=True):
+        written = []
+        for capture, (_, answer), members in zip(captures, made, packed, strict=True):
             place = RecordPlace(file.final.name, offset, len(members[0]))
             offset += sum(map(len, members))
-            places.append(place)
-            self._current_companions.add(StoredCapture(capture, place, answer))
-        return places
+            written.append(StoredCapture(capture, place, answer))
+        self._current_companions.add_all(written)
+        return [each.place for each in written]
 
     @property
     def unsynced_bytes(self) -> int:
@@ -149,6 +148,9 @@ class WarcWriter:
             file = OpenFile.create(rules.folder / name)
             if file is not None:
                 return file
+
+    def _random_bytes(self) -> bytes:
+        return self._random.getrandbits(8 * RANDOM_BYTES).to_bytes(RANDOM_BYTES)
 
     def _packed(self, record: bytes) -> bytes:
         # The gzip header has no time, so the same record gives the same bytes.
