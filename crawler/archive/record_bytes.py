@@ -63,6 +63,22 @@ def sha1_label(sha1: bytes) -> str:
     return "sha1:" + spread.to_bytes(32).translate(_BASE32).decode()
 
 
+_WITH_GIL: Final = 2047  # bytes for which hashlib keeps the GIL
+_LONG_BYTES: Final = 256 * 1024
+
+
+def sha1_of(*parts: bytes) -> bytes:
+    """Return the SHA-1 of *parts*. hashlib releases the GIL for a long part, and to get it back
+    takes as long as the digest of a page, 15 us. So up to 256 KB are given to it in short parts."""
+    digest = sha1(usedforsecurity=False)
+    for part in parts:
+        step = _WITH_GIL if len(part) < _LONG_BYTES else len(part)
+        view = memoryview(part)
+        for at in range(0, len(part), step):
+            digest.update(view[at : at + step])
+    return digest.digest()
+
+
 def record_id(random: bytes) -> str:
     """Return a version 4 UUID, which uuid.UUID would print in five times the time."""
     digits, variant = random.hex(), "89ab"[random[8] >> 6]
@@ -361,12 +377,10 @@ def _cut(capture: Capture, head: Head) -> str:
 
 
 def _record(kind: str, name: str, event: str, content_type: str, *block: bytes) -> bytes:
-    digest = sha1(block[0], usedforsecurity=False)
-    for part in block[1:]:
-        digest.update(part)
+    digest = sha1_of(*block)
     head = (
         f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Record-ID: {name}\r\n{event}"
-        f"WARC-Block-Digest: {sha1_label(digest.digest())}\r\n"
+        f"WARC-Block-Digest: {sha1_label(digest)}\r\n"
         f"Content-Type: {content_type}\r\nContent-Length: {sum(map(len, block))}\r\n\r\n"
     )
     return b"".join((head.encode(errors="replace"), *block, b"\r\n\r\n"))

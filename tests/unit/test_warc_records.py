@@ -24,6 +24,7 @@ from crawler.archive.record_bytes import (
     capture_records,
     outlink_lines,
     response_head,
+    sha1_of,
     warc_date,
     warcinfo,
 )
@@ -358,3 +359,10 @@ def test_no_head_as_received_hides_the_body(head: bytes, body: bytes) -> None:
 def test_the_crawlers_own_fields_are_written_once() -> None:
     record = warcinfo(NAME, FETCHED_AT, [("format", "WARC File Format 1.1")], RANDOM[:16])
     assert record.count(b"\nformat: ") == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 2046, 2047, 2048, 4094, 4095, 262_143, 262_144, 600_000])
+def test_a_digest_is_that_of_all_parts(size: int) -> None:
+    long = bytes(range(251)) * (size // 251 + 1)
+    parts = b"head", long[:size], b"", b"end"
+    assert sha1_of(*parts) == sha1(b"".join(parts)).digest()
