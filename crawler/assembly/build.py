@@ -8,16 +8,13 @@ data directory, or in a Redis that workers share.
 from __future__ import annotations
 
 import logging
-import os
 import resource
-import time
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
@@ -30,12 +27,11 @@ from crawler.assembly.crawl import (
     EmbeddedFrontier,
     Fetching,
     Leases,
-    Selection,
     Storage,
     UserSettings,
 )
+from crawler.assembly.parts import BaseParts, FrontierParts
 from crawler.config.settings import (
-    Arguments,
     Config,
     arguments_to_keep,
     encode_kept,
@@ -47,7 +43,6 @@ from crawler.content.crawl_archive import CrawlArchive, PreviousArchive, deliver
 from crawler.content.feed_export import make_pages_items
 from crawler.content.parsing import Parsers
 from crawler.crawl import rules
-from crawler.crawl.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
 from crawler.crawl.cohorts import Cohorts
@@ -60,146 +55,36 @@ from crawler.crawl.in_flight import (
 )
 from crawler.crawl.interactive import is_interactive
 from crawler.crawl.lifecycle import Lifecycle
-from crawler.crawl.live_rules import LiveRules, RulesSource
-from crawler.crawl.precheck import Precheck, Probes
+from crawler.crawl.live_rules import LiveRules
 from crawler.crawl.slots import SlotRules, Slots
 from crawler.crawl.stats import CrawlStats
 from crawler.crawl.under_way import under_way
 from crawler.data import data_dir as datadir
 from crawler.data.data_dir import COMPILED, DataDir, TemporaryDataDir, refuse_other_kind
-from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords, Soft404Records
-from crawler.data.operator_files import RULES, Credentials, RulesFile
+from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords
+from crawler.data.operator_files import RULES, RulesFile
 from crawler.data.outcomes import OutcomeLog
-from crawler.duplicates.exact import Duplicates, LocalDuplicates
+from crawler.duplicates.exact import LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex, convert_older
-from crawler.duplicates.near import LocalNearDuplicates, NearDuplicatesIndex
+from crawler.duplicates.near import LocalNearDuplicates
 from crawler.frontier.conversion import convert_seen
-from crawler.frontier.port import DurableStore, Frontier, FrontierRules, LeaseRules
+from crawler.frontier.port import DurableStore
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
-    Claim,
     ConfigError,
-    Lease,
     StoreFull,
     WaitsForRoom,
     never_waits,
 )
 from crawler.policy.operator_rules import RuleBudgets, read_rules
-from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import Uplink, UplinkRules
 from crawler.policy.priority import Prioritizer
-from crawler.policy.robots_cache import RobotsCache, RobotsStore
-from crawler.shared import keys
 from crawler.shared.address import redis_address
-from crawler.shared.operator_store import SharedStore
-from crawler.shared.pushed import PushedContext, PushedRequestReader, push_rules
-from crawler.shared.worker.batcher import Batcher
-from crawler.shared.worker.exact_duplicates import SharedDuplicates
-from crawler.shared.worker.frontier import SharedFrontier
-from crawler.shared.worker.join import JoinedCrawl, join, kept_arguments
-from crawler.shared.worker.near_duplicates import NearSearch, SharedNearDuplicates
-from crawler.shared.worker.patterns import SharedPatternStats
-from crawler.shared.worker.robots import SharedRobots
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedKnowledge:
-    """Implements frontier.Knowledge."""
-
-    duplicates: SharedDuplicates
-    near_duplicates: SharedNearDuplicates
-    robots: SharedRobots
-    pattern_stats: SharedPatternStats
-    on_robots_replaced: Callable[[str], None]
-    """Called if another worker's robots.txt is used from now."""
-
-    async def prepare(self, leases: Sequence[Lease]) -> None:
-        """Read what other workers have stored about *leases*. For most of them everything is in
-        this process, and no call is made."""
-        for authority in await self.robots.prefetch(leases):
-            self.on_robots_replaced(authority)
-        await self.pattern_stats.prefetch(leases)
-
-    def note_claim(self, lease_id: int, claim: Claim) -> None:
-        self.duplicates.note_claim(lease_id)
-        self.near_duplicates.note_claim(lease_id, claim)
-
-    async def tick(self) -> None:
-        self.near_duplicates.send_rows()
-
-    def flush(self) -> None:
-        self.near_duplicates.send_rows()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaseParts:
-    """The parts that are built first, and that the frontier and all others need."""
-
-    crawler: Crawler
-    config: Config
-    arguments: Arguments | None  # None: the spider's own code makes the start requests
-    frontier_rules: FrontierRules
-    data: DataDir
-    store: RocksStore
-    outcomes: OutcomeLog
-    random: Random
-    prioritizer: Prioritizer
-    slots: Slots
-    stats: CrawlStats
-    lifecycle: Lifecycle
-
-    def allowed_origins(self, key_seed: int, now: float) -> AllowedOrigins:
-        return AllowedOrigins(
-            self.config,
-            self.arguments,
-            self.store,
-            key_seed,
-            now,
-            rule_budgets=self.frontier_rules.rule_budgets,
-        )
-
-    def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:
-        return CurrentRules(origins, self.outcomes, self.stats, time.time)
-
-    def selection(
-        self, origins: AllowedOrigins, robots_store: RobotsStore, pattern_stats: PatternStatsStore
-    ) -> Selection:
-        agent, records = self.config.identity.user_agent_name, Soft404Records(self.store)
-        robots = RobotsCache(robots_store, agent, self.config.robots)
-        probes = Probes(records, lambda: self.random.randbytes(12).hex(), self.config.content)
-        return Selection(
-            allowed_origins=origins,
-            prioritizer=self.prioritizer,
-            robots=robots,
-            probes=probes,
-            precheck=Precheck(
-                robots, origins.robots_candidate, pattern_stats, probes, origins.said_of
-            ),
-            pattern_stats=pattern_stats,
-            credentials=Credentials(
-                Path(self.config.operator.credentials)
-                if self.config.operator.credentials
-                else None,
-                os.environ,
-            ),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontierParts:
-    """The parts that depend on where the frontier is."""
-
-    frontier: Frontier
-    clock: Clock
-    selection: Selection
-    duplicates: Duplicates
-    near_duplicates: NearDuplicatesIndex
-    put_back_count: int  # how many leases of the last run were put back
-    rules_source: RulesSource
-    embedded: EmbeddedFrontier | None = None
-    shared: SharedFrontier | None = None
+if TYPE_CHECKING:
+    from crawler.shared.worker.join import JoinedCrawl
 
 
 def embedded_parts(base: BaseParts) -> FrontierParts:
@@ -239,60 +124,6 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
         rules_source=rules_file,
         embedded=EmbeddedFrontier(frontier, work),
     )
-
-
-def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
-    """Build the parts of a worker of a shared crawl."""
-    config, worker, clock = base.config, joined.base, joined.clock
-    origins = base.allowed_origins(joined.key_seed, Clock().now())
-    version, written = joined.rules
-    origins.set_operator_rules(read_rules(written, len(config.frontier.level_shares)))
-    shard_client, scripts = worker.shard_client(), Batcher(worker.nodes.run)
-    duplicates = SharedDuplicates(shard_client, scripts)
-    max_bits, commands = config.content.near_max_bits, Batcher(worker.nodes.commands)
-    search = NearSearch(worker.ops, worker.rules.name, scripts, commands, max_bits)
-    near_duplicates = SharedNearDuplicates(shard_client, search, max_bits)
-    records, robots_bytes = RobotsRecords(base.store), config.robots.robots_max_bytes
-    robots = SharedRobots(
-        records, shard_client, clock.now, robots_bytes, worker.status_log.on_disk_full_for_links
-    )
-    pattern_stats = SharedPatternStats(config.patterns, shard_client, clock.now)
-    selection = base.selection(origins, robots, pattern_stats)
-    knowledge = SharedKnowledge(
-        duplicates=duplicates,
-        near_duplicates=near_duplicates,
-        robots=robots,
-        pattern_stats=pattern_stats,
-        on_robots_replaced=selection.precheck.drop_robots,
-    )
-    frontier = SharedFrontier(
-        worker,
-        knowledge,
-        lease_rules=base.lease_rules(origins),
-        free_slots=base.slots.free_slots,
-        wake=base.lifecycle.wake,
-        pushing=_pushed_context(base, origins),
-    )
-    return FrontierParts(
-        frontier=frontier,
-        clock=clock,
-        selection=selection,
-        duplicates=duplicates,
-        near_duplicates=near_duplicates,
-        put_back_count=joined.put_back,
-        rules_source=SharedStore(worker.nodes, worker.rules.name, version),
-        shared=frontier,
-    )
-
-
-def _pushed_context(base: BaseParts, origins: AllowedOrigins) -> PushedContext:
-    """Return what PushedUrls needs of the crawl: the reader of pushed requests, its rules and the
-    stats."""
-    crawler, fingerprinter = base.crawler, base.crawler.request_fingerprinter
-    assert fingerprinter is not None
-    reader = PushedRequestReader(origins, base.prioritizer, fingerprinter.fingerprint)
-    pushed = push_rules(crawler.settings, crawler.spider, base.arguments)
-    return PushedContext(reader, pushed, base.stats)
 
 
 logger = logging.getLogger(__name__)
@@ -351,6 +182,8 @@ def _assemble(crawler: Crawler) -> Crawl:
         )
         joined = None
         if address is not None:
+            from crawler.shared.worker.join import join  # noqa: PLC0415  # see assembly/shared.py
+
             joined = join(
                 address,
                 config=config,
@@ -381,7 +214,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             lifecycle=lifecycle,
         )
         with under_way("Opening the frontier"):
-            parts = shared_parts(base, joined) if joined else embedded_parts(base)
+            parts = embedded_parts(base) if joined is None else _shared_parts(base, joined)
         if kept is not None and address is None:
             data.keep_arguments(kept)
         opened.callback(parts.near_duplicates.close)
@@ -393,6 +226,12 @@ def _assemble(crawler: Crawler) -> Crawl:
         crawl = _crawl(base, parts, archive, parsers, replay)
         opened.pop_all()  # from here on `Crawl.close` closes all
     return crawl
+
+
+def _shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
+    from crawler.assembly.shared import shared_parts  # noqa: PLC0415  # see there
+
+    return shared_parts(base, joined)
 
 
 def _data(crawler: Crawler, config: Config) -> DataDir:
@@ -561,7 +400,9 @@ def arguments_of_last_start(settings: BaseSettings) -> dict[str, str]:
     if address is None:
         path = data_dir(settings, config)
         return read_kept(datadir.kept_arguments(path), str(path / datadir.ARGUMENTS))
-    return read_kept(kept_arguments(address, config), keys.arguments(config.shared.frontier_name))
+    from crawler.assembly.shared import arguments_of_last_worker  # noqa: PLC0415  # see there
+
+    return arguments_of_last_worker(address, config)
 
 
 def data_dir(settings: BaseSettings, config: Config) -> Path:

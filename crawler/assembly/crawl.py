@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 from crawler.archive.replay import Replay
 from crawler.config.settings import Arguments, Config
@@ -39,7 +40,9 @@ from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import Uplink
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache
-from crawler.shared.worker.frontier import SharedFrontier
+
+if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
+    from crawler.shared.worker.frontier import SharedFrontier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

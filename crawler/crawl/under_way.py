@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 STEP: Final = "step"
 """The attribute of a log record that holds its `Step`."""
+SHOW_AT_ONCE: Final = "at_once"
+"""An attribute of log records that are shown at once, even while the log is held at the start."""
 _FIRST_S: Final = 1.0
 _LOGGED_S: Final = 5.0
 _DRAWN_S: Final = 0.25

@@ -19,10 +19,10 @@ from crawler.assembly.crawl import Crawl
 from crawler.config.settings import PolitenessSettings
 from crawler.crawl.errors import error_of
 from crawler.crawl.in_flight import LEASE, Fetch
-from crawler.download.body import header_value
 from crawler.model.page import (
     AddressRefused,
     Truncated,
+    header_value,
     incomplete_error,
 )
 from crawler.model.types import (

@@ -20,7 +20,7 @@ from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.content.to_capture import archive_exchange, wire_sha1
 from crawler.crawl.in_flight import LEASE, Fetch
-from crawler.download.body import header_value
+from crawler.model.page import header_value
 from crawler.model.types import (
     Candidate,
     Claim,

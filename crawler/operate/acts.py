@@ -32,7 +32,6 @@ from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal
 from crawler.policy.seeds import seed_url
 from crawler.policy.targets import UrlTarget, read_target
-from crawler.shared.operator_store import SharedQueues, SharedStore
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +125,8 @@ def queues_and_store(crawl: Crawl) -> tuple[Queues, OperatorStore]:
         )
     frontier = crawl.leases.shared
     assert frontier is not None
+    from crawler.shared.operator_store import SharedQueues, SharedStore  # noqa: PLC0415  # 15 ms
+
     shared = SharedStore(frontier.nodes, config.shared.frontier_name)
     return SharedQueues(frontier.nodes, frontier.ops, shared, frontier.worker), shared
 

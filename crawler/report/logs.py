@@ -20,10 +20,9 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy.utils.log import install_scrapy_root_handler
 from twisted.python.failure import Failure
 
-from crawler.crawl.under_way import STEP, Step
+from crawler.crawl.under_way import SHOW_AT_ONCE, STEP, Step
 from crawler.report.figures import plain
 from crawler.report.screen import Screen, step_line
-from crawler.shared.worker.join import SHOW_AT_ONCE
 
 # A start logs some twenty lines, and a list of seeds at most twenty of its bad lines.
 _MAX_HELD: Final = 1000

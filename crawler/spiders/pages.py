@@ -7,8 +7,7 @@ from scrapy.http import Response
 
 from crawler.assembly.build import crawl_of
 from crawler.crawl.in_flight import LEASE
-from crawler.download.body import header_value
-from crawler.model.page import Page
+from crawler.model.page import Page, header_value
 
 
 def page_of(response: Response, spider: Spider) -> Page | None:

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from crawler.config.settings import Config
 from crawler.crawl.clock import Clock
 from crawler.crawl.stats import CrawlStats
+from crawler.crawl.under_way import SHOW_AT_ONCE
 from crawler.data.data_dir import DataDir
 from crawler.frontier.port import DurableStore, FrontierRules
 from crawler.model.choices import RedisFsync
@@ -79,8 +80,6 @@ MAX_LAG_S: Final = 2
 ago, and checks that once a second: what a replica lacks is 4 s old at most, as long as verdicts
 are delayed (VERDICT_DELAY_S)."""
 RETRY_S: Final = 1.0
-SHOW_AT_ONCE: Final = "at_once"
-"""An attribute of log records that are shown at once, even while the log is held at the start."""
 
 T = TypeVar("T")
 

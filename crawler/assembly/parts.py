@@ -1,0 +1,105 @@
+"""The parts of a crawl that are built first, and those that depend on where its frontier is."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from scrapy.crawler import Crawler
+
+from crawler.assembly.crawl import EmbeddedFrontier, Selection
+from crawler.config.settings import Arguments, Config
+from crawler.crawl.allowed_origins import AllowedOrigins, CurrentRules
+from crawler.crawl.clock import Clock
+from crawler.crawl.lifecycle import Lifecycle
+from crawler.crawl.live_rules import RulesSource
+from crawler.crawl.precheck import Precheck, Probes
+from crawler.crawl.slots import Slots
+from crawler.crawl.stats import CrawlStats
+from crawler.data.data_dir import DataDir
+from crawler.data.local_stores import Soft404Records
+from crawler.data.operator_files import Credentials
+from crawler.data.outcomes import OutcomeLog
+from crawler.duplicates.exact import Duplicates
+from crawler.duplicates.near import NearDuplicatesIndex
+from crawler.frontier.port import Frontier, FrontierRules, LeaseRules
+from crawler.frontier.rocks_store import RocksStore
+from crawler.policy.patterns import PatternStatsStore
+from crawler.policy.priority import Prioritizer
+from crawler.policy.robots_cache import RobotsCache, RobotsStore
+
+if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
+    from crawler.shared.worker.frontier import SharedFrontier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseParts:
+    """The parts that are built first, and that the frontier and all others need."""
+
+    crawler: Crawler
+    config: Config
+    arguments: Arguments | None  # None: the spider's own code makes the start requests
+    frontier_rules: FrontierRules
+    data: DataDir
+    store: RocksStore
+    outcomes: OutcomeLog
+    random: Random
+    prioritizer: Prioritizer
+    slots: Slots
+    stats: CrawlStats
+    lifecycle: Lifecycle
+
+    def allowed_origins(self, key_seed: int, now: float) -> AllowedOrigins:
+        return AllowedOrigins(
+            self.config,
+            self.arguments,
+            self.store,
+            key_seed,
+            now,
+            rule_budgets=self.frontier_rules.rule_budgets,
+        )
+
+    def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:
+        return CurrentRules(origins, self.outcomes, self.stats, time.time)
+
+    def selection(
+        self, origins: AllowedOrigins, robots_store: RobotsStore, pattern_stats: PatternStatsStore
+    ) -> Selection:
+        agent, records = self.config.identity.user_agent_name, Soft404Records(self.store)
+        robots = RobotsCache(robots_store, agent, self.config.robots)
+        probes = Probes(records, lambda: self.random.randbytes(12).hex(), self.config.content)
+        return Selection(
+            allowed_origins=origins,
+            prioritizer=self.prioritizer,
+            robots=robots,
+            probes=probes,
+            precheck=Precheck(
+                robots, origins.robots_candidate, pattern_stats, probes, origins.said_of
+            ),
+            pattern_stats=pattern_stats,
+            credentials=Credentials(
+                Path(self.config.operator.credentials)
+                if self.config.operator.credentials
+                else None,
+                os.environ,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierParts:
+    """The parts that depend on where the frontier is."""
+
+    frontier: Frontier
+    clock: Clock
+    selection: Selection
+    duplicates: Duplicates
+    near_duplicates: NearDuplicatesIndex
+    put_back_count: int  # how many leases of the last run were put back
+    rules_source: RulesSource
+    embedded: EmbeddedFrontier | None = None
+    shared: SharedFrontier | None = None
