@@ -16,7 +16,7 @@ from typing import Final, Self, TypeVar
 from msgspec.structs import replace
 from scrapy.crawler import Crawler
 
-from crawler.archive.record_bytes import sha1_of
+from crawler.archive.record_bytes import sha1_of_parts
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import LinkSettings
@@ -117,7 +117,7 @@ class DuplicatesPipeline(PipelineStage):
     async def process_page(self, page: Page, fetch: Fetch) -> Page:
         if not page.body:
             return page
-        digest = sha1_of(page.body)
+        digest = sha1_of_parts(page.body)
         original = await self.crawl.content.duplicates.original(digest, page.url, page.lease_id)
         page = replace(page, digest=digest, duplicate_of=original)
         if original is not None and page.is_copy and not page.flaw:

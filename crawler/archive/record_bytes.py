@@ -67,7 +67,7 @@ _WITH_GIL: Final = 2047  # bytes for which hashlib keeps the GIL
 _LONG_BYTES: Final = 256 * 1024
 
 
-def sha1_of(*parts: bytes) -> bytes:
+def sha1_of_parts(*parts: bytes) -> bytes:
     """Return the SHA-1 of *parts*. hashlib releases the GIL for a long part, and to get it back
     takes as long as the digest of a page, 15 us. So up to 256 KB are given to it in short parts."""
     digest = sha1(usedforsecurity=False)
@@ -247,6 +247,7 @@ _LINK_TYPES: Final = MappingProxyType(
 
 
 _kind, _url = attrgetter("kind"), attrgetter("url")
+_LINE: Final = re.compile(r"[^\n]*\n")  # str.splitlines knows eight other ends of lines
 
 
 def outlink_lines(links: Sequence[Link]) -> str:
@@ -262,7 +263,9 @@ def outlink_lines(links: Sequence[Link]) -> str:
         written += ["outlink: ", f"{end}outlink: ".join(map(_url, alike)), end]
     lines = "".join(written)
     # Most pages name no URL twice.
-    return lines if len(set(urls)) == len(urls) else "".join(dict.fromkeys(lines.splitlines(True)))
+    if len(set(urls)) == len(urls):
+        return lines
+    return "".join(dict.fromkeys(_LINE.findall(lines)))
 
 
 RANDOM_BYTES: Final = 48  # for the ids of one capture's records, three at most
@@ -377,7 +380,7 @@ def _cut(capture: Capture, head: Head) -> str:
 
 
 def _record(kind: str, name: str, event: str, content_type: str, *block: bytes) -> bytes:
-    digest = sha1_of(*block)
+    digest = sha1_of_parts(*block)
     head = (
         f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Record-ID: {name}\r\n{event}"
         f"WARC-Block-Digest: {sha1_label(digest)}\r\n"

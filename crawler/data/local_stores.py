@@ -131,7 +131,8 @@ MAX_PATTERNS: Final = 10_000
 """Patterns of a host, 80 bytes each. Further ones count as one pattern: most such hosts make new
 patterns without end, and in the others that one pattern keeps bringing new pages."""
 RECENT: Final = 20_000
-"""Patterns in memory, 400 bytes each, and as many hosts, 150 bytes each: those active at once."""
+"""Patterns in memory, 400 bytes each, and as many hosts, 150 bytes each: those active at once; and
+the names of twice as many hosts, 100 bytes each."""
 
 
 class HostPatternStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -163,7 +164,8 @@ class LocalPatternStats:
         self._most_patterns = most_patterns
         self._patterns: RecentCache[tuple[HostKey, str], PatternStats] = RecentCache(recent)
         self._hosts: RecentCache[HostKey, HostPatternStats] = RecentCache(recent)
-        self._calm: set[HostKey] = set()  # hosts without a stopped pattern, twice as many
+        # Hosts without a stopped pattern, 2 * RECENT at most.
+        self._without_stopped: set[HostKey] = set()
 
     def decide(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
         text = deciding_pattern(candidate) if self._are_patterns_judged else ""
@@ -176,12 +178,12 @@ class LocalPatternStats:
         self._write(candidate.host, pattern, stats, with_try(stats, now))
 
     def have_stopped(self, hosts: Collection[HostKey]) -> bool:
-        if self._calm.issuperset(hosts):
+        if self._without_stopped.issuperset(hosts):
             return False  # as of nearly all pages, in a tenth of the time
-        if len(self._calm) > 2 * RECENT:
-            self._calm.clear()
-        self._calm.update(host for host in hosts if not self._host_stats(host).stopped)
-        return not self._calm.issuperset(hosts)
+        if len(self._without_stopped) > 2 * RECENT:
+            self._without_stopped.clear()
+        self._without_stopped.update(host for host in hosts if not self._host_stats(host).stopped)
+        return not self._without_stopped.issuperset(hosts)
 
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         if not self._host_stats(candidate.host).stopped:
@@ -205,7 +207,7 @@ class LocalPatternStats:
         return pattern, stats
 
     def _get(self, host: HostKey, pattern: str) -> PatternStats:
-        """Return the statistics of a pattern, and the object NOTHING if it is not known."""
+        """Return the statistics of a pattern, and the object NO_STATS if it is not known."""
         found = self._patterns.get((host, pattern))
         if found is not None:
             return found
@@ -245,5 +247,5 @@ class LocalPatternStats:
             )
             self._hosts.put(host, counted)
             if counted.stopped:
-                self._calm.discard(host)
+                self._without_stopped.discard(host)
         self._patterns.put((host, pattern), after)

@@ -29,7 +29,6 @@ from scrapy.http import Response
 from scrapy.middleware import MiddlewareManager
 from scrapy.signalmanager import SignalManager
 from scrapy.utils.asyncio import CallLaterResult, call_later
-from scrapy.utils.decorators import _warn_spider_arg
 from scrapy.utils.defer import (
     _process_pending_io,
     _schedule_coro,
@@ -75,7 +74,6 @@ class FrontierDownloader(Downloader):
         # crawl would go on without it.
         self.crawl = crawl_of(crawler)
         self._slots = self.crawl.fetching.slots
-        self._cohorts = self.crawl.fetching.cohorts
         self._check_timer: CallLaterResult | None = None
         self._crawler = crawler
         self._handlers: dict[str, Any] = {}
@@ -211,9 +209,7 @@ class FrontierDownloader(Downloader):
             )
             if not self.crawl.leases.begin_or_put_back(request.meta.get(LEASE)):
                 raise LeaseEnded
-            response = await self._answer(slot, request)
-            await self._cohorts.end_step()
-            return response
+            return await self._answer(slot, request)
         finally:
             slot.active.remove(request)
 
@@ -286,7 +282,8 @@ def _methods(manager: MiddlewareManager, name: str) -> list[Callable[..., Any]]:
 
 def _unwrapped(method: Any) -> Callable[..., Any]:
     wrapper: Any = getattr(method, "__func__", None)
-    if getattr(wrapper, "__globals__", {}).get("__name__") != _warn_spider_arg.__module__:
+    code = getattr(wrapper, "__code__", None)
+    if code is None or not code.co_qualname.startswith("_warn_spider_arg."):
         return cast("Callable[..., Any]", method)
     return MethodType(wrapper.__wrapped__, method.__self__)
 
@@ -435,6 +432,7 @@ class RequestTasks:
     ) -> Response | Request | Failure:
         try:
             result = await self._downloader.transfer(request, fetch)
+            await self._cohorts.give_turn()
             if isinstance(result, Response):
                 self._note_answer(result, request)
         except Exception:
@@ -490,9 +488,10 @@ class RequestTasks:
     ) -> Iterable[Any] | AsyncIterator[Any]:
         """Do what `Scraper.call_spider_async` does, without the two turns of the loop that it
         waits: there was one just before."""
-        callback = request.callback or self._engine.spider._parse
+        asked = response.request or request  # a middleware may have replaced it
+        callback = asked.callback or self._engine.spider._parse
         warn_on_generator_with_return_value(self._engine.spider, callback)
-        output: Any = iterate_spider_output(callback(response, **request.cb_kwargs))
+        output: Any = iterate_spider_output(callback(response, **asked.cb_kwargs))
         return output if isinstance(output, AsyncIterator) else await ensure_awaitable(output)
 
     async def _process_item(self, item: Any) -> Any:

@@ -66,8 +66,7 @@ class FingerprintIndex:
         self._lengths = array("I", bytes(4 * QUARTERS * _VALUES))  # in fingerprints
         self._free: dict[int, list[int]] = defaultdict(list)  # places of rows that moved, by room
         self._end = 0
-        self._unwritten: list[int] = []  # added, and in no row yet
-        self._unwritten_prints = bytearray()  # the same, as in rows
+        self._unwritten = bytearray()  # fingerprints that were added, and are in no row yet
         try:
             self._file = TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  # until `close`
             self._descriptor = self._file.fileno()
@@ -86,7 +85,7 @@ class FingerprintIndex:
             rows: list[bytes | bytearray] = [self._row(number) for number in _rows_of(simhash)]
         except OSError as error:
             raise _translated(error) from error
-        rows.append(self._unwritten_prints)
+        rows.append(self._unwritten)
         prints = np.frombuffer(b"".join(rows), "<u8")
         found = near_places(prints, simhash, max_bits)
         return sorted({(bits, int(prints[place])) for place, bits in found})
@@ -99,9 +98,8 @@ class FingerprintIndex:
     def add(self, simhash: int) -> None:
         """Add a fingerprint that the store has logged, and that no search has found yet. It is
         written to its rows with others, or once a full disk has room. Raises StoreUnavailable."""
-        self._unwritten.append(simhash)
-        self._unwritten_prints += keys.packed_print(simhash)
-        if len(self._unwritten) >= _WRITTEN_TOGETHER:
+        self._unwritten += keys.packed_print(simhash)
+        if len(self._unwritten) >= _WRITTEN_TOGETHER * PRINT_BYTES:
             try:
                 self._write_rows()
             except OSError as error:
@@ -136,10 +134,10 @@ class FingerprintIndex:
 
     def _write_rows(self) -> None:
         while self._unwritten:
-            one = bytes(self._unwritten_prints[:PRINT_BYTES])
-            for number in _rows_of(self._unwritten[0]):
+            one = bytes(self._unwritten[:PRINT_BYTES])
+            for number in _rows_of(int.from_bytes(one, "little")):
                 self._append(number, one)
-            del self._unwritten[0], self._unwritten_prints[:PRINT_BYTES]
+            del self._unwritten[:PRINT_BYTES]
 
     def _row(self, number: int) -> bytes:
         length = self._lengths[number]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,7 +23,6 @@ from crawler.model.page import (
 from crawler.model.url import authority_of, fetch_form, fetch_forms, split
 
 _UNFOLLOWED: Final = frozenset({"nofollow", "ugc", "sponsored"})
-_kind, _rel = attrgetter("kind"), attrgetter("rel")
 
 
 def robots_words(values: Iterable[str]) -> frozenset[str]:
@@ -61,16 +59,14 @@ def links_to_follow(
     page's directives for crawlers."""
     if rules.respect_nofollow and "nofollow" in robots:
         return ()
-    kinds, links = frozenset(rules.follow_kinds), tuple(links)
-    if kinds.issuperset(map(_kind, links)) and not any(map(_rel, links)):
-        return links  # as of nearly every page
+    kinds, respects = frozenset(rules.follow_kinds), rules.respect_nofollow
     return tuple(
-        link
-        for link in links
-        if link.kind in kinds
-        and not (
-            link.rel and rules.respect_nofollow and not _UNFOLLOWED.isdisjoint(link.rel.split())
-        )
+        [
+            link
+            for link in links
+            if link.kind in kinds
+            and not (link.rel and respects and not _UNFOLLOWED.isdisjoint(link.rel.split()))
+        ]
     )
 
 

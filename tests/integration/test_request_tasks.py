@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import pytest
-from scrapy import signals
+from scrapy import Request, signals
 from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.useragent import UserAgentMiddleware
+from scrapy.http import Response
+from scrapy.utils.decorators import deprecated
 
 from crawler.download import downloader
 from crawler.model.page import Page
@@ -86,6 +89,43 @@ def test_a_receiver_of_an_items_signal_is_awaited(tmp_path: Path, web: Site) -> 
     tasks = crawled(tmp_path, web, EXTENSIONS={TaskCounter: 0, SlowReceiver: 0})
     assert len(SlowReceiver.seen) == PAGES + 1
     assert tasks[OURS] >= PAGES
+
+
+class OtherCallback:
+    """A user's middleware that sends each answer to another callback."""
+
+    called: ClassVar[list[tuple[str, str]]] = []
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        return response.replace(
+            request=request.replace(callback=self.parse_other, cb_kwargs={"word": "given"})
+        )
+
+    def parse_other(self, response: Response, word: str) -> None:
+        self.called.append((response.url, word))
+
+
+def test_a_middleware_may_choose_the_callback(tmp_path: Path, web: Site) -> None:
+    middlewares = {OtherCallback: 10}
+    crawl(tmp_path, settings={"DOWNLOADER_MIDDLEWARES": middlewares}, seeds=web.url("/0"))
+    assert OtherCallback.called == [(web.url("/0"), "given")]
+
+
+class Decorated:
+    """A pipeline of a user's, with a decorator of Scrapy's that must not be passed over."""
+
+    @deprecated("something else")
+    def process_item(self, item: Any) -> Any:
+        return item
+
+
+def test_only_the_wrapper_of_old_arguments_is_passed_over() -> None:
+    users, scrapys = Decorated().process_item, UserAgentMiddleware("a").process_request
+    assert downloader._unwrapped(users) == users
+    assert downloader._unwrapped(scrapys) != scrapys
+    request = Request("http://a.example/")
+    assert downloader._unwrapped(scrapys)(request=request) is None
+    assert request.headers[b"User-Agent"] == b"a"
 
 
 def test_where_a_name_has_moved_scrapys_own_way_is_taken(

@@ -57,6 +57,23 @@ def test_a_page_that_waits_for_something_else_holds_up_no_other() -> None:
     asyncio.run(asyncio.wait_for(crawl(), 60))
 
 
+def test_pages_that_are_in_no_cohort_hold_up_none() -> None:
+    async def crawl() -> None:
+        cohorts, is_over = Cohorts(2), asyncio.Event()
+
+        async def keep_coming() -> None:
+            while not is_over.is_set():
+                await cohorts.give_turn()
+                await asyncio.sleep(0)
+
+        coming = asyncio.create_task(keep_coming())
+        await asyncio.gather(*(page(cohorts, number, []) for number in range(6)))
+        is_over.set()
+        await coming
+
+    asyncio.run(asyncio.wait_for(crawl(), 60))
+
+
 def test_a_page_that_is_cancelled_while_it_waits_takes_no_other_with_it() -> None:
     async def crawl() -> list[tuple[int, int]]:
         cohorts, done = Cohorts(2), list[tuple[int, int]]()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from crawler.content.parsers.loading import (
@@ -114,6 +116,15 @@ def test_the_output_of_a_parser_is_bounded() -> None:
 def test_links_are_bounded_together() -> None:
     cut = within_limits(Parsed(links=(Link("x" * 1_000_000),) * 20), "mine")
     assert (len(cut.links), cut.notes) == (8, ("links_cut",))
+
+
+def test_lists_of_a_users_parser_become_what_they_should_be() -> None:
+    given: Any = {"robots": ["noindex"], "notes": ["a"]}
+    cut = within_limits(Parsed(parser="p", **given), "mine")
+    assert (cut.robots, cut.notes) == (frozenset({"noindex"}), ("a",))
+    given = {"robots": [], "notes": []}
+    cut = within_limits(Parsed(parser="p", **given), "mine")
+    assert (cut.robots, cut.notes) == (frozenset(), ())
 
 
 def test_results_within_the_limits_stay_the_same() -> None:

@@ -24,7 +24,7 @@ from crawler.archive.record_bytes import (
     capture_records,
     outlink_lines,
     response_head,
-    sha1_of,
+    sha1_of_parts,
     warc_date,
     warcinfo,
 )
@@ -312,6 +312,12 @@ def test_nor_does_a_fabricated_link() -> None:
     )
 
 
+def test_only_a_line_feed_ends_the_line_of_a_link() -> None:
+    urls = ["http://a.example/x\u2028b", "http://a.example/y\u2028b", "http://a.example/c"]
+    links = [Link(url) for url in (*urls, urls[2], urls[0])]
+    assert outlink_lines(links) == "".join(f"outlink: {url} L a/@href\r\n" for url in urls)
+
+
 def test_a_link_is_written_once_of_each_type() -> None:
     url = "http://a.example/"
     kinds = [LinkKind.A, LinkKind.MEDIA, LinkKind.CANONICAL, LinkKind.ALTERNATE]
@@ -365,4 +371,4 @@ def test_the_crawlers_own_fields_are_written_once() -> None:
 def test_a_digest_is_that_of_all_parts(size: int) -> None:
     long = bytes(range(251)) * (size // 251 + 1)
     parts = b"head", long[:size], b"", b"end"
-    assert sha1_of(*parts) == sha1(b"".join(parts)).digest()
+    assert sha1_of_parts(*parts) == sha1(b"".join(parts)).digest()

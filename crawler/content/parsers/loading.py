@@ -135,9 +135,10 @@ def within_limits(parsed: Parsed, parser: str) -> Parsed:
 
 def _is_short(parsed: Parsed) -> bool:
     """Return whether the smaller parts of *parsed* are surely within the limits."""
+    if not parsed.parser or parsed.robots != frozenset() or parsed.notes != ():
+        return False  # a list, too, as a user's parser may give
     words = (parsed.base, parsed.canonical, parsed.language, parsed.charset, parsed.parser)
-    is_named = bool(parsed.parser) and not parsed.robots and not parsed.notes
-    return is_named and sum(map(len, words)) + len(parsed.title) <= MAX_TITLE_CHARS
+    return sum(map(len, words)) + len(parsed.title) <= MAX_TITLE_CHARS
 
 
 def _first_links(links: tuple[Link, ...]) -> tuple[Link, ...]:
