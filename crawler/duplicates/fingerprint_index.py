@@ -50,7 +50,7 @@ _LOADED: Final = 1 << 15
 """Entries of the log, of up to 64 fingerprints each, that are sorted at once, in 180 MB at most.
 The fewer, the more often each row is written."""
 _LAST: Final = (1 << 64) - 1
-_WRITTEN_TOGETHER: Final = 64
+WRITTEN_TOGETHER: Final = 64
 """Fingerprints that are compared one by one until they are written to their rows: 512 bytes. One at
 a time takes 19 us, with cold caches; so many together 6 us each."""
 
@@ -58,10 +58,13 @@ a time takes 19 us, with cold caches; so many together 6 us each."""
 class FingerprintIndex:
     """All calls come from one thread."""
 
-    def __init__(self, store: ReadableStore, folder: Path) -> None:
+    def __init__(
+        self, store: ReadableStore, folder: Path, written_together: int = WRITTEN_TOGETHER
+    ) -> None:
         """*folder* is on the disk for the rows. Takes about 2 s for a million pages. Raises
         StoreUnavailable."""
         self._store = store
+        self._written_together = written_together
         self._places = array("Q", bytes(8 * QUARTERS * _VALUES))  # in the file, in fingerprints
         self._lengths = array("I", bytes(4 * QUARTERS * _VALUES))  # in fingerprints
         self._free: dict[int, list[int]] = defaultdict(list)  # places of rows that moved, by room
@@ -99,7 +102,7 @@ class FingerprintIndex:
         """Add a fingerprint that the store has logged, and that no search has found yet. It is
         written to its rows with others, or once a full disk has room. Raises StoreUnavailable."""
         self._unwritten += keys.packed_print(simhash)
-        if len(self._unwritten) >= _WRITTEN_TOGETHER * PRINT_BYTES:
+        if len(self._unwritten) >= self._written_together * PRINT_BYTES:
             try:
                 self._write_rows()
             except OSError as error:
