@@ -1,7 +1,8 @@
 """Pages that are ready together go through each step of their processing together.
 
 Rule: a cohort is let in as soon as all pages before it are through, or wait for something else than
-the loop; so a slow callback, pipeline or store holds up none but its own page.
+the loop; so a slow callback, pipeline or store holds up none but its own page. Until it is full, it
+waits as long as more pages come at each turn of the loop.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Cohorts:
     def __init__(self, most_pages: int = MOST_PAGES) -> None:
         self._most_pages = most_pages
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waited = 0  # how many waited after the last look
         self._is_between_steps = False  # some page has ended a step since the last look
         self._were_many = False  # pages were let in together the last time
 
@@ -53,9 +55,10 @@ class Cohorts:
     def _look(self) -> None:
         """Let the next cohort in if the last one is through. Called at each turn of the loop while
         any page waits."""
+        waiting, before, self._waited = len(self._waiting), self._waited, len(self._waiting)
         if self._is_between_steps:
             self._is_between_steps = False
-        else:
+        elif waiting == before or waiting >= self._most_pages:
             cohort = [
                 self._waiting.popleft() for _ in range(min(self._most_pages, len(self._waiting)))
             ]
@@ -63,5 +66,6 @@ class Cohorts:
                 if not turn.done():  # its task was cancelled
                     turn.set_result(None)
             self._were_many = self._is_between_steps = len(cohort) > 1
+            self._waited = len(self._waiting)
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._look)

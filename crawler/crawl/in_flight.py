@@ -56,6 +56,7 @@ class Fetch:
     purpose: Purpose = Purpose.PAGE  # if another, the lease is not used for its own URL
     authority: str = ""  # for ROBOTS the authority of the file, for PROBE the kind of URL
     began_at: float = 0.0  # when its fetch began; 0: not yet
+    ended_at: float = 0.0  # when its answer was whole; 0: not yet, or not known
     paused_s: float = 0.0  # time of the fetch in which it waited for memory for its body
     crawl_delay_s: float | None = None  # of its host's robots.txt; None: not known
     answer: Answer | None = None  # of the host; None: no request was sent, or no answer came yet
@@ -79,8 +80,8 @@ class Fetch:
         return self.released and self.verdict is not None and self.answer is None
 
     def fetched_s(self, now: float) -> float:
-        """Return how long its fetch, which ends *now*, took without pauses."""
-        return now - self.began_at - self.paused_s
+        """Return how long its fetch, which ends *now* if not before, took without pauses."""
+        return (self.ended_at or now) - self.began_at - self.paused_s
 
 
 class InFlight:

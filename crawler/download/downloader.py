@@ -111,7 +111,7 @@ class FrontierDownloader(Downloader):
         """Count *request* as begun. It ends with its `transfer`."""
         fetch = self.crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
         if fetch is not None:
-            fetch.began_at = self.crawl.leases.clock.now()
+            fetch.began_at, fetch.ended_at = self.crawl.leases.clock.now(), 0.0
             self.crawl.stats.count_begun(fetch.lease.candidate.host, fetch.began_at)
         # A request past the frontier (`engine.download_async`) counts as of a host that answers.
         standing = Standing.ANSWERS if fetch is None else fetch.lease.pace.standing
@@ -209,7 +209,9 @@ class FrontierDownloader(Downloader):
             )
             if not self.crawl.leases.begin_or_put_back(request.meta.get(LEASE)):
                 raise LeaseEnded
-            return await self._answer(slot, request)
+            response = await self._answer(slot, request)
+            await self.crawl.fetching.cohorts.give_turn()  # which is not the time of its host
+            return response
         finally:
             slot.active.remove(request)
 
@@ -225,6 +227,9 @@ class FrontierDownloader(Downloader):
         slot.transferring.add(request)
         try:
             response: Response = await handler.download_request(request)
+            fetch = self.crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+            if fetch is not None:
+                fetch.ended_at = self.crawl.leases.clock.now()
             self.signals.send_catch_log(signals.response_downloaded, response=response, **about)
         except Exception:
             await _process_pending_io()
@@ -432,7 +437,6 @@ class RequestTasks:
     ) -> Response | Request | Failure:
         try:
             result = await self._downloader.transfer(request, fetch)
-            await self._cohorts.give_turn()
             if isinstance(result, Response):
                 self._note_answer(result, request)
         except Exception:

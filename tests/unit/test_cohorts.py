@@ -36,6 +36,21 @@ def test_the_next_cohort_waits_until_the_last_one_is_through() -> None:
     ]
 
 
+def test_pages_that_come_one_after_the_other_are_gathered() -> None:
+    async def crawl() -> list[tuple[int, int]]:
+        cohorts, done = Cohorts(4), list[tuple[int, int]]()
+        tasks = []
+        for number in range(7):
+            tasks.append(asyncio.create_task(page(cohorts, number, done)))
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        return done
+
+    done = asyncio.run(crawl())
+    assert [number for step, number in done if not step] == list(range(7))
+    assert done[:8] == [(step, number) for step in range(2) for number in range(4)]
+
+
 def test_a_page_that_waits_for_something_else_holds_up_no_other() -> None:
     async def crawl() -> None:
         cohorts, may_go_on, through = Cohorts(2), asyncio.Event(), list[int]()

@@ -52,6 +52,10 @@ class Pages:
         self.log(simhash)
         self.index.add(simhash)
 
+    def add_all(self, simhashes: Iterable[int]) -> None:
+        for simhash in simhashes:
+            self.add(simhash)
+
     def reopen(self) -> None:
         self.index.close()
         self.index = FingerprintIndex(self.store, self._folder, self._written_together)
@@ -202,8 +206,7 @@ def test_any_other_error_of_the_disk_ends_the_crawl(
 
     monkeypatch.setattr(os, "pwrite", broken)
     with pytest.raises(StoreUnavailable, match="Input/output error"):
-        for number in range(64):
-            pages.add(number)
+        pages.add_all(range(64))
 
 
 def test_a_full_disk_at_the_start_is_named(
