@@ -144,13 +144,15 @@ def fetch_forms(texts: Sequence[str], base: str) -> list[str | None]:
     from crawler.model import url_scan  # noqa: PLC0415  # it imports numba: 0.4 s
 
     authority, directory = start.authority, start.authority + start.directory
-    rooted, below = url_scan.ROOTED, url_scan.BELOW
+    rooted, below, whole = url_scan.ROOTED, url_scan.BELOW, url_scan.WHOLE
     found: list[str | None] = []
     for text, kind in zip(texts, url_scan.kinds_of(texts), strict=True):
         if kind == rooted:
             found.append(authority + text)
         elif kind == below:
             found.append(directory + text)
+        elif kind == whole and _is_plain_authority(text[: text.index("/", 8) + 1]):
+            found.append(text)
         elif kind == url_scan.OTHER:
             found.append(fetch_form(text, base))
         else:

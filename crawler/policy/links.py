@@ -205,15 +205,22 @@ def max_links(base: str) -> int:
 def resolve_links(links: Sequence[Link], base: str) -> tuple[list[Link], list[Link]]:
     """Return the links to http(s) with absolute URLs, in their order, each once of a kind; and the
     other links."""
-    found: dict[tuple[str, LinkKind], Link] = {}
+    found: list[Link] = []
     others = []
     urls = fetch_forms([link.url for link in links], base)
     for link, url in zip(links, urls, strict=True):
         if url is None:
             others.append(link)
-        elif (name := (url, link.kind)) not in found:
-            found[name] = Link(url, link.kind, link.rel, link.modified, link.priority)
-    return list(found.values()), others
+        elif url is link.url:  # it was absolute
+            found.append(link)
+        else:
+            found.append(Link(url, link.kind, link.rel, link.modified, link.priority))
+    if len(set(urls)) < len(urls):  # as of few pages
+        first: dict[tuple[str, LinkKind], Link] = {}
+        for link in found:
+            first.setdefault((link.url, link.kind), link)
+        found = list(first.values())
+    return found, others
 
 
 def _original(page: Page, is_stored: bool) -> tuple[str, int | None]:
