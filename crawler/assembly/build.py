@@ -337,7 +337,7 @@ def _crawl(
         fetching=Fetching(
             slots=base.slots,
             body_memory=memory,
-            cohorts=Cohorts(),
+            cohorts=Cohorts(base.slots.rules.concurrency),
             uplink=Uplink(UplinkRules()),
             random=base.random,
             replay=replay,

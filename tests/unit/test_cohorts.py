@@ -18,7 +18,7 @@ async def page(cohorts: Cohorts, number: int, done: list[tuple[int, int]]) -> No
 
 
 async def run(pages: int, most: int) -> list[tuple[int, int]]:
-    cohorts, done = Cohorts(most), list[tuple[int, int]]()
+    cohorts, done = Cohorts(2 * most), list[tuple[int, int]]()
     await asyncio.gather(*(page(cohorts, number, done) for number in range(pages)))
     return done
 
@@ -38,7 +38,7 @@ def test_the_next_cohort_waits_until_the_last_one_is_through() -> None:
 
 def test_pages_that_come_one_after_the_other_are_gathered() -> None:
     async def crawl() -> list[tuple[int, int]]:
-        cohorts, done = Cohorts(4), list[tuple[int, int]]()
+        cohorts, done = Cohorts(8), list[tuple[int, int]]()
         tasks = []
         for number in range(7):
             tasks.append(asyncio.create_task(page(cohorts, number, done)))
@@ -53,7 +53,7 @@ def test_pages_that_come_one_after_the_other_are_gathered() -> None:
 
 def test_a_page_that_waits_for_something_else_holds_up_no_other() -> None:
     async def crawl() -> None:
-        cohorts, may_go_on, through = Cohorts(2), asyncio.Event(), list[int]()
+        cohorts, may_go_on, through = Cohorts(4), asyncio.Event(), list[int]()
 
         async def slow(number: int) -> None:
             await cohorts.join()
@@ -74,7 +74,7 @@ def test_a_page_that_waits_for_something_else_holds_up_no_other() -> None:
 
 def test_pages_that_are_in_no_cohort_hold_up_none() -> None:
     async def crawl() -> None:
-        cohorts, is_over = Cohorts(2), asyncio.Event()
+        cohorts, is_over = Cohorts(4), asyncio.Event()
 
         async def keep_coming() -> None:
             while not is_over.is_set():
@@ -91,7 +91,7 @@ def test_pages_that_are_in_no_cohort_hold_up_none() -> None:
 
 def test_a_page_that_is_cancelled_while_it_waits_takes_no_other_with_it() -> None:
     async def crawl() -> list[tuple[int, int]]:
-        cohorts, done = Cohorts(2), list[tuple[int, int]]()
+        cohorts, done = Cohorts(4), list[tuple[int, int]]()
         tasks = [asyncio.create_task(page(cohorts, number, done)) for number in range(6)]
         await asyncio.sleep(0)
         for number in (1, 2, 3):
@@ -105,7 +105,7 @@ def test_a_page_that_is_cancelled_while_it_waits_takes_no_other_with_it() -> Non
 
 def test_a_page_alone_gives_up_no_turn_of_the_loop() -> None:
     async def crawl() -> None:
-        cohorts, turns = Cohorts(), list[None]()
+        cohorts, turns = Cohorts(64), list[None]()
 
         async def count_turns() -> None:
             while True:
