@@ -179,7 +179,7 @@ class LocalPatternStats:
 
     def have_stopped(self, hosts: Collection[HostKey]) -> bool:
         if self._without_stopped.issuperset(hosts):
-            return False  # as of nearly all pages, in a tenth of the time
+            return False  # as of nearly all pages
         if len(self._without_stopped) > 2 * RECENT:
             self._without_stopped.clear()
         self._without_stopped.update(host for host in hosts if not self._host_stats(host).stopped)

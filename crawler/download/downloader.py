@@ -216,7 +216,7 @@ class FrontierDownloader(Downloader):
             slot.active.remove(request)
 
     async def _answer(self, slot: Slot, request: Request) -> Response:
-        """Do what `_download` does, but find the handler without parsing the URL: 10 us."""
+        """Do what `_download` does, but find the handler without parsing the URL: 8 us."""
         scheme = request.url.partition(":")[0]
         handler = self._handlers.get(scheme)
         if handler is None:
@@ -319,7 +319,7 @@ def _note_fault(error: BaseException | None, fetch: Fetch) -> None:
 
 class QuickSignals(SignalManager):
     """Sends signals as Scrapy does, but none that nothing is connected to (5 us each, three a page)
-    and, where only Scrapy's own counter is connected, calls that: 13 us less, and 30 where asyncio
+    and, where only Scrapy's own counter is connected, calls that: 8 us less, and 25 where asyncio
     would make a task for it."""
 
     def send_catch_log(self, signal: Any, **named: Any) -> list[tuple[Any, Any]]:
