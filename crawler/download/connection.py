@@ -371,7 +371,9 @@ class Connections:
         except ValueError as error:  # a host that is no name for TLS
             raise DownloadFailedError(f"{server.host!r}: {error}") from error
         except (OSError, RuntimeError) as error:  # uvloop raises both
-            raise DownloadConnectionRefusedError(f"{server.host}: {error}") from error
+            # A frame of `start_connection` keeps the error, so its traceback would be a cycle.
+            cause = error.with_traceback(None)
+            raise DownloadConnectionRefusedError(f"{server.host}: {error}") from cause
         return connection
 
     async def _connect(self, server: Server, ips: list[str]) -> HttpConnection:

@@ -113,7 +113,11 @@ class Resolver:
         if task is None:
             task = self._lookups[name] = asyncio.create_task(self._ask(name), name=name)
             task.add_done_callback(self._lookup_ended)
-        return await asyncio.shield(task)  # a waiter that is cancelled must not cancel the others
+        try:
+            # A waiter that is cancelled must not cancel the others.
+            return await asyncio.shield(task)
+        finally:
+            del task  # its error has a traceback, in which this frame would keep the task
 
     def _lookup_ended(self, task: asyncio.Task[ResolvedName]) -> None:
         self._lookups.pop(task.get_name(), None)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import socket
+from contextlib import suppress
 
 import pytest
 from scrapy import Spider
+from scrapy.exceptions import CannotResolveHostError, DownloadConnectionRefusedError
 from scrapy.settings import Settings
 
 from crawler.addon import Addon
@@ -13,6 +17,9 @@ from crawler.cli.crawl import freeze_survivors, leaves_no_cycles
 from crawler.config.settings import ContentSettings
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import Parsers
+from crawler.download.connection import Connections, Server, ssl_context
+from crawler.download.resolver import AresLookup, LookupFailed, ResolvedName, Resolver
+from crawler.model.choices import Tls
 from crawler.spiders.web import WebSpider
 
 HERE = "tests.unit.test_garbage"
@@ -87,7 +94,7 @@ def test_where_nothing_heavy_can_wait_for_a_search(spider, project, parsers, is_
     )
 
 
-@pytest.mark.parametrize("generation", [1, 2])
+@pytest.mark.parametrize("generation", [0, 1, 2])
 def test_survivors_of_a_collection_are_not_looked_at_again(generation):
     """What a large frontier holds in memory would be gone through again and again."""
     kept = [[number] for number in range(10_000)]
@@ -100,3 +107,53 @@ def test_survivors_of_a_collection_are_not_looked_at_again(generation):
     finally:
         gc.callbacks.remove(freeze_survivors)
         gc.unfreeze()
+
+
+class NoAnswer(AresLookup):
+    async def __call__(self, name: str) -> ResolvedName:
+        await asyncio.sleep(0)
+        raise LookupFailed(None, f"no answer about {name}")
+
+
+def connections_by(lookup: AresLookup) -> Connections:
+    resolver = Resolver(lambda ip, host, port: True, lookup)
+    return Connections(
+        resolver,
+        resolver,
+        ssl_context(Tls.STRICT),
+        local_address=None,
+        connect_timeout_s=5.0,
+        keepalive_s=1.0,
+        head_max_bytes=1000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "lookup", "raised"),
+    [
+        pytest.param("127.0.0.1", AresLookup, DownloadConnectionRefusedError, id="refused"),
+        pytest.param("a.example", NoAnswer, CannotResolveHostError, id="not found"),
+    ],
+)
+def test_a_failure_that_a_broad_crawl_meets_by_the_million_leaves_no_cycle(host, lookup, raised):
+    """One that began before a collection would be frozen with what the frontier has in memory."""
+    connections = connections_by(lookup())
+
+    async def fail() -> None:
+        with suppress(raised):  # pytest.raises makes cycles of its own
+            await connections.open(server)
+
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and not listening
+        server = Server(host, closed.getsockname()[1])
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            asyncio.run(fail())
+            gc.collect()
+            assert not [each for each in gc.garbage if isinstance(each, OSError)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
