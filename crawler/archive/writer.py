@@ -168,10 +168,14 @@ WRITE_BYTES: Final = 1 << 20
 page, as other threads and this one then take turns with the GIL."""
 
 FULL_RETRY_S: Final = 1.0  # the interval between tries while the disk is full
-GATHER_S: Final = 0.015
-"""While captures come faster than one by one, they are gathered for so long: the thread and the
-loop take turns less often, which is 6 to 9 % of the CPU of a crawl at full speed. 40 ms cost
-more."""
+GATHER_S: Final = 0.02
+"""While captures come faster than one by one, they are gathered for so long: each time the thread
+wants the GIL while the loop holds it, the loop's calls to compiled functions wake it in vain. 30 ms
+cost as much CPU, and 4 % of the pages per second."""
+
+QUEUED: Final = 256
+"""The most captures that are queued: as many as fetches go on at once. With 64 the pages of a crawl
+at full speed had to wait here, one by one, which took 5 % of their CPU."""
 
 Job = tuple[Capture, asyncio.Future[RecordPlace]]
 Answer = tuple[asyncio.Future[RecordPlace], RecordPlace | Exception]
@@ -190,7 +194,7 @@ class Archive:
         writer: WarcWriter,
         waits_for_room: WaitsForRoom,
         rooms: Sequence[Callable[[], Awaitable[None]]] = (),
-        queued_captures: int = 64,
+        queued_captures: int = QUEUED,
     ) -> None:
         """Each of *rooms* waits until there is room for one more capture."""
         self._writer = writer
