@@ -6,7 +6,6 @@ written before its links are added, and its lease is finished last, so a crash l
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -232,7 +231,7 @@ class Completion:
             # would take the slots of hosts that answer.
             proven = fetch.lease.pace.standing is Standing.ANSWERS
             pace = rest.pace if proven else replace(rest.pace, standing=Standing.NEW)
-            rest = dataclasses.replace(rest, pace=pace)
+            rest = replace(rest, pace=pace)
         now = self._now()
         self._frontier.release(fetch.lease, rest, now)
         self._stats.count_rest(fetch.lease.candidate.host, answer, rest, now)
@@ -300,7 +299,7 @@ class Completion:
         now = self._now()
         if isinstance(verdict, Done) and self._operator(fetch.lease.candidate.url).refuse:
             # Perhaps it was purged meanwhile: then nothing is to be remembered of its content.
-            verdict = dataclasses.replace(verdict, claim=None)
+            verdict = replace(verdict, claim=None)
         try:
             is_held = self._frontier.finish(_lease_to_finish(fetch, verdict), verdict, now)
         finally:

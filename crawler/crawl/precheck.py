@@ -7,9 +7,10 @@ pattern has not stopped; a robots.txt that redirects to another host waits for t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from crawler.config.settings import ContentSettings
 from crawler.crawl.in_flight import Fetch
@@ -135,15 +136,13 @@ HOP_WAIT_S: Final = 5.0
 PAUSED: Final = "paused by the operator"
 
 
-@dataclass(frozen=True, slots=True)
-class Proceed:
+class Proceed(msgspec.Struct, frozen=True):
     """Fetch *url* under this lease."""
 
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(msgspec.Struct, frozen=True):
     """Send no request: the lease ends with *verdict*, and its host rests *rest_s*."""
 
     verdict: Verdict

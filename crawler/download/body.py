@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from ipaddress import ip_address
 from typing import Final
 
+import msgspec
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadTimeoutError, StopDownload
@@ -41,8 +41,7 @@ from crawler.model.page import (
 HTTP_1_0: Final = b"HTTP/1.0"
 
 
-@dataclass(frozen=True, slots=True)
-class KeptBody:
+class KeptBody(msgspec.Struct, frozen=True):
     """What was kept of a body. Arrow: wire -> exchange."""
 
     body: bytes

@@ -5,11 +5,12 @@ Rule: a URL refused for its budget is not marked seen, so it is admitted once th
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from typing import Final
+
+from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.port import FrontierRules
@@ -221,7 +222,7 @@ class Admitter:
         tested = first_by_key([each for each in found if each.needs_seen_test])
         equal = len(found) - len(tested) - len(untested)
         admitted, added = self.admit_by_key(tested, now, untested)
-        return admitted, dataclasses.replace(added, seen=added.seen + equal) if equal else added
+        return admitted, replace(added, seen=added.seen + equal) if equal else added
 
     def admit_by_key(
         self, found: dict[int, Candidate], now: float, untested: Sequence[Candidate] = ()

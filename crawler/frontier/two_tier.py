@@ -6,7 +6,6 @@ first of them have happened, and the others not.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -433,7 +432,7 @@ class TwoTierFrontier:
         admitted, added = self._admitter.admit_by_key(arrived, now)
         self._queue(admitted, now)
         if self._on_decided is not None:
-            self._on_decided(dataclasses.replace(added, undecided=0))
+            self._on_decided(replace(added, undecided=0))
         if len(arrived) > _LARGE:
             with suppress(StoreUnavailable):  # the next commit raises it again
                 self.commit()

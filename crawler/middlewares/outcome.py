@@ -6,9 +6,10 @@ the scheduler knows by its lease: no errback is called, and only the last try is
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import Self
 
+from msgspec.structs import replace
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
@@ -134,9 +135,9 @@ class OutcomeMiddleware:
 def _rules(request: Request, rules: PolitenessSettings) -> PolitenessSettings:
     """Return *rules* with the retries that a spider's request sets in Scrapy's meta keys."""
     if request.meta.get("dont_retry"):
-        return replace(rules, retries=0)
+        return dataclasses.replace(rules, retries=0)
     most = request.meta.get("max_retry_times")
-    return rules if most is None else replace(rules, retries=most)
+    return rules if most is None else dataclasses.replace(rules, retries=most)
 
 
 def _retry_request(request: Request) -> Request:

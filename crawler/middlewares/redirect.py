@@ -7,10 +7,10 @@ redirected by Scrapy (methods, headers, `dont_redirect`), and the result goes to
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from hashlib import sha1
 
+from msgspec.structs import replace
 from scrapy import Request
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirects
 from scrapy.http import Response

@@ -57,8 +57,8 @@ def incomplete_error(flags: Collection[str]) -> str:
     return "disconnect" if Flag.DECODED_CUT in flags and others.isdisjoint(flags) else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+@dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=True)  # as Page below
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """One request and its answer, the bytes as sent. A *head* is all before the body: first line,
     header lines, empty line. A download handler stores it in the `Fetch` of its lease."""
 

@@ -82,8 +82,7 @@ class Lease(msgspec.Struct, frozen=True):
     taken_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(msgspec.Struct, frozen=True):
     """How long a host gets no request from the end of a fetch, and its pace from then on."""
 
     seconds: float
@@ -103,36 +102,31 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     simhash: int | None = None  # of its text
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """The URL is fetched and durable. *next_visit*: epoch seconds of a revisit; None: never."""
 
     next_visit: float | None = None
     claim: Claim | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RetryAt:
+class RetryAt(msgspec.Struct, frozen=True):
     """The fetch failed; it is tried again at *when* (epoch seconds)."""
 
     when: float
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(msgspec.Struct, frozen=True):
     """The answer is a redirect: the URL is done, and *candidate* is added in its place."""
 
     candidate: Candidate
     claim: Claim | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PutBack:
+class PutBack(msgspec.Struct, frozen=True):
     """Nothing was decided: the URL goes to the head of its host, no attempt is counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dead:
+class Dead(msgspec.Struct, frozen=True):
     """The URL is given up and kept as a dead letter, with a reason in words."""
 
     reason: str
@@ -141,8 +135,7 @@ class Dead:
 Verdict = Done | RetryAt | Moved | PutBack | Dead
 
 
-@dataclass(frozen=True, slots=True)
-class OverBudgetLinks:
+class OverBudgetLinks(msgspec.Struct, frozen=True):
     """Links to URLs that a budget refused."""
 
     unit: str  # host or domain: what the budget limits
@@ -150,8 +143,7 @@ class OverBudgetLinks:
     links: int
 
 
-@dataclass(frozen=True, slots=True)
-class Added:
+class Added(msgspec.Struct, frozen=True):
     """The result of one `add`, in numbers of URLs."""
 
     new: int = 0
@@ -161,8 +153,7 @@ class Added:
     kept_out: tuple[OverBudgetLinks, ...] = ()  # the links over budget; a name may occur twice
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """How a host answered one request, as far as politeness needs it. Arrow: fetch ->
     politeness."""
 

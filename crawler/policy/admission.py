@@ -63,8 +63,7 @@ class AdmissionRules:
     operator: OperatorRules = NO_RULES
 
 
-@dataclass(frozen=True, slots=True)
-class LinkVerdicts:
+class LinkVerdicts(msgspec.Struct, frozen=True):
     """The verdicts on the links of one page. Arrow: links -> frontier."""
 
     candidates: list[Candidate]  # each key once, in the page's order

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from crawler.config.settings import FetchSettings
 from crawler.policy.encodings import detect_unicode
@@ -71,8 +72,7 @@ _BEFORE: Final = re.compile(
 _ELEMENT: Final = re.compile(rb"<(?:[a-z_][\w.-]*+:)?+([a-z_][\w.-]*+)(?=[\s/>])", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Markup:
+class Markup(msgspec.Struct, frozen=True):
     """The beginning of a markup text. Names are in lower case, without prefix, or empty."""
 
     doctype: str = ""
@@ -168,8 +168,7 @@ _BINARY: Final = bytes({*range(0x20)} - set(b"\t\n\f\r\x1b"))
 _BINARY_SHARE: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class SniffResult:
+class SniffResult(msgspec.Struct, frozen=True):
     """The actual type of an answer."""
 
     media_type: str

@@ -23,6 +23,7 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from crawler.config.settings import PolitenessSettings
@@ -220,8 +221,7 @@ def _at_least_s(retry_after_s: float, rules: PolitenessSettings, random: Random)
 RETRY_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504, 522, 524})
 
 
-@dataclass(frozen=True, slots=True)
-class KeepAnswer:
+class KeepAnswer(msgspec.Struct, frozen=True):
     """The answer is final: the URL is not tried again."""
 
 

@@ -5,14 +5,14 @@ Rule: it follows from what is known when the URL is found, and never changes aft
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from crawler.model.types import ConfigError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hints:
+class Hints(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a URL when it is found."""
 
     depth: int = 0  # hops from a seed

@@ -8,9 +8,9 @@ refuse it for the very URL that leads to it; it still counts as a hop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from crawler.model.types import Candidate
@@ -24,29 +24,25 @@ MAX_VISITS: Final = 3
 fourth is a loop, of which not all ten hops are followed."""
 
 
-@dataclass(frozen=True, slots=True)
-class FollowRedirect:
+class FollowRedirect(msgspec.Struct, frozen=True):
     """The URL has moved; *candidate* is added in its place."""
 
     candidate: Candidate
 
 
-@dataclass(frozen=True, slots=True)
-class TooManyRedirects:
+class TooManyRedirects(msgspec.Struct, frozen=True):
     """The URL is given up: a dead letter with this reason."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenRedirect:
+class BrokenRedirect(msgspec.Struct, frozen=True):
     """The target cannot be fetched; the answer is kept as a page."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotARedirect:
+class NotARedirect(msgspec.Struct, frozen=True):
     """The answer is a page."""
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+import msgspec
+
 from crawler.model.url import authority_of
 
 # Reading a robots.txt for one crawler, as leniently as the parsers that site owners test with
@@ -213,8 +215,7 @@ TOO_COSTLY: Final = "its robots.txt takes too long to decide"
 OWN_PATH: Final = b"/robots.txt$"
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(msgspec.Struct, frozen=True):
     """The decision, and the line that it follows from. An empty rule: no line matches the URL."""
 
     allowed: bool

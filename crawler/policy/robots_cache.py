@@ -177,30 +177,26 @@ class RobotsStore(Protocol):
         """Store *record* in place of its authority's last one."""
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsAllowed:
+class RobotsAllowed(msgspec.Struct, frozen=True):
     """The URL may be fetched, then at least *crawl_delay_s* pass (0: the host asks for none)."""
 
     crawl_delay_s: float = 0.0
     rule: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsDisallowed:
+class RobotsDisallowed(msgspec.Struct, frozen=True):
     """The URL must never be fetched, by *rule*."""
 
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsUnknown:
+class RobotsUnknown(msgspec.Struct, frozen=True):
     """The robots.txt at *url* must be fetched first, in the turn of its own host."""
 
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsUnreachable:
+class RobotsUnreachable(msgspec.Struct, frozen=True):
     """Nothing of this authority may be fetched before *until* (epoch seconds)."""
 
     until: float

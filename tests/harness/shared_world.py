@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+import msgspec
 import redis
 
 from crawler.crawl.slots import NO_LIMIT
@@ -152,7 +153,7 @@ class SettledFrontier:
         self._shared.add(found, now)
         self._acknowledged()
         result = self.worker.listener.result
-        return replace(result, kept_out=_summed(result.kept_out))
+        return msgspec.structs.replace(result, kept_out=_summed(result.kept_out))
 
     def lease(
         self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
