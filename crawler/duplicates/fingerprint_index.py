@@ -50,26 +50,20 @@ _LOADED: Final = 1 << 15
 """Entries of the log, of up to 64 fingerprints each, that are sorted at once, in 180 MB at most.
 The fewer, the more often each row is written."""
 _LAST: Final = (1 << 64) - 1
-WRITTEN_TOGETHER: Final = 64
-"""Fingerprints that are compared one by one until they are written to their rows: 512 bytes. In a
-crawl one at a time took 19 us, and so many together take 17 us each."""
 
 
 class FingerprintIndex:
     """All calls come from one thread."""
 
-    def __init__(
-        self, store: ReadableStore, folder: Path, written_together: int = WRITTEN_TOGETHER
-    ) -> None:
+    def __init__(self, store: ReadableStore, folder: Path) -> None:
         """*folder* is on the disk for the rows. Takes about 2 s for a million pages. Raises
         StoreUnavailable."""
         self._store = store
-        self._written_together = written_together
         self._places = array("Q", bytes(8 * QUARTERS * _VALUES))  # in the file, in fingerprints
         self._lengths = array("I", bytes(4 * QUARTERS * _VALUES))  # in fingerprints
         self._free: dict[int, list[int]] = defaultdict(list)  # places of rows that moved, by room
         self._end = 0
-        self._unwritten = bytearray()  # fingerprints that were added, and are in no row yet
+        self._unwritten: list[int] = []  # while the disk is full
         try:
             self._file = TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  # until `close`
             self._descriptor = self._file.fileno()
@@ -85,10 +79,10 @@ class FingerprintIndex:
         """Return each fingerprint that differs in at most *max_bits* (3 at most), after the number
         of bits; the nearest first. Raises StoreUnavailable."""
         try:
-            rows: list[bytes | bytearray] = [self._row(number) for number in _rows_of(simhash)]
+            rows = [self._row(number) for number in _rows_of(simhash)]
         except OSError as error:
             raise _translated(error) from error
-        rows.append(self._unwritten)
+        rows += map(keys.packed_print, self._unwritten)
         prints = np.frombuffer(b"".join(rows), "<u8")
         found = near_places(prints, simhash, max_bits)
         return sorted({(bits, int(prints[place])) for place, bits in found})
@@ -99,15 +93,18 @@ class FingerprintIndex:
         return [digest for _, digest in self._store.scan(first, last, limit)]
 
     def add(self, simhash: int) -> None:
-        """Add a fingerprint that the store has logged, and that no search has found yet. It is
-        written to its rows with others, or once a full disk has room. Raises StoreUnavailable."""
-        self._unwritten += keys.packed_print(simhash)
-        if len(self._unwritten) >= self._written_together * PRINT_BYTES:
-            try:
-                self._write_rows()
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise _translated(error) from error
+        """Add a fingerprint that the store has logged, and that no search has found yet. While the
+        disk is full it is kept in memory. Raises StoreUnavailable."""
+        self._unwritten.append(simhash)
+        try:
+            while self._unwritten:
+                one = keys.packed_print(self._unwritten[0])
+                for number in _rows_of(self._unwritten[0]):
+                    self._append(number, one)
+                del self._unwritten[0]
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise _translated(error) from error
 
     @property
     def file_bytes(self) -> int:
@@ -134,13 +131,6 @@ class FingerprintIndex:
                 if begin < end:
                     some = ordered[begin * PRINT_BYTES : end * PRINT_BYTES]
                     self._append(table * _VALUES + value, some)
-
-    def _write_rows(self) -> None:
-        while self._unwritten:
-            one = bytes(self._unwritten[:PRINT_BYTES])
-            for number in _rows_of(int.from_bytes(one, "little")):
-                self._append(number, one)
-            del self._unwritten[:PRINT_BYTES]
 
     def _row(self, number: int) -> bytes:
         length = self._lengths[number]

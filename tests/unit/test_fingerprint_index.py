@@ -30,12 +30,11 @@ FULL = (1 << 64) - 1
 class Pages:
     """Finished pages, logged as the frontier does it, and the index over them."""
 
-    def __init__(self, folder: Path, written_together: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self.store = MemoryStore()
-        self._written_together = written_together
         self.added: list[int] = []
         self._folder = folder
-        self.index = FingerprintIndex(self.store, folder, written_together)
+        self.index = FingerprintIndex(self.store, folder)
 
     def log(self, simhash: int) -> None:
         number = len(self.added)
@@ -52,13 +51,9 @@ class Pages:
         self.log(simhash)
         self.index.add(simhash)
 
-    def add_all(self, simhashes: Iterable[int]) -> None:
-        for simhash in simhashes:
-            self.add(simhash)
-
     def reopen(self) -> None:
         self.index.close()
-        self.index = FingerprintIndex(self.store, self._folder, self._written_together)
+        self.index = FingerprintIndex(self.store, self._folder)
 
     def check(self, simhash: int) -> None:
         """Compare the index with brute force."""
@@ -68,9 +63,9 @@ class Pages:
             assert self.index.near(simhash, most) == expected
 
 
-@pytest.fixture(params=[1, 64])
-def pages(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pages]:
-    made = Pages(tmp_path, written_together=request.param)
+@pytest.fixture
+def pages(tmp_path: Path) -> Iterator[Pages]:
+    made = Pages(tmp_path)
     yield made
     made.index.close()
 
@@ -98,18 +93,11 @@ steps = st.one_of(fingerprints, fingerprints, fingerprints, st.sampled_from(["re
 
 
 @settings(max_examples=examples(50))
-@given(
-    steps=st.lists(steps, min_size=1, max_size=80),
-    asked=st.lists(fingerprints, max_size=5),
-    together=st.sampled_from([1, 5, 64]),
-)
+@given(steps=st.lists(steps, min_size=1, max_size=80), asked=st.lists(fingerprints, max_size=5))
 def test_what_brute_force_finds_is_found(
-    tmp_path_factory: pytest.TempPathFactory,
-    steps: list[int | str],
-    asked: list[int],
-    together: int,
+    tmp_path_factory: pytest.TempPathFactory, steps: list[int | str], asked: list[int]
 ) -> None:
-    pages = Pages(tmp_path_factory.mktemp("near"), together)
+    pages = Pages(tmp_path_factory.mktemp("near"))
     for step in [*steps, "check", "reopen", "check"]:
         if isinstance(step, int):
             pages.add(step)
@@ -187,7 +175,7 @@ def test_while_the_disk_is_full_fingerprints_are_kept_in_memory(
         return write(descriptor, content[:5], offset)  # a write may be cut short
 
     monkeypatch.setattr(os, "pwrite", full)
-    for number in range(133):
+    for number in range(9):
         pages.add(number << 40)
     assert room[0] < 0
     for one in pages.added:
@@ -206,7 +194,7 @@ def test_any_other_error_of_the_disk_ends_the_crawl(
 
     monkeypatch.setattr(os, "pwrite", broken)
     with pytest.raises(StoreUnavailable, match="Input/output error"):
-        pages.add_all(range(64))
+        pages.add(1)
 
 
 def test_a_full_disk_at_the_start_is_named(
