@@ -13,7 +13,6 @@ from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
 from math import modf
-from operator import attrgetter
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -157,9 +156,9 @@ class RowGroup:
                 row.may_repeat or None,
             )
         )
-        self._urls += map(_url, outlinks)
-        self._kinds += map(_kind, outlinks)
-        self._rels += map(_rel, outlinks)
+        self._urls += [link.url for link in outlinks]
+        self._kinds += [link.kind for link in outlinks]
+        self._rels += [link.rel for link in outlinks]
         self._link_ends.append(len(self._urls))
         try:
             text = row.text.encode()
@@ -205,7 +204,6 @@ class RowGroup:
         self._link_ends = [0]
 
 
-_url, _kind, _rel = attrgetter("url"), attrgetter("kind"), attrgetter("rel")
 _TEXT: Final = SCHEMA.get_field_index("text")
 _CELLS: Final = SCHEMA.remove(_TEXT)
 _OUTLINKS: Final = _CELLS.get_field_index("outlinks")

@@ -246,7 +246,6 @@ _LINK_TYPES: Final = MappingProxyType(
 )
 
 
-_kind, _url = attrgetter("kind"), attrgetter("url")
 _LINE: Final = re.compile(r"[^\n]*\n")  # str.splitlines knows eight other ends of lines
 
 
@@ -258,9 +257,10 @@ def outlink_lines(links: Sequence[Link]) -> str:
         # A user's pipeline may add any URL: a line break in one must not begin a new line.
         return outlink_lines([replace(link, url=uri(link.url)) for link in links])
     written = []
-    for kind, alike in groupby(links, _kind):  # most links have the kind of the one before
+    # Most links have the kind of the one before.
+    for kind, alike in groupby(links, attrgetter("kind")):
         end = f" {_LINK_TYPES[kind]}\r\n"
-        written += ["outlink: ", f"{end}outlink: ".join(map(_url, alike)), end]
+        written += ["outlink: ", f"{end}outlink: ".join([link.url for link in alike]), end]
     lines = "".join(written)
     # Most pages name no URL twice.
     if len(set(urls)) == len(urls):

@@ -144,11 +144,7 @@ def _is_short(parsed: Parsed) -> bool:
 def _first_links(links: tuple[Link, ...]) -> tuple[Link, ...]:
     if len(links) > MAX_LINKS:
         links = links[:MAX_LINKS]
-    # One function of C for all: this is done for each page.
-    if sum(map(len, map(_url, links))) + sum(map(len, map(_rel, links))) <= MAX_LINK_CHARS:
+    if sum([len(link.url) + len(link.rel) for link in links]) <= MAX_LINK_CHARS:
         return links
     lengths = accumulate(len(link.url) + len(link.rel) for link in links)
     return links[: sum(length <= MAX_LINK_CHARS for length in lengths)]
-
-
-_url, _rel = attrgetter("url"), attrgetter("rel")
