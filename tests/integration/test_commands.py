@@ -460,7 +460,7 @@ def test_another_spider_works_as_in_scrapy(web: Site, tmp_path: Path) -> None:
     ("spider", "seeds", "objects"),
     [
         pytest.param("selecting", "url", gc.get_threshold()[0], id="a spider with selectors"),
-        pytest.param("web", "seeds", 10_000, id="web, which leaves nothing behind"),
+        pytest.param("web", "seeds", 50_000, id="web, which leaves nothing behind"),
     ],
 )
 def test_the_garbage_collection_threshold(
