@@ -174,8 +174,8 @@ loop take turns with the GIL less often. 20 ms cost as much CPU, a tenth of the 
 and a third of them where 16 are fetched at once."""
 
 QUEUED: Final = 256
-"""The most captures that are queued: as many as fetches go on at once. With 64 the pages of a crawl
-at full speed had to wait here, one by one, which took 5 % of their CPU."""
+"""The most captures that are queued. With 64, as many as are fetched at once by default, the pages
+of a crawl at full speed had to wait here, one by one, which took 5 % of their CPU."""
 
 Job = tuple[Capture, asyncio.Future[RecordPlace]]
 Answer = tuple[asyncio.Future[RecordPlace], RecordPlace | Exception]

@@ -72,7 +72,8 @@ def freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
     """Let the objects that have lived through a collection not be looked at again: what a frontier
     has in memory of hosts and URLs (the first full collection of a crawl that knows a million hosts
     held the event loop 270 ms), and the pages under way. Garbage in cycles stays from then on; what
-    is made for a page has none."""
+    is made for a page has none, nor does a fetch that fails, but for that of a name with several
+    addresses."""
     if phase == "stop":
         gc.freeze()
 
