@@ -73,10 +73,10 @@ class Leases:
     embedded: EmbeddedFrontier | None  # the same frontier, if it is in the data directory
     shared: SharedFrontier | None  # the same frontier, if workers share it
 
-    def begin_or_put_back(self, lease: object) -> bool:
-        """Return whether a request under *lease* may still be sent. If not, its URL is put back at
-        completion."""
-        fetch = self.in_flight.fetch_of(lease)
+    def begin_or_put_back(self, request: object) -> bool:
+        """Return whether *request* may still be sent under its lease, if it has one. If not, its
+        URL is put back at completion."""
+        fetch = self.in_flight.fetch_of(request)
         if fetch is None or self.frontier.may_begin(fetch.lease):
             return True
         fetch.verdict = PutBack()

@@ -297,10 +297,13 @@ class LimitSettings:
     max_urls_per_domain: int | None | AutoByScope = setting(
         AutoByScope.AUTO,
         or_word(or_none(integer("URLs", least=1)), AutoByScope),
-        "Most URLs of a registered domain; auto: 10,000 if the scope is any, else none.",
+        "Most URLs of a registered domain, without those that a spider's code names; auto: 10,000"
+        " if the scope is any, else none.",
     )
     max_urls_per_host: int | None = setting(
-        None, or_none(integer("URLs", least=1)), "Most URLs of a host."
+        None,
+        or_none(integer("URLs", least=1)),
+        "Most URLs of a host, without those that a spider's code names.",
     )
     deny_extensions: tuple[str, ...] = setting(
         DENIED_EXTENSIONS, list_of(suffix()), "URLs whose path ends so are not fetched."

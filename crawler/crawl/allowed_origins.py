@@ -35,6 +35,7 @@ from crawler.policy.scope import (
 )
 
 _LOGGED: Final = 20  # origins named in one log line
+_NAMED_LOGGED: Final = 100  # refused requests of a spider, for each rule
 _ORIGINS: Final = 1000  # origins of a spider's start requests that are read at its next start
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class AllowedOrigins:
         self._others_are_known = True
         self._operator = NO_RULES
         self._rule_budgets = rule_budgets
+        self._logged: Counter[str] = Counter()  # refused requests, by rule
         self._rebuild()
 
     @property
@@ -145,6 +147,15 @@ class AllowedOrigins:
         if origin is not None and self._allow_loopback({origin}):
             self._rebuild()
 
+    def log_refused(self, url: str, rule: str, why: str) -> None:
+        """Log that *rule* refuses *url*, which a spider's code names, and that no errback is
+        called."""
+        self._logged[rule] += 1
+        count = self._logged[rule]
+        if count <= _NAMED_LOGGED:
+            last = "; further ones by this rule are only counted" if count == _NAMED_LOGGED else ""
+            logger.warning("Not fetched: %s: %s: %s%s", url, rule, why, last)
+
     def admits(self, ip: str, hostname: str, port: int) -> bool:
         """Return whether *ip*, an address of *hostname*, may be connected to."""
         return self._addresses.admits(ip, hostname, port)
@@ -209,6 +220,9 @@ class CurrentRules:
         return self._origins.admission.refusal(candidate)
 
     def on_refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
+        for candidate, refusal in urls:
+            if candidate.request:
+                self._origins.log_refused(candidate.url, refusal.reason, refusal.advise())
         if not self._stats.counters["fate/refused"]:
             logger.info(
                 "Waiting URLs that the rules of this start refuse are kept for a start that admits"

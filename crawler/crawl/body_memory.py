@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from scrapy import Request
 
 from crawler.crawl.in_flight import (
-    LEASE,
     Fetch,
     InFlight,
 )
@@ -76,7 +75,7 @@ class BodyMemory:
         self._numbers = count()
 
     def share_of(self, request: Request) -> BodyShare:
-        fetch = self._in_flight.fetch_of(request.meta.get(LEASE))
+        fetch = self._in_flight.fetch_of(request)
         if fetch is None:
             return BodyShare(None)
         share = self._shares.get(fetch.lease.id)

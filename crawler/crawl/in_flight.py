@@ -6,11 +6,11 @@ written before its links are added, and its lease is finished last, so a crash l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -41,9 +41,21 @@ from crawler.model.url import authority_of
 from crawler.policy.operator_rules import Overrides
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import next_rest, overridden, should_give_up
+from crawler.policy.scope import Refusal
 
 LEASE: Final = "lease"
-"""The only key of this crawler in `request.meta`."""
+"""The only key of this crawler in `request.meta`. Copies of a request have it too, so it does not
+say which lease a request has: see `InFlight.fetch_of`."""
+
+# `meta=response.meta` in a callback copies these keys to another request.
+_OF_ONE_FETCH: Final = frozenset(
+    {LEASE, "download_slot", "download_latency", "verbatim_url", "redirect_times"}
+)
+
+
+def own_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copied *meta* without the keys of the fetch that it was copied from."""
+    return {key: value for key, value in meta.items() if key not in _OF_ONE_FETCH}
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +64,9 @@ class Fetch:
     `verdict_of` makes the verdict of it."""
 
     lease: Lease
+    requests: list[object] = field(default_factory=list)  # of Scrapy, that fetch under it
+    returned: object = None  # the request that a middleware returned in place of an answer
+    sent_aside: int = 0  # how often its own request is being sent past the frontier, too
     purpose: Purpose = Purpose.PAGE  # if another, the lease is not used for its own URL
     authority: str = ""  # for ROBOTS the authority of the file, for PROBE the kind of URL
     began_at: float = 0.0  # when its fetch began; 0: not yet
@@ -88,6 +103,10 @@ class InFlight:
 
     def __init__(self) -> None:
         self._by_lease: dict[int, Fetch] = {}
+        self._by_request: dict[int, Fetch] = {}  # by the ids of `Fetch.requests`
+        self._by_returned: dict[int, Fetch] = {}  # by the id of `Fetch.returned`
+        # Requests without a lease that are treated as the mark says, by their ids.
+        self._marks: dict[int, tuple[object, Refusal | Purpose]] = {}
         self.unrecorded = 0  # fetches that have ended and whose record is not written yet
 
     def __len__(self) -> int:
@@ -101,9 +120,34 @@ class InFlight:
         fetch = self._by_lease[lease.id] = Fetch(lease)
         return fetch
 
-    def fetch_of(self, lease: object) -> Fetch | None:
-        """Return the fetch of *lease*, or None if that is no lease, or a finished one."""
-        return self._by_lease.get(lease.id) if isinstance(lease, Lease) else None
+    def hand_out(self, fetch: Fetch, request: object) -> None:
+        """Note that *request*, and no copy of it, fetches under the lease of *fetch*."""
+        fetch.requests.append(request)
+        self._by_request[id(request)] = fetch
+
+    def fetch_of(self, request: object) -> Fetch | None:
+        """Return the fetch whose lease *request* was handed out for, or None: it is a copy, was
+        sent past the frontier, or is finished."""
+        return self._by_request.get(id(request))
+
+    def note_returned(self, fetch: Fetch, request: object) -> None:
+        """Note that a middleware returned *request* in place of the answer of *fetch*."""
+        fetch.returned = request
+        self._by_returned[id(request)] = fetch
+
+    def take_returned(self, request: object) -> Fetch | None:
+        """Return, once, the fetch in which *request* was returned; None: in none."""
+        return self._by_returned.pop(id(request), None)
+
+    def mark(self, request: object, mark: Refusal | Purpose) -> None:
+        """Mark *request*, which has no lease: refused, or for a robots.txt. Copies are not."""
+        self._marks[id(request)] = request, mark
+
+    def mark_of(self, request: object) -> Refusal | Purpose | None:
+        return self._marks[id(request)][1] if id(request) in self._marks else None
+
+    def unmark(self, request: object) -> None:
+        self._marks.pop(id(request), None)
 
     def fetch_by_id(self, lease_id: int) -> Fetch | None:
         return self._by_lease.get(lease_id)
@@ -114,7 +158,16 @@ class InFlight:
     def note_record_written(self) -> None:
         self.unrecorded -= 1
 
+    def forget_requests(self, fetch: Fetch) -> None:
+        """Forget the requests of *fetch*, none of which is used again."""
+        for request in fetch.requests:
+            self._by_request.pop(id(request), None)
+        if fetch.returned is not None:
+            self._by_returned.pop(id(fetch.returned), None)
+        fetch.requests, fetch.returned = [], None
+
     def remove(self, fetch: Fetch) -> None:
+        self.forget_requests(fetch)
         self._by_lease.pop(fetch.lease.id, None)
 
 
@@ -256,6 +309,7 @@ class Completion:
                 fetch.body_bytes = len(fetch.exchange.body)
                 fetch.truncated = fetch.exchange.truncated
             fetch.exchange = None
+            self._in_flight.forget_requests(fetch)
             self._in_flight.note_record_written()
             self._bodies.release(fetch.lease.id)
         verdict = verdict_of(fetch, now, self._rules.callback_retries, self._rules.callback_pause_s)

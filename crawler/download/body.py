@@ -26,7 +26,7 @@ from crawler.crawl.body_memory import (
     BodyMemory,
     BodyShare,
 )
-from crawler.crawl.in_flight import LEASE, InFlight
+from crawler.crawl.in_flight import InFlight
 from crawler.crawl.lifecycle import receivers_of
 from crawler.crawl.slots import Slots
 from crawler.download.http_head import MAX_DIGITS
@@ -136,7 +136,7 @@ class BodyReader:
         response.headers = headers  # handed over: the constructor would copy them, 10 us a page
         if stop:
             _mark_stopped(response, stop)
-        fetch = self._in_flight.fetch_of(request.meta.get(LEASE))
+        fetch = self._in_flight.fetch_of(request)
         if fetch is not None:
             fetch.exchange = exchange
         return response

@@ -45,7 +45,7 @@ from twisted.python.failure import Failure
 
 from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import LeaseEnded
-from crawler.crawl.in_flight import LEASE, Fetch
+from crawler.crawl.in_flight import Fetch
 from crawler.crawl.lifecycle import engine_of, receivers_of
 from crawler.model.page import AddressRefused
 from crawler.model.types import PutBack, Standing, StoreUnavailable
@@ -105,11 +105,15 @@ class FrontierDownloader(Downloader):
             self.crawl.abandon()
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
+        fetch = self.crawl.leases.in_flight.fetch_of(request)
+        if fetch is not None and fetch.began_at:  # `download_async(response.request)`
+            fetch.sent_aside += 1
+            request = request.replace()
         return deferred_from_coro(self.transfer(request, self.begin(request)))
 
     def begin(self, request: Request) -> Fetch | None:
         """Count *request* as begun. It ends with its `transfer`."""
-        fetch = self.crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        fetch = self.crawl.leases.in_flight.fetch_of(request)
         if fetch is not None:
             fetch.began_at, fetch.ended_at = self.crawl.leases.clock.now(), 0.0
             self.crawl.stats.count_begun(fetch.lease.candidate.host, fetch.began_at)
@@ -126,7 +130,10 @@ class FrontierDownloader(Downloader):
         request."""
         error: BaseException | None = None
         try:
-            return await self._through_middlewares(request)
+            result = await self._through_middlewares(request)
+            if fetch is not None or isinstance(result, Request):
+                self._note_result(result, request, fetch)
+            return result
         except BaseException as raised:
             error = raised
             raise
@@ -134,6 +141,23 @@ class FrontierDownloader(Downloader):
             self.active.remove(request)
             self._slots.end(request)
             self._release(error, fetch)
+
+    def _note_result(
+        self, result: Response | Request, request: Request, fetch: Fetch | None
+    ) -> None:
+        """Note what middlewares returned in place of the answer to *request*: it continues what
+        that was for."""
+        in_flight = self.crawl.leases.in_flight
+        if fetch is None:
+            mark = in_flight.mark_of(request)
+            if mark is not None:
+                in_flight.mark(result, mark)
+        elif isinstance(result, Request):
+            in_flight.note_returned(fetch, result)
+        elif result.request not in (None, request) and not in_flight.fetch_of(result.request):
+            # The answer to a request of the middleware's own, whose exchange is not known.
+            in_flight.hand_out(fetch, result.request)
+            fetch.exchange = None
 
     async def _through_middlewares(self, request: Request) -> Response | Request:
         """Do what `DownloaderMiddlewareManager.download_async` does, but without a name and a
@@ -207,7 +231,7 @@ class FrontierDownloader(Downloader):
             self.signals.send_catch_log(
                 signals.request_reached_downloader, request=request, spider=self._crawler.spider
             )
-            if not self.crawl.leases.begin_or_put_back(request.meta.get(LEASE)):
+            if not self.crawl.leases.begin_or_put_back(request):
                 raise LeaseEnded
             response = await self._answer(slot, request)
             await self.crawl.fetching.cohorts.give_turn()  # which is not the time of its host
@@ -227,7 +251,7 @@ class FrontierDownloader(Downloader):
         slot.transferring.add(request)
         try:
             response: Response = await handler.download_request(request)
-            fetch = self.crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+            fetch = self.crawl.leases.in_flight.fetch_of(request)
             if fetch is not None:
                 fetch.ended_at = self.crawl.leases.clock.now()
             self.signals.send_catch_log(signals.response_downloaded, response=response, **about)
@@ -250,7 +274,7 @@ class FrontierDownloader(Downloader):
         while slot.queue and slot.free_transfer_slots() > 0:
             request, answered = slot.queue.popleft()
             # Middlewares may have held it for long. (The handler checks again before it sends.)
-            if not self.crawl.leases.begin_or_put_back(request.meta.get(LEASE)):
+            if not self.crawl.leases.begin_or_put_back(request):
                 answered.errback(LeaseEnded())
                 continue
             slot.transferring.add(request)

@@ -24,7 +24,6 @@ from scrapy.utils._download_handlers import normalize_bind_address
 
 from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import ConnectionDropped, LeaseEnded
-from crawler.crawl.in_flight import LEASE
 from crawler.download.body import BodyReader, headers_of
 from crawler.download.connection import (
     AnswerReader,
@@ -185,7 +184,7 @@ class HttpHandler(BaseDownloadHandler):
             # Immediately before it is written, as the process may have been stopped for longer
             # than the lease at any point before.
             try:
-                if not self._options.begin_or_put_back(request.meta.get(LEASE)):
+                if not self._options.begin_or_put_back(request):
                     raise LeaseEnded
                 answer = connection.send(head, request.body)
                 await answer.head()

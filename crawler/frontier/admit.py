@@ -301,7 +301,7 @@ class Admitter:
 
     def release(self, refused: Sequence[Candidate]) -> None:
         """Stop counting *refused* against any budget."""
-        pages = [one for one in refused if one.purpose is Purpose.PAGE]
+        pages = [one for one in refused if one.purpose is not _ROBOTS and not one.request]
         for host, count in Counter(one.host for one in pages).items():
             record = self._batch.host(host)
             record.admitted = max(0, record.admitted - count)
@@ -334,9 +334,9 @@ class Admitter:
     ) -> Sequence[OverBudgetLinks]:
         """Count *candidates*, all of *host*. Removes those for which a budget has no room, and
         returns these budgets. A robots.txt is not counted: without it its authority would wait
-        for ever."""
+        for ever. Nor is what a spider's code names: budgets are for found links."""
         by_host, by_domain = self._rules.budgets_of(host, candidates[0].domain)
-        pages = [each for each in candidates if each.purpose is not _ROBOTS]
+        pages = [each for each in candidates if each.purpose is not _ROBOTS and not each.request]
         wanted = fit = len(pages)
         kept_out: list[OverBudgetLinks] = []
         if by_host is not None and record.admitted + wanted > by_host:

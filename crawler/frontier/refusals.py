@@ -33,7 +33,7 @@ from crawler.model.types import (
 )
 from crawler.policy.scope import Refusal
 
-_MAX_ROBOTS: Final = 8  # URLs read in excess: some may be robots.txt, which have no budget
+_MAX_FREE: Final = 8  # URLs read in excess: some may have no budget, as a robots.txt has none
 _CHUNK: Final = 256  # URLs of a read after the first, when part of a head was refused
 
 
@@ -162,13 +162,13 @@ class Refusals:
         for level in reversed(range(self._levels)):
             wanted = min(excess, self._max_judged) - len(taken)
             ends = record.queue_ends[level]
-            begin = max(ends.head, ends.tail - wanted - _MAX_ROBOTS)
+            begin = max(ends.head, ends.tail - wanted - _MAX_FREE)
             if not wanted or begin == ends.tail:
                 continue
             stays: deque[bytes] = deque()
             for packed in reversed(self._queues.read(host, level, begin, ends.tail)):
                 candidate = decode_candidate(packed)
-                if candidate.purpose is Purpose.PAGE and wanted:
+                if candidate.purpose is Purpose.PAGE and not candidate.request and wanted:
                     taken.append((candidate, refusal))
                     packed_urls.append(packed)
                     wanted -= 1

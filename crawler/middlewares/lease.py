@@ -11,7 +11,7 @@ from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 
 from crawler.assembly.build import crawl_of
 from crawler.config.settings import IdentitySettings
-from crawler.crawl.in_flight import LEASE
+from crawler.crawl.in_flight import LEASE, own_meta
 
 # As browsers send it; some servers answer 406 or an empty page to */* alone.
 ACCEPT = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -35,10 +35,6 @@ class IdentityMiddleware:
             dict.setdefault(request.headers, name, [value])
 
 
-# The keys of one fetch: `meta=response.meta` in a callback would copy them to another request.
-_OF_ONE_FETCH = (LEASE, "download_slot", "download_latency", "verbatim_url", "redirect_times")
-
-
 class LeaseMiddleware(BaseSpiderMiddleware):
     """Removes the lease and its like from the meta of requests that callbacks yield."""
 
@@ -46,5 +42,4 @@ class LeaseMiddleware(BaseSpiderMiddleware):
         if LEASE not in request.meta:
             return request
         # A copy, as a callback may yield the request that it was called for.
-        meta = {key: value for key, value in request.meta.items() if key not in _OF_ONE_FETCH}
-        return request.replace(meta=meta)
+        return request.replace(meta=own_meta(request.meta))

@@ -19,7 +19,7 @@ from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import PolitenessSettings
 from crawler.crawl.errors import error_of
-from crawler.crawl.in_flight import LEASE, Fetch
+from crawler.crawl.in_flight import Fetch
 from crawler.model.page import (
     AddressRefused,
     Truncated,
@@ -85,7 +85,7 @@ class OutcomeMiddleware:
         self._retry_broken_off = retry_broken_off
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
-        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        fetch = self._crawl.leases.in_flight.fetch_of(request)
         if fetch is None or fetch.purpose is not Purpose.PAGE:
             return response
         exchange = fetch.exchange
@@ -98,7 +98,7 @@ class OutcomeMiddleware:
         return _retry_request(request) if is_retried else response
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        fetch = self._crawl.leases.in_flight.fetch_of(request)
         if fetch is None or fetch.purpose is not Purpose.PAGE or fetch.is_refused:
             return None
         answer = failed_answer(exception, fetch, self._crawl)
@@ -108,6 +108,9 @@ class OutcomeMiddleware:
         elif isinstance(exception, AddressRefused):
             fetch.reason = str(exception)
             self._crawl.stats.count(f"refused/{exception.reason}")
+            if request.errback is None and fetch.lease.candidate.request:
+                origins = self._crawl.selection.allowed_origins
+                origins.log_refused(request.url, exception.reason, str(exception))
         elif isinstance(exception, IgnoreRequest):
             fetch.reason = f"ignored: {exception}".rstrip(": ")
             return None

@@ -15,7 +15,7 @@ from scrapy.http import Response
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.errors import LeaseEnded
-from crawler.crawl.in_flight import LEASE, Fetch
+from crawler.crawl.in_flight import Fetch
 from crawler.crawl.precheck import ProbeResult
 from crawler.middlewares.outcome import (
     answer_of,
@@ -58,7 +58,7 @@ class ProbeMiddleware:
         return request.replace(dont_filter=True)
 
     def _probe_fetch(self, request: Request) -> Fetch | None:
-        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        fetch = self._crawl.leases.in_flight.fetch_of(request)
         return fetch if fetch is not None and fetch.purpose is Purpose.PROBE else None
 
     def _store_result(self, fetch: Fetch, result: ProbeResult) -> None:

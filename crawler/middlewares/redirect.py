@@ -19,7 +19,7 @@ from scrapy.spidermiddlewares.referer import RefererMiddleware
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.content.to_capture import archive_exchange, wire_sha1
-from crawler.crawl.in_flight import LEASE, Fetch
+from crawler.crawl.in_flight import Fetch
 from crawler.model.page import header_value
 from crawler.model.types import (
     Candidate,
@@ -48,7 +48,7 @@ class RedirectMiddleware(ScrapyRedirects):
         self._referer_spider_middleware = self.crawler.get_spider_middleware(RefererMiddleware)
 
     async def process_response(self, request: Request, response: Response) -> Response | Request:  # type: ignore[override]  # Scrapy awaits it, its stub does not say so
-        fetch = self.crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        fetch = self.crawl.leases.in_flight.fetch_of(request)
         if fetch is None or fetch.lease.candidate.request:
             return super().process_response(request, response)
         candidate = fetch.lease.candidate

@@ -20,7 +20,7 @@ from scrapy.http import Response
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.errors import LeaseEnded, error_of
-from crawler.crawl.in_flight import LEASE, Fetch
+from crawler.crawl.in_flight import Fetch
 from crawler.middlewares.outcome import (
     answer_of,
     failed_answer,
@@ -95,13 +95,13 @@ class RobotsMiddleware:
         self._fetches: dict[str, asyncio.Task[RobotsFetchResult]] = {}
 
     async def process_request(self, request: Request) -> Request | None:
-        lease = request.meta.get(LEASE)
-        if isinstance(lease, Refusal):
-            raise IgnoreRequest(lease.explain())
-        fetch = self._crawl.leases.in_flight.fetch_of(lease)
+        mark = self._crawl.leases.in_flight.mark_of(request)
+        if isinstance(mark, Refusal):
+            raise IgnoreRequest(mark.advise())
+        fetch = self._crawl.leases.in_flight.fetch_of(request)
         if fetch is not None and fetch.is_refused:
             raise IgnoreRequest(fetch.reason)  # calls the errback: see FrontierScheduler
-        asks_for_robots = lease is Purpose.ROBOTS or self._robots_lease_fetch(request)
+        asks_for_robots = mark is Purpose.ROBOTS or self._robots_lease_fetch(request)
         url = fetch_form(request.url)  # None: not http, so no robots.txt applies
         return None if asks_for_robots or url is None else await self._check(request, url)
 
@@ -140,7 +140,7 @@ class RobotsMiddleware:
 
     def _robots_lease_fetch(self, request: Request) -> Fetch | None:
         """Return the fetch of a lease that is used for a robots.txt, or None."""
-        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        fetch = self._crawl.leases.in_flight.fetch_of(request)
         return fetch if fetch is not None and fetch.purpose is Purpose.ROBOTS else None
 
     def _store_result(self, fetch: Fetch, result: RobotsFetchResult, rest_s: float) -> None:
@@ -159,7 +159,7 @@ class RobotsMiddleware:
         Raises IgnoreRequest if robots.txt forbids it or is unreachable."""
         verdict = self._verdict(url)
         if isinstance(verdict, RobotsUnknown):
-            fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+            fetch = self._crawl.leases.in_flight.fetch_of(request)
             if fetch is not None:
                 # The robots.txt expired since the lease was checked; the next lease fetches it.
                 fetch.verdict = PutBack()
@@ -175,7 +175,8 @@ class RobotsMiddleware:
         if isinstance(verdict, RobotsAllowed):
             return None
         reason = _reason(verdict)
-        if LEASE not in request.meta:  # of a lease the outcome log has it
+        if self._crawl.leases.in_flight.fetch_of(request) is None:
+            # Of a lease the outcome log has it.
             logger.info("Not fetched: %s: %s", request, reason)
         raise IgnoreRequest(reason)
 
@@ -219,11 +220,12 @@ class RobotsMiddleware:
         ):
             return RobotsFetchResult(url, error=ADDRESS_REFUSED)
         # Redirects are followed in `_fetch_verdict`: below, a target would wait for this verdict.
-        meta = {LEASE: Purpose.ROBOTS, "verbatim_url": True, "dont_redirect": True}
-        engine = self._crawler.engine
+        request = Request(url, meta={"verbatim_url": True, "dont_redirect": True})
+        engine, in_flight = self._crawler.engine, self._crawl.leases.in_flight
         assert engine is not None
+        in_flight.mark(request, Purpose.ROBOTS)
         try:
-            return _robots_fetch(url, await engine.download_async(Request(url, meta=meta)))
+            return _robots_fetch(url, await engine.download_async(request))
         except Exception as failed:  # any failure counts as no answer
             return RobotsFetchResult(url, error=error_of(failed) or ADDRESS_REFUSED)
 

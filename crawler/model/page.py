@@ -113,7 +113,7 @@ class DownloadOptions:
     cap: Callable[[bytes | None, str], int]  # Content-Type, URL -> bytes kept, headers included
     # address, host name, port -> whether a connection to it is allowed
     admits: Callable[[str, str, int], bool]
-    # lease -> whether its request may still be sent; if not, its URL is put back
+    # request -> whether it may still be sent under its lease; if not, its URL is put back
     begin_or_put_back: Callable[[object], bool]
     tls: Tls = Tls.STRICT
     connect_timeout_s: float = 5.0

@@ -1,8 +1,8 @@
 """Admission: every URL text that is found becomes a Candidate or a Refusal here.
 
 Rule: seeds, links, redirects and a spider's own requests are all judged in this order: parse,
-address, scope, operator, traps, calendar, compare. Robots.txt, budgets and the seen test come
-later, elsewhere.
+address, scope, operator, traps, calendar, compare. Traps and calendars are for found links, not
+for what a spider's code names. Robots.txt, budgets and the seen test come later, elsewhere.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class Admission:
             return unreadable_refusal(text)
         if requisite:
             return self._admit_requisite(url, depth, level, requisite)
-        found = self._admit(url, depth, level, is_exempt=depth == 0 or bool(request))
+        is_named = bool(request)
+        found = self._admit(url, depth, level, depth == 0 or is_named, is_named)
         if isinstance(found, Refusal) or (needs_seen_test and not request and key is None):
             return found
         return msgspec.structs.replace(
@@ -231,16 +232,19 @@ class Admission:
             return refusal or judged.address_refusal
         if candidate.requisite:
             return judged.address_refusal or self._refusal(candidate.url, authority, 0, True)
-        is_exempt = candidate.from_sitemap_index or candidate.depth == 0 or bool(candidate.request)
+        is_named = bool(candidate.request)
+        is_exempt = candidate.from_sitemap_index or candidate.depth == 0 or is_named
         return judged.host_refusal or self._refusal(
-            candidate.url, authority, candidate.depth, is_exempt
+            candidate.url, authority, candidate.depth, is_exempt, is_named
         )
 
     def cached_authorities(self) -> int:
         """Return how many verdicts on authorities are cached."""
         return self._authority.cache_info().currsize
 
-    def _admit(self, url: str, depth: int, level: int, is_exempt: bool) -> Candidate | Refusal:
+    def _admit(
+        self, url: str, depth: int, level: int, is_exempt: bool, is_named: bool = False
+    ) -> Candidate | Refusal:
         authority = url[: url.index("/", 8)]  # as `authority_of`, whose call costs a tenth of this
         judged = self._authority(authority)
         if judged.host_refusal:
@@ -251,7 +255,7 @@ class Admission:
                 return refusal
             wanted = self._rules.operator.of_url(url).level
             level = level if wanted is None else wanted
-        refusal = self._refusal(url, authority, depth, is_exempt)
+        refusal = self._refusal(url, authority, depth, is_exempt, is_named)
         if refusal:
             return refusal
         return Candidate(url, self._key(url), judged.host, judged.domain, depth, level)
@@ -283,11 +287,15 @@ class Admission:
         key, host, domain = self._key(url), judged.host, judged.domain
         return Candidate(url, key, host, domain, depth, level, requisite=hops)
 
-    def _refusal(self, url: str, authority: str, depth: int, is_exempt: bool) -> Refusal | None:
-        """Judge by all rules except those about the host."""
+    def _refusal(
+        self, url: str, authority: str, depth: int, is_exempt: bool, is_named: bool = False
+    ) -> Refusal | None:
+        """Judge by all rules except those about the host. *is_named*: by a spider's code."""
         path, _, query = url[len(authority) :].partition("?")
         rules = self._rules
-        refusal = rules.scope.refusal(url, path, depth, is_exempt) or rules.traps.refusal(url, path)
+        refusal = rules.scope.refusal(url, path, depth, is_exempt)
+        if refusal is None and not is_named:
+            refusal = rules.traps.refusal(url, path)
         if refusal is None and not is_exempt:
             refusal = rules.calendar.refusal(path, query)
         return refusal

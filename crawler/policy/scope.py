@@ -83,6 +83,18 @@ RULES: Final = MappingProxyType(
 )
 
 
+SETTINGS: Final = MappingProxyType(
+    {
+        Reason.NO_CONTACT: "CRAWLER_CONTACT",
+        Reason.INSIDE_ADDRESS: "CRAWLER_ALLOW_INSIDE",
+        Reason.OUT_OF_SCOPE: "the argument scope",
+        Reason.MAX_DEPTH: "the argument max_depth",
+        Reason.DENIED: "the argument deny",
+    }
+)
+"""What sets the limit of a rule that may refuse what a spider's code names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A URL that is not admitted. Arrow: links -> counters and `why`."""
@@ -93,6 +105,11 @@ class Refusal:
     def explain(self) -> str:
         """Return the reason as one sentence."""
         return f"{RULES[self.reason]}: {self.detail}"
+
+    def advise(self) -> str:
+        """Return the reason, and what sets its limit."""
+        setting = SETTINGS.get(self.reason)
+        return f"{self.explain()} (set by {setting})" if setting else self.explain()
 
 
 # Scope: the user's patterns decide, a denial over an allowance. A URL that a person named, as a

@@ -25,7 +25,7 @@ from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl, EmbeddedFrontier
-from crawler.crawl.in_flight import LEASE, Fetch
+from crawler.crawl.in_flight import LEASE, Fetch, own_meta
 from crawler.crawl.lifecycle import EngineHooks
 from crawler.crawl.precheck import Proceed
 from crawler.data import crawl_requests, snapshots
@@ -38,7 +38,6 @@ from crawler.model.types import (
     Purpose,
     StoreUnavailable,
     UnstorableRequest,
-    Verdict,
 )
 from crawler.policy.operator_rules import Overrides
 from crawler.policy.priority import Hints
@@ -53,9 +52,12 @@ def candidate_of(
 ) -> Candidate | Refusal:
     """Make a candidate of *request*. *is_returned*: by a downloader middleware, perhaps as the
     redirect of a start request, whose meta it has. Raises UnstorableRequest."""
-    is_start = bool(request.meta.get("is_start_request"))
+    is_copy = LEASE in request.meta  # of a request that is or was fetched
+    if is_copy and not is_returned:
+        request = request.replace(meta=own_meta(request.meta))
+    # A callback may have copied the meta of a start request, perhaps with a depth.
+    is_start = bool(request.meta.get("is_start_request")) and not is_copy
     depth = int(request.meta.get("depth", 0))
-    # A callback may have copied the meta of a start request; its depth shows that this is a link.
     if is_start and not depth and not is_returned:
         crawl.selection.allowed_origins.allow_start_url(request.url)
     hints = Hints(depth=depth, is_seed=is_start, priority=request.priority)
@@ -69,13 +71,14 @@ def candidate_of(
     )
 
 
-def verdict_on_returned(request: Request, fetch: Fetch, spider: Spider, crawl: Crawl) -> Verdict:
+def verdict_on_returned(
+    request: Request, fetch: Fetch, spider: Spider, crawl: Crawl
+) -> Moved | Refusal:
     """Return the verdict for a lease whose answer a downloader middleware replaced by *request*, as
     a retry or redirect of its own: Moved, without the seen test, as it is to be fetched anyway."""
     found = candidate_of(request, spider, crawl, is_returned=True)
     if isinstance(found, Refusal):
-        fetch.reason = f"a middleware asked for {request.url}: {found.explain()}"
-        return Done()
+        return found
     origin = fetch.lease.candidate
     return Moved(replace(found, depth=origin.depth, level=origin.level, needs_seen_test=False))
 
@@ -153,12 +156,12 @@ class FrontierScheduler(BaseScheduler):
             # Scrapy reads `start` until its closing ends. The next start yields the request again.
             return False
         try:
-            fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
-            if fetch is not None:
-                if _is_open(fetch, request):
-                    fetch.verdict = verdict_on_returned(request, fetch, self._spider, self._crawl)
-                return True
-            return self._add(request)
+            fetch = self._crawl.leases.in_flight.take_returned(request)
+            if fetch is None:
+                return self._add(request)
+            if _is_open(fetch, request):
+                self._move(fetch, request)
+            return True
         except UnstorableRequest as error:
             logger.error("Refused: %s", error)
             self._crawl.stats.count("refused/unstorable")
@@ -201,6 +204,7 @@ class FrontierScheduler(BaseScheduler):
         if fetch.purpose is Purpose.PAGE and isinstance(result.verdict, Done | Dead):
             request = self._with_errback(fetch)
             if request is not None:
+                self._hand_out(fetch, request)
                 crawl.leases.completion.refuse(fetch, result.verdict, result.reason, result.rest_s)
                 return request
         crawl.leases.completion.end_unfetched(fetch, result.verdict, result.reason, result.rest_s)
@@ -213,27 +217,32 @@ class FrontierScheduler(BaseScheduler):
             return None
         with suppress(UnstorableRequest):
             request = unpack_request(fetch.lease.candidate.request, self._spider)
-            request.meta[LEASE] = fetch.lease
             return request if request.errback is not None else None
         return None
+
+    def _hand_out(self, fetch: Fetch, request: Request) -> None:
+        request.meta[LEASE] = fetch.lease
+        self._crawl.leases.in_flight.hand_out(fetch, request)
 
     def _request(self, fetch: Fetch, url: str) -> Request | None:
         packed = fetch.lease.candidate.request
         says = self._crawl.selection.allowed_origins.said_of(url)
         if not packed or fetch.purpose is not Purpose.PAGE:
             # verbatim_url: seen test, robots and archive use the URL in its fetch form.
-            meta: dict[str, object] = {LEASE: fetch.lease, "verbatim_url": True}
+            meta: dict[str, object] = {"verbatim_url": True}
             is_page = fetch.purpose is Purpose.PAGE
             if says.max_bytes is not None and is_page:
                 meta["download_maxsize"] = says.max_bytes
             headers = self._authorization(url, says) if is_page else None
-            return Request(url, headers=headers, meta=meta, dont_filter=True)
+            request = Request(url, headers=headers, meta=meta, dont_filter=True)
+            self._hand_out(fetch, request)
+            return request
         try:
             request = unpack_request(packed, self._spider)
         except UnstorableRequest as error:
             self._crawl.leases.completion.end_unreadable(fetch, str(error))
             return None
-        request.meta[LEASE] = fetch.lease
+        self._hand_out(fetch, request)
         if says.max_bytes is not None:
             request.meta["download_maxsize"] = says.max_bytes
         for name, value in (self._authorization(url, says) or {}).items():
@@ -258,16 +267,38 @@ class FrontierScheduler(BaseScheduler):
     def _add(self, request: Request) -> bool:
         found = candidate_of(request, self._spider, self._crawl)
         if isinstance(found, Refusal):
-            self._crawl.stats.count(f"refused/{found.reason}")
-            if request.errback is not None:
-                # Scrapy's engine takes it from `next_request`, like an admitted one.
-                request.meta[LEASE] = found
-                self._refused.append(request)
-                return True
-            return False
+            return self._refuse(request, found)
         added = self._crawl.leases.frontier.add([found], self._crawl.leases.clock.now())
         self._crawl.stats.count_over_budget(added)
         return bool(added.new + added.undecided)
+
+    def _move(self, fetch: Fetch, request: Request) -> None:
+        """Let *request*, which a downloader middleware returned, decide the lease of *fetch*."""
+        try:
+            verdict = verdict_on_returned(request, fetch, self._spider, self._crawl)
+        except UnstorableRequest as error:
+            fetch.verdict, fetch.reason = Done(), f"a middleware asked for {error}"
+            raise
+        if isinstance(verdict, Moved):
+            fetch.verdict = verdict
+        else:
+            fetch.verdict = Done()
+            fetch.reason = f"a middleware asked for {request.url}: {verdict.explain()}"
+            self._refuse(request, verdict)
+
+    def _refuse(self, request: Request, refusal: Refusal) -> bool:
+        """Call the errback of *request* with *refusal*, or log it; return whether it has one."""
+        self._crawl.stats.count(f"refused/{refusal.reason}")
+        if request.errback is None:
+            origins = self._crawl.selection.allowed_origins
+            origins.log_refused(request.url, refusal.reason, refusal.advise())
+            return False
+        # Scrapy's engine takes it from `next_request`, like an admitted one. A copy, as the
+        # request itself may be under way.
+        refused = request.replace(meta=request.meta | {LEASE: refusal})
+        self._crawl.leases.in_flight.mark(refused, refusal)
+        self._refused.append(refused)
+        return True
 
     def _may_lease(self, now: float) -> bool:
         crawl = self._crawl
@@ -301,8 +332,13 @@ class FrontierScheduler(BaseScheduler):
         return len(crawl.leases.in_flight) >= left and crawl.leases.in_flight.pages() >= left
 
     def _on_finished(self, request: Request) -> None:
-        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        in_flight = self._crawl.leases.in_flight
+        in_flight.unmark(request)
+        fetch = in_flight.fetch_of(request)
         if fetch is None:
+            return
+        if fetch.sent_aside:
+            fetch.sent_aside -= 1
             return
         try:
             self._crawl.leases.completion.complete(fetch)
@@ -321,7 +357,7 @@ class FrontierScheduler(BaseScheduler):
 
     def _note_error(self, failure: object, response: object = None, **_: object) -> None:
         request = getattr(response, "request", None)
-        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE)) if request else None
+        fetch = self._crawl.leases.in_flight.fetch_of(request) if request is not None else None
         if fetch is not None:
             fetch.callback_error = (
                 fetch.callback_error or f"error in a callback or pipeline: {failure}"

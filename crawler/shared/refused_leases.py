@@ -202,6 +202,7 @@ class RefusedLeases:
         if (
             candidate.host in self._hosts_in_budget
             or candidate.purpose is not Purpose.PAGE
+            or candidate.request
             or candidate.level == URGENT_LEVEL
         ):
             return _NO_BUDGETS

@@ -155,7 +155,10 @@ class ShardOperations:
         for candidate in found:
             flags, level = 0, candidate.level
             unusual = (
-                not candidate.needs_seen_test or candidate.not_before > now or candidate.authority
+                not candidate.needs_seen_test
+                or candidate.not_before > now
+                or candidate.authority
+                or candidate.request
             )
             if unusual or level == URGENT_LEVEL:
                 flags = _flags(candidate, now)
@@ -379,7 +382,7 @@ def _parts(group: list[Any]) -> Iterable[list[Any]]:
 
 def _flags(candidate: Candidate, now: float) -> int:
     flags = 0 if candidate.needs_seen_test else _UNFILTERED
-    if candidate.purpose is Purpose.ROBOTS:
+    if candidate.purpose is Purpose.ROBOTS or candidate.request:
         flags |= _FREE
     if candidate.level == URGENT_LEVEL:
         flags |= _UNFILTERED | _NOTED | _FREE

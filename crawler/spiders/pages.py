@@ -6,7 +6,6 @@ from scrapy import Spider
 from scrapy.http import Response
 
 from crawler.assembly.build import crawl_of
-from crawler.crawl.in_flight import LEASE
 from crawler.model.page import Page, header_value
 
 
@@ -15,7 +14,7 @@ def page_of(response: Response, spider: Spider) -> Page | None:
     `engine.download_async`, or outside a crawl."""
     if response.request is None:
         return None
-    fetch = crawl_of(spider.crawler).leases.in_flight.fetch_of(response.request.meta.get(LEASE))
+    fetch = crawl_of(spider.crawler).leases.in_flight.fetch_of(response.request)
     if fetch is None:
         return None
     content_type = header_value(response.headers, b"Content-Type") or b""

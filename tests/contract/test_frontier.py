@@ -386,6 +386,28 @@ def test_a_robots_txt_is_no_page_of_any_budget(world):
     assert frontier.add([candidate("y")], 0.0).over_budget == 1
 
 
+def test_what_a_spiders_code_names_counts_against_no_budget(world):
+    world.rules = replace(world.rules, max_urls_per_host=2, max_urls_per_domain=2)
+    frontier = world.reopen(0.0)
+    named = [candidate(f"named{n}", request=b"packed") for n in range(5)]
+    added = frontier.add([*named, *(candidate(name) for name in "xyz")], 0.0)
+    assert (added.new, added.over_budget) == (7, 1)
+    frontier = world.reopen(0.0)
+    assert frontier.add([candidate("later", request=b"packed")], 0.0).new == 1
+    (lease,) = drain(frontier, 0.0)
+    frontier.release(lease, rest(0), 0.0)
+    frontier.finish(lease, Moved(candidate("target", request=b"packed")), 0.0)
+    assert sum(1 for _ in iter(lambda: take_one(frontier), None)) == 8
+
+
+def take_one(frontier):
+    for lease in drain(frontier, 0.0):
+        frontier.release(lease, rest(0), 0.0)
+        frontier.finish(lease, Done(), 0.0)
+        return lease
+    return None
+
+
 def test_within_a_host_better_levels_come_first_then_arrival(world):
     frontier = world.reopen(0.0)
     frontier.add([candidate("low", level=2), candidate("mid1", level=1)], 0.0)

@@ -105,6 +105,30 @@ def test_a_budget_that_shrank_keeps_the_best(world, unit):
     world.check(world.reopen(3.0, ADMIT_ALL))
 
 
+def test_a_budget_that_shrank_takes_no_url_that_a_spiders_code_names(world):
+    world.rules = replace(world.rules, max_urls_per_host=20)
+    frontier = world.reopen(0.0, ADMIT_ALL)
+    named = [candidate(f"9{n}", request=b"packed") for n in range(3)]
+    frontier.add([*(candidate(str(n)) for n in range(6)), *named], 0.0)
+    world.rules = replace(world.rules, max_urls_per_host=2)
+    rules = Refusing(lambda url: False)
+    expected = [f"http://a/{n}" for n in (0, 1, 90, 91, 92)]
+    assert fetched(world.reopen(1.0, rules), 1.0) == expected
+    assert [url for url, _ in rules.refused] == [f"http://a/{n}" for n in (5, 4, 3, 2)]
+    world.check(world.reopen(2.0, ADMIT_ALL))
+
+
+def test_a_named_url_that_was_refused_comes_back_within_no_budget(world):
+    world.rules = replace(world.rules, max_urls_per_host=1)
+    frontier = world.reopen(0.0, Refusing(lambda url: "named" in url))
+    frontier.add([candidate("x"), *(candidate(f"named{n}", request=b"p") for n in range(3))], 0.0)
+    assert fetched(frontier) == ["http://a/x"]
+    frontier = world.reopen(1.0, ADMIT_ALL)
+    assert len(fetched(frontier, 1.0)) == 3
+    assert frontier.add([candidate("y")], 1.0).over_budget == 1, "x is counted still"
+    world.check(frontier)
+
+
 @pytest.mark.parametrize(("unit", "target"), [("host", "a"), ("domain", "*.a")])
 def test_a_budget_by_a_rule_goes_before_the_one_of_the_settings(world, unit, target):
     by_rules = RuleBudgets()

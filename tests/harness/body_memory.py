@@ -37,7 +37,9 @@ class Memory(BodyMemory):
         host = f"h{lease_id}.example"
         url = f"http://{host}/"
         lease = Lease(lease_id, Candidate(url, lease_id, HostKey(host), host), Pace(), 0.0)
-        return Request(url, meta={LEASE: lease, **meta}), self.in_flight.add(lease)
+        request, fetch = Request(url, meta={LEASE: lease, **meta}), self.in_flight.add(lease)
+        self.in_flight.hand_out(fetch, request)
+        return request, fetch
 
     def end(self, fetch: Fetch) -> None:
         """End the fetch: its page is finished."""

@@ -8,7 +8,6 @@ from scrapy.exceptions import DropItem, IgnoreRequest
 
 from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import LeaseEnded
-from crawler.crawl.in_flight import LEASE
 from crawler.download.http_handler import HttpHandler
 from crawler.model.types import PutBack
 from tests.harness.crawling import crawl
@@ -112,7 +111,7 @@ class StandsStill(HttpHandler):
         if request.url in self.stood:
             return await super().download_request(request)
         self.stood.add(request.url)
-        self.in_flight.fetch_of(request.meta[LEASE]).verdict = PutBack()
+        self.in_flight.fetch_of(request).verdict = PutBack()
         raise LeaseEnded
 
 

@@ -272,7 +272,9 @@ class Asking(Spider):
         yield Request(self.home + "/after" + str(len(request.url)))
 
 
-def test_an_errback_is_called_for_what_robots_or_a_rule_refuses(tmp_path: Path) -> None:
+def test_an_errback_is_called_for_what_robots_or_a_rule_refuses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     routes = {"/": page(), "/robots.txt": Reply("User-agent: *\nDisallow: /secret")}
     with site("127.0.0.78", routes) as served:
         home = served.url("")
@@ -289,6 +291,158 @@ def test_an_errback_is_called_for_what_robots_or_a_rule_refuses(tmp_path: Path) 
     assert fates[f"{home}/secret"] == fates[f"{home}/secret?quietly"]
     assert fates[f"{home}/secret"][0] == "done"
     assert found.stats["crawler/refused/inside_address"] == 2
+    refused_line = f"Not fetched: {Asking.denied}?quietly: inside_address: "
+    assert caplog.text.count(refused_line) == 1
+    assert "10.0.0.1 is not public but inside (set by CRAWLER_ALLOW_INSIDE)" in caplog.text
+
+
+class Named(Spider):
+    """A spider whose code names what a rule for found links would refuse."""
+
+    name = "named"
+    root: str
+    called = 0
+    paths = ("/a/b/c/d/e", "/q?id=1&id=1&id=1", "/x/x/x/x/", *(f"/page{n}" for n in range(5)))
+
+    async def start(self) -> AsyncIterator[Request]:
+        for path in self.paths[1:]:
+            yield Request(self.root + path)
+        yield Request(self.root + "/short")
+
+    def parse(self, response: Response) -> None:
+        self.called += 1
+
+
+def test_no_budget_or_trap_is_for_what_code_names(tmp_path: Path) -> None:
+    few = {"CRAWLER_MAX_URLS_PER_DOMAIN": 2, "CRAWLER_MAX_URLS_PER_HOST": 2}
+    moved = {"/short": Reply(status=302, headers=(("Location", Named.paths[0]),))}
+    with site("127.0.0.79", moved, lambda ask: page()) as served:
+        settings = few | {"CRAWLER_MAX_PATH_SEGMENTS": 3}
+        done, _ = crawled(tmp_path, Named, settings, root=served.root)
+    assert done.spider.called == len(Named.paths)
+
+
+class Misled(Spider):
+    """A spider whose requests are redirected to what a rule refuses."""
+
+    name = "misled"
+    root: str
+
+    async def start(self) -> AsyncIterator[Request]:
+        yield Request(self.root + "/away", errback=self.refused, cb_kwargs={"n": 1})
+        yield Request(self.root + "/away?quietly", cb_kwargs={"n": 2})
+
+    def parse(self, response: Response, n: int) -> None:
+        raise AssertionError(n)
+
+    def refused(self, failure: Failure) -> Iterator[Any]:
+        request: Request = failure.request  # type: ignore[attr-defined]  # Scrapy adds it
+        assert failure.check(IgnoreRequest), failure
+        yield {"n": request.cb_kwargs["n"], "url": request.url, "why": str(failure.value)}
+
+
+def test_an_errback_is_called_for_a_redirect_to_what_a_rule_refuses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inside = "http://10.0.0.1/inside"
+    away = Reply(status=302, headers=(("Location", inside),))
+    with site("127.0.0.80", {"/away": away, "/away?quietly": away}) as served:
+        done, items = crawled(tmp_path, Misled, root=served.root)
+    assert [(item["n"], item["url"]) for item in items] == [(1, inside)]
+    assert "CRAWLER_ALLOW_INSIDE" in items[0]["why"]
+    assert f"Not fetched: {inside}: inside_address: " in caplog.text
+    assert done.fates() == {"/away": ["done"], "/away?quietly": ["done"]}
+    assert all(inside in outcome.reason for outcome in done.outcomes)
+
+
+class Resending:
+    """A downloader middleware that sends requests of its own, made of the one it is called for."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        own = cls()
+        own.crawler = crawler
+        return own
+
+    crawler: Crawler
+
+    async def process_response(self, request: Request, response: Response) -> Response:
+        if request.url.endswith("/seen"):
+            engine = self.crawler.engine
+            assert engine is not None
+            for n in range(3):
+                engine.crawl(request.replace(url=response.urljoin(f"/middleware{n}")))
+            answer = await engine.download_async(request.replace(url=response.urljoin("/gone")))
+            assert answer.status == 404
+        return response
+
+
+class Copying(Spider):
+    """A spider that copies the meta of its requests, from everywhere."""
+
+    name = "copying"
+    custom_settings: ClassVar = {"DOWNLOADER_MIDDLEWARES": {Resending: 100}}
+    root: str
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Any:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.scraped, signals.item_scraped)
+        crawler.signals.connect(spider.received, signals.response_received)
+        return spider
+
+    async def start(self) -> AsyncIterator[Request]:
+        yield Request(self.root + "/item", self.item)
+        yield Request(self.root + "/meta", self.copy_meta)
+        yield Request(self.root + "/seen", self.last)
+        yield Request(self.root + "/asked", self.ask_again)
+
+    def send(self, *requests: Request) -> None:
+        engine = self.crawler.engine
+        assert engine is not None
+        for request in requests:
+            engine.crawl(request)
+
+    def item(self, response: Response) -> Iterator[Any]:
+        yield {"n": 1}
+
+    def copy_meta(self, response: Response) -> None:
+        urls = [response.urljoin(f"/meta{n}") for n in range(3)]
+        self.send(*(Request(url, self.last, meta=response.meta) for url in urls))
+        assert response.request is not None
+        self.send(response.request.replace(dont_filter=True, callback=self.last))
+
+    async def ask_again(self, response: Response) -> Any:
+        engine = self.crawler.engine
+        assert engine is not None and response.request is not None
+        again = await engine.download_async(response.request.replace())
+        assert again.status == 200
+        return [page_of(response, self)]
+
+    def scraped(self, item: Any, response: Response) -> None:
+        if response.url.endswith("/item"):
+            assert response.request is not None
+            urls = [response.urljoin(f"/scraped{n}") for n in range(3)]
+            self.send(*(response.request.replace(url=url, callback=self.last) for url in urls))
+
+    def received(self, response: Response, request: Request) -> None:
+        if response.url.endswith("/seen"):
+            urls = [response.urljoin(f"/received{n}") for n in range(3)]
+            self.send(*(request.replace(url=url) for url in urls))
+
+    def last(self, response: Response) -> None: ...
+
+
+def test_a_request_with_copied_meta_is_a_request_of_its_own(tmp_path: Path) -> None:
+    missing = {"/gone": Reply("gone", 404)}
+    with site("127.0.0.81", missing, lambda ask: page()) as served:
+        done, _ = crawled(tmp_path, Copying, root=served.root)
+    names = ("meta", "scraped", "received", "middleware")
+    sent = {f"/{name}{n}" for name in names for n in range(3)}
+    once = {path: ["done"] for path in sent | {"/item", "/seen", "/asked"}}
+    assert done.fates() == {**once, "/meta": ["done", "done"]}
+    assert [one.url for one in done.outcomes if one.record] == [served.url("/asked")]
+    assert done.reason == "finished"
 
 
 class Cached(Spider):

@@ -98,6 +98,28 @@ def test_a_date_out_of_range_is_refused_in_links_and_not_in_seeds() -> None:
     admitted(admission.candidate(url, depth=1, request=b"of a spider"))
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("/api/v2/tenants/7/projects/9/datasets/3/tables/1/rows/5", id="deep"),
+        pytest.param("/q?" + "&".join(f"f{n}={n}" for n in range(61)), id="61 parameters"),
+        pytest.param("/q?id=1&id=1&id=1&id=1", id="a repeated parameter"),
+        pytest.param("/a/x/a/y/a/z", id="repeated segments"),
+        pytest.param("/q?" + "x" * 3000, id="long"),
+        pytest.param("/j?a=1;jsessionid=1&u=/j;jsessionid=2", id="sessions"),
+        pytest.param("/2028/01/01/", id="a calendar"),
+    ],
+)
+def test_no_trap_is_seen_in_what_a_spiders_code_names(path: str) -> None:
+    calendar = CalendarRules(until=(2027, 6, 20))
+    admission = Admission(dataclasses.replace(OPEN, calendar=calendar))
+    url = "https://www.example.com" + path
+    refused(admission.candidate(url, depth=1))
+    named = admitted(admission.candidate(url, depth=1, request=b"packed"))
+    assert admission.refusal(named) is None, "nor when it waits, and is judged at its lease"
+    assert admission.refusal(replace(named, request=b"")) is not None
+
+
 def test_a_spider_may_ask_for_what_links_may_not() -> None:
     admission = Admission(NARROW)
     picture = "https://www.example.com/logo.png"

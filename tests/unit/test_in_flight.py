@@ -61,11 +61,22 @@ def test_fate(account: Fetch, verdict: Verdict):
     assert verdict_of(account, now=10.0, retries=3, pause_s=60.0) == verdict
 
 
-def test_a_fetch_is_found_by_its_lease_until_it_is_removed():
+def test_a_fetch_is_found_by_its_own_request_until_it_is_removed():
     in_flight = InFlight()
-    one = in_flight.add(fetch().lease)
-    assert in_flight.fetch_of(one.lease) is one
-    assert in_flight.fetch_of("no lease") is None
+    one, request, copy = in_flight.add(fetch().lease), ["a request"], ["a request"]
+    assert in_flight.fetch_of(request) is None
+    in_flight.hand_out(one, request)
+    assert in_flight.fetch_of(request) is one
+    assert in_flight.fetch_of(copy) is None
     assert len(in_flight) == in_flight.pages() == 1
     in_flight.remove(one)
-    assert in_flight.fetch_of(one.lease) is None
+    assert in_flight.fetch_of(request) is None
+
+
+def test_a_returned_request_decides_once():
+    in_flight = InFlight()
+    one, returned = in_flight.add(fetch().lease), ["a request"]
+    in_flight.note_returned(one, returned)
+    assert in_flight.take_returned(["a request"]) is None
+    assert in_flight.take_returned(returned) is one
+    assert in_flight.take_returned(returned) is None

@@ -4,8 +4,9 @@
 --
 -- ARGV  most URLs of a host, most of a registered domain ('' where there is no budget), then groups:
 --       host, domain, front, flags, n, and n times: key (signed 64 bits, in digits), packed URL
---       flags: 1 no seen test, 2 to the head, 4 of no budget (a robots.txt, what is urgent), 8 later:
---       the packed URL begins with the delay, 8 bytes, 16 seen from now on, though there is no seen test
+--       flags: 1 no seen test, 2 to the head, 4 of no budget (a robots.txt, what a spider's code names,
+--       what is urgent), 8 later: the packed URL begins with the delay, 8 bytes, 16 seen from now on,
+--       though there is no seen test
 -- Reply run, new, seen, over budget, then of each group with some over budget: 'host' or 'domain',
 --       its name, how many
 
@@ -45,9 +46,9 @@ local over_budget = {}
 local at = 3
 
 -- How many URLs a group of one host may still add, and whose budget limits it.
-local function room_of(record, domain, is_robots)
+local function room_of(record, domain, has_no_budget)
   local room, unit = math.huge, 'host'
-  if is_robots then return room, unit end
+  if has_no_budget then return room, unit end
   if host_budget then room = host_budget - record.admitted end
   if domain_budget then
     local left = domain_budget - tonumber(redis.call('HGET', DOMAINS, domain) or 0)
@@ -68,11 +69,11 @@ end
 local function admit_group()
   local host, domain, front = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   local flags, n = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-  local unfiltered, is_robots = bit.band(flags, 1) ~= 0, bit.band(flags, 4) ~= 0
+  local unfiltered, has_no_budget = bit.band(flags, 1) ~= 0, bit.band(flags, 4) ~= 0
   local is_marked_seen = not unfiltered or bit.band(flags, 16) ~= 0
   at = at + 5
   local record = load_host(host)
-  local room, unit = room_of(record, domain, is_robots)
+  local room, unit = room_of(record, domain, has_no_budget)
   local over_before = over
   local fresh, marked = {}, {}
   for i = at, at + 2 * n - 2, 2 do
@@ -114,7 +115,7 @@ local function admit_group()
     add_waiting(record, front, #fresh)
     note_queued(host, record, front)
   end
-  if not is_robots then
+  if not has_no_budget then
     record.admitted = record.admitted + #fresh
     if domain_budget then redis.call('HINCRBY', DOMAINS, domain, #fresh) end
   end

@@ -10,7 +10,7 @@ for i = 3, #ARGV, 2 do
   local packed = redis.call('HGET', REFUSED, ARGV[i])
   if packed then
     local front, host, packed_url = unpack_refused(packed)
-    local domain, record, is_page = ARGV[i + 1], load_host(host), front ~= URGENT and not is_robots(packed_url)
+    local domain, record, is_page = ARGV[i + 1], load_host(host), front ~= URGENT and not is_free(packed_url)
     local used = domain_budget and tonumber(redis.call('HGET', DOMAINS, domain) or 0)
     local is_full = (host_budget and record.admitted >= host_budget) or
       (domain_budget and used >= domain_budget)

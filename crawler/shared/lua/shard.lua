@@ -192,8 +192,14 @@ local function unpack_lease(packed)
   return taken, released, front, string.sub(packed, 13, 12 + length), string.sub(packed, 13 + length)
 end
 
--- A robots.txt counts against no budget; "robots" as msgpack writes it.
-local function is_robots(packed_url) return string.find(packed_url, '\166robots', 1, true) ~= nil end
+-- A URL that counts against no budget: a robots.txt ("robots" as msgpack writes it), or what a
+-- spider's code names, whose request, bytes that are not empty, follows "page" and an empty authority.
+-- URLs are ASCII, so neither is found in them; cmsgpack reads no bytes.
+local function is_free(packed_url)
+  return string.find(packed_url, '\166robots', 1, true) ~= nil or
+    string.find(packed_url, '\164page\160\196[^%z]') ~= nil or
+    string.find(packed_url, '\164page\160[\197\198]') ~= nil
+end
 
 -- A URL that left its queue, or its lease, because of a rule: when 8, front 1, lengths of host 2 and
 -- rule 1; then host, rule, packed URL.
@@ -201,7 +207,7 @@ local function refuse(record, domain, host, front, rule, packed_url)
   redis.call('HSET', REFUSED, to_text(next_id()),
     struct.pack('<dBI2B', now, front, #host, #rule) .. host .. rule .. packed_url)
   add_to_total('refused', 1)
-  if front == URGENT or is_robots(packed_url) then return end
+  if front == URGENT or is_free(packed_url) then return end
   record.admitted = math.max(0, record.admitted - 1)
   if tonumber(redis.call('HGET', DOMAINS, domain) or 0) > 0 then
     redis.call('HINCRBY', DOMAINS, domain, -1)

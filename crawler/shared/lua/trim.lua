@@ -11,7 +11,7 @@ local _, released, _, host = unpack_lease(packed)
 local record = load_host(host)
 local reply = {run, 1}
 local taken = 0
-local FREE = 8  -- of the last URLs of a queue that may be some robots.txt, of no budget
+local FREE = 8  -- of the last URLs of a queue that may be of no budget
 for front = FRONTS - 1, URGENT + 1, -1 do
   local queue = queue_key(front, host)
   local found = most > taken and redis.call('LRANGE', queue, taken - most - FREE, -1) or {}
@@ -19,7 +19,7 @@ for front = FRONTS - 1, URGENT + 1, -1 do
     redis.call('LTRIM', queue, 0, -#found - 1)
     local stays, taken_before = {}, taken
     for i = #found, 1, -1 do
-      if taken == most or is_robots(found[i]) then
+      if taken == most or is_free(found[i]) then
         stays[#stays + 1] = found[i]
       else
         refuse(record, domain, host, front, why, found[i])
