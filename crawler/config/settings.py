@@ -297,13 +297,10 @@ class LimitSettings:
     max_urls_per_domain: int | None | AutoByScope = setting(
         AutoByScope.AUTO,
         or_word(or_none(integer("URLs", least=1)), AutoByScope),
-        "Most URLs of a registered domain, without those that a spider's code names; auto: 10,000"
-        " if the scope is any, else none.",
+        "Most URLs found of a registered domain; auto: 10,000 if the scope is any, else none.",
     )
     max_urls_per_host: int | None = setting(
-        None,
-        or_none(integer("URLs", least=1)),
-        "Most URLs of a host, without those that a spider's code names.",
+        None, or_none(integer("URLs", least=1)), "Most URLs found of a host."
     )
     deny_extensions: tuple[str, ...] = setting(
         DENIED_EXTENSIONS, list_of(suffix()), "URLs whose path ends so are not fetched."
@@ -387,6 +384,11 @@ class PolitenessSettings:
     )
     retries: int = setting(
         3, integer("attempts"), "Times a failed URL is tried again before it is dead."
+    )
+    callback_retries: int = setting(
+        0,
+        integer("attempts"),
+        "Times a URL is fetched again after an error in the code of a project.",
     )
     backoff_base_s: float = setting(
         1.0, number("seconds"), "First back-off after a failure; doubles each time, full jitter."

@@ -215,7 +215,7 @@ class CompletionRules:
     """The limits of `verdict_of`, and of the rest after a fetch."""
 
     politeness: PolitenessSettings
-    callback_retries: int = 3  # how often an error of a callback or a pipeline is tried again
+    callback_retries: int = 0  # how often an error of a callback or a pipeline is tried again
     callback_pause_s: float = 60.0  # guess: long enough for a temporary fault
 
 

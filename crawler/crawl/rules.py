@@ -49,7 +49,7 @@ def effective_settings(config: Config) -> Config:
 def completion_rules(config: Config) -> CompletionRules:
     return CompletionRules(
         politeness=config.politeness,
-        callback_retries=config.politeness.retries,
+        callback_retries=config.politeness.callback_retries,
         callback_pause_s=config.politeness.backoff_max_s,
     )
 

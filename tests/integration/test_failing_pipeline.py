@@ -53,6 +53,7 @@ def test_pages_archived_again_are_marked(tmp_path: Path, frontier: Any) -> None:
         settings = {
             **opened.enter_context(frontier()),
             "ITEM_PIPELINES": {RaisesOnce: 900},
+            "CRAWLER_CALLBACK_RETRIES": 1,
             "CRAWLER_MIN_DELAY_S": 0,
             "CRAWLER_DELAY_FACTOR": 0,
         }

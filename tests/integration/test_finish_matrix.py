@@ -81,6 +81,7 @@ class Own(Spider):
 
     def broken_callback(self, response, given):
         self.seen.append(given)
+        yield {"item": 1}
         raise ValueError("the callback broke")
 
     async def beside(self, response, given):
@@ -159,26 +160,26 @@ ROUTES = {
         ),
         pytest.param(
             "broken_callback",
-            {"/broken_callback": ["retry", "dead"]},
-            ["broken_callback"] * 2,
+            {"/broken_callback": ["dead"]},
+            ["broken_callback"],
             id="a callback that raises",
         ),
         pytest.param(
             "broken_pipeline",
-            {"/broken_pipeline": ["retry", "dead"]},
-            ["broken_pipeline"] * 2,
+            {"/broken_pipeline": ["dead"]},
+            ["broken_pipeline"],
             id="a pipeline that raises",
         ),
         pytest.param(
             "broken_before",
-            {"/broken_before": ["retry", "dead"]},
-            ["errback KeyError"] * 2,
+            {"/broken_before": ["dead"]},
+            ["errback KeyError"],
             id="a downloader middleware that raises before the fetch",
         ),
         pytest.param(
             "broken_after",
-            {"/broken_after": ["retry", "dead"]},
-            ["errback KeyError"] * 2,
+            {"/broken_after": ["dead"]},
+            ["errback KeyError"],
             id="a downloader middleware that raises after it",
         ),
         pytest.param("dropped", {"/dropped": ["done"]}, [], id="a dropped item"),
@@ -210,6 +211,22 @@ def test_every_end_lands_once(tmp_path, path, fates, seen):
     assert done.reason == "finished"
     assert done.fates() == {"/": ["done"], **fates}
     assert done.spider.seen == ["fork", *seen]
+    assert done.stats.get("item_scraped_count", 0) == {"several": 2, "broken_callback": 1}.get(
+        path, 0
+    )
+
+
+@pytest.mark.parametrize("path", ["broken_callback", "broken_pipeline", "broken_before"])
+def test_a_setting_lets_errors_of_code_be_tried_again(tmp_path, path):
+    settings = {
+        "ITEM_PIPELINES": {Drops: 50},
+        "DOWNLOADER_MIDDLEWARES": {Interferes: 543},
+        "CRAWLER_CALLBACK_RETRIES": 1,
+    }
+    with site("127.0.5.1", ROUTES) as web:
+        done = crawl(tmp_path / "data", Own, settings, first=web.url("/"), paths=path)
+    assert done.fates() == {"/": ["done"], f"/{path}": ["retry", "dead"]}
+    assert len(done.spider.seen) == 3, "fork, and twice the callback or errback"
 
 
 def test_a_refused_connection_is_tried_again_and_then_a_dead_letter(tmp_path):
