@@ -6,7 +6,6 @@ Rule: showing needs no lock and changes nothing, also while the crawl runs.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -53,10 +52,6 @@ def run(args: list[str], opts: argparse.Namespace, settings: BaseSettings) -> in
     except CrawlerError as error:
         print_error(error)
         return 1
-    except BrokenPipeError:
-        # The reader has closed the pipe; without this the interpreter would report it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, str]:

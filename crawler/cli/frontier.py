@@ -86,7 +86,7 @@ def _action(args: list[str], opts: argparse.Namespace) -> Action:
     if unknown:
         raise UsageError(f"unknown option {unknown}")
     if not args or args[0] not in {*_ACTIONS, *VERBS}:
-        raise UsageError(f"say what: {', '.join([*_ACTIONS, *VERBS])}", print_help=False)
+        raise UsageError(f"say what: {', '.join({**_ACTIONS, **VERBS})}", print_help=False)
     action, wanted, options = _ACTIONS.get(args[0], (_act, "", _OPTIONS_OF_VERBS))
     foreign = [name for name in _OPTIONS - options if getattr(opts, name) is not None]
     if foreign:

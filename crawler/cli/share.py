@@ -34,7 +34,7 @@ from crawler.data.data_dir import (
 from crawler.model.types import ConfigError, CrawlerError, DataDirError
 from crawler.report.extensions import replace_file
 from crawler.report.html_report import READ_AT_END_BYTES, crawl_facts, write_report
-from crawler.report.messages import print_error
+from crawler.report.messages import ending_with_its_reader, print_error
 from crawler.report.screen import Screen
 from crawler.report.summary import Summary, encoded, nothing_fetched, text
 from crawler.shared.address import redis_address
@@ -140,5 +140,6 @@ def _report(summary: Summary, plan: WorkersPlan) -> None:
     except (OSError, DataDirError) as refused:
         print_error(f"the report cannot be written: {refused}")
     if plan.config.report.summary:
-        with suppress(OSError, ValueError):  # standard output is closed
+        # Standard output may be closed.
+        with suppress(OSError, ValueError), ending_with_its_reader():
             print(text(summary), flush=True)

@@ -39,6 +39,8 @@ class ArchiveCommand(ScrapyCommand):
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         from crawler.cli import archive
+        from crawler.report.messages import ending_with_its_reader
 
         assert self.settings is not None
-        self.exitcode = archive.run(args, opts, self.settings)
+        with ending_with_its_reader():
+            self.exitcode = archive.run(args, opts, self.settings)

@@ -95,6 +95,8 @@ class FrontierCommand(ScrapyCommand):
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         from crawler.cli import frontier
+        from crawler.report.messages import ending_with_its_reader
 
         assert self.settings is not None
-        self.exitcode = frontier.run(args, opts, self.settings)
+        with ending_with_its_reader():
+            self.exitcode = frontier.run(args, opts, self.settings)

@@ -19,6 +19,8 @@ class RulesCommand(ScrapyCommand):
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         from crawler.cli import rules
+        from crawler.report.messages import ending_with_its_reader
 
         assert self.settings is not None
-        self.exitcode = rules.run(args, opts, self.settings)
+        with ending_with_its_reader():
+            self.exitcode = rules.run(args, opts, self.settings)

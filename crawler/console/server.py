@@ -13,7 +13,7 @@ import logging
 import pwd
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,10 +25,11 @@ import msgspec
 from aiohttp import web
 
 from crawler.console.live import CrawlOverview, LiveEvent
-from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, asked_of, openapi, shown_of
+from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, asked_of, shown_of
 from crawler.data.data_dir import CONSOLE
 from crawler.data.operator_files import private_lines
 from crawler.model.types import ConfigError, CrawlerError
+from crawler.operate import verbs
 from crawler.operate.metrics import CONTENT_TYPE
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest
 
@@ -165,6 +166,47 @@ def application(
     app.router.add_get("/", page)
     app.router.add_get("/page/{file}", page)
     return app
+
+
+def openapi() -> dict[str, Any]:
+    """Return the description of all that is served below /api, in OpenAPI 3.1."""
+    described = verbs.openapi()
+    shown = {view.name: view.row for view in VIEWS.values()}
+    rows, components = msgspec.json.schema_components(
+        [*shown.values(), CrawlOverview, LiveEvent], ref_template="#/components/schemas/{name}"
+    )
+    *of_views, of_overview, of_live = rows
+    paths = described["paths"]
+
+    def describe(name: str, meaning: str, asked: type[msgspec.Struct] | None, content: Any) -> None:
+        paths.setdefault(f"/api/{name}", {})["get"] = {
+            "summary": meaning,
+            "operationId": f"show_{name}",
+            "parameters": [] if asked is None else list(_parameters(asked)),
+            "responses": {"200": {"description": "", "content": content}},
+        }
+
+    for view, row in zip(VIEWS.values(), of_views, strict=True):
+        schema = {"type": "array", "items": row} if view.is_table else row
+        describe(view.name, view.meaning, view.asked, verbs.json_content(schema))
+    describe("overview", "The crawl at a glance.", None, verbs.json_content(of_overview))
+    events = {"text/event-stream": {"schema": of_live}}
+    describe(
+        "live",
+        "The crawl at a glance, each second, with its latest outcomes: server-sent"
+        " events, of which each has one JSON value.",
+        OutcomesAsked,
+        events,
+    )
+    described["components"]["schemas"] |= components
+    return described
+
+
+def _parameters(asked: type[msgspec.Struct]) -> Iterator[dict[str, Any]]:
+    schema = msgspec.json.schema(asked)["$defs"][asked.__name__]
+    for name, kind in schema["properties"].items():
+        required = name in schema.get("required", ())
+        yield {"name": name, "in": "query", "required": required, "schema": kind}
 
 
 def _unix_peer(request: web.Request) -> Any:

@@ -30,7 +30,6 @@ from crawler.inspect.frontier_view import FrontierView
 from crawler.inspect.hosts import HostQuery, HostSort
 from crawler.inspect.why import Why, why, why_text
 from crawler.model.types import ConfigError, DataDirError, Outcome, decode_outcome
-from crawler.operate import verbs
 from crawler.policy.operator_rules import read_rules
 
 _MAX_ROWS: Final = 10_000
@@ -313,31 +312,6 @@ def asked_of(view: View, query: Mapping[str, str]) -> msgspec.Struct:
         return msgspec.convert(dict(query), view.asked, strict=False)
     except msgspec.ValidationError as wrong:
         raise ConfigError(f"{view.name}: {wrong}") from None
-
-
-def openapi() -> dict[str, Any]:
-    """Return the description of all verbs and views, in OpenAPI 3.1."""
-    described = verbs.openapi()
-    rows, components = msgspec.json.schema_components(
-        [view.row for view in VIEWS.values()], ref_template="#/components/schemas/{name}"
-    )
-    for view, row in zip(VIEWS.values(), rows, strict=True):
-        schema = {"type": "array", "items": row} if view.is_table else row
-        described["paths"].setdefault(f"/api/{view.name}", {})["get"] = {
-            "summary": view.meaning,
-            "operationId": f"show_{view.name}",
-            "parameters": list(_parameters(view.asked)),
-            "responses": {"200": {"description": "", "content": verbs.json_content(schema)}},
-        }
-    described["components"]["schemas"] |= components
-    return described
-
-
-def _parameters(asked: type[msgspec.Struct]) -> Iterator[dict[str, Any]]:
-    schema = msgspec.json.schema(asked)["$defs"][asked.__name__]
-    for name, kind in schema["properties"].items():
-        required = name in schema.get("required", ())
-        yield {"name": name, "in": "query", "required": required, "schema": kind}
 
 
 def as_csv(row: type[msgspec.Struct], rows: Iterable[Any]) -> str:

@@ -42,6 +42,7 @@ from crawler.model.page import Page
 from crawler.model.types import ConfigError, DataDirError
 from crawler.policy.links import is_row
 from crawler.report.html_report import READ_AT_END_BYTES, crawl_facts, write_report
+from crawler.report.messages import ending_with_its_reader
 from crawler.report.progress import Progress
 from crawler.report.recorder import Recorder
 from crawler.report.summary import (
@@ -227,7 +228,8 @@ class Report:
             logger.error("The summary cannot be written: %s", refused)
         self._write_report(crawl.storage.data.path, summary.frontier)
         if crawl.settings.config.report.summary:
-            with suppress(OSError, ValueError):  # standard output is closed
+            # Standard output may be closed.
+            with suppress(OSError, ValueError), ending_with_its_reader():
                 to = sys.stderr if writes_stdout(self._crawler.settings["FEEDS"]) else sys.stdout
                 print(text(summary), file=to, flush=True)
 

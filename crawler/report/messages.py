@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
@@ -32,6 +35,17 @@ def shared_command(action: str, settings: BaseSettings) -> str:
         if settings.getpriority(name) == SETTINGS_PRIORITIES["cmdline"]
     ]
     return " ".join(["scrapy frontier", action, *typed])
+
+
+@contextmanager
+def ending_with_its_reader() -> Iterator[None]:
+    """Leave the block without an error if the reader of standard output, such as `head`, has closed
+    it."""
+    try:
+        yield
+        sys.stdout.flush()  # else the interpreter would report it at exit
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 NAME: Final = "gossamer"

@@ -106,7 +106,8 @@ async def read_rules(nodes: Nodes, key: str) -> tuple[int, str]:
 
 
 class SharedQueues:
-    """Implements control.Queues for a frontier in Redis, for one worker at a time."""
+    """Implement `Queues` of `crawler/operate/acts.py` for a frontier in Redis, for one worker at a
+    time."""
 
     def __init__(
         self, nodes: Nodes, ops: ShardOperations, store: SharedStore, worker: str = ""

@@ -299,6 +299,26 @@ def test_looking_makes_no_data_directory(tmp_path: Path, asked: list[str]) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "asked",
+    ["frontier why http://example.com/", "frontier counts --json", "rules show", "archive list"],
+)
+def test_a_reader_that_closes_the_pipe_is_no_error(data: Path, asked: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "scrapy", *asked.split(), "-s", f"CRAWLER_DATA_DIR={data}"]
+    with open(writing, "wb") as pipe:  # noqa: PTH123  # a descriptor
+        done = subprocess.run(
+            command, check=False, cwd=PROJECT, stdout=pipe, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_each_verb_is_named_once_where_a_word_is_wanted(data: Path) -> None:
+    words = frontier(data, "nothing").stderr.partition("say what: ")[2].split(", ")
+    assert len(words) == len(set(words)) > 20
+
+
 def test_counters_are_counted_again_and_repaired(data: Path) -> None:
     assert "5 counters counted again: all are right" in frontier(data, "check").stdout
     kept = answer(data, "check")

@@ -188,6 +188,7 @@ def get(
 def test_each_view_is_described_and_answers_or_says_why_not(tmp_path: Path) -> None:
     def use(port: int) -> None:
         described = json.loads(get(port, "/api/openapi.json")[2])["paths"]
+        assert {"/api/overview", "/api/live"} <= described.keys()
         for name in VIEWS:
             assert "get" in described[f"/api/{name}"]
             status, headers, body = get(port, f"/api/{name}?top=x")
