@@ -69,7 +69,7 @@ def options(tls: str, keepalive_s: float) -> DownloadOptions:
     return DownloadOptions(
         cap=lambda content_type, url: CAP_BYTES,
         admits=lambda ip, host, port: ip == ADMITTED,
-        begin_or_put_back=lambda lease: lease not in ASKED,
+        begin_or_put_back=lambda request: request.meta.get("lease") not in ASKED,
         tls=Tls(tls),
         connect_timeout_s=4.0,
         total_timeout_s=4.0,

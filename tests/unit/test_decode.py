@@ -38,6 +38,7 @@ class Desk:
         self.middleware = DecodeMiddleware(OPTIONS, crawler.stats, self.memory)
         leased, self.fetch = self.memory.leased(1, **meta)
         self.request = leased.replace(method=method, url="http://a.example/page")
+        self.memory.in_flight.hand_out(self.fetch, self.request)
         self.body = body
 
     def decoded(self, coding: str | None, kind: str = "text/html; charset=latin-1") -> Response:
