@@ -12,13 +12,19 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 
 from crawler.assembly.build import crawl_of
+from crawler.console.connections import (
+    BACKLOG,
+    ConnectionLimit,
+    LimitedConnection,
+    ProtocolFactory,
+)
 from crawler.crawl.interactive import is_interactive
 from crawler.frontier.rocks_store import OnlookersStore
 from crawler.model.types import ConfigError
@@ -32,7 +38,6 @@ if TYPE_CHECKING:
     from crawler.operate.operator import OperatorStore
 
 logger = logging.getLogger(__name__)
-ProtocolFactory = Callable[[], asyncio.Protocol]
 
 
 class Console:
@@ -77,9 +82,9 @@ class Console:
         except (OSError, ConfigError) as refused:
             logger.warning("Commands and requests cannot reach this crawl: %s", refused)
 
-    async def _protocol_factory(self) -> ProtocolFactory:
+    async def _protocol_factory(self, limit: ConnectionLimit) -> ProtocolFactory:
         if self._making is None:
-            self._making = asyncio.ensure_future(self._made_server().protocol_factory())
+            self._making = asyncio.ensure_future(self._made_server().protocol_factory(limit))
         return await asyncio.shield(self._making)
 
     def _made_server(self) -> ApiServer:
@@ -131,50 +136,32 @@ class Console:
 class CommandSocket:
     """The socket in the data directory. A connection waits until what serves it is made."""
 
-    def __init__(self, data: Path, factory: Callable[[], Awaitable[ProtocolFactory]]) -> None:
+    def __init__(
+        self,
+        data: Path,
+        factory: Callable[[ConnectionLimit], Awaitable[ProtocolFactory]],
+        limit: ConnectionLimit | None = None,
+    ) -> None:
         """*data*: the data directory, which this process has locked. *factory* is called at each
         connection."""
         self._data = data
         self._factory = factory
+        self._limit = limit or ConnectionLimit()
         self._listening: asyncio.Server | None = None
 
     async def open(self) -> None:
         """Listen. Raises OSError."""
         listening = _bound(self._data)
         self._listening = await asyncio.get_running_loop().create_unix_server(
-            lambda: _EarlyConnection(self._factory), sock=listening
+            lambda: LimitedConnection(self._limit, lambda: self._factory(self._limit)),
+            sock=listening,
+            backlog=BACKLOG,
         )
 
     def close(self) -> None:
         if self._listening is not None:
             self._listening.close()
             (self._data / SOCKET).unlink(missing_ok=True)
-
-
-class _EarlyConnection(asyncio.Protocol):
-    """A connection of which all that comes is kept until what serves it is made."""
-
-    def __init__(self, factory: Callable[[], Awaitable[ProtocolFactory]]) -> None:
-        self._factory = factory
-        self._came = bytearray()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._task = asyncio.ensure_future(self._hand_over(cast(asyncio.Transport, transport)))
-
-    def data_received(self, data: bytes) -> None:
-        self._came += data
-
-    async def _hand_over(self, transport: asyncio.Transport) -> None:
-        try:
-            protocol = (await self._factory())()
-        except BaseException:
-            transport.close()
-            raise
-        if not transport.is_closing():
-            transport.set_protocol(protocol)
-            protocol.connection_made(transport)
-            if self._came:
-                protocol.data_received(bytes(self._came))
 
 
 def _bound(data: Path) -> socket.socket:

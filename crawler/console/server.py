@@ -24,6 +24,12 @@ from typing import Any, Final, cast
 import msgspec
 from aiohttp import web
 
+from crawler.console.connections import (
+    BACKLOG,
+    ConnectionLimit,
+    LimitedConnection,
+    ProtocolFactory,
+)
 from crawler.console.live import CrawlOverview, LiveEvent
 from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, asked_of, shown_of
 from crawler.data.data_dir import CONSOLE
@@ -69,17 +75,22 @@ class Served:
 
 
 def application(
-    served: Served, views: Executor, tokens: Mapping[str, str], names: frozenset[str]
+    served: Served,
+    views: Executor,
+    tokens: Mapping[str, str],
+    names: frozenset[str],
+    limit: ConnectionLimit,
 ) -> web.Application:
     """Return the application that serves *served*. *views*: makes the views. *tokens*: by name,
     needed on a port if there are any. *names*: of this machine in a Host header; no other name
-    leads here in earnest."""
+    leads here in earnest. *limit*: of the listener, which is told of each request."""
     watching = asyncio.Semaphore(_MAX_WATCHING)
 
     @web.middleware
     async def admit(request: web.Request, handler: Any) -> web.StreamResponse:
+        limit.begin(request.transport)
         try:
-            _refuse_other_sites(request, names)
+            _refuse_other_sites(request, names, has_tokens=bool(tokens))
             if request.path.startswith(_OF_THE_CRAWL):
                 request[_BY] = _user(request, tokens)
             return await handler(request)  # type: ignore[no-any-return]  # aiohttp's own type
@@ -93,6 +104,8 @@ def application(
             return _error(400, str(wrong))
         except CrawlerError as failed:
             return _error(503, str(failed))
+        finally:
+            limit.end(request.transport)
 
     async def post(request: web.Request) -> web.Response:
         verb = request.match_info["verb"]
@@ -101,9 +114,13 @@ def application(
         if request.content_type != "application/json":
             return _error(415, "want Content-Type: application/json")
         try:
-            fields = msgspec.json.decode(await request.read() or b"{}", type=dict[str, Any])
+            async with asyncio.timeout(limit.rules.body_s):
+                body = await request.read()
+            fields = msgspec.json.decode(body or b"{}", type=dict[str, Any])
             asked = msgspec.convert({**fields, "verb": verb}, ActRequest)
-        except msgspec.MsgspecError as wrong:
+        except TimeoutError:
+            return _error(408, f"the body did not come within {limit.rules.body_s:g} s")
+        except (msgspec.MsgspecError, RecursionError) as wrong:  # the latter: nested too deep
             return _error(400, str(wrong))
         return _json(await served.act(asked, request[_BY]))
 
@@ -215,17 +232,18 @@ def _unix_peer(request: web.Request) -> Any:
     return peer if peer is not None and peer.family == socket.AF_UNIX else None
 
 
-def _refuse_other_sites(request: web.Request, names: frozenset[str]) -> None:
+def _refuse_other_sites(request: web.Request, names: frozenset[str], *, has_tokens: bool) -> None:
     """Raise PermissionError for what a browser sends for another site, or for a name that leads
-    here by a trick (DNS rebinding)."""
+    here by a trick (DNS rebinding). Where a token is needed, which no trick brings, any address
+    will do: behind a translation of addresses this machine does not know its own."""
     if _unix_peer(request) is not None:
         return
-    if _name_of(request.host) not in names:
-        raise PermissionError(
-            f"the Host header names {request.host[:80]!r}, which is not this crawl"
-        )
+    host = request.headers.get("Host", "")  # without one aiohttp would look up our own name
+    name = _name_of(host)
+    if name not in names and not (has_tokens and _is_address(name)):
+        raise PermissionError(f"the Host header names {host[:80]!r}, which is not this crawl")
     origin = request.headers.get("Origin")
-    if origin is not None and origin != f"{request.scheme}://{request.host}":
+    if origin is not None and origin != f"{request.scheme}://{host}":
         raise PermissionError("requests of other sites are refused")
     site = request.headers.get("Sec-Fetch-Site", "none")
     is_visit = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.path == "/"
@@ -245,9 +263,10 @@ def _user(request: web.Request, tokens: Mapping[str, str]) -> str:
             return f"user {uid}"
     if not tokens:
         return str(request.remote)
-    sent = request.headers.get("Authorization", "").removeprefix("Bearer ").encode()
+    sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    written = sent.encode(errors="surrogateescape")  # as it came: aiohttp decodes it so
     for name, token in tokens.items():
-        if hmac.compare_digest(sent, token.encode()):
+        if hmac.compare_digest(written, token.encode()):
             return name
     raise web.HTTPUnauthorized
 
@@ -255,7 +274,21 @@ def _user(request: web.Request, tokens: Mapping[str, str]) -> str:
 def _name_of(host: str) -> str:
     """Return the name in a Host header, without its port."""
     name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdecimal() else host).strip("[]").lower()
+    return (name if colon and port.isdecimal() else host).strip("[]").rstrip(".").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _names_of_machine() -> set[str]:
+    """Return the names that lead to this machine, as it knows them. May ask a name server."""
+    name = socket.gethostname().lower()
+    return {name, name.partition(".")[0], socket.getfqdn().lower()}
 
 
 def read_tokens(path: Path) -> dict[str, str]:
@@ -276,19 +309,19 @@ _TOKEN_CHARS: Final = 16
 class ApiServer:
     """Serves one crawl."""
 
-    def __init__(self, data: Path, served: Served) -> None:
-        """*data*: the data directory, which this process has locked."""
+    def __init__(self, data: Path, served: Served, limit: ConnectionLimit | None = None) -> None:
+        """*data*: the data directory, which this process has locked. *limit*: of the port."""
         self._data = data
         self._served = served
         # One thread: a view of a large crawl takes a second.
         self._views = ThreadPoolExecutor(1, "console")
         self._runners: list[web.AppRunner] = []
+        self._listening: asyncio.Server | None = None
+        self._limit = limit or ConnectionLimit()
 
-    async def protocol_factory(self) -> Callable[[], asyncio.Protocol]:
-        """Return the protocol factory for the socket in the data directory."""
-        runner = await self._runner({}, frozenset())
-        assert runner.server is not None  # it is set up
-        return cast("Callable[[], asyncio.Protocol]", runner.server)
+    async def protocol_factory(self, limit: ConnectionLimit) -> ProtocolFactory:
+        """Return the protocol factory for the socket in the data directory, which has *limit*."""
+        return await self._factory({}, frozenset(), limit)
 
     async def open_port(self, host: str, port: int, tokens: Mapping[str, str]) -> None:
         """Listen on *host* and *port*, or on the next free one. Raises ConfigError."""
@@ -296,11 +329,23 @@ class ApiServer:
             raise ConfigError(
                 f"CRAWLER_HTTP is {host}:{port}, which others can reach: set CRAWLER_HTTP_TOKENS"
             )
-        names = frozenset({host.strip("[]").lower(), "localhost", "127.0.0.1", "::1"})
-        runner = await self._runner(tokens, names)
+        names = {host.strip("[]").lower(), "localhost", "127.0.0.1", "::1"}
+        if tokens:
+            names |= await asyncio.to_thread(_names_of_machine)
+        factory = await self._factory(tokens, frozenset(names), self._limit)
+
+        async def made() -> ProtocolFactory:
+            return factory
+
+        loop = asyncio.get_running_loop()
         for tried in range(port, port + _PORTS):
             with suppress(OSError, OverflowError):  # the latter beyond port 65535
-                await web.TCPSite(runner, host.strip("[]"), tried).start()
+                self._listening = await loop.create_server(
+                    lambda: LimitedConnection(self._limit, made),
+                    host.strip("[]"),
+                    tried,
+                    backlog=BACKLOG,
+                )
                 if tried != port:
                     logger.warning("Port %d is taken: the console is at port %d", port, tried)
                 logger.info("The console is at http://%s:%d/", host, tried)
@@ -309,18 +354,30 @@ class ApiServer:
         raise ConfigError(f"CRAWLER_HTTP: no port from {port} to {port + _PORTS - 1} is free")
 
     async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
         for runner in self._runners:
             await runner.cleanup()
         # What a view reads is closed next.
         await asyncio.to_thread(self._views.shutdown, cancel_futures=True)
         (self._data / CONSOLE).unlink(missing_ok=True)
 
-    async def _runner(self, tokens: Mapping[str, str], names: frozenset[str]) -> web.AppRunner:
-        app = application(self._served, self._views, tokens, names)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    async def _factory(
+        self, tokens: Mapping[str, str], names: frozenset[str], limit: ConnectionLimit
+    ) -> ProtocolFactory:
+        app = application(self._served, self._views, tokens, names, limit)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=1.0,
+            keepalive_timeout=limit.rules.head_s,
+            auto_decompress=False,  # a body is as large as it came
+        )
         await runner.setup()
         self._runners.append(runner)
-        return runner
+        assert runner.server is not None  # it is set up
+        return cast(ProtocolFactory, runner.server)
 
 
 def _is_loopback(host: str) -> bool:

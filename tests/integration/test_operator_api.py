@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import http.client
 import json
 import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from scrapy.settings import Settings
 
 from crawler.config.settings import read_config
+from crawler.console.connections import ConnectionLimit, ConnectionRules
 from crawler.console.extension import CommandSocket
 from crawler.console.live import CrawlOverview, LiveEvent
 from crawler.console.server import ApiServer, Served, read_tokens
@@ -36,6 +39,7 @@ from tests.servers.redis_process import free_port
 
 JSON = {"Content-Type": "application/json"}
 TOKENS = {"anna": "x" * 20}
+RULES = ConnectionRules()
 
 
 class Acts:
@@ -72,15 +76,20 @@ def served(data: Path, acts: Acts) -> Served:
 
 
 def serving(
-    data: Path, acts: Acts, use: Callable[[int], Any], tokens: dict[str, str] | None = None
+    data: Path,
+    acts: Acts,
+    use: Callable[[int], Any],
+    tokens: dict[str, str] | None = None,
+    rules: ConnectionRules = RULES,
+    host: str = "127.0.0.1",
 ) -> Any:
     """Return what *use*, in a thread, returns for the port of a server."""
 
     async def run() -> Any:
-        server = ApiServer(data, served(data, acts))
-        command_socket = CommandSocket(data, server.protocol_factory)
+        server = ApiServer(data, served(data, acts), ConnectionLimit(rules))
+        command_socket = CommandSocket(data, server.protocol_factory, ConnectionLimit(rules))
         await command_socket.open()
-        await server.open_port("127.0.0.1", free_port(), tokens or {})
+        await server.open_port(host, free_port(), tokens or {})
         port = int((data / "control.address").read_text().rpartition(":")[2])
         try:
             return await asyncio.to_thread(use, port)
@@ -88,7 +97,8 @@ def serving(
             command_socket.close()
             await server.close()
 
-    return asyncio.run(run())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as a crawl has it
+        return runner.run(run())
 
 
 def post(
@@ -135,6 +145,12 @@ def test_a_request_is_carried_out_for_who_sends_it(tmp_path: Path) -> None:
         ),
         pytest.param("/api/stop", {}, {**JSON, "Origin": "null"}, 403, id="a sandboxed frame"),
         pytest.param("/api/add", b" " * (3 << 20), JSON, 413, id="a body that is too large"),
+        pytest.param("/api/add", b'{"a":' * 300_000, JSON, 400, id="nested objects"),
+        pytest.param("/api/add", b'{"a":' + b"[" * 300_000, JSON, 400, id="nested arrays"),
+        pytest.param("/api/add", b'{"level":' + b"9" * 9999 + b"}", JSON, 400, id="a huge number"),
+        pytest.param(
+            "/api/add", gzip.compress(b"{}"), {**JSON, "Content-Encoding": "gzip"}, 400, id="packed"
+        ),
     ],
 )
 def test_what_is_refused_changes_nothing(
@@ -155,6 +171,8 @@ def test_a_token_is_needed_where_there_are_any(tmp_path: Path) -> None:
         assert post(port, "/api/stop")[0] == 401
         wrong = {**JSON, "Authorization": "Bearer " + "y" * 20}
         assert post(port, "/api/stop", {}, wrong)[0] == 401
+        for other in ("Bearer \xff", "Bearer \xe4" * 20, "\xff"):  # sent as Latin-1
+            assert post(port, "/api/stop", {}, {**JSON, "Authorization": other})[0] == 401
         right = {**JSON, "Authorization": f"Bearer {TOKENS['anna']}"}
         assert post(port, "/api/stop", {}, right)[0] == 200
 
@@ -176,9 +194,9 @@ def test_the_description_names_each_verb(tmp_path: Path) -> None:
 
 
 def get(
-    port: int, path: str, headers: dict[str, str] | None = None
+    port: int, path: str, headers: dict[str, str] | None = None, at: str = "127.0.0.1"
 ) -> tuple[int, dict[str, str], str]:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+    with closing(http.client.HTTPConnection(at, port, timeout=30)) as connection:
         connection.request("GET", path, headers=headers or {})
         answer = connection.getresponse()
         body = answer.read(2000) if "live" in path else answer.read()
@@ -317,6 +335,150 @@ def test_a_crawl_that_fails_is_not_healthy(tmp_path: Path) -> None:
         assert get("/healthz") == (503, b'{"error":"the disk is full"}')
 
     serving(tmp_path, acts, use, TOKENS)
+
+
+def connected(where: int | Path) -> socket.socket:
+    """Return a connection to a port, or to the socket in a data directory."""
+    if isinstance(where, int):
+        return socket.create_connection(("127.0.0.1", where), timeout=30)
+    folder = os.open(where, os.O_RDONLY)  # the path to a socket has 107 bytes at most
+    asking = socket.socket(socket.AF_UNIX)
+    try:  # without a time-out, with which a full backlog is an error
+        asking.connect(f"/proc/self/fd/{folder}/control.sock")
+    finally:
+        os.close(folder)
+    asking.settimeout(30)
+    return asking
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Read to the end of *connection*, which comes before its time-out. Return True."""
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+def answer_of(connection: socket.socket, request: bytes) -> int:
+    connection.sendall(request)
+    answer = http.client.HTTPResponse(connection)
+    answer.begin()
+    answer.read()
+    return answer.status
+
+
+HEAD = b"Host: localhost\r\nAuthorization: Bearer xxxxxxxxxxxxxxxxxxxx\r\n"
+GET_HEALTH = b"GET /healthz HTTP/1.1\r\n" + HEAD + b"\r\n"
+POST_STOP = b"POST /api/stop HTTP/1.1\r\nContent-Type: application/json\r\n" + HEAD
+
+
+@pytest.mark.parametrize("is_port", [True, False], ids=["port", "socket"])
+def test_connections_without_a_request_take_the_place_of_nothing(
+    tmp_path: Path, is_port: bool
+) -> None:
+    acts = Acts()
+    acts.failures = [None] * 9
+
+    def use(port: int) -> None:
+        where = port if is_port else tmp_path
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with ExitStack() as held:
+            idle = [held.enter_context(connected(where)) for _ in range(300)]
+            for each in idle[::3]:
+                with suppress(ConnectionError):  # it may be closed already
+                    each.sendall(b"GET / HTTP/1.1\r\nHost:")
+            asking = held.enter_context(connected(where))
+            assert answer_of(asking, GET_HEALTH) == 200
+            assert all(is_closed(each) for each in idle[:150])
+            # Both ends are in this process: 301 of clients, and at most 100 of the server.
+            assert len(list(Path("/proc/self/fd").iterdir())) - before < 301 + RULES.most + 20
+            assert answer_of(asking, GET_HEALTH) == 200  # it keeps its own
+
+    serving(tmp_path, acts, use, TOKENS)
+
+
+@pytest.mark.parametrize("is_port", [True, False], ids=["port", "socket"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: localhost\r\nX:", id="half a head"),
+        pytest.param(GET_HEALTH, id="no second request"),
+        pytest.param(POST_STOP + b"Content-Length: 9\r\n\r\n{", id="half a body"),
+        pytest.param(POST_STOP + b"Transfer-Encoding: chunked\r\n\r\n1\r\n", id="half a chunk"),
+        pytest.param(
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
+            id="half a body that nothing reads",
+        ),
+    ],
+)
+def test_a_client_that_waits_is_closed(tmp_path: Path, sent: bytes, is_port: bool) -> None:
+    acts = Acts()
+    rules = ConnectionRules(head_s=0.2, body_s=0.2)
+
+    def use(port: int) -> None:
+        with connected(port if is_port else tmp_path) as waiting:
+            waiting.sendall(sent)
+            assert is_closed(waiting)
+
+    serving(tmp_path, acts, use, TOKENS, rules)
+
+    assert not acts.asked
+
+
+def test_a_client_that_takes_no_answer_is_closed(tmp_path: Path) -> None:
+    log = encode_outcome(Outcome(1.0, "https://a.example/" + "x" * 9000, "a.example", "done"))
+    (tmp_path / "outcomes.jsonl").write_bytes((log + b"\n") * 2000)
+    rules = ConnectionRules(most=1, answer_s=0.2)
+
+    def use(port: int) -> None:
+        with connected(port) as slow:
+            slow.sendall(b"GET /api/outcomes?top=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert slow.recv(1)  # it is being answered
+            while True:  # the one place is taken until the slow client is closed
+                with connected(port) as asking, suppress(ConnectionError):
+                    if answer_of(asking, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") == 200:
+                        break
+
+    serving(tmp_path, Acts(), use, rules=rules)
+
+
+@pytest.mark.parametrize(("host", "at"), [("0.0.0.0", "127.0.0.1"), ("[::]", "::1")])
+def test_where_tokens_are_needed_the_names_of_the_machine_lead_to_it(
+    tmp_path: Path, host: str, at: str
+) -> None:
+    acts = Acts()
+    acts.failures = [None] * 20
+    right = {"Authorization": f"Bearer {TOKENS['anna']}"}
+
+    def use(port: int) -> None:
+        for name in (socket.gethostname(), socket.getfqdn(), "192.0.2.7", "[2001:db8::7]"):
+            for written in (name, f"{name}:{port}", f"{name.upper()}:{port}"):
+                assert get(port, "/healthz", {**right, "Host": written}, at)[0] == 200, written
+                assert get(port, "/healthz", {"Host": written}, at)[0] == 401
+        for name in ("evil.example", "192.0.2.7.evil.example", "", "["):
+            assert get(port, "/healthz", {**right, "Host": name}, at)[0] == 403, name
+        with socket.create_connection((at, port), timeout=30) as asking:  # no Host at all
+            assert answer_of(asking, b"GET /healthz HTTP/1.0\r\n\r\n") == 403
+
+    serving(tmp_path, acts, use, TOKENS, host=host)
+
+
+@pytest.mark.parametrize(
+    "more", [{"X": "x" * 9000}, {f"X{n}": "" for n in range(200)}], ids=["long", "many"]
+)
+def test_a_head_is_bounded(tmp_path: Path, more: dict[str, str]) -> None:
+    assert serving(tmp_path, Acts(), lambda port: get(port, "/", more)[0]) == 400
+
+
+def test_without_tokens_no_other_name_or_address_leads_to_it(tmp_path: Path) -> None:
+    def use(port: int) -> None:
+        for name in ("192.0.2.7", "[2001:db8::7]", "evil.example"):
+            assert get(port, "/healthz", {"Host": name})[0] == 403, name
+
+    serving(tmp_path, Acts(), use)
 
 
 def in_loop(use: Callable[[ApiServer], Awaitable[None]], data: Path) -> None:

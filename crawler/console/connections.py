@@ -1,0 +1,152 @@
+"""The connections that a listener of the console has open.
+
+Rule: whatever clients do, or do not do, a listener has at most so many connections, and so many
+files, and none of them is held by a client that sends no request or takes no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, cast
+
+BACKLOG: Final = 64  # connections that wait in the kernel to be accepted, at no file of ours
+_MAX_EARLY: Final = 4 << 20  # twice the largest body
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRules:
+    """What one listener allows its clients (guesses)."""
+
+    most: int = 100  # connections: the 20 that may watch, a browser's six, and room
+    head_s: float = 10.0  # for the head of a request, from the connection or the last answer
+    body_s: float = 10.0
+    answer_s: float = 10.0  # in which a client takes something of an answer that waits for it
+
+
+ProtocolFactory = Callable[[], asyncio.Protocol]
+
+
+class ConnectionLimit:
+    """The open connections of one listener, of which those in `idle` wait for a request, the oldest
+    first."""
+
+    def __init__(self, rules: ConnectionRules | None = None) -> None:
+        self.rules = rules or ConnectionRules()
+        self._open: dict[asyncio.BaseTransport, LimitedConnection] = {}
+        self._idle: dict[LimitedConnection, None] = {}
+
+    def add(self, connection: LimitedConnection, transport: asyncio.BaseTransport) -> bool:
+        """Add *connection*, in place of the one that has been idle for longest if there is no
+        room. Return False if all others are busy."""
+        if len(self._open) >= self.rules.most:
+            if not self._idle:
+                return False
+            next(iter(self._idle)).abort()
+        self._open[transport] = connection
+        self._idle[connection] = None
+        return True
+
+    def discard(self, connection: LimitedConnection, transport: asyncio.BaseTransport) -> None:
+        self._open.pop(transport, None)
+        self._idle.pop(connection, None)
+
+    def begin(self, transport: asyncio.BaseTransport | None) -> None:
+        """Note that the head of a request has come on *transport*."""
+        connection = self._open.get(transport) if transport is not None else None
+        if connection is not None:
+            self._idle.pop(connection, None)
+            connection.allow(None)
+
+    def end(self, transport: asyncio.BaseTransport | None) -> None:
+        """Note that the request on *transport* is answered, so that the next one may come."""
+        connection = self._open.get(transport) if transport is not None else None
+        if connection is not None:
+            self._idle[connection] = None
+            connection.allow(self.rules.head_s)
+
+
+class LimitedConnection(asyncio.Protocol):
+    """A connection within a limit. All that comes is kept until what serves it is made."""
+
+    def __init__(
+        self, limit: ConnectionLimit, factory: Callable[[], Awaitable[ProtocolFactory]]
+    ) -> None:
+        self._limit = limit
+        self._factory = factory
+        self._served: asyncio.Protocol | None = None
+        self._came = bytearray()
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        self._making: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class is no subclass of it
+        if not self._limit.add(self, transport):
+            self._transport.abort()
+            return
+        self.allow(self._limit.rules.head_s)
+        self._making = asyncio.ensure_future(self._serve())
+
+    def data_received(self, data: bytes) -> None:
+        if self._served is None:
+            self._came += data
+            if len(self._came) > _MAX_EARLY:
+                self.abort()
+        else:
+            self._served.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return None if self._served is None else self._served.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        if self._making is not None:
+            self._making.cancel()
+        if self._served is not None:
+            self._served.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._writing = asyncio.get_running_loop().call_later(
+            self._limit.rules.answer_s, self.abort
+        )
+        if self._served is not None:
+            self._served.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+        if self._served is not None:
+            self._served.resume_writing()
+
+    def allow(self, seconds: float | None) -> None:
+        """Close the connection after *seconds*, unless this is called again; None: never."""
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = None if seconds is None else loop.call_later(seconds, self.abort)
+
+    def abort(self) -> None:
+        self._forget()
+        self._transport.abort()
+
+    def _forget(self) -> None:
+        self._limit.discard(self, self._transport)
+        for timer in (self._timer, self._writing):
+            if timer is not None:
+                timer.cancel()
+
+    async def _serve(self) -> None:
+        try:
+            served = (await self._factory())()
+        except BaseException:
+            self.abort()
+            raise
+        if not self._transport.is_closing():
+            self._served = served
+            served.connection_made(self._transport)
+            if self._came:
+                served.data_received(bytes(self._came))
+                self._came.clear()
