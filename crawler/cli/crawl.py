@@ -11,10 +11,14 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from types import FrameType
 from typing import Final
 
 from scrapy import Spider, signals
@@ -85,6 +89,22 @@ def leaves_no_cycles(spider: type[Spider], settings: BaseSettings, parsers: Pars
     return spider is WebSpider and not any(added_components(settings)) and parsers.are_built_in
 
 
+def end_at_hangup() -> None:
+    """Let SIGHUP, which a terminal sends when it is closed, end the crawl as SIGTERM does. It stays
+    ignored where nohup has set it so."""
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    ):
+        signal.signal(signal.SIGHUP, _hang_up)
+
+
+def _hang_up(_number: int, _frame: FrameType | None) -> None:
+    # Kernel and shell send one each, and a second SIGTERM would end the crawl at once.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 class EndedAtOnce(Exception):
     """A second Ctrl-C ended the process before the crawl was closed."""
 
@@ -120,6 +140,7 @@ class CrawlRun:
         opts: argparse.Namespace,
     ) -> int:
         """Run the crawl and return the exit status."""
+        end_at_hangup()
         try:
             error = self._crawl(process, create_crawler(), opts)
         except CrawlerError as refused:

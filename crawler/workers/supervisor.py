@@ -80,7 +80,7 @@ def _print_message(message: str) -> None:
 
 class Interrupts:
     """Counts interrupts (Ctrl-C, SIGTERM, SIGHUP): the first stops the workers, the second kills
-    them."""
+    them. Of SIGHUP only a first one counts, as kernel and shell send one each."""
 
     def __init__(self, on_interrupt: Callable[[int], None]) -> None:
         """*on_interrupt* is called with the number of interrupts so far."""
@@ -93,14 +93,16 @@ class Interrupts:
         loop = asyncio.get_running_loop()
         handled = [how for how in _SIGNALS if signal.getsignal(how) is not signal.SIG_IGN]
         for how in handled:
-            loop.add_signal_handler(how, self._count)
+            loop.add_signal_handler(how, self._count, how)
         try:
             yield
         finally:
             for how in handled:
                 loop.remove_signal_handler(how)
 
-    def _count(self) -> None:
+    def _count(self, how: signal.Signals) -> None:
+        if how is signal.SIGHUP and self.count:
+            return
         self.count += 1
         self._on_interrupt(self.count)
 

@@ -100,6 +100,7 @@ def left(data: Path) -> tuple[Counts, int]:
     [
         pytest.param(signal.SIGINT, False, id="Ctrl-C"),
         pytest.param(signal.SIGTERM, False, id="SIGTERM"),
+        pytest.param(signal.SIGHUP, False, id="SIGHUP, of a closed terminal"),
         pytest.param(signal.SIGINT, True, id="Ctrl-C with Twisted's reactor"),
     ],
 )
@@ -135,6 +136,18 @@ def test_a_stop_puts_back_what_is_under_way(tmp_path: Path, how: int, reactor: b
         "/slow": 2 * len(HOSTS),
         "/next": len(HOSTS),
     }, "each that was cut off is asked for once more, and nothing else is"
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    """As under nohup."""
+    path = "/page"
+    with LoopbackWeb(lambda _: Reply(b"<title>a page</title>"), HOSTS[:3]) as web:
+        seeds = ",".join(web.url(host, path) for host in HOSTS[:3])
+        command = crawl_command(tmp_path / "data", {"CRAWLER_MIN_DELAY_S": 0.5}, seeds=seeds)
+        ignoring = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command]
+        stop = stopped(web, ignoring, tmp_path / "log", lambda: True, signal.SIGHUP)
+        assert stop.status == 0
+        assert all(web.requests[host, path] == 1 for host in HOSTS[:3])
 
 
 def test_a_stop_waits_for_no_delay(tmp_path: Path) -> None:
