@@ -33,6 +33,7 @@ from crawler.console.connections import (
 from crawler.console.live import CrawlOverview, LiveEvent
 from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, asked_of, shown_of
 from crawler.data.data_dir import CONSOLE
+from crawler.data.files import replace_file
 from crawler.data.operator_files import private_lines
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.operate import verbs
@@ -349,7 +350,8 @@ class ApiServer:
                 if tried != port:
                     logger.warning("Port %d is taken: the console is at port %d", port, tried)
                 logger.info("The console is at http://%s:%d/", host, tried)
-                await asyncio.to_thread((self._data / CONSOLE).write_text, f"{host}:{tried}\n")
+                written = f"{host}:{tried}\n".encode()  # in place of a link, which is not followed
+                await asyncio.to_thread(replace_file, self._data / CONSOLE, written)
                 return
         raise ConfigError(f"CRAWLER_HTTP: no port from {port} to {port + _PORTS - 1} is free")
 

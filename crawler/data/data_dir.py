@@ -6,6 +6,7 @@ are checked.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -19,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.data.files import replace_file
+from crawler.data.operator_files import RULES
 from crawler.model.types import DataDirError
 
 FORMAT: Final = 2  # 1: seen URLs and waiting ones each by itself in the frontier's store
@@ -160,7 +162,7 @@ def refuse_older_format(path: Path, found: DataDirFormat) -> None:
 def lock_owner(path: Path) -> int | None:
     """Return the id of the process that uses the data directory *path*, or None."""
     with suppress(OSError, ValueError):
-        descriptor = os.open(path / _LOCK, os.O_RDWR)
+        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -183,8 +185,11 @@ def locked(path: Path) -> Iterator[None]:
 def _locked(path: Path) -> int:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path / _LOCK, flags, 0o644)
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            _refuse_links(path)
         raise DataDirError(
             f"data directory {path} cannot be written: {error.strerror}."
             " Choose another with CRAWLER_DATA_DIR"
@@ -198,9 +203,26 @@ def _locked(path: Path) -> int:
             f"data directory {path} is in use by another crawl (process {owner})."
             " Wait for it, or choose another with CRAWLER_DATA_DIR"
         ) from None
+    try:
+        _refuse_links(path)
+    except BaseException:
+        os.close(descriptor)
+        raise
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return descriptor
+
+
+def _refuse_links(path: Path) -> None:
+    """Raise DataDirError if a file in *path* is a symbolic link: what is written there would change
+    a file elsewhere. A folder may be one, to another disk, and the operator's rules, which are only
+    read and replaced."""
+    for each in path.iterdir():
+        if each.is_symlink() and not each.is_dir() and each.name != RULES:
+            raise DataDirError(
+                f"{each} is a symbolic link, which is not followed. Remove it, or choose another"
+                " data directory with CRAWLER_DATA_DIR"
+            )
 
 
 def _refuse_other_identity(path: Path, begun_with: tuple[str, ...], now: tuple[str, ...]) -> None:
@@ -287,8 +309,11 @@ class InheritedLock:
         holds it. Raises DataDirError."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(path, flags, 0o600)
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                _refuse_links(path.parent)
             raise DataDirError(
                 f"{path} cannot be written: {error.strerror}."
                 " Choose another data directory with CRAWLER_DATA_DIR"

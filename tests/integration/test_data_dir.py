@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from crawler.data.data_dir import DataDir, InheritedLock
 from crawler.model.types import DataDirError
 from tests.harness.archive_judges import read_folder
 from tests.harness.commands import crawl_command
@@ -64,6 +65,41 @@ def closed(web: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def archived(data: Path, web: Site) -> set[str]:
     records = read_folder(data / "warc").values()
     return {one.url.removeprefix(web.root) for one in records if one.kind != "warcinfo"}
+
+
+@pytest.mark.parametrize("name", ["crawl.lock", "outcomes.jsonl", "control.address", "runs.draft"])
+@pytest.mark.parametrize("leads_somewhere", [True, False])
+def test_a_link_in_place_of_a_file_is_refused_by_name(
+    tmp_path: Path, name: str, leads_somewhere: bool
+) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    data.mkdir()
+    if leads_somewhere:
+        elsewhere.write_text("precious")
+    (data / name).symlink_to(elsewhere)
+    with pytest.raises(DataDirError, match=f"{name} is a symbolic link"):
+        DataDir(data)
+    assert not (data / "format.json").exists(), "nothing was begun"
+    assert elsewhere.read_text() == "precious" if leads_somewhere else not elsewhere.exists()
+    (data / name).unlink()
+    DataDir(data).close()
+
+
+def test_a_link_in_place_of_the_lock_of_several_workers_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("precious")
+    (tmp_path / "share.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataDirError, match=r"share\.lock is a symbolic link"):
+        InheritedLock.take(tmp_path / "share.lock")
+    assert (tmp_path / "elsewhere").read_text() == "precious"
+
+
+def test_links_to_folders_and_rules_are_followed(tmp_path: Path) -> None:
+    data, other_disk = tmp_path / "data", tmp_path / "disk"
+    data.mkdir()
+    other_disk.mkdir()
+    (data / "warc").symlink_to(other_disk)
+    (data / "rules.toml").symlink_to(tmp_path / "rules.toml")
+    DataDir(data).close()
 
 
 def test_a_second_crawl_is_refused_until_the_first_is_dead(web, tmp_path):
