@@ -264,8 +264,7 @@ def _warn_if_finished(parts: FrontierParts, data: Path) -> None:
     """Log a warning if nothing is left to fetch: unlike with Scrapy, a spider that is run every day
     fetches nothing twice."""
     counts = parts.frontier.counts()
-    open_ones = counts.waiting + counts.later + counts.leased
-    if parts.shared is None and counts.done and not open_ones and not counts.refused:
+    if parts.shared is None and counts.done and not counts.left and not counts.refused:
         logger.warning(
             "The crawl in %s was finished, and what it has seen is not fetched again. To crawl"
             " anew, choose another CRAWLER_DATA_DIR",

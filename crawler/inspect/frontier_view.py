@@ -471,6 +471,7 @@ def _figures(counts: Counts) -> list[tuple[str, int, str]]:
         ("undecided", counts.undecided, "URLs found of which it is not known yet if they are new"),
         ("later", counts.later, "URLs with a date: to be tried again"),
         ("leased", counts.leased, "URLs under way, or cut off by the end of a process"),
+        ("left", counts.left, "URLs that are not finished: the four above"),
         ("seen", counts.seen, "URLs ever admitted"),
         ("done", counts.done, "URLs finished"),
         ("dead", counts.dead, "URLs given up"),

@@ -186,6 +186,11 @@ class Counts:
         """How many URLs may be fetched yet, those under way not among them."""
         return self.waiting + self.later + self.undecided
 
+    @property
+    def left(self) -> int:
+        """How many URLs are not finished: as long as there are some, the crawl is not over."""
+        return self.to_fetch + self.leased
+
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of a lease, as one line of the outcome log. Read by people and by `why`."""

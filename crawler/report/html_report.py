@@ -181,7 +181,7 @@ def _overview(facts: CrawlFacts) -> Iterator[str]:
         "runs": number(facts.counted.number),
         "hosts": number(outcomes.hosts),
         "URLs seen": number(counts.seen),
-        "waiting": number(counts.waiting + counts.later),
+        "left to fetch": number(counts.left),
         "done": number(counts.done),
         "dead letters": number(counts.dead),
         "kept out by rules": number(counts.refused),

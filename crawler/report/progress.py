@@ -134,7 +134,7 @@ def figures_of(crawl: Crawl, pages_per_s: RecentRate, trend: EndTrend) -> Progre
 
 def left_to_do(crawl: Crawl, counts: Counts) -> int:
     """Return how many URLs the crawl fetches yet, as far as they are known."""
-    arguments, left = crawl.settings.arguments, counts.to_fetch + counts.leased
+    arguments, left = crawl.settings.arguments, counts.left
     if arguments is None or arguments.max_pages is None:
         return left
     return min(left, max(0, arguments.max_pages - crawl.stats.pages))

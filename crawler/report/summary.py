@@ -99,6 +99,7 @@ class FrontierCounts(msgspec.Struct, frozen=True):
     dead: int
     put_back_at_open: int
     refused: int = 0  # waiting URLs that a rule refuses; a start without the rule puts them back
+    left: int = 0  # URLs that are not finished, those not decided yet among them
 
 
 class BodyPauses(msgspec.Struct, frozen=True):
@@ -171,7 +172,7 @@ def summary_of(
         spider=spider,
         reason=reason,
         ended=ending(reason, str(crawl.lifecycle.failure or "")),
-        unfinished=counts.to_fetch + counts.leased > 0,
+        unfinished=counts.left > 0,
         started_at=iso_time(started_at),
         duration_s=round(duration_s, 3),
         pages=stats.pages,
@@ -273,6 +274,7 @@ def frontier_counts(counts: Counts, put_back_at_open: int) -> FrontierCounts:
         dead=counts.dead,
         put_back_at_open=put_back_at_open,
         refused=counts.refused,
+        left=counts.left,
     )
 
 
@@ -307,8 +309,8 @@ def text(summary: Summary) -> str:
     if summary.reason in NOT_BEGUN and not summary.pages:
         return "\n".join([*shown, ""])
     if summary.unfinished:
-        left = summary.frontier.waiting + summary.frontier.later + summary.frontier.leased
-        shown.append(f"Still to do: {many(left, 'URL')}. Run the same command again to continue.")
+        left = many(summary.frontier.left, "URL")
+        shown.append(f"Still to do: {left}. Run the same command again to continue.")
     shown += ["", *(f"{left:{_INDENT}}{right}" for left, right in _rows(summary)), ""]
     return "\n".join(shown)
 

@@ -198,7 +198,7 @@ class Supervisor:
         return reader
 
     def _show_resumed(self, reader: WorkforceReader) -> None:
-        to_do = reader.counts.waiting + reader.counts.later + reader.counts.leased
+        to_do = reader.counts.left
         if to_do and self._redis is not None:
             quiet = span(quiet_s(self._plan.config))
             self._screen.show_message(

@@ -127,7 +127,7 @@ class WorkforceReader:
             waiting=self.counts.to_fetch,
             errors=sum(record.errors for record in self.session_records),
             size_bytes=sum(record.bytes for record in self.session_records),
-            ends=self._trend.at(self.counts.to_fetch + self.counts.leased, now),
+            ends=self._trend.at(self.counts.left, now),
         )
 
     def pages_of(self, names: Collection[str]) -> int:
@@ -280,7 +280,7 @@ def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Sequenc
         spider=run.spider,
         reason=reason,
         ended=ended,
-        unfinished=counts.waiting + counts.later + counts.leased > 0,
+        unfinished=counts.left > 0,
         started_at=iso_time(run.began_at),
         duration_s=round(duration_s, 3),
         pages=pages,

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 from itemadapter import ItemAdapter
+from msgspec.structs import replace
 from scrapy import Item, Request, Spider, signals
 from scrapy.crawler import AsyncCrawlerRunner, Crawler
 from scrapy.exceptions import CloseSpider, DontCloseSpider, IgnoreRequest
@@ -22,11 +23,17 @@ from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
 from twisted.python.failure import Failure
 
 from crawler.data.outcomes import read_outcomes
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.run_files import RunFolder
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.inspect.local import LocalInspection
 from crawler.model.types import ConfigError, DataDirError
 from crawler.spiders.pages import page_of
 from crawler.spiders.web import WebSpider
 from tests.harness.commands import PATIENCE_S
 from tests.harness.crawling import QUICK, Crawled, crawl
+from tests.harness.frontiers import NoBackground, candidate
 from tests.harness.scrapy_project import write_project
 from tests.harness.sources import PROJECT
 from tests.servers.loopback import Reply, Site, page, site
@@ -489,6 +496,28 @@ def test_a_finished_crawl_is_logged_as_finished(
         _, items = crawled(tmp_path, Rules, start_urls=[web.url("/")])
     assert items == [], "a second run has nothing to do"
     assert "was finished, and what it has seen is not fetched again" in caplog.text
+
+
+def test_a_crawl_with_only_undecided_urls_is_not_logged_as_finished(
+    tmp_path: Path, web: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process died after it had written links of which it did not know yet if they are new."""
+    settings = {"CRAWLER_SUMMARY": True}
+    crawl(tmp_path, WebSpider, settings, seeds=web.url("/mirror"))
+    store = RocksStore(tmp_path / "frontier")
+    frontier = TwoTierFrontier(
+        store, RunFolder(tmp_path / "seen"), FrontierRules(), 0.0, background=NoBackground()
+    )
+    link = replace(candidate("lamp", host="127.0.0.77"), url=web.url("/lamp"))
+    frontier.add([link], frontier.clock)
+    frontier.commit()
+    store.close()
+    with LocalInspection(tmp_path) as inspection:
+        assert inspection.counts().left == inspection.counts().undecided == 1
+    with caplog.at_level(logging.WARNING, "crawler"):
+        again = crawl(tmp_path, WebSpider, settings, seeds=web.url("/mirror"))
+    assert "was finished" not in caplog.text
+    assert again.fates()["/lamp"] == ["done"]
 
 
 def test_two_spiders_in_one_process(tmp_path: Path, web: Site) -> None:

@@ -106,7 +106,7 @@ BUSY = msgspec.structs.replace(
     errors={"timeout": 4, "status_503": 2, "broken": 1},
     dead_letters=7,
     dead_letters_new=[DeadUrl("http://example.com/\x1b[2J", "timeout, tried 4 times")],
-    frontier=FrontierCounts(100, 20, 1, 5_000, 4_000, 7, 3, refused=9),
+    frontier=FrontierCounts(100, 20, 1, 5_000, 4_000, 7, 3, refused=9, left=125),
     data_dir="/var/crawl one",
     pauses=BodyPauses(31, 95.2),
     truncated={"disconnect": 1},
@@ -139,7 +139,7 @@ def test_a_busy_crawl_with_what_to_do_about_it() -> None:
         text(BUSY)
         == """
 Stopped on request (Ctrl-C or a signal).
-Still to do: 121 URLs. Run the same command again to continue.
+Still to do: 125 URLs. Run the same command again to continue.
 
 pages         1,234 in 2 min 5 s (9.9 a second), 148 MB
 answers       2xx 1,190, 3xx 7, 4xx 40
