@@ -60,7 +60,7 @@ REPLACED: Final[Mapping[str, tuple[object, str]]] = {
     "RETRY_TIMES": (default_settings.RETRY_TIMES, "use CRAWLER_RETRIES"),
     "RETRY_HTTP_CODES": (
         default_settings.RETRY_HTTP_CODES,
-        f"tried again are {', '.join(map(str, sorted(RETRY_STATUSES)))}",
+        f"tried again are {RETRY_STATUSES}",
     ),
     "REDIRECT_ENABLED": (True, "use CRAWLER_MAX_REDIRECTS"),
     "REDIRECT_MAX_TIMES": (default_settings.REDIRECT_MAX_TIMES, "use CRAWLER_MAX_REDIRECTS"),

@@ -428,7 +428,10 @@ class RobotsSettings:
         "How long a robots.txt is valid before it is fetched again.",
     )
     robots_tries: int = setting(
-        5, integer("attempts", least=1), "Times in a row that an unreachable robots.txt is fetched."
+        # As many failures in a row as give up a host: see GIVE_UP_NEW_AFTER_PAUSES.
+        21,
+        integer("attempts", least=1),
+        "Times in a row that an unreachable robots.txt is fetched.",
     )
     robots_unreachable_s: float = setting(
         3600.0, number("seconds", least=1), "How long no page of its host is then fetched."

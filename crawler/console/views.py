@@ -77,6 +77,7 @@ class OutcomesAsked(Paging, frozen=True):
     fate: str = ""  # done | retry | moved | dead | refused
     status: str = ""  # 200, or 4xx
     reason: str = ""  # a part of it
+    failure: str = ""  # the kind of failure, as the counters name it
 
 
 class UrlAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -203,6 +204,7 @@ def is_asked(outcome: Outcome, asked: OutcomesAsked) -> bool:
         and asked.fate in ("", outcome.fate)
         and asked.status in ("", status, f"{status[:1]}xx")
         and asked.reason in outcome.reason
+        and asked.failure in ("", outcome.failure)
     )
 
 

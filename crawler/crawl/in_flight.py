@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from msgspec.structs import replace
 
 from crawler.config.settings import PolitenessSettings
+from crawler.crawl.errors import FAILURES, status_failure
 from crawler.frontier.port import Frontier
 from crawler.model.page import Exchange, Truncated
 from crawler.model.types import (
@@ -40,7 +41,7 @@ from crawler.model.types import (
 from crawler.model.url import authority_of
 from crawler.policy.operator_rules import Overrides
 from crawler.policy.patterns import PatternStatsStore
-from crawler.policy.politeness import next_rest, overridden, should_give_up
+from crawler.policy.politeness import is_retry_status, next_rest, overridden, should_give_up
 from crawler.policy.scope import Refusal
 
 LEASE: Final = "lease"
@@ -282,8 +283,10 @@ class Completion:
         if fetch.purpose is Purpose.ROBOTS and rest.pace.standing is Standing.ANSWERS:
             # A robots.txt proves nothing about pages: hosts that answer it and hang with each page
             # would take the slots of hosts that answer.
-            proven = fetch.lease.pace.standing is Standing.ANSWERS
-            pace = rest.pace if proven else replace(rest.pace, standing=Standing.NEW)
+            before = fetch.lease.pace
+            proven = before.standing is Standing.ANSWERS
+            standing = Standing.ANSWERS if proven else Standing.NEW
+            pace = replace(rest.pace, standing=standing, answered=before.answered)
             rest = replace(rest, pace=pace)
         now = self._now()
         self._frontier.release(fetch.lease, rest, now)
@@ -414,4 +417,20 @@ def _outcome(fetch: Fetch, verdict: Verdict, now: float) -> Outcome:
         target=verdict.candidate.url if isinstance(verdict, Moved) else "",
         original=fetch.original,
         bits=fetch.bits,
+        failure=failure_of(fetch, reason) if isinstance(verdict, RetryAt | Dead) else "",
     )
+
+
+def failure_of(fetch: Fetch, reason: str) -> str:
+    """Return the kind of failure of *fetch*, one of FAILURES."""
+    answer = fetch.answer or _NO_ANSWER
+    if fetch.callback_error:
+        return "broken"  # an error in a callback or a pipeline
+    if answer.error:
+        return answer.error if answer.error in FAILURES else "other"
+    if answer.status is not None:
+        if is_retry_status(answer.status):
+            return status_failure(answer.status)
+        if 300 <= answer.status < 400:
+            return "redirects"
+    return "robots_unreachable" if reason.startswith("robots.txt ") else "other"

@@ -27,7 +27,7 @@ from crawler.model.types import (
     Purpose,
     Rest,
 )
-from crawler.policy.politeness import RETRY_STATUSES, is_trouble
+from crawler.policy.politeness import is_trouble
 
 # Above this the half with the lowest counts is dropped: the top ten of a crawl are far above them.
 _MAX_HOSTS: Final = 20_000
@@ -198,7 +198,7 @@ class CrawlStats:
         elif outcome.fate == "done" and outcome.reason.startswith("pattern "):
             self.count("patterns/unfetched")
         if outcome.fate in ("retry", "dead"):
-            self._count_error(fetch, outcome)
+            self._count_error(outcome)
         elif outcome.fate != "put_back" and fetch.truncated:
             self.count(f"truncated/{fetch.truncated}")
         if is_page(outcome):
@@ -250,13 +250,12 @@ class CrawlStats:
         if is_trouble(answer) and answer.error != "cancelled":
             self.errors += 1
             self.count("robots/failed")
-            self.count(f"error/{answer.error or f'status_{answer.status}'}")
+            self.count("error/robots_failed")
 
-    def _count_error(self, fetch: Fetch, outcome: Outcome) -> None:
-        kind = error_kind(fetch, outcome)
+    def _count_error(self, outcome: Outcome) -> None:
         self.errors += 1
-        self.count(f"error/{kind}")
-        if kind == "robots_unreachable":
+        self.count(f"error/{outcome.failure}")
+        if outcome.failure == "robots_unreachable":
             self.count("robots/unreachable")
         if outcome.fate == "dead" and len(self.dead) < _DEAD_KEPT:
             self.dead.append(outcome)
@@ -273,16 +272,3 @@ class CrawlStats:
 def is_page(outcome: Outcome) -> bool:
     """Return whether the outcome has an answer that is no redirect and is not fetched again."""
     return outcome.status is not None and outcome.fate in ("done", "dead")
-
-
-def error_kind(fetch: Fetch, outcome: Outcome) -> str:
-    """Return the kind of error of a failed fetch, one of a few words."""
-    if fetch.callback_error:
-        return "broken"  # an error in a callback or a pipeline
-    if fetch.answer is not None and fetch.answer.error:
-        return fetch.answer.error
-    if outcome.status in RETRY_STATUSES:
-        return f"status_{outcome.status}"
-    if outcome.status is not None and 300 <= outcome.status < 400:
-        return "redirects"
-    return "robots_unreachable" if outcome.reason.startswith("robots.txt ") else "other"

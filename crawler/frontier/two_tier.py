@@ -378,9 +378,9 @@ class TwoTierFrontier:
                         may_be_archived=False,
                     )
                     self._enqueue(again, now)
-            case RetryAt(when):
+            case RetryAt(when, is_counted):
                 count(UrlState.LEASED, UrlEvent.POSTPONE)
-                attempts = candidate.attempts + 1
+                attempts = candidate.attempts + is_counted
                 self._enqueue(replace(candidate, not_before=when, attempts=attempts), now)
             case Moved(target, claim):
                 count(_LEASED, _FINISH)

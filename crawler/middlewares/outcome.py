@@ -33,7 +33,7 @@ from crawler.model.types import (
     PutBack,
     RetryAt,
 )
-from crawler.policy.politeness import RETRY_STATUSES, no_contact, retry_after_s, retry_decision
+from crawler.policy.politeness import is_retry_status, no_contact, retry_after_s, retry_decision
 
 
 def answer_of(response: Response, fetch: Fetch, crawl: Crawl) -> Answer:
@@ -44,7 +44,7 @@ def answer_of(response: Response, fetch: Fetch, crawl: Crawl) -> Answer:
         _duration_s(fetch, crawl),
         status=response.status,
         # A status that is retried anyway is the more precise reason.
-        error="" if response.status in RETRY_STATUSES else incomplete_error(response.flags),
+        error="" if is_retry_status(response.status) else incomplete_error(response.flags),
         retry_after_s=retry_after_s(retry_after, now, cap_s) if retry_after else None,
     )
     is_hung = crawl.fetching.slots.rules.is_hung(answer, len(response.body))
@@ -129,7 +129,9 @@ class OutcomeMiddleware:
         answer = fetch.answer = judge_answer(answer, fetch, crawl)
         rest = crawl.leases.completion.release(fetch)
         rest_s = rest.seconds if rest else 0.0
-        verdict = retry_decision(candidate, answer, rest_s, rules, now, crawl.fetching.random)
+        verdict = retry_decision(
+            candidate, fetch.lease.pace, answer, rest_s, rules, now, crawl.fetching.random
+        )
         if isinstance(verdict, RetryAt | Dead | PutBack):
             fetch.verdict = verdict
         return isinstance(verdict, RetryAt | PutBack)

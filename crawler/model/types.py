@@ -70,6 +70,7 @@ class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pauses: int = 0  # how often in a row it was paused for failing
     crawl_delay_s: float = 0.0  # from its robots.txt
     standing: Standing = Standing.NEW
+    answered: bool = False  # a page of it was answered once, without trouble
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -113,6 +114,7 @@ class RetryAt(msgspec.Struct, frozen=True):
     """The fetch failed; it is tried again at *when* (epoch seconds)."""
 
     when: float
+    is_counted: bool = True  # as an attempt; False: the host as a whole is down
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -209,6 +211,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     target: str = ""  # moved: where to
     original: str = ""  # the URL whose content it repeats, exactly or nearly
     bits: int | None = None  # near duplicate: of 64 bits that differ
+    failure: str = ""  # retry, dead: its kind, by the words of the counters (crawl/errors.py)
 
 
 encode_outcome = msgspec.json.Encoder().encode

@@ -24,9 +24,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from crawler.assembly.crawl import Crawl
+from crawler.crawl.errors import FAILURES
 from crawler.crawl.stats import Histogram
 from crawler.model.types import VERSION, Counts
-from crawler.policy.politeness import RETRY_STATUSES
 from crawler.policy.scope import Reason
 
 PREFIX: Final = "gossamer_"
@@ -156,11 +156,6 @@ def _disk_bytes(crawl: Crawl) -> Value:
     return {"free": disk.f_bavail * disk.f_frsize, "size": disk.f_blocks * disk.f_frsize}
 
 
-_ERRORS: Final = (
-    *("timeout", "connect", "dns", "tls", "protocol", "disconnect", "redirects"),
-    *("robots_unreachable", "broken", OTHER),
-    *(f"status_{status}" for status in sorted(RETRY_STATUSES)),
-)
 _RESTS: Final = ("gap", "crawl-delay", "easing", "backoff", "retry-after", "pause")
 _counter = partial(Metric, MetricType.COUNTER)
 _gauge = partial(Metric, MetricType.GAUGE)
@@ -179,7 +174,7 @@ METRICS: Final = (
     _counter(
         "errors_total",
         "Tries that failed, of pages and of robots.txt, by kind, as in summary.json.",
-        _stats("error/", _ERRORS),
+        _stats("error/", FAILURES),
         "reason",
     ),
     _counter(

@@ -58,7 +58,12 @@ MAX_REMEMBERED_GAP_S: Final = 30.0
 effect."""
 
 GIVE_UP_AFTER_PAUSES: Final = 5
-"""In a row: after 75 minutes of pauses and probes the next pause has begun."""
+"""In a row, of a host that has answered before: after 75 minutes of pauses and probes the next
+pause has begun."""
+
+GIVE_UP_NEW_AFTER_PAUSES: Final = 17
+"""In a row, of a host that never answered for a page: after its 21st failure. So a host that is
+down for its first 20 requests loses no page."""
 
 
 class Circuit(StrEnum):
@@ -109,6 +114,8 @@ answers requests within 5 s with 429, without Retry-After: 0.5 refusals for each
 if trouble only adds the backoff and 0.9 if answers halve. Easing more slowly would be better still
 there, but every other host would pay longer for one slow page."""
 
+_FAILURES: Final = (CircuitEvent.FAILED, CircuitEvent.FAILED_OFTEN)
+
 
 def circuit(pace: Pace, *, resting: bool = False) -> Circuit:
     """Return the circuit state that a pace stands for."""
@@ -139,7 +146,11 @@ def event_of(answer: Answer, pace: Pace, rules: PolitenessSettings) -> CircuitEv
 def next_rest(pace: Pace, answer: Answer, rules: PolitenessSettings, random: Random) -> Rest:
     """Return how long to leave the host alone after *answer*, and its pace from then on."""
     event = event_of(answer, pace, rules)
-    after = replace(_count_failures(pace, event), standing=_standing(pace, answer, event))
+    after = replace(
+        _count_failures(pace, event),
+        standing=_standing(pace, answer, event),
+        answered=pace.answered or event in (CircuitEvent.ANSWERED, CircuitEvent.BROKE_OFF),
+    )
     delays = _gaps(pace, answer, event, rules)
     gap_s = max(delays)[0]
     if circuit(after, resting=True) is Circuit.OPEN and event is not CircuitEvent.CANCELLED:
@@ -171,7 +182,7 @@ def overridden(rules: PolitenessSettings, says: Overrides) -> PolitenessSettings
 
 def should_give_up(pace: Pace) -> bool:
     """Return whether to give up the host's other URLs: each would take an hour to fail too."""
-    return pace.pauses >= GIVE_UP_AFTER_PAUSES
+    return pace.pauses >= (GIVE_UP_AFTER_PAUSES if pace.answered else GIVE_UP_NEW_AFTER_PAUSES)
 
 
 def _count_failures(pace: Pace, event: CircuitEvent) -> Pace:
@@ -198,7 +209,10 @@ def _gaps(
 ) -> list[tuple[float, str]]:
     own_s = min(max(rules.delay_factor * answer.duration_s, rules.min_delay_s), rules.max_delay_s)
     asked_s = min(pace.crawl_delay_s, rules.max_crawl_delay_s)
-    eased_s = GAP_FACTORS[event] * min(pace.gap_s, MAX_REMEMBERED_GAP_S)
+    # After a probe that failed the pause is longer, in place of the gap.
+    is_failed_probe = circuit(pace) is not Circuit.CLOSED and event in _FAILURES
+    factor = 1.0 if is_failed_probe else GAP_FACTORS[event]
+    eased_s = factor * min(pace.gap_s, MAX_REMEMBERED_GAP_S)
     return [(own_s, "gap"), (asked_s, "crawl-delay"), (eased_s, "easing")]
 
 
@@ -213,12 +227,25 @@ def _at_least_s(retry_after_s: float, rules: PolitenessSettings, random: Random)
 
 
 # Whether a URL is tried again after an answer, and when. What may be better next time is tried
-# again `retries` times, then it is a dead letter. Trouble of the whole host counts too, so that no
-# URL is tried for ever. An answer whose body broke off is tried again likewise, but at the last try
-# is kept as it is. Every other answer is final, 404 and 410 among them.
+# again `retries` times, then it is a dead letter. While the host as a whole is down, its failures
+# are not counted against its URLs, which would all be lost in a few minutes. Still no URL is tried
+# for ever: in the end the host is given up (`should_give_up`). An answer whose body broke off is
+# tried again likewise, but at the last try is kept as it is. Every other answer is final, 404 and
+# 410 among them.
 
-# 522 and 524 are Cloudflare's: no connection to the server, no answer from it in time.
-RETRY_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504, 522, 524})
+_RETRY_BELOW_500: Final = frozenset({408, 429})
+RETRY_STATUSES: Final = "408, 429 and 500 to 599"
+"""In words, for messages."""
+
+# 429: it refuses all; 502, 503, 504: it cannot handle requests at the moment, or its gateway does
+# not reach it (RFC 9110, 15.6); 520 to 530 are Cloudflare's of the same kind.
+_HOST_DOWN_STATUSES: Final = frozenset({429, 502, 503, 504, *range(520, 531)})
+
+
+def is_retry_status(status: int) -> bool:
+    """Return whether the same request may have another status next time. A client treats what it
+    does not know of a class as x00 of it, and codes from 600 as those of 5xx (RFC 9110, 15)."""
+    return status >= 500 or status in _RETRY_BELOW_500
 
 
 class KeepAnswer(msgspec.Struct, frozen=True):
@@ -230,30 +257,45 @@ RetryDecision = RetryAt | Dead | PutBack | KeepAnswer
 
 def retry_decision(
     candidate: Candidate,
+    pace: Pace,
     answer: Answer,
     rest_s: float,
     rules: PolitenessSettings,
     now: float,
     random: Random,
 ) -> RetryDecision:
-    """Decide about *candidate*, whose host now rests for *rest_s*."""
+    """Decide about *candidate*, whose host had *pace* before *answer* and now rests for
+    *rest_s*."""
     if answer.error == "cancelled":
         return PutBack()
     if not is_retryable(answer):
         return KeepAnswer()
     tries = candidate.attempts + 1
-    if tries > rules.retries:
+    is_counted = not rules.retries or not is_host_down(pace, answer)
+    if is_counted and tries > rules.retries:
         if answer.error and answer.status is not None:
             return KeepAnswer()  # its body broke off; what was received is kept
         what = answer.error or f"status {answer.status}"
         return Dead(f"{what}, tried {tries} times")
     wait_s = full_jitter_s(tries, rules.backoff_base_s, rules.backoff_max_s, random)
-    return RetryAt(now + rest_s + wait_s)
+    return RetryAt(now + rest_s + wait_s, is_counted)
+
+
+def is_host_down(pace: Pace, answer: Answer) -> bool:
+    """Return whether *answer*, of a host that had *pace*, is the failure of the host as a whole: no
+    page of it was ever answered, or it is paused and the probe found it down. An error of one page,
+    such as a 500, does not prove the latter."""
+    if not is_trouble(answer) or (answer.error == "disconnect" and answer.status is not None):
+        return False
+    if not pace.answered:
+        return True
+    is_probe = circuit(pace) is not Circuit.CLOSED
+    return is_probe and (answer.status is None or answer.status in _HOST_DOWN_STATUSES)
 
 
 def is_retryable(answer: Answer) -> bool:
     """Return whether the same request may succeed next time."""
-    return bool(answer.error) or answer.status is None or answer.status in RETRY_STATUSES
+    return bool(answer.error) or answer.status is None or is_retry_status(answer.status)
 
 
 # Retry-After headers (RFC 9110, 10.2.3): seconds, or a date. What cannot be read asks for nothing;

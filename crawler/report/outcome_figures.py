@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from crawler.policy.politeness import RETRY_STATUSES
+from crawler.policy.politeness import is_retry_status
 
 SECONDS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
@@ -134,7 +134,7 @@ class OutcomeFigures:
             pages[at] += fate in ("done", "dead")
         if fate == "dead":
             dead[at] += 1
-            errors[at] += status is None or status in RETRY_STATUSES
+            errors[at] += status is None or is_retry_status(status)
             _count_name(self.dead_reasons, reason[:_NAME_CHARS], _OTHERS)
             self.dead[one.url] = reason
             self.dead.move_to_end(one.url)

@@ -242,8 +242,8 @@ def finish_args(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str
                 return "done", 0, b""
             again = replace(candidate, attempts=0, chain=(), may_be_archived=False)
             return "again", next_visit - now, pack_candidate(again)
-        case RetryAt(when):
-            again = replace(candidate, attempts=candidate.attempts + 1)
+        case RetryAt(when, is_counted):
+            again = replace(candidate, attempts=candidate.attempts + is_counted)
             return "retry", when - now, pack_candidate(again)
         case Moved():
             return "done", 0, b""

@@ -61,6 +61,7 @@ PACE = Struct("<ddHHB")
 _DELAY = Struct("<d")
 _RULES = Struct("<dddddd")
 _MAX_UINT16: Final = 0xFFFF
+_ANSWERED: Final = 1 << 15  # beside the pauses: a page of the host was answered once
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -395,7 +396,7 @@ def _signed(key: int) -> int:
 
 def _pace_bytes(pace: Pace) -> bytes:
     failures = min(pace.failures, _MAX_UINT16)
-    pauses = min(pace.pauses, _MAX_UINT16)
+    pauses = min(pace.pauses, _ANSWERED - 1) | (_ANSWERED if pace.answered else 0)
     return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, pauses, pace.standing)
 
 
@@ -450,7 +451,14 @@ def read_ids(reply: Sequence[Any], shard: int) -> set[int]:
 
 def read_pace(packed: bytes) -> Pace:
     gap_s, crawl_delay_s, failures, pauses, standing = PACE.unpack(packed.ljust(PACE.size, b"\0"))
-    return Pace(gap_s, failures, pauses, crawl_delay_s, Standing(standing))
+    return Pace(
+        gap_s,
+        failures,
+        pauses & (_ANSWERED - 1),
+        crawl_delay_s,
+        Standing(standing),
+        bool(pauses & _ANSWERED),
+    )
 
 
 # Readers of the records that lua/shard.lua packs. They raise ValueError, struct.error or

@@ -234,6 +234,18 @@ def test_put_back_goes_to_the_head_and_counts_no_attempt(world):
     assert again.candidate == lease.candidate
 
 
+def test_a_failure_of_the_whole_host_counts_no_attempt_and_its_pace_is_kept(world):
+    frontier, down = world.reopen(0.0), Pace(2.0, 20, 16, standing=Standing.ANSWERS, answered=True)
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    assert not lease.pace.answered
+    frontier.release(lease, Rest(2.0, down), 0.0)
+    frontier.finish(lease, RetryAt(2.0, is_counted=False), 0.0)
+    (again,) = drain(frontier, 2.0)
+    assert again.candidate.attempts == 0
+    assert again.pace == down
+
+
 @pytest.mark.parametrize("verdict", [RetryAt(0.0), PutBack()])
 def test_a_url_put_back_keeps_the_fields_of_its_verdict(world, verdict):
     frontier = world.reopen(0.0)

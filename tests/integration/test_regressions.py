@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from scrapy import signals
 
+from crawler.console.views import OutcomesAsked, is_asked
 from crawler.data.outcomes import OutcomeLog, read_outcomes
 from crawler.model.types import Outcome, never_waits
 from crawler.spiders.web import WebSpider
 from tests.harness.crawling import crawl
-from tests.servers.loopback import Reply, site
+from tests.servers.loopback import Ask, LoopbackWeb, Reply, page, site
 
 TORN = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nUser-agent: *\nDisallow: /a\n"
 CODED = (
@@ -91,3 +92,55 @@ def test_the_outcome_log_goes_on_without_an_empty_line(tmp_path: Path, end: byte
     lines = file.read_bytes().splitlines()
     assert b"" not in lines
     assert [outcome.at for outcome in read_outcomes(file)][-1] == 2.0
+
+
+BRIEF = {
+    "CRAWLER_MIN_DELAY_S": 0.001,
+    "CRAWLER_BACKOFF_BASE_S": 0.001,
+    "CRAWLER_BACKOFF_MAX_S": 0.001,
+    "CRAWLER_PAUSE_S": 0.01,
+    "CRAWLER_PAUSE_MAX_S": 0.01,
+}
+DOWN = (503, 500, 507, 0, 521, 502, 599, 0, 504, 530)  # 0: closed without an answer
+
+
+@pytest.mark.parametrize("with_robots", [True, False], ids=["all of it", "its pages"])
+def test_a_host_that_is_down_for_its_first_requests_loses_no_page(
+    tmp_path: Path, with_robots: bool
+):
+    """The first 20 requests of the whole host fail, so its URLs keep their retries."""
+    asked: list[str] = []
+
+    def answer(ask: Ask) -> Reply:
+        if ask.path == "/robots.txt" and not with_robots:
+            return Reply(status=404)
+        asked.append(ask.path)
+        if len(asked) <= 20:
+            status = DOWN[len(asked) % len(DOWN)]
+            return Reply("down", status) if status else Reply(close=True)
+        return Reply(status=404) if ask.path == "/robots.txt" else page("/a", "/b")
+
+    with LoopbackWeb(answer, ["127.0.5.12"]) as web:
+        done = crawl(tmp_path / "data", settings=BRIEF, seeds=web.url("127.0.5.12"))
+    assert {path: fates[-1] for path, fates in done.fates().items()} == dict.fromkeys(
+        ("/", "/a", "/b"), "done"
+    )
+
+
+def test_a_host_that_is_down_for_ever_ends_as_dead_letters(tmp_path: Path):
+    def answer(ask: Ask) -> Reply:
+        return Reply(status=404 if ask.path == "/robots.txt" else 503)
+
+    with LoopbackWeb(answer, ["127.0.5.13"]) as web:
+        seeds = "\n".join(web.url("127.0.5.13", path) for path in ("/a", "/b"))
+        done = crawl(tmp_path / "data", settings=BRIEF, seeds=seeds)
+    assert {fates[-1] for fates in done.fates().values()} == {"dead"}
+    tries = sum(visit.path != "/robots.txt" for visit in web.visits)
+    assert 20 < tries < 30
+    failures = {outcome.failure for outcome in done.outcomes}
+    assert failures == {"status_503", "robots_unreachable"}
+    for failure in failures:
+        asked = OutcomesAsked(failure=failure)
+        assert any(is_asked(outcome, asked) for outcome in done.outcomes), "the console finds it"
+    counted = {key for key in done.stats if key.startswith("crawler/error/")}
+    assert counted == {f"crawler/error/{failure}" for failure in failures}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from crawler.crawl.errors import FAILURES
 from crawler.crawl.in_flight import (
     Fetch,
     InFlight,
+    failure_of,
     verdict_of,
 )
 from crawler.model.types import (
+    Answer,
     Candidate,
     Claim,
     Dead,
@@ -80,3 +83,24 @@ def test_a_returned_request_decides_once():
     assert in_flight.take_returned(["a request"]) is None
     assert in_flight.take_returned(returned) is one
     assert in_flight.take_returned(returned) is None
+
+
+@pytest.mark.parametrize(
+    ("account", "reason", "failure"),
+    [
+        (fetch(answer=Answer(1.0, 503)), "", "status_503"),
+        (fetch(answer=Answer(1.0, 408)), "", "status_408"),
+        (fetch(answer=Answer(1.0, 526)), "", "status_526"),
+        (fetch(answer=Answer(1.0, 598)), "", "status_5xx"),
+        (fetch(answer=Answer(1.0, None, "timeout")), "timeout, tried 4 times", "timeout"),
+        (fetch(answer=Answer(1.0, 200, "disconnect")), "disconnect", "disconnect"),
+        (fetch(answer=Answer(1.0, 302)), "too many redirects", "redirects"),
+        (fetch(answer=Answer(1.0, 200), callback_error="ValueError"), "ValueError", "broken"),
+        (fetch(), "robots.txt unreachable: status 500", "robots_unreachable"),
+        (fetch(), "its stored request cannot be read", "other"),
+    ],
+    ids=str,
+)
+def test_each_failure_is_of_one_kind(account: Fetch, reason: str, failure: str):
+    assert failure_of(account, reason) == failure
+    assert failure in FAILURES

@@ -202,13 +202,16 @@ def test_a_404_ends_a_row_of_failures() -> None:
     assert circuit(pace) is Circuit.CLOSED
 
 
-def test_a_dead_host_is_probed_ever_more_seldom_and_then_lost() -> None:
-    pace, rests = FRESH, []
+@pytest.mark.parametrize(("answered", "last"), [(True, 1), (False, 13)], ids=["lost", "never up"])
+def test_a_dead_host_is_probed_ever_more_seldom_and_then_given_up(
+    answered: bool, last: int
+) -> None:
+    pace, rests = Pace(answered=answered), []
     while not should_give_up(pace):
         rest = next_rest(pace, bad(None, "connect"), RULES, Least())
         pace = rest.pace
         rests.append(rest.seconds)
-    assert rests == [1, 2, 4, 8, 316, 632, 1260, 2460, 3660]
+    assert rests == [1, 2, 4, 8, 316, 616, 1216, 2416, *[3616] * last]
 
 
 def test_a_pace_outlives_the_process() -> None:

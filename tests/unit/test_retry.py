@@ -16,6 +16,7 @@ from crawler.model.types import (
     Candidate,
     Dead,
     HostKey,
+    Pace,
     PutBack,
     RetryAt,
 )
@@ -29,6 +30,7 @@ from crawler.policy.politeness import (
 RULES = PolitenessSettings()
 NOW = 1e9
 REST_S = 20.0
+ANSWERS = Pace(answered=True)
 
 
 def candidate(attempts: int = 0) -> Candidate:
@@ -36,15 +38,19 @@ def candidate(attempts: int = 0) -> Candidate:
 
 
 def fated(
-    answer: Answer, attempts: int = 0, rules: PolitenessSettings = RULES, seed: int = 1
+    answer: Answer,
+    attempts: int = 0,
+    rules: PolitenessSettings = RULES,
+    seed: int = 1,
+    pace: Pace = ANSWERS,
 ) -> RetryDecision:
-    return retry_decision(candidate(attempts), answer, REST_S, rules, NOW, Random(seed))
+    return retry_decision(candidate(attempts), pace, answer, REST_S, rules, NOW, Random(seed))
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        *(Answer(0.1, status) for status in (408, 429, 500, 502, 503, 504, 522, 524)),
+        *(Answer(0.1, status) for status in (408, 429, *range(500, 600), 999)),
         *(
             Answer(0.1, None, error)
             for error in ("timeout", "connect", "dns", "tls", "protocol", "disconnect")
@@ -66,10 +72,39 @@ def test_a_body_that_breaks_off_is_asked_for_again_and_kept_at_last(error: str) 
     assert fated(Answer(0.1, 200, error), 3) == KeepAnswer()
 
 
-@pytest.mark.parametrize("status", [200, 204, 301, 304, 400, 401, 403, 404, 410, 418, 451, 501])
+@pytest.mark.parametrize("status", [200, 204, 301, 304, 400, 401, 403, 404, 410, 418, 451])
 def test_every_other_status_is_final(status: int) -> None:
     assert fated(Answer(0.1, status)) == KeepAnswer()
     assert fated(Answer(0.1, status), attempts=9) == KeepAnswer()
+
+
+PAUSED = Pace(failures=5, pauses=1, answered=True)
+
+
+@pytest.mark.parametrize(
+    ("pace", "answer", "is_counted"),
+    [
+        pytest.param(Pace(), Answer(0.1, 503), False, id="no page of the host was ever answered"),
+        pytest.param(Pace(), Answer(0.1, 500), False, id="so whatever its trouble is"),
+        pytest.param(Pace(), Answer(0.1, None, "disconnect"), False, id="or without an answer"),
+        pytest.param(Pace(failures=9, pauses=5), Answer(0.1, 530), False, id="and for ever"),
+        pytest.param(Pace(), Answer(0.1, 408), True, id="408 is no trouble of the host"),
+        pytest.param(Pace(), Answer(0.1, 200, "disconnect"), True, id="a body that broke off"),
+        pytest.param(ANSWERS, Answer(0.1, 503), True, id="a host that answers"),
+        pytest.param(PAUSED, Answer(0.1, 503), False, id="the probe of a paused host"),
+        pytest.param(PAUSED, Answer(0.1, None, "connect"), False, id="that is not reached"),
+        pytest.param(PAUSED, Answer(0.1, 521), False, id="nor by its gateway"),
+        pytest.param(PAUSED, Answer(0.1, 500), True, id="an error of one page proves no more"),
+    ],
+)
+def test_a_host_that_is_down_costs_its_urls_no_retry(
+    pace: Pace, answer: Answer, is_counted: bool
+) -> None:
+    for attempts in range(3):
+        again = fated(answer, attempts, pace=pace)
+        assert isinstance(again, RetryAt) and again.is_counted is is_counted
+    at_last = fated(answer, 3, pace=pace)
+    assert isinstance(at_last, RetryAt) is not is_counted
 
 
 def test_our_own_cancellations_cost_no_attempt() -> None:

@@ -54,7 +54,9 @@ class MemoryStore:
 
 
 def fresh(store: MemoryStore | None = None, memory_bytes: int = 1 << 20) -> RobotsCache:
-    return RobotsCache(store or MemoryStore(), "Gossamer", RobotsSettings(), memory_bytes)
+    return RobotsCache(
+        store or MemoryStore(), "Gossamer", RobotsSettings(robots_tries=5), memory_bytes
+    )
 
 
 def taught(status: int | None, body: bytes = b"", error: str = "", times: int = 1) -> RobotsCache:
@@ -247,7 +249,7 @@ def test_a_forgotten_record_is_read_again() -> None:
 
 
 ELSEWHERE = "https://www.example.org/robots.txt"
-RULES = RobotsSettings()
+RULES = RobotsSettings(robots_tries=5)
 
 
 def got(status: int | None = None, *, url: str = FILE, error: str = "", to: str | None = None,

@@ -351,25 +351,25 @@ def outcome(**given: Any) -> Outcome:
         ),
         pytest.param(
             fetch(answer=Answer(1.0, 503)),
-            outcome(status=503, fate="retry"),
+            outcome(status=503, fate="retry", failure="status_503"),
             {"fate/retry": 1, "status/5xx": 1, "error/status_503": 1},
             id="a 503 that is tried again is no page",
         ),
         pytest.param(
             fetch(answer=Answer(1.0, error="timeout")),
-            outcome(fate="dead", reason="timeout, tried 4 times"),
+            outcome(fate="dead", reason="timeout, tried 4 times", failure="timeout"),
             {"fate/dead": 1, "error/timeout": 1},
             id="no answer",
         ),
         pytest.param(
             fetch(answer=Answer(1.0, 200), callback_error="ValueError"),
-            outcome(status=200, fate="retry"),
+            outcome(status=200, fate="retry", failure="broken"),
             {"fate/retry": 1, "status/2xx": 1, "error/broken": 1},
             id="our own error",
         ),
         pytest.param(
             fetch(answer=Answer(1.0, 302)),
-            outcome(status=302, fate="dead", reason="too many redirects"),
+            outcome(status=302, fate="dead", reason="too many redirects", failure="redirects"),
             {"fate/dead": 1, "status/3xx": 1, "error/redirects": 1, "pages": 1},
             id="too many redirects",
         ),
@@ -381,7 +381,11 @@ def outcome(**given: Any) -> Outcome:
         ),
         pytest.param(
             fetch(),
-            outcome(fate="dead", reason="robots.txt unreachable: status 500"),
+            outcome(
+                fate="dead",
+                reason="robots.txt unreachable: status 500",
+                failure="robots_unreachable",
+            ),
             {"fate/dead": 1, "error/robots_unreachable": 1, "robots/unreachable": 1},
             id="robots.txt unreachable",
         ),
@@ -394,13 +398,13 @@ def outcome(**given: Any) -> Outcome:
         pytest.param(
             fetch(purpose=Purpose.ROBOTS, answer=Answer(1.0, error="connect")),
             outcome(fate="put_back"),
-            {"fate/put_back": 1, "robots/fetched": 1, "robots/failed": 1, "error/connect": 1},
+            {"fate/put_back": 1, "robots/fetched": 1, "robots/failed": 1, "error/robots_failed": 1},
             id="a robots.txt without an answer is an error",
         ),
         pytest.param(
             fetch(purpose=Purpose.ROBOTS, answer=Answer(1.0, 503)),
             outcome(fate="put_back", status=503),
-            {"fate/put_back": 1, "robots/fetched": 1, "robots/failed": 1, "error/status_503": 1},
+            {"fate/put_back": 1, "robots/fetched": 1, "robots/failed": 1, "error/robots_failed": 1},
             id="and so is one with a status of trouble",
         ),
         pytest.param(

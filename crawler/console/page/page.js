@@ -290,7 +290,7 @@ function overviewView(main) {
       ["what they are", ([name]) => CLASSES[name] || ""],
     ], listed(seen.answers), "No answers yet."));
     failures.replaceChildren(table([
-      ["what failed", ([name]) => el("a", { href: `#outcomes/reason=${encodeURIComponent(name)}` }, name.replaceAll("_", " "))],
+      ["what failed", ([name]) => name === "robots_failed" ? "fetches of robots.txt" : el("a", { href: `#outcomes/failure=${encodeURIComponent(name)}` }, name.replaceAll("_", " "))],
       ["times", ([, count]) => number(count), "number"],
     ], listed(seen.failures), "Nothing has failed."));
   };
@@ -383,7 +383,7 @@ const OUTCOME_COLUMNS = [
 ];
 
 function outcomesView(main, given) {
-  const asked = { match: "", fate: "", status: "", reason: "", ...Object.fromEntries(new URLSearchParams(given || "")) };
+  const asked = { match: "", fate: "", status: "", failure: "", reason: "", ...Object.fromEntries(new URLSearchParams(given || "")) };
   const place = el("div"), left = el("p", { className: "faint" });
   let shown = [];
   const draw = () => place.replaceChildren(table(OUTCOME_COLUMNS, shown, "None yet."));
@@ -405,7 +405,7 @@ function outcomesView(main, given) {
   };
   listeners.add(take);
   main.append(el("div", { className: "row" }, field("match", "part of the URL"), field("fate", "any fate", ["", "done", "retry", "moved", "dead", "refused"]),
-    field("status", "any status", ["", "2xx", "3xx", "4xx", "5xx"]), field("reason", "part of the reason"), ...saving("outcomes", () => ({ ...outcomesAsked, top: 10000 }))), left, place);
+    field("status", "any status", ["", "2xx", "3xx", "4xx", "5xx"]), field("failure", "kind of failure"), field("reason", "part of the reason"), ...saving("outcomes", () => ({ ...outcomesAsked, top: 10000 }))), left, place);
   begin();
   return () => { listeners.delete(take); outcomesAsked = {}; stream?.abort(); };
 }
