@@ -129,15 +129,18 @@ class ParsePipeline(PipelineStage):
     """Third stage: takes text and links from the page with the parser for its type."""
 
     async def process_page(self, page: Page, fetch: Fetch) -> Page:
-        if page.flaw or not page.is_answered or self._is_parsed_copy(page):
+        if page.flaw or not page.is_answered:
             return page
-        await self.end_step()
         headers = page.exchange.headers if page.exchange else []
+        if self._is_parsed_copy(page):
+            is_noindex = self._is_noindex(robots_header(headers))  # whatever its original is
+            return replace(page, archive=not is_noindex, noindex=is_noindex)
+        await self.end_step()
         parsed = with_headers(
             await self._parse(page, headers), link_headers(headers), robots_header(headers)
         )
         await self.end_step()
-        rules, base = self.crawl.settings.config.links, base_of(page.url, parsed)
+        base, is_noindex = base_of(page.url, parsed), self._is_noindex(parsed.robots)
         kept = max_links(base)
         outlinks = self._outlinks(parsed.links[:kept], base)
         links = (*outlinks, *parsed.links[kept:])
@@ -148,9 +151,13 @@ class ParsePipeline(PipelineStage):
             text=parsed.text,
             outlinks=outlinks,
             links=links_to_follow(links, parsed.robots, self._followed(page.url)),
-            archive=not ("noindex" in parsed.robots and rules.respect_noindex),
+            archive=not is_noindex,
+            noindex=is_noindex,
         )
         return self._with_canonical(page, fetch)
+
+    def _is_noindex(self, words: frozenset[str]) -> bool:
+        return "noindex" in words and self.crawl.settings.config.links.respect_noindex
 
     def _followed(self, url: str) -> LinkSettings:
         rules = self.crawl.settings.config.links
@@ -269,6 +276,9 @@ class ArchivePipeline(PipelineStage):
 
     async def process_page(self, page: Page, fetch: Fetch) -> Page:
         await self.end_step()
+        if page.noindex and not page.flaw:
+            fetch.reason = "noindex"
+            self.crawl.stats.count("noindex")
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if fetch.lease.candidate.may_be_archived:
             page = replace(page, may_repeat=True)

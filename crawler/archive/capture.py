@@ -6,7 +6,7 @@ Rule: all values are frozen and hold bytes as they were on the wire.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,19 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: Sequence[tuple[str, str]] = ()  # of the metadata record; a name may occur twice
     outlinks: Sequence[Link] = ()  # for the metadata record; absolute, to http(s)
     row: ColumnsRow | None = None  # for the columns; None if it is no page
+    is_info: bool = False  # not the answer itself: *body* is a PageInfo, in JSON
+
+
+PAGE_INFO: Final = "urn:pageinfo:"
+"""Before the URL of a record that holds what is kept of a page in place of its answer; other
+crawlers have records of this name too."""
+
+
+class PageInfo(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of a page marked noindex. Arrow: fetch -> archive."""
+
+    row: ColumnsRow
+    outlinks: tuple[Link, ...]
 
 
 class RecordPlace(msgspec.Struct, frozen=True, gc=False):

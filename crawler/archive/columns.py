@@ -75,6 +75,7 @@ COLUMNS: Final = (
     Column("warc_offset", pa.int64(), "in that file, in bytes", nullable=False),
     Column("warc_length", pa.int64(), "of that record, compressed, in bytes", nullable=False),
     Column("may_repeat", pa.bool_(), "true: its text may be in another row of its `url`, too"),
+    Column("noindex", pa.bool_(), "true: it is marked noindex, and has no title and no text here"),
 )
 SCHEMA: Final = pa.schema([pa.field(one.name, one.type, one.nullable) for one in COLUMNS])
 
@@ -154,6 +155,7 @@ class RowGroup:
                 place.offset,
                 place.length,
                 row.may_repeat or None,
+                row.noindex or None,
             )
         )
         self._urls += [link.url for link in outlinks]
@@ -339,12 +341,15 @@ class PageTitle(NamedTuple):
 
 
 def read_titles(columns: Path) -> Iterator[PageTitle]:
-    """Yield the titles of the pages in one columns file, in bounded memory. Raises DataDirError,
-    FileNotFoundError."""
+    """Yield the titles of the pages in one columns file, in bounded memory, without those marked
+    noindex. Raises DataDirError, FileNotFoundError."""
     try:
         with pq.ParquetFile(columns) as file:
-            for batch in file.iter_batches(columns=list(PageTitle._fields)):
+            # Files of older versions lack the last.
+            for batch in file.iter_batches(columns=[*PageTitle._fields, "noindex"]):
                 for row in batch.to_pylist():
+                    if row.get("noindex"):
+                        continue
                     yield PageTitle(
                         row["url"], row["fetched_at"], row["media_type"] or "", row["title"] or ""
                     )

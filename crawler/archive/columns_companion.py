@@ -1,7 +1,8 @@
 """The columns file beside a WARC file, written by the crawl or rebuilt from the WARC file.
 
 Rule: a rebuild computes what the bytes say (type, text, links, language, dates, fingerprint,
-digest) and copies from the metadata what only the crawl knew: flaws, and originals of copies.
+digest) and copies from the metadata what only the crawl knew: flaws, and originals of copies. The
+row of a page marked noindex is copied as a whole, as nothing else of it is kept.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha1
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-from crawler.archive.capture import RecordPlace, StoredCapture
+import msgspec
+
+from crawler.archive.capture import PAGE_INFO, PageInfo, RecordPlace, StoredCapture
 from crawler.archive.reader import (
     ArchivedCapture,
     BodyLimit,
@@ -62,6 +65,7 @@ UNREADABLE: Final = "unreadable"
 MAY_REPEAT: Final = "may-repeat"
 """The metadata field, with the record's own URL, of a page that a dead process may have archived
 already."""
+_decode_info: Final = msgspec.json.Decoder(PageInfo).decode
 _FLAWS: Final = frozenset(Flaw)
 _OTHER_FLAW: Final = Flaw.WRONG_TYPE  # for a flaw of another version that is not known here
 
@@ -84,6 +88,11 @@ async def rows(
     *warc*. Raises DamagedFile, OSError."""
     async with rebuild_rules.parsing() as parse:
         for stored in captures(warc, content, rebuild_rules.max_bytes):
+            if stored.url.startswith(PAGE_INFO):
+                with suppress(msgspec.MsgspecError):  # of another program
+                    info = _decode_info(stored.body)
+                    yield info.row, list(info.outlinks), stored.place
+                continue
             page = await _page(stored, rebuild_rules, parse)
             row = row_of(page, stored.fetched_at)
             if row is not None:

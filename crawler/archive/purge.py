@@ -20,6 +20,7 @@ from zlib import crc32
 
 import msgspec
 
+from crawler.archive.capture import PAGE_INFO
 from crawler.archive.cdxj import SUFFIX as INDEX
 from crawler.archive.cdxj import CdxjCompanion, timestamp
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
@@ -183,7 +184,9 @@ def _in_file(store: Store, name: str, is_purged: IsPurged) -> Iterator[DeletionR
         if not _has_own_index(store, name):
             yield from _by_reading(file, name, is_purged)
             return
-        offsets = [each.place.offset for each in _indexed(store, name) if is_purged(each.url)]
+        offsets = [
+            each.place.offset for each in _indexed(store, name) if is_purged(_page_url(each.url))
+        ]
         for offset in sorted(offsets):
             file.seek(offset)
             yield from _capture(file, name, is_purged)
@@ -197,7 +200,7 @@ def _left_revisits(
         return  # they were found with the others
     with _named_errors(name), store.open(name) as file:
         for entry in _indexed(store, name):
-            if entry.is_revisit and entry.digest in digests and not is_purged(entry.url):
+            if entry.is_revisit and entry.digest in digests and not is_purged(_page_url(entry.url)):
                 file.seek(entry.place.offset)
                 record = next(records(file))
                 if is_purged(record.field("WARC-Refers-To-Target-URI")):
@@ -208,7 +211,7 @@ def _by_reading(file: BinaryIO, name: str, is_purged: IsPurged) -> Iterator[Dele
     try:
         for record in records(file):
             url, refers = map(record.field, ("WARC-Target-URI", "WARC-Refers-To-Target-URI"))
-            if is_purged(url) or (record.kind == "revisit" and is_purged(refers)):
+            if is_purged(_page_url(url)) or (record.kind == "revisit" and is_purged(refers)):
                 yield _deletion(record, name, is_purged)
     except DamagedFile:
         if not name.endswith(OPEN_SUFFIX):
@@ -220,7 +223,7 @@ def _capture(file: BinaryIO, name: str, is_purged: IsPurged) -> Iterator[Deletio
     for number, record in enumerate(records(file)):
         is_answer, is_meant = (
             record.kind in ANSWER_TYPES,
-            is_purged(record.field("WARC-Target-URI")),
+            is_purged(_page_url(record.field("WARC-Target-URI"))),
         )
         if number == 0 and not (is_answer and is_meant):
             raise DataDirError(f"{name} is not what its index says: scrapy archive index")
@@ -233,7 +236,7 @@ def _deletion(record: Record, name: str, is_purged: IsPurged) -> DeletionRecord:
     url = record.field("WARC-Target-URI")
     return DeletionRecord(
         url=url,
-        deleted=is_purged(url),
+        deleted=is_purged(_page_url(url)),
         original_deleted=is_purged(record.field("WARC-Refers-To-Target-URI")),
         type=record.kind,
         id=record.field("WARC-Record-ID"),
@@ -243,6 +246,11 @@ def _deletion(record: Record, name: str, is_purged: IsPurged) -> DeletionRecord:
         length=record.finish(),
         digest=record.field("WARC-Payload-Digest"),
     )
+
+
+def _page_url(url: str) -> str:
+    """Return the URL that a record called *url* is about."""
+    return url.removeprefix(PAGE_INFO)
 
 
 def _has_own_index(store: Store, name: str) -> bool:

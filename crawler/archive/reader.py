@@ -20,7 +20,7 @@ from typing import BinaryIO, Final, Literal
 from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor, IsalError
 
 from crawler.archive.capture import RecordPlace, ResponseRecord
-from crawler.archive.record_bytes import MAX_HEAD_BYTES
+from crawler.archive.record_bytes import MAX_HEAD_BYTES, resource_head
 from crawler.model.page import head_fields
 from crawler.model.types import CrawlerError
 from crawler.policy.encodings import codings_of, undo_codings
@@ -354,9 +354,8 @@ def is_tombstone(record: Record) -> bool:
 
 
 def head_of_resource(record: Record) -> bytes:
-    """Return an HTTP head for a resource, which another program archived without one."""
-    content_type = record.field("Content-Type").encode("latin-1", "replace")
-    return b"HTTP/1.1 200 OK\r\nContent-Type: " + content_type + _END
+    """Return an HTTP head for a resource."""
+    return resource_head(record.field("Content-Type").encode("latin-1", "replace"))
 
 
 def metadata(block: bytes) -> tuple[tuple[str, str], ...]:

@@ -282,6 +282,7 @@ FORMAT: Final = (
 RESPONSE_TYPE: Final = "application/http; msgtype=response"
 REQUEST_TYPE: Final = "application/http; msgtype=request"
 FIELDS_TYPE: Final = "application/warc-fields"
+INFO_TYPE: Final = "application/json"
 SHA1_BYTES: Final = 20
 
 
@@ -293,13 +294,15 @@ def warcinfo(name: str, at: float, info: Sequence[tuple[str, str]], random: byte
 
 
 def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], ResponseRecord]:
-    """Return a response or revisit record, then, where known, its request and its metadata; and
-    what the index needs of the first.
+    """Return a response, revisit or resource record, then, where known, its request and its
+    metadata; and what the index needs of the first.
 
     The answer comes first because it is the part that must survive a crash.
     """
     name = record_id(random[:16])
     event = f"WARC-Date: {warc_date(capture.fetched_at)}\r\nWARC-Target-URI: {uri(capture.url)}\r\n"
+    if capture.is_info:
+        return _info(capture, event, name)
     if capture.ip:
         event += field_line("WARC-IP-Address", capture.ip)
     beside = f"{event}WARC-Concurrent-To: {name}\r\n"
@@ -313,6 +316,18 @@ def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Respo
         other = record_id(random[32:48])
         records.append(_record("metadata", other, beside, FIELDS_TYPE, known))
     return records, answer
+
+
+def _info(capture: Capture, event: str, name: str) -> tuple[list[bytes], ResponseRecord]:
+    digest = sha1(capture.body, usedforsecurity=False).digest()
+    event += f"WARC-Payload-Digest: {sha1_label(digest)}\r\n"
+    record = _record("resource", name, event, INFO_TYPE, capture.body)
+    return [record], ResponseRecord("response", resource_head(INFO_TYPE.encode()), digest)
+
+
+def resource_head(content_type: bytes) -> bytes:
+    """Return an HTTP head for a resource, which is archived without one."""
+    return b"HTTP/1.1 200 OK\r\nContent-Type: " + content_type + END
 
 
 def _answer(capture: Capture, event: str, name: str) -> tuple[bytes, ResponseRecord]:

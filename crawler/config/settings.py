@@ -81,7 +81,9 @@ class LinkSettings:
         "Do not follow links marked nofollow, on the link, the page or in X-Robots-Tag.",
     )
     respect_noindex: bool = setting(
-        True, flag(), "Do not archive pages marked noindex; their links are followed."
+        True,
+        flag(),
+        "Store only the links of pages marked noindex, and no text; the links are followed.",
     )
 
 

@@ -51,6 +51,7 @@ _ON_REQUEST: Final[Mapping[str, Callable[[Page], object]]] = {
     "flaw": lambda page: str(page.flaw),
     "flags": lambda page: list(page.flags),
     "may_repeat": lambda page: page.may_repeat or None,
+    "noindex": lambda page: page.noindex or None,
     "outlinks": lambda page: [
         {"url": link.url, "kind": str(link.kind), "rel": link.rel} for link in page.outlinks
     ],

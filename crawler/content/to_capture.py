@@ -9,7 +9,10 @@ from hashlib import sha1
 from typing import Final
 from urllib.parse import quote
 
-from crawler.archive.capture import Capture
+import msgspec
+from msgspec.structs import replace
+
+from crawler.archive.capture import PAGE_INFO, Capture, PageInfo
 from crawler.archive.columns_companion import MAY_REPEAT, UNREADABLE
 from crawler.archive.record_bytes import (
     PRINTABLE_STATUS,
@@ -83,9 +86,13 @@ async def archive_exchange(
 
 
 async def archive_page(page: Page, archive: Archive | None, body_sha1: bytes) -> str:
-    """Archive *page* and return its place as `archive_exchange` does. *body_sha1* is that of the
-    body as received; empty if not known."""
-    if page.exchange is None or not page.archive:
+    """Archive *page* and return its place as `archive_exchange` does; of a page marked noindex only
+    its links, and return "". *body_sha1* is that of the body as received; empty if not known."""
+    if page.exchange is None:
+        return ""
+    if page.noindex and archive is not None:
+        await _archive_info(page, page.exchange, archive)
+    if not page.archive:
         return ""
     return await archive_exchange(
         page.exchange,
@@ -97,6 +104,22 @@ async def archive_page(page: Page, archive: Archive | None, body_sha1: bytes) ->
         row_of(page, page.exchange.at),
         may_repeat=page.may_repeat,
     )
+
+
+async def _archive_info(page: Page, exchange: Exchange, archive: Archive) -> None:
+    row = row_of(page, exchange.at)
+    if row is None:
+        return
+    row = replace(row, title="", text="", simhash=None)
+    info = Capture(
+        url=PAGE_INFO + page.url,
+        fetched_at=exchange.at,
+        body=msgspec.json.encode(PageInfo(row, page.outlinks)),
+        outlinks=page.outlinks,
+        row=row,
+        is_info=True,
+    )
+    await archive.append(info)
 
 
 def wire_sha1(exchange: Exchange | None, body: bytes, digest: bytes) -> bytes:

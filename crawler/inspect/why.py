@@ -438,6 +438,8 @@ def _history(why: Why, now: float) -> Iterator[str]:
     if any(each.reason == "duplicate" for each in why.outcomes):
         original = plain(why.duplicate_of) or "a page that the archive does not name"
         yield f"  its content is a duplicate of {original}"
+    if any(each.reason == "noindex" for each in why.outcomes):
+        yield "  its author marked it noindex: only its links are stored (CRAWLER_RESPECT_NOINDEX)"
     near = next((each for each in reversed(why.outcomes) if each.bits is not None), None)
     if near is not None:
         yield f"  its text is that of {plain(near.original)}, but for {near.bits} of 64 bits"

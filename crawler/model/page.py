@@ -280,7 +280,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     alias_of: str = ""  # the canonical URL it names, if that is its identity
     outlinks: tuple[Link, ...] = ()  # to http(s), absolute; bounded
     links: tuple[Link | str, ...] = ()  # to be followed; a string is a link as from <a href>
-    archive: bool = True  # False if it is marked noindex
+    archive: bool = True  # False: its answer is not archived
+    noindex: bool = False  # marked so, and respected: only its links are archived
     may_repeat: bool = False  # an earlier lease may have archived it before its process died
     record: str = ""  # "file:offset" of its archive record, once written
 
@@ -339,3 +340,4 @@ class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     original: str = ""  # the URL whose content it repeats, exactly or nearly
     bits: int | None = None  # of 64 that differ from it; None: the same bytes, or no copy
     may_repeat: bool = False  # another row of its URL may hold its text too
+    noindex: bool = False  # marked so, and respected

@@ -202,7 +202,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     host: str
     fate: str  # done | retry | moved | put_back | dead | refused
     status: int | None = None  # of the answer; None: there was none
-    reason: str = ""  # robots, duplicate, timeout...; a rule's or an error's own words
+    reason: str = ""  # robots, duplicate, noindex, timeout...; a rule's or an error's own words
     seconds: float = 0.0  # the fetch, from before the request to the last byte
     size: int = 0  # bytes of the body as it crossed the wire
     attempts: int = 0

@@ -184,6 +184,7 @@ def columns_row(page: Page, fetched_at: float) -> ColumnsRow:
         original=original,
         bits=bits,
         may_repeat=page.may_repeat and not is_stored,
+        noindex=page.noindex,
     )
 
 

@@ -285,6 +285,8 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
     yield from _bars("What became of URLs, try by try", _named(fates))
     copies = {_COPIES[kind]: n for kind, n in outcomes.duplicates.items()}
     yield from _bars("Duplicates", _named(copies))
+    if outcomes.noindex:
+        yield from _bars("Not stored", [("marked noindex: only its links are", outcomes.noindex)])
     yield "</div></section>"
 
 

@@ -66,6 +66,7 @@ class OutcomeFigures:
         self.statuses: Counter[int] = Counter()
         self.fates: Counter[str] = Counter()
         self.duplicates: Counter[str] = Counter()  # exact, near, by their canonical URL
+        self.noindex = 0
         self.seconds = [0] * (len(SECONDS) + 1)  # answers by class
         self.sizes = [0] * (len(SIZES) + 1)
         self.refused: Counter[str] = Counter()  # waiting URLs, by rule
@@ -146,6 +147,8 @@ class OutcomeFigures:
             self.dead.pop(one.url, None)  # it was put back, and fetched
         if reason in ("duplicate", "near-duplicate", "alias"):
             self.duplicates[reason] += 1
+        elif reason == "noindex":
+            self.noindex += 1
         elif status is None and reason.startswith("pattern "):
             pattern = reason.removeprefix("pattern ").rpartition(": ")[0]
             _count_name(self.traps, (one.host, pattern[:_NAME_CHARS]), (_OTHERS, ""))

@@ -150,6 +150,7 @@ class Summary(msgspec.Struct, frozen=True):
     pauses: BodyPauses = BodyPauses()
     truncated: dict[str, int] = {}  # incomplete answers by reason, as in WARC-Truncated
     unreadable: dict[str, int] = {}  # pages stored without their text and links, by parser
+    noindex: int = 0  # pages of which their author wants no copy kept
     whole: WholeCrawl = WholeCrawl()
     runs: list[RunFigures] = []  # the oldest first, with this one
 
@@ -203,6 +204,7 @@ def summary_of(
         ),
         truncated=below(stats.counters, "truncated/"),
         unreadable=below(stats.counters, "parse/unreadable/"),
+        noindex=stats.counters["noindex"],
         whole=whole_crawl(counted),
         runs=counted.runs,
     )
@@ -364,6 +366,9 @@ def _copies(summary: Summary) -> Iterator[Row]:
     if summary.not_pages:
         flaws = [f"{number(n)} {flaw.replace('_', ' ')}" for flaw, n in summary.not_pages.items()]
         yield "no pages", ", ".join(flaws)
+    if summary.noindex:
+        pages = f"{many(summary.noindex, 'page')} marked noindex: only their links are stored"
+        yield "not stored", f"{pages} (CRAWLER_RESPECT_NOINDEX)"
     if summary.truncated:
         cut = [f"{number(n)} {_TRUNCATED.get(why, why)}" for why, n in summary.truncated.items()]
         yield "not whole", ", ".join(cut)

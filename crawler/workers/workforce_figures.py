@@ -291,6 +291,7 @@ def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Sequenc
         not_pages=_sum(part.not_pages for part in parts),
         truncated=_sum(part.truncated for part in parts),
         unreadable=_sum(part.unreadable for part in parts),
+        noindex=_total(parts, lambda part: part.noindex),
         answers=_sum(part.answers for part in parts),
         top_hosts=_top(parts),
         links=_links(parts),

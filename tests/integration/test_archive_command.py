@@ -33,7 +33,7 @@ from crawler.content.crawl_archive import companions
 from crawler.data.data_dir import DataDir, locked
 from crawler.inspect.archive_tools import COLUMNS_MISSING, ArchivePlace, recover_and_rebuild
 from crawler.model.types import Claim
-from tests.harness.archive_judges import judged_index, judged_package
+from tests.harness.archive_judges import judged_archive, judged_index, judged_package
 from tests.harness.crawling import crawl
 from tests.harness.sources import PROJECT
 from tests.servers.loopback import Reply, Routes, Site, page, site
@@ -556,6 +556,26 @@ def test_purge(data: Path, web: Site, tmp_path: Path) -> None:
     judged_package(packed(data, tmp_path / "crawl.wacz"))
     again = archive(data, "purge", web.url("/a"))
     assert (again.code, "0 records deleted" in again.text) == (0, True)
+
+
+def test_what_is_kept_of_a_page_marked_noindex(tmp_path: Path) -> None:
+    """Its links, in a record that others' software can read, and that goes with the page."""
+    hidden = Reply(
+        '<title>secret</title><a href="/next" rel="&#xD800;">x</a>',
+        headers=(("X-Robots-Tag", "noindex"),),
+    )
+    with site("127.0.74.2", {"/": page("/hidden"), "/hidden": hidden, "/next": page()}) as web:
+        data = tmp_path / "data"
+        crawl(data, seeds=web.url("/"))
+        url = web.url("/hidden")
+    kept = gzip.decompress(warc_of(data).read_bytes())
+    assert (f"urn:pageinfo:{url}".encode() in kept, b"secret" in kept) == (True, False)
+    judged_archive(data / "warc")
+    judged_package(packed(data, tmp_path / "crawl.wacz"))
+    assert "is not in the archive" in archive(data, "get", url).err
+    assert archive(data, "purge", url).code == 0
+    assert url.encode() not in gzip.decompress(warc_of(data).read_bytes()).replace(b'href="', b"")
+    judged_archive(data / "warc")
 
 
 def packed(data: Path, out: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 import re
 import shutil
@@ -26,6 +27,7 @@ from crawler.model.page import (
 from crawler.model.types import CrawlerError
 from tests.harness.archive_judges import query, read_rows
 from tests.harness.crawling import Crawled, crawl
+from tests.harness.fork_server import SCRAPY, run
 from tests.harness.sources import PROJECT
 from tests.servers.loopback import Reply, Site, site
 
@@ -59,7 +61,7 @@ def routes() -> dict[str, Reply]:
         '<meta property="article:published_time" content="2024-05-06T07:08:09Z">'
     )
     paths = "/copy /near /packed /coded /again /text /feed /cut /bomb /broken /gone /quiet /named"
-    paths += " /untold /empty /lies /linked /moved /broken.pdf /bytes /short"
+    paths += " /untold /empty /lies /linked /moved /broken.pdf /bytes /short /hushed"
     anchors = "".join(f'<a href="{path}">{path}</a> ' for path in paths.split())
     return {
         "/": story(prose(0), foot=anchors),
@@ -80,7 +82,8 @@ def routes() -> dict[str, Reply]:
         "/bomb": coded(gzip.compress(b"<p>bomb " * 1_000_000)),
         "/broken": coded(gzip.compress(" ".join(prose(12)).encode())[:-400]),
         "/gone": story(prose(7), status=410),
-        "/quiet": story(prose(8), "<meta name=robots content=noindex>"),
+        "/quiet": story(prose(8), "<meta name=robots content=noindex>", '<a href="/one">x</a>'),
+        "/hushed": story(prose(13), headers=(("X-Robots-Tag", "noindex"),)),
         "/named": story(prose(9), '<link rel=canonical href="/its-name">'),
         "/its-name": story(prose(9), '<link rel=canonical href="/its-name">'),
         "/untold": story(prose(10), content_type=""),
@@ -110,7 +113,7 @@ def rows(crawled: tuple[Crawled, Site]) -> dict[str, dict[str, Any]]:
 
 
 def test_the_pages_are_there_and_nothing_else(rows: dict[str, dict[str, Any]]) -> None:
-    no_pages = {"/gone", "/quiet", "/empty", "/lies", "/moved"}
+    no_pages = {"/gone", "/empty", "/lies", "/moved"}
     assert set(rows) >= routes().keys() - no_pages
     assert not set(rows) & no_pages
 
@@ -128,6 +131,22 @@ def test_the_columns_of_a_page(
     assert (other["original"], other["bits"], other["text"]) == (first["url"], None, None)
     assert (other["outlinks"], other["links"], other["simhash"]) == ([], 0, None)
     assert other["digest"] == first["digest"]
+
+
+def test_a_page_marked_noindex_keeps_its_links_without_its_text(
+    rows: dict[str, dict[str, Any]], crawled: tuple[Crawled, Site]
+) -> None:
+    root, quiet, hushed = crawled[1].root, rows["/quiet"], rows["/hushed"]
+    for row in (quiet, hushed):
+        assert (row["noindex"], row["title"], row["text"], row["simhash"]) == (True, *[None] * 3)
+    assert quiet["outlinks"] == [{"url": f"{root}/one", "kind": "a", "rel": ""}]
+    assert rows["/one"]["noindex"] is None
+    outcomes = [o for o in crawled[0].outcomes if o.url in (quiet["url"], hushed["url"])]
+    assert [(o.fate, o.reason, o.record) for o in outcomes] == [("done", "noindex", "")] * 2
+    data = crawled[0].data
+    why = [*SCRAPY, "frontier", "why", quiet["url"], "-s", f"CRAWLER_DATA_DIR={data}"]
+    assert "its author marked it noindex" in run(why).stdout
+    assert json.loads((data / "summary.json").read_bytes())["noindex"] == 2
 
 
 def test_copies_in_other_codings(rows: dict[str, dict[str, Any]]) -> None:

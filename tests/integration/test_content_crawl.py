@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -96,7 +97,8 @@ def routes() -> Forgetful:
                 text="start",
             ),
             "/a": story(1, "/from-a"),
-            "/from-a": story(2),
+            "/from-a": story(2, "/hushed"),
+            "/hushed": replace(story(1, "/from-a"), headers=(("X-Robots-Tag", "noindex"),)),
             "/copy": story(1, "/from-a"),
             "/near": story(1, "/from-near", edited=1),
             "/from-near": story(3),
@@ -144,6 +146,7 @@ def records(crawled: tuple[Crawled, Site], kind: str) -> dict[str, Read]:
     [
         pytest.param("/a", "", id="a page"),
         pytest.param("/copy", "duplicate", id="the very bytes of another"),
+        pytest.param("/hushed", "noindex", id="and its author wants no copy kept"),
         pytest.param("/near", "near-duplicate", id="one word is another"),
         pytest.param("/empty", "empty", id="no body"),
         pytest.param("/lies", "lying_type", id="a picture that says it is HTML"),
@@ -190,7 +193,8 @@ def test_columns_hold_the_pages_and_nothing_else(crawled: tuple[Crawled, Site]) 
     assert found["/a"][0] == "Story 1" and found["/a"][1].endswith(prose(1)[-1])
     assert found["/near"][2] == crawled[1].url("/a") and found["/near"][3] <= 3
     assert found["/named"][1] and found["/named"][2] == crawled[1].url("/its-name")
-    assert found["/copy"][2] == crawled[1].url("/a") and found["/copy"][3] is None
+    for path in ("/copy", "/hushed"):
+        assert found[path][1:] == [None, crawled[1].url("/a"), None]
 
 
 def test_the_summary_counts_them(crawled: tuple[Crawled, Site]) -> None:

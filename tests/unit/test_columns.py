@@ -65,6 +65,7 @@ FULL: Final = row(
     original="http://example.com/other",
     bits=0,
     may_repeat=True,
+    noindex=True,
 )
 LINKS: Final = [Link("http://a.example/", LinkKind.A, "nofollow"), Link("http://b.example/")]
 
@@ -121,6 +122,7 @@ def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
             "warc_offset": 0,
             "warc_length": 900,
             "may_repeat": True,
+            "noindex": True,
         }
     ]
 

@@ -38,20 +38,22 @@ def test_each_kind_of_line(log: Path) -> None:
         line("http://b/2", "dead", reason="timeout, tried 4 times"),
         line("http://b/3", reason="robots.txt: Disallow: /"),
         line("http://a/4", reason="pattern /day/#: nothing new in its last 100 pages"),
+        line("http://a/6", status=200, size=500, seconds=0.05, reason="noindex"),
         line("http://a/5", "refused", reason="max_depth: it is too many links away: 9"),
         b'{"at":1.0,"url":"http://a/cut',
         b"\n",
     )
-    assert found.lines == 9
-    assert dict(found.statuses) == {200: 2, 301: 1, 503: 2}
-    assert found.seconds == [3, 0, 0, 0, 0, 1, 0, 0, 0, 1]
-    assert found.sizes == [4, 0, 0, 0, 1, 0]
+    assert found.lines == 10
+    assert dict(found.statuses) == {200: 3, 301: 1, 503: 2}
+    assert found.seconds == [4, 0, 0, 0, 0, 1, 0, 0, 0, 1]
+    assert found.sizes == [5, 0, 0, 0, 1, 0]
     assert dict(found.duplicates) == {"duplicate": 1}
+    assert found.noindex == 1
     assert dict(found.refused) == {"max_depth": 1}
     assert dict(found.traps) == {("a", "/day/#"): 1}
     assert list(found.dead) == ["http://b/1", "http://b/2"]
     assert found.top_hosts(9) == [
-        AnswersOfHost("a", 2, 1_000_501, pytest.approx(3.05 / 3), 0, 0),
+        AnswersOfHost("a", 3, 1_001_001, pytest.approx(3.1 / 4), 0, 0),
         AnswersOfHost("b", 1, 0, pytest.approx(50.0), 3, 2),
     ]
 

@@ -111,6 +111,7 @@ BUSY = msgspec.structs.replace(
     pauses=BodyPauses(31, 95.2),
     truncated={"disconnect": 1},
     unreadable={"pdf": 2, "xml": 1},
+    noindex=3,
 )
 
 
@@ -146,6 +147,7 @@ answers       2xx 1,190, 3xx 7, 4xx 40
 duplicates    12 pages whose content is stored already
               7 pages with nearly the same text
 no pages      3 empty, 2 soft 404
+not stored    3 pages marked noindex: only their links are stored (CRAWLER_RESPECT_NOINDEX)
 not whole     1 ended early by their servers
 unreadable    2 by pdf, 1 by xml: stored without their text and links
 hosts         1,200  example.com

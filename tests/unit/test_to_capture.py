@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha1
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 from msgspec import structs
 
-from crawler.archive.capture import Capture, RecordPlace
+from crawler.archive.capture import Capture, PageInfo, RecordPlace
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.content.to_capture import archive_exchange, archive_page
 from crawler.model.page import (
@@ -266,8 +268,27 @@ def test_rows(tmp_path: Path, changes: dict[str, Any], expected: dict[str, Any])
     assert capture.row == structs.replace(ROW, **expected)
 
 
-def test_a_page_whose_author_said_noindex_is_not_archived(tmp_path: Path) -> None:
+def test_a_page_that_is_not_to_be_archived_is_not(tmp_path: Path) -> None:
     assert capture_of(tmp_path, replace(PAGE, archive=False)) is None
+
+
+def test_of_a_page_whose_author_said_noindex_only_its_links_are_archived(tmp_path: Path) -> None:
+    async def run() -> list[Capture]:
+        writer = Listening(tmp_path)
+        archive = Archive(writer, never_waits)
+        record = await archive_page(replace(PAGE, archive=False, noindex=True), archive, SHA1)
+        await archive.close()
+        assert record == "", "the page itself is nowhere"
+        return writer.captures
+
+    (capture,) = asyncio.run(run())
+    kept = msgspec.json.decode(capture.body, type=PageInfo)
+    assert (capture.row, list(capture.outlinks)) == (kept.row, list(kept.outlinks))
+    assert kept.outlinks == PAGE.outlinks
+    nothing = {"title": "", "text": "", "simhash": None, "noindex": True}
+    assert kept.row == structs.replace(ROW, **nothing)
+    (file,) = tmp_path.glob("*.warc.gz")
+    assert b"words" not in gzip.decompress(file.read_bytes())
 
 
 def test_a_page_without_an_exchange_has_no_capture(tmp_path: Path) -> None:
