@@ -101,7 +101,8 @@ CONFINED = {
     "fcntl": {"content", "data", "archive", "shared", "workers"},
     "scrapy": {folder for layer in LAYERS[4:] for folder in layer}
     - {"archive", "data", "duplicates"},
-    "twisted": {folder for layer in LAYERS[9:] for folder in layer},
+    # crawl: its exceptions are Twisted's, too, for users' errbacks.
+    "twisted": {folder for layer in LAYERS[9:] for folder in layer} | {"crawl"},
 }
 
 LAYER_OF = {folder: number for number, layer in enumerate(LAYERS) for folder in layer}

@@ -2,7 +2,7 @@
 
 Rule: an error of the network or of a library becomes one of Scrapy's own exceptions, or a subclass
 of one that is defined here, so that users' errbacks and middlewares can handle it. Only `error_of`
-turns exceptions into words.
+turns exceptions into words, and only `exception_of` words into exceptions.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from scrapy.exceptions import (
     DownloadTimeoutError,
     IgnoreRequest,
 )
+from twisted.internet.error import ConnectionRefusedError as TwistedRefusedError
+from twisted.internet.error import DNSLookupError
+from twisted.internet.error import TimeoutError as TwistedTimeoutError
 
 
 class LeaseEnded(IgnoreRequest):
@@ -25,6 +28,35 @@ class LeaseEnded(IgnoreRequest):
 
     def __init__(self) -> None:
         super().__init__("its lease has ended")
+
+
+# Errbacks were long written for Twisted's exceptions, so these are found by their names, too.
+
+
+class NameNotFound(CannotResolveHostError, DNSLookupError):
+    """The name of the host has no address."""
+
+    __str__ = Exception.__str__  # Twisted's class puts words around the text
+
+
+class ConnectionFailed(DownloadConnectionRefusedError, TwistedRefusedError):
+    """The host cannot be connected to."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)  # Twisted's class takes other arguments
+        self.osError = None
+
+    __str__ = Exception.__str__
+
+
+class FetchTimedOut(DownloadTimeoutError, TwistedTimeoutError, TimeoutError):
+    """There was no connection, or no answer, in time."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
+        self.osError = None
+
+    __str__ = Exception.__str__
 
 
 class ConnectionDropped(DownloadFailedError):
@@ -85,6 +117,23 @@ _ERRORS: Final[tuple[tuple[type[Exception], str], ...]] = (
 def error_of(exception: BaseException) -> str:
     """Return one of the words of `Answer.error`, or "" if the host did not cause *exception*."""
     return next((word for kind, word in _ERRORS if isinstance(exception, kind)), "")
+
+
+_EXCEPTIONS: Final[dict[str, type[Exception]]] = {
+    "timeout": FetchTimedOut,
+    "dns": NameNotFound,
+    "connect": ConnectionFailed,
+    "disconnect": ConnectionDropped,
+    "tls": TlsFailed,
+    "protocol": DownloadFailedError,
+}
+
+
+def exception_of(reason: str) -> Exception:
+    """Return the exception for a URL that is not fetched for *reason*: if its host is down, which
+    one of the words of `Answer.error` in *reason* says, what its own fetch would have raised."""
+    kinds = (_EXCEPTIONS.get(word) for word in reason.split(": "))
+    return next(filter(None, kinds), IgnoreRequest)(reason)
 
 
 def words_of(kind: str) -> str:

@@ -341,7 +341,9 @@ class Completion:
 
     def _give_up(self, fetch: Fetch, rest: Rest) -> None:
         authority = authority_of(fetch.lease.candidate.url)
-        self._give_up_on(authority, "its host has failed for hours", self._now(), rest.seconds)
+        trouble = fetch.answer.trouble if fetch.answer else ""
+        reason = f"its host has failed for hours{trouble and f': {trouble}'}"
+        self._give_up_on(authority, reason, self._now(), rest.seconds)
         self._stats.count("politeness/given_up")
 
     def _release(self, fetch: Fetch) -> None:
@@ -408,7 +410,7 @@ def _outcome(fetch: Fetch, verdict: Verdict, now: float) -> Outcome:
         host=candidate.host,
         fate=_FATES[type(verdict)],
         status=answer.status,
-        reason=reason or answer.error,
+        reason=reason or answer.trouble,
         seconds=round(answer.duration_s, 4),
         size=fetch.body_bytes,
         attempts=candidate.attempts,

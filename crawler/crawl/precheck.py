@@ -32,6 +32,7 @@ from crawler.policy.patterns import (
 )
 from crawler.policy.robots_cache import (
     ADDRESS_REFUSED,
+    UNREACHABLE,
     RobotsAllowed,
     RobotsCache,
     RobotsDisallowed,
@@ -199,7 +200,8 @@ class Precheck:
             case RobotsDisallowed(rule):
                 return Skip(Done(), f"robots.txt: {rule}")
             case RobotsUnreachable(_, reason):
-                return Skip(Dead(f"robots.txt unreachable: {reason}"), "robots unreachable")
+                reason = f"{UNREACHABLE}{reason}"
+                return Skip(Dead(reason), reason)
         fetch.purpose, fetch.authority = Purpose.ROBOTS, authority_of(candidate.url)
         return self._fetch_robots(fetch, verdict.url, now)
 

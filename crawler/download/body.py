@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
-from scrapy.exceptions import DownloadTimeoutError, StopDownload
+from scrapy.exceptions import StopDownload
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 from scrapy.utils._download_handlers import check_stop_download
@@ -26,6 +26,7 @@ from crawler.crawl.body_memory import (
     BodyMemory,
     BodyShare,
 )
+from crawler.crawl.errors import FetchTimedOut
 from crawler.crawl.in_flight import InFlight
 from crawler.crawl.lifecycle import receivers_of
 from crawler.crawl.slots import Slots
@@ -77,7 +78,7 @@ class BodyReader:
         self, request: Request, fetch: Callable[[Request, asyncio.Timeout], Awaitable[Response]]
     ) -> Response:
         """Run *fetch* within the time of *request*; it passes its time limit on to `read_body`.
-        Raises DownloadTimeoutError if no head came in time."""
+        Raises FetchTimedOut if no head came in time."""
         total_s = self.timeout_s(request)
         progress = self._slots.progress_of(request)
         self._slots.set_waiting(progress, for_host=True)
@@ -85,7 +86,7 @@ class BodyReader:
             async with asyncio.timeout(total_s) as limit:
                 return await fetch(request, limit)
         except TimeoutError as error:
-            raise DownloadTimeoutError(f"{request.url}: no answer in {total_s:g} s") from error
+            raise FetchTimedOut(f"{request.url}: no answer in {total_s:g} s") from error
         finally:
             self._slots.set_waiting(progress, for_host=False)
 
@@ -123,9 +124,10 @@ class BodyReader:
     ) -> Response:
         """Make Scrapy's response, and put the exchange on the fetch of its lease, if it has one."""
         body = exchange.body
-        cls = responsetypes.from_args(headers=headers, url=request.url, body=body)
+        url = request.url.partition("#")[0]  # as Scrapy's handlers do
+        cls = responsetypes.from_args(headers=headers, url=url, body=body)
         response = cls(
-            request.url,
+            url,
             status=status,
             body=body,
             flags=[exchange.truncated.flag] if exchange.truncated else [],

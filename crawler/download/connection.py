@@ -19,13 +19,16 @@ from typing import Final, NamedTuple, Self, cast
 import certifi
 from aiohappyeyeballs import start_connection
 from scrapy.exceptions import (
-    CannotResolveHostError,
-    DownloadConnectionRefusedError,
     DownloadFailedError,
-    DownloadTimeoutError,
 )
 
-from crawler.crawl.errors import ConnectionDropped, TlsFailed
+from crawler.crawl.errors import (
+    ConnectionDropped,
+    ConnectionFailed,
+    FetchTimedOut,
+    NameNotFound,
+    TlsFailed,
+)
 from crawler.download.chunked import ChunkedBody
 from crawler.download.http_head import BadHead, HeadGate
 from crawler.download.resolver import Resolver
@@ -349,22 +352,23 @@ class Connections:
             self._sweep = loop.call_later(self._keepalive_s, self._close_old)
 
     async def open(self, server: Server) -> HttpConnection:
-        """Connect. Raises AddressRefused, CannotResolveHostError, DownloadConnectionRefusedError,
-        DownloadTimeoutError, TlsFailed."""
+        """Connect. Raises AddressRefused, NameNotFound, ConnectionFailed,
+        FetchTimedOut, TlsFailed."""
         through = server.proxy or server
+        reached = f"the proxy {through.host}:{through.port}" if server.proxy else server.host
         resolver = self._proxy_resolver if server.proxy else self._resolver
         try:
             ips = await resolver.addresses(through.host, through.port)
         except OSError as error:
-            raise CannotResolveHostError(f"{through.host}: {error}") from error
+            raise NameNotFound(f"{reached}: {error}") from error
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 connection = await self._connect(through, ips)
                 if server.proxy is not None and server.is_tls:
                     await self._tunnel(connection, server)
         except TimeoutError as error:
-            raise DownloadTimeoutError(
-                f"{server.host}: no connection in {self._connect_timeout_s:g} s"
+            raise FetchTimedOut(
+                f"{reached}: no connection in {self._connect_timeout_s:g} s"
             ) from error
         except ssl.SSLError as error:
             raise TlsFailed(f"{server.host}: {error}") from error
@@ -373,7 +377,7 @@ class Connections:
         except (OSError, RuntimeError) as error:  # uvloop raises both
             # A frame of `start_connection` keeps the error, so its traceback would be a cycle.
             cause = error.with_traceback(None)
-            raise DownloadConnectionRefusedError(f"{server.host}: {error}") from cause
+            raise ConnectionFailed(f"{reached}: {error}") from cause
         return connection
 
     async def _connect(self, server: Server, ips: list[str]) -> HttpConnection:

@@ -23,7 +23,7 @@ from scrapy.core.downloader.handlers import DownloadHandlers
 from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scraper import Slot as ScraperSlot
 from scrapy.crawler import Crawler
-from scrapy.exceptions import IgnoreRequest, _InvalidOutput
+from scrapy.exceptions import IgnoreRequest, NotSupported, _InvalidOutput
 from scrapy.extensions.corestats import CoreStats
 from scrapy.http import Response
 from scrapy.middleware import MiddlewareManager
@@ -77,9 +77,12 @@ class FrontierDownloader(Downloader):
         self._check_timer: CallLaterResult | None = None
         self._crawler = crawler
         self._handlers: dict[str, Any] = {}
+        self._unloaded: set[str] = set()  # schemes whose handler did not load, as was logged
         try:
             super().__init__(crawler)
             self.signals = QuickSignals(self.signals.sender)
+            for scheme in ("http", "https"):
+                self._warn_if_unloaded(scheme)
             self._calls_middlewares = all(
                 hasattr(self.middleware, name) for name in (*_OF_MANAGER, "_process_exception")
             ) and not _wants_spider(self.middleware)
@@ -244,7 +247,11 @@ class FrontierDownloader(Downloader):
         scheme = request.url.partition(":")[0]
         handler = self._handlers.get(scheme)
         if handler is None:
-            answer = await self._download(slot, request)
+            try:
+                answer = await self._download(slot, request)
+            except NotSupported:
+                self._warn_if_unloaded(scheme)
+                raise
             self._handlers = _loaded(self.handlers)
             return answer
         about: Any = {"request": request, "spider": self._crawler.spider}
@@ -264,6 +271,25 @@ class FrontierDownloader(Downloader):
             slot.transferring.remove(request)
             self._process_queue(slot)
             self.signals.send_catch_log(signals.request_left_downloader, **about)
+
+    def _warn_if_unloaded(self, scheme: str) -> None:
+        """Log, once, that the handler of *scheme* did not load, if so, and what to do."""
+        why = getattr(self.handlers, "_notconfigured", {}).get(scheme)
+        if why is None or scheme in self._unloaded:
+            return
+        self._unloaded.add(scheme)
+        settings = self._crawler.settings
+        reactor = ""
+        if not settings.getbool("TWISTED_REACTOR_ENABLED"):
+            reactor = "; one that needs Twisted's reactor needs TWISTED_REACTOR_ENABLED = True"
+        logger.error(
+            "No %s URL can be fetched: the download handler %s did not load: %s. Correct"
+            " DOWNLOAD_HANDLERS, or install what the handler needs%s",
+            scheme,
+            settings.getwithbase("DOWNLOAD_HANDLERS").get(scheme),
+            why or "it is not configured",
+            reactor,
+        )
 
     def _process_queue(self, slot: Slot) -> None:
         # Scrapy counts a transfer only when its task begins, a turn of the loop after the start:
@@ -338,7 +364,8 @@ def _note_fault(error: BaseException | None, fetch: Fetch) -> None:
     if fetch.verdict is not None:
         return
     if fetch.answer is None or not fetch.answer.error:
-        fetch.callback_error = f"error in a downloader middleware: {error!r}"
+        where = "" if isinstance(error, NotSupported) else "error in a downloader middleware: "
+        fetch.callback_error = f"{where}{error!r}"
 
 
 class QuickSignals(SignalManager):

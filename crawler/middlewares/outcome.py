@@ -17,7 +17,6 @@ from scrapy.http import Response
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.config.settings import PolitenessSettings
 from crawler.crawl.errors import error_of
 from crawler.crawl.in_flight import Fetch
 from crawler.model.page import (
@@ -33,7 +32,13 @@ from crawler.model.types import (
     PutBack,
     RetryAt,
 )
-from crawler.policy.politeness import is_retry_status, no_contact, retry_after_s, retry_decision
+from crawler.policy.politeness import (
+    is_host_down,
+    is_retry_status,
+    no_contact,
+    retry_after_s,
+    retry_decision,
+)
 
 
 def answer_of(response: Response, fetch: Fetch, crawl: Crawl) -> Answer:
@@ -51,10 +56,16 @@ def answer_of(response: Response, fetch: Fetch, crawl: Crawl) -> Answer:
     return replace(answer, hung=True) if is_hung else answer
 
 
-def failed_answer(exception: Exception, fetch: Fetch, crawl: Crawl) -> Answer | None:
+def failed_answer(
+    exception: Exception, request: Request, fetch: Fetch, crawl: Crawl
+) -> Answer | None:
     """Return the failed answer of the host, or None if the host did not cause *exception*."""
     error = error_of(exception)
-    return Answer(_duration_s(fetch, crawl), error=error) if error else None
+    if not error:
+        return None
+    # Without it the host would be blamed for its proxy.
+    detail = str(exception) if request.meta.get("proxy") else ""
+    return Answer(_duration_s(fetch, crawl), error=error, detail=detail)
 
 
 def _duration_s(fetch: Fetch, crawl: Crawl) -> float:
@@ -101,7 +112,7 @@ class OutcomeMiddleware:
         fetch = self._crawl.leases.in_flight.fetch_of(request)
         if fetch is None or fetch.purpose is not Purpose.PAGE or fetch.is_refused:
             return None
-        answer = failed_answer(exception, fetch, self._crawl)
+        answer = failed_answer(exception, request, fetch, self._crawl)
         if answer is not None:
             if self._judge(request, fetch, answer):
                 return _retry_request(request)
@@ -124,25 +135,25 @@ class OutcomeMiddleware:
     def _judge(self, request: Request, fetch: Fetch, answer: Answer) -> bool:
         """Note the answer and the verdict, and return whether the URL is fetched again."""
         crawl, candidate = self._crawl, fetch.lease.candidate
-        rules = _rules(request, crawl.settings.config.politeness)
+        rules, own_retries = crawl.settings.config.politeness, _own_retries(request)
+        if own_retries is not None:
+            rules = dataclasses.replace(rules, retries=own_retries)
         now = crawl.leases.clock.now()
         answer = fetch.answer = judge_answer(answer, fetch, crawl)
         rest = crawl.leases.completion.release(fetch)
         rest_s = rest.seconds if rest else 0.0
+        is_down = own_retries is None and is_host_down(fetch.lease.pace, answer)
         verdict = retry_decision(
-            candidate, fetch.lease.pace, answer, rest_s, rules, now, crawl.fetching.random
+            candidate, answer, rest_s, rules, now, crawl.fetching.random, is_host_down=is_down
         )
         if isinstance(verdict, RetryAt | Dead | PutBack):
             fetch.verdict = verdict
         return isinstance(verdict, RetryAt | PutBack)
 
 
-def _rules(request: Request, rules: PolitenessSettings) -> PolitenessSettings:
-    """Return *rules* with the retries that a spider's request sets in Scrapy's meta keys."""
-    if request.meta.get("dont_retry"):
-        return dataclasses.replace(rules, retries=0)
-    most = request.meta.get("max_retry_times")
-    return rules if most is None else dataclasses.replace(rules, retries=most)
+def _own_retries(request: Request) -> int | None:
+    """Return the retries that a spider's request sets in Scrapy's meta keys, or None."""
+    return 0 if request.meta.get("dont_retry") else request.meta.get("max_retry_times")
 
 
 def _retry_request(request: Request) -> Request:

@@ -50,7 +50,7 @@ class ProbeMiddleware:
         fetch = self._probe_fetch(request)
         if fetch is None or isinstance(exception, LeaseEnded):
             return None
-        answer = failed_answer(exception, fetch, self._crawl)
+        answer = failed_answer(exception, request, fetch, self._crawl)
         if answer is not None:
             fetch.answer = judge_answer(answer, fetch, self._crawl)
         self._crawl.leases.completion.release(fetch)

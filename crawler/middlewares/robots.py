@@ -7,19 +7,21 @@ Rule: leases are checked before their requests are made (crawl.precheck). Reques
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
+import traceback
 from collections.abc import Collection
 from typing import Final, Self
 
 from msgspec.structs import replace
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.exceptions import IgnoreRequest
+from scrapy.exceptions import IgnoreRequest, NotSupported
 from scrapy.http import Response
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.errors import LeaseEnded, error_of
+from crawler.crawl.errors import LeaseEnded, error_of, exception_of
 from crawler.crawl.in_flight import Fetch
 from crawler.middlewares.outcome import (
     answer_of,
@@ -27,6 +29,7 @@ from crawler.middlewares.outcome import (
     judge_answer,
 )
 from crawler.model.page import (
+    AddressRefused,
     Flag,
     Truncated,
     incomplete_error,
@@ -43,6 +46,7 @@ from crawler.policy.priority import Hints
 from crawler.policy.redirects import location_text
 from crawler.policy.robots_cache import (
     ADDRESS_REFUSED,
+    UNREACHABLE,
     RobotsAllowed,
     RobotsAnswer,
     RobotsDisallowed,
@@ -53,6 +57,8 @@ from crawler.policy.robots_cache import (
     robots_answer,
 )
 from crawler.policy.scope import Refusal
+
+_MAX_FAULTS: Final = 1000  # that are kept, for the errbacks of the URLs of their hosts
 
 MAX_SITEMAPS: Final = 100
 """Sitemaps taken from a robots.txt (guess: big sites name a few dozen; an index counts as one)."""
@@ -93,6 +99,8 @@ class RobotsMiddleware:
         self._crawler = crawler
         self._crawl = crawl
         self._fetches: dict[str, asyncio.Task[RobotsFetchResult]] = {}
+        self._faults: dict[str, Exception] = {}  # of code on our side, by their words
+        self._logged: set[tuple[str, int]] = set()  # the lines of code that raised a fault
 
     async def process_request(self, request: Request) -> Request | None:
         mark = self._crawl.leases.in_flight.mark_of(request)
@@ -100,7 +108,9 @@ class RobotsMiddleware:
             raise IgnoreRequest(mark.advise())
         fetch = self._crawl.leases.in_flight.fetch_of(request)
         if fetch is not None and fetch.is_refused:
-            raise IgnoreRequest(fetch.reason)  # calls the errback: see FrontierScheduler
+            # This calls the errback: see FrontierScheduler.
+            fault = self._faults.get(fetch.reason.removeprefix(UNREACHABLE))
+            raise fault.with_traceback(None) if fault else exception_of(fetch.reason)
         asks_for_robots = mark is Purpose.ROBOTS or self._robots_lease_fetch(request)
         url = fetch_form(request.url)  # None: not http, so no robots.txt applies
         return None if asks_for_robots or url is None else await self._check(request, url)
@@ -127,16 +137,46 @@ class RobotsMiddleware:
         fetch = self._robots_lease_fetch(request)
         if fetch is None or isinstance(exception, LeaseEnded):
             return None
-        answer = failed_answer(exception, fetch, self._crawl)
+        answer = failed_answer(exception, request, fetch, self._crawl)
         if answer is not None:
             fetch.answer = judge_answer(answer, fetch, self._crawl)
-        # No answer: the request was refused on our side (an inside address, a middleware).
-        error = fetch.answer.error if fetch.answer else ADDRESS_REFUSED
+        result = self._failed(request, exception)
+        if fetch.answer is not None:
+            result = dataclasses.replace(
+                result, error=fetch.answer.error, detail=fetch.answer.detail
+            )
         rest = self._crawl.leases.completion.release(fetch)
-        self._store_result(
-            fetch, RobotsFetchResult(request.url, error=error), rest.seconds if rest else 0.0
-        )
+        self._store_result(fetch, result, rest.seconds if rest else 0.0)
         return request.replace(dont_filter=True)
+
+    def _failed(self, request: Request, exception: Exception) -> RobotsFetchResult:
+        """Return the result of the fetch that *exception* ended."""
+        url, error = request.url, error_of(exception)
+        if error:
+            return RobotsFetchResult(url, error=error)
+        if isinstance(exception, AddressRefused):
+            return RobotsFetchResult(url, error=ADDRESS_REFUSED)
+        words = f"{type(exception).__name__}: {exception}"
+        if len(self._faults) >= _MAX_FAULTS:
+            del self._faults[next(iter(self._faults))]
+        self._faults[words] = exception
+        self._log_fault(url, exception)
+        return RobotsFetchResult(url, error=words, is_fault=True)
+
+    def _log_fault(self, url: str, exception: Exception) -> None:
+        """Log *exception* with its traceback, once for the line of code that raised it."""
+        if isinstance(exception, IgnoreRequest | NotSupported):
+            return  # a middleware's decision; the downloader says which handler did not load
+        frames = traceback.extract_tb(exception.__traceback__)
+        line = (frames[-1].filename, frames[-1].lineno or 0) if frames else ("", 0)
+        if line not in self._logged:
+            self._logged.add(line)
+            logger.error(
+                "%s cannot be fetched because of an error in a downloader middleware or handler,"
+                " and so nothing of its host",
+                url,
+                exc_info=exception,
+            )
 
     def _robots_lease_fetch(self, request: Request) -> Fetch | None:
         """Return the fetch of a lease that is used for a robots.txt, or None."""
@@ -227,7 +267,7 @@ class RobotsMiddleware:
         try:
             return _robots_fetch(url, await engine.download_async(request))
         except Exception as failed:  # any failure counts as no answer
-            return RobotsFetchResult(url, error=error_of(failed) or ADDRESS_REFUSED)
+            return self._failed(request, failed)
 
 
 def _reason(verdict: RobotsDisallowed | RobotsUnreachable | RobotsUnknown) -> str:
@@ -235,9 +275,9 @@ def _reason(verdict: RobotsDisallowed | RobotsUnreachable | RobotsUnknown) -> st
         case RobotsDisallowed(rule):
             return f"robots.txt: {rule}"
         case RobotsUnreachable(_, reason):
-            return f"robots.txt unreachable: {reason}"
+            return f"{UNREACHABLE}{reason}"
         case RobotsUnknown(url):
-            return f"robots.txt unreachable: no answer from {url}"
+            return f"{UNREACHABLE}no answer from {url}"
 
 
 def _incomplete(flags: Collection[str]) -> str:

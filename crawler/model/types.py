@@ -166,6 +166,12 @@ class Answer(msgspec.Struct, frozen=True):
     error: str = ""
     retry_after_s: float | None = None
     hung: bool = False  # the answer came, but too slowly
+    detail: str = ""  # of an error of a request by a proxy, in words, for people
+
+    @property
+    def trouble(self) -> str:
+        """The error with its detail, for people."""
+        return f"{self.error}: {self.detail}" if self.detail else self.error
 
 
 @dataclass(frozen=True, slots=True)

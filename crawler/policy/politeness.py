@@ -257,25 +257,25 @@ RetryDecision = RetryAt | Dead | PutBack | KeepAnswer
 
 def retry_decision(
     candidate: Candidate,
-    pace: Pace,
     answer: Answer,
     rest_s: float,
     rules: PolitenessSettings,
     now: float,
     random: Random,
+    *,
+    is_host_down: bool = False,
 ) -> RetryDecision:
-    """Decide about *candidate*, whose host had *pace* before *answer* and now rests for
-    *rest_s*."""
+    """Decide about *candidate*, whose host now rests for *rest_s*."""
     if answer.error == "cancelled":
         return PutBack()
     if not is_retryable(answer):
         return KeepAnswer()
     tries = candidate.attempts + 1
-    is_counted = not rules.retries or not is_host_down(pace, answer)
+    is_counted = not rules.retries or not is_host_down
     if is_counted and tries > rules.retries:
         if answer.error and answer.status is not None:
             return KeepAnswer()  # its body broke off; what was received is kept
-        what = answer.error or f"status {answer.status}"
+        what = answer.trouble or f"status {answer.status}"
         return Dead(f"{what}, tried {tries} times")
     wait_s = full_jitter_s(tries, rules.backoff_base_s, rules.backoff_max_s, random)
     return RetryAt(now + rest_s + wait_s, is_counted)

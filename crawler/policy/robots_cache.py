@@ -39,6 +39,9 @@ MAX_REDIRECTS: Final = 5
 ADDRESS_REFUSED: Final = "refused"
 """The error of a fetch that was not made: its address may not be contacted."""
 
+UNREACHABLE: Final = "robots.txt unreachable: "
+"""Begins the reason of what is not fetched because the file could not be."""
+
 
 class RobotsState(StrEnum):
     """The states of an authority's record."""
@@ -72,6 +75,8 @@ class RobotsFetchResult:
     error: str = ""  # as in Answer, or ADDRESS_REFUSED
     target: str | None = None  # of a redirect, a fetch form; None if it is not followed
     body: bytes = b""
+    detail: str = ""  # of the error, in words
+    is_fault: bool = False  # the error is one of code on our side, such as a middleware
 
 
 class RobotsAnswer(StrEnum):
@@ -151,13 +156,16 @@ def _after_trouble(
     old: RobotsRecord, fetch: RobotsFetchResult, hops: int, rules: RobotsSettings, until: float
 ) -> RobotsRecord:
     reason = fetch.error or f"status {fetch.status}"
+    if fetch.detail:
+        reason = f"{reason}: {fetch.detail}"
     if fetch.error == ADDRESS_REFUSED:
         reason = f"{fetch.url} leads to an address that may not be contacted"
     failed = replace(old, tries=old.tries + 1, reason=reason)
     if old.body is not None:
         # A copy may be used for longer than a day while the file is unreachable (2.4).
         return replace(failed, kind=RobotsState.RULES, expires_at=until)
-    if failed.tries < rules.robots_tries and fetch.error != ADDRESS_REFUSED:
+    is_final = fetch.is_fault or fetch.error == ADDRESS_REFUSED
+    if failed.tries < rules.robots_tries and not is_final:
         return _pending(failed, fetch.url, hops, until)
     return replace(failed, kind=RobotsState.UNREACHABLE, expires_at=until)
 
@@ -261,7 +269,12 @@ class RobotsCache:
         """Store the result of a fetch for *authority*, whose host rests for *rest_s* from now on. A
         PENDING record names what to fetch next, perhaps of another host."""
         old = self._store.get(authority) or unknown_record(authority, now)
-        return self._keep(record_after(old, fetch, self._rules, now, self._until(now, rest_s)))
+        record = record_after(old, fetch, self._rules, now, self._until(now, rest_s))
+        if fetch.is_fault:
+            # Other processes and the next start may run other code.
+            self._remember(record)
+            return record
+        return self._keep(record)
 
     def give_up(self, authority: str, reason: str, now: float, rest_s: float = 0.0) -> None:
         """Forbid everything for a while, so that all URLs of a lost host become dead letters."""

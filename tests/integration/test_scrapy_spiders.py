@@ -16,10 +16,22 @@ from itemadapter import ItemAdapter
 from msgspec.structs import replace
 from scrapy import Item, Request, Spider, signals
 from scrapy.crawler import AsyncCrawlerRunner, Crawler
-from scrapy.exceptions import CloseSpider, DontCloseSpider, IgnoreRequest
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    CloseSpider,
+    DontCloseSpider,
+    DownloadConnectionRefusedError,
+    DownloadTimeoutError,
+    IgnoreRequest,
+    NotConfigured,
+    NotSupported,
+)
 from scrapy.http import FormRequest, Response
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
+from twisted.internet.error import ConnectionRefusedError as TwistedRefusedError
+from twisted.internet.error import DNSLookupError
+from twisted.internet.error import TimeoutError as TwistedTimeoutError
 from twisted.python.failure import Failure
 
 from crawler.data.outcomes import read_outcomes
@@ -36,7 +48,8 @@ from tests.harness.crawling import QUICK, Crawled, crawl
 from tests.harness.frontiers import NoBackground, candidate
 from tests.harness.scrapy_project import write_project
 from tests.harness.sources import PROJECT
-from tests.servers.loopback import Reply, Site, page, site
+from tests.servers.loopback import Ask, LoopbackWeb, Reply, Site, page, site
+from tests.servers.redis_process import free_port
 
 ROUTES = {
     "/": page("/lamp", "/more", "/gone", text="home"),
@@ -175,11 +188,16 @@ class Fallback:
 
 
 class Busy(Spider):
+    """A spider that asks a host that answers for a page that is always busy."""
+
     name = "busy"
     root: str
     more: dict[str, Any]
 
     async def start(self) -> AsyncIterator[Any]:
+        yield Request(self.root + "/lamp", self.ask)
+
+    def ask(self, response: Response) -> Iterable[Any]:
         yield Request(self.root + "/busy", meta={"handle_httpstatus_list": [503], **self.more})
 
     def parse(self, response: Response) -> Iterable[Any]:
@@ -208,7 +226,7 @@ def test_a_middleware_may_know_a_mirror_of_what_was_given_up(tmp_path: Path, web
     done, items = crawled(tmp_path, Busy, middlewares, root=web.root, more={})
     assert web.hits["/busy"] == 2 and web.hits["/mirror"] == 1
     assert items == [{"status": 200}]
-    assert done.fates() == {"/busy": ["retry", "moved"], "/mirror": ["done"]}
+    assert done.fates() == {"/lamp": ["done"], "/busy": ["retry", "moved"], "/mirror": ["done"]}
 
 
 class Archivist(Spider):
@@ -450,6 +468,121 @@ def test_a_request_with_copied_meta_is_a_request_of_its_own(tmp_path: Path) -> N
     assert done.fates() == {**once, "/meta": ["done", "done"]}
     assert [one.url for one in done.outcomes if one.record] == [served.url("/asked")]
     assert done.reason == "finished"
+
+
+class Failing(Spider):
+    """A spider that keeps what its callbacks and errbacks get."""
+
+    name = "failing"
+    urls: list[str]
+    proxy = ""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.got: dict[str, Any] = {}
+
+    async def start(self) -> AsyncIterator[Request]:
+        for url in self.urls:
+            meta = {"proxy": self.proxy} if self.proxy else {}
+            yield Request(url, errback=self.failed, meta=meta)
+
+    def parse(self, response: Response) -> None:
+        self.got[response.url] = response
+
+    def failed(self, failure: Failure) -> None:
+        self.got[failure.request.url] = failure  # type: ignore[attr-defined]  # Scrapy adds it
+
+
+class Signer:
+    """A downloader middleware with a mistake."""
+
+    def process_request(self, request: Request) -> None:
+        raise AttributeError("no attribute 'sign'")
+
+
+def test_an_error_of_a_middleware_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"DOWNLOADER_MIDDLEWARES": {Signer: 90}}
+    with site("127.0.0.81", {}) as served:
+        urls = [served.url(path) for path in ("/a", "/b")]
+        found, _ = crawled(tmp_path, Failing, settings, urls=urls)
+    assert all(found.spider.got[url].check(AttributeError) for url in urls)
+    assert all("no attribute 'sign'" in outcome.reason for outcome in found.outcomes)
+    assert all(tries == ["dead"] for tries in found.fates().values()), "at once"
+    tracebacks = [record for record in caplog.records if record.exc_info]
+    assert [record.exc_info[0] for record in tracebacks if record.exc_info] == [AttributeError]
+
+
+class Unloadable:
+    lazy = False
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise NotConfigured("the reactor is missing")
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        return cls()
+
+
+def test_a_handler_that_does_not_load_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"DOWNLOAD_HANDLERS": {"http": Unloadable}}
+    with site("127.0.0.81", {}) as served:
+        url = served.url("/")
+        found, _ = crawled(tmp_path, Failing, settings, urls=[url])
+        assert served.asked == []
+    assert found.spider.got[url].check(NotSupported)
+    assert found.fates() == {"/": ["dead"]}
+    assert all("the reactor is missing" in outcome.reason for outcome in found.outcomes)
+    lines = [text for text in caplog.messages if text.startswith("No http URL can be fetched")]
+    assert len(lines) == 1
+    assert "TWISTED_REACTOR_ENABLED = True" in lines[0] and "the reactor is missing" in lines[0]
+
+
+def test_an_errback_gets_the_error_of_a_host_that_is_down(tmp_path: Path) -> None:
+    def answer(ask: Ask) -> Reply:
+        return Reply(hang=True)
+
+    quick = {"CRAWLER_ROBOTS_TRIES": 1, "CRAWLER_CONTACT": "crawler@gossamer-tests.org"}
+    quick |= {"CRAWLER_TOTAL_TIMEOUT_S": 1, "CRAWLER_CONNECT_TIMEOUT_S": 1}
+    with LoopbackWeb(answer, ["127.0.5.14"]) as web:
+        kinds: dict[str, list[type[Exception]]] = {
+            "http://no-such-name.invalid/": [DNSLookupError, CannotResolveHostError],
+            f"http://127.0.5.15:{free_port()}/": [
+                TwistedRefusedError,
+                DownloadConnectionRefusedError,
+            ],
+            web.url("127.0.5.14"): [TwistedTimeoutError, DownloadTimeoutError, TimeoutError],
+        }
+        found, _ = crawled(tmp_path, Failing, quick, urls=list(kinds))
+    for url, expected in kinds.items():
+        assert all(found.spider.got[url].check(kind) for kind in expected), found.spider.got[url]
+
+
+@pytest.mark.parametrize("for_all", [True, False], ids=["of the machine", "of a request"])
+def test_a_proxy_that_is_down_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_all: bool
+) -> None:
+    proxy = f"http://127.0.0.1:{free_port()}"
+    if for_all:  # so its robots.txt is fetched by it, too
+        monkeypatch.setenv("http_proxy", proxy)
+    with site("127.0.0.81", {}) as served:
+        url = served.url("/")
+        quick = {"CRAWLER_ROBOTS_TRIES": 1, "CRAWLER_RETRIES": 0}
+        own = "" if for_all else proxy
+        found, _ = crawled(tmp_path, Failing, quick, urls=[url], proxy=own)
+    named = f"connect: the proxy {proxy.removeprefix('http://')}: "
+    assert found.spider.got[url].check(TwistedRefusedError)
+    assert named.removeprefix("connect: ") in str(found.spider.got[url].value)
+    assert [named in outcome.reason for outcome in found.outcomes] == [True]
+
+
+def test_a_response_has_its_url_without_the_fragment(tmp_path: Path) -> None:
+    with site("127.0.0.81", {}, lambda ask: page()) as served:
+        found, _ = crawled(tmp_path, Failing, urls=[served.url("/page?x=1#part")])
+    assert list(found.spider.got) == [served.url("/page?x=1")]
 
 
 class Cached(Spider):

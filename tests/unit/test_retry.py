@@ -23,6 +23,7 @@ from crawler.model.types import (
 from crawler.policy.politeness import (
     KeepAnswer,
     RetryDecision,
+    is_host_down,
     retry_after_s,
     retry_decision,
 )
@@ -44,7 +45,10 @@ def fated(
     seed: int = 1,
     pace: Pace = ANSWERS,
 ) -> RetryDecision:
-    return retry_decision(candidate(attempts), pace, answer, REST_S, rules, NOW, Random(seed))
+    down = is_host_down(pace, answer)
+    return retry_decision(
+        candidate(attempts), answer, REST_S, rules, NOW, Random(seed), is_host_down=down
+    )
 
 
 @pytest.mark.parametrize(
