@@ -1,4 +1,5 @@
-"""Bytes of a page to text: its content codings (gzip, brotli...) and its character encoding.
+"""Bytes of a page to text: its content codings (gzip, brotli...) and its character encoding. And
+the queries of its links in that encoding.
 
 Rule: the encoding is that of the BOM, else of the header, else of the page's own declaration, else
 a guess from the first letters beyond ASCII (docs/decisions/0033). Only encodings of the web (WHATWG
@@ -12,8 +13,10 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, Protocol, cast
+from unicodedata import normalize
+from urllib.parse import quote
 
 import brotli  # type: ignore[import-untyped]  # it ships no types
 from chardetng_py import EncodingDetector  # type: ignore[import-untyped]  # it ships no types
@@ -38,7 +41,7 @@ _GUESSED_FROM: Final = 64 * 1024  # bytes: 168 of 170 real pages right in 5 ms; 
 _CODECS: Final = {
     "big5": "big5hkscs",
     "euc-kr": "cp949",
-    "gbk": "gb18030",
+    "gbk": "gb18030_2000",  # the same codec by another name, as the two differ in what they encode
     "ibm866": "cp866",
     "iso-8859-8-i": "iso8859-8",
     "macintosh": "mac-roman",
@@ -50,12 +53,12 @@ _CODECS: Final = {
 }
 _NO_TEXT: Final = frozenset({"replacement", "x-user-defined"})  # no letters of their own
 _NAMES: Final = {
-    codecs.lookup(_CODECS.get(name, name)).name: name
-    for name in (*sorted(set(LABELS.values()) - _NO_TEXT), "iso-8859-8", "gb18030")
+    _CODECS.get(name) or codecs.lookup(name).name: name
+    for name in (*sorted(set(LABELS.values()) - _NO_TEXT), "iso-8859-8")
 }
 """Names of the web (WHATWG), by Python's."""
 _PYTHON: Final = {
-    label: codecs.lookup(_CODECS.get(name, name)).name
+    label: _CODECS.get(name) or codecs.lookup(name).name
     for label, name in LABELS.items()
     if name not in _NO_TEXT
 }
@@ -195,6 +198,128 @@ def _values(attributes: str) -> dict[str, str]:
     for name, double, single, bare in _attributes(attributes):
         found.setdefault(name.lower(), double or single or bare)
     return found
+
+
+# Queries of links (WHATWG URL, "query state"): in the encoding of the page, but in UTF-8 if that is
+# an encoding that only decodes. Paths are in UTF-8 always.
+
+_DECODES_ONLY: Final = frozenset({UTF_8, "utf-16le", "utf-16be"})
+_run_beyond_ascii = re.compile(r"[^\x00-\x7f]+").sub
+# What may stand in a query. WHATWG would leave more, as the second byte of a letter may be a
+# backslash; servers refuse those with 400 (RFC 3986 allows none of them).
+_IN_QUERY: Final = "-._~!$&()*+,;=:@/?"
+_HKSCS_ONLY: Final = 0xA1  # Big5 letters whose first byte is below are read, but never written
+_JIS_ROWS: Final = 94
+
+
+def encode_query(url: str, charset: str) -> str:
+    """Return *url*, a link as written, with the query as a browser sends it for a page in
+    *charset* (a WHATWG name). A letter that the encoding lacks becomes a character reference."""
+    if url.isascii() or charset in _DECODES_ONLY or charset not in _PYTHON:
+        return url
+    head, mark, fragment = url.partition("#")
+    path, question, query = head.partition("?")
+    encoded = _run_beyond_ascii(lambda run: _escaped_letters(run[0], charset), query)
+    return f"{path}{question}{encoded}{mark}{fragment}"
+
+
+def _escaped_letters(letters: str, charset: str) -> str:
+    if charset == "iso-2022-jp":
+        return _in_iso_2022_jp(letters)
+    return "".join([_escaped_letter(letter, charset) for letter in letters])
+
+
+@lru_cache(maxsize=16_384)  # the letters of East Asia that a page may repeat
+def _escaped_letter(letter: str, charset: str) -> str:
+    encoded = _in_jis(letter, charset) if charset in _OF_JIS else _encoded(letter, charset)
+    return quote(encoded, _IN_QUERY) if encoded else _reference(letter)
+
+
+def _reference(letter: str) -> str:
+    is_half = "\ud800" <= letter < "\ue000"  # of a pair
+    return f"%26%23{0xFFFD if is_half else ord(letter)}%3B"
+
+
+def _encoded(letter: str, charset: str) -> bytes | None:
+    if charset == "gbk" and letter == "\u20ac":
+        return b"\x80"
+    try:
+        encoded = letter.encode(_PYTHON[charset])
+    except UnicodeEncodeError:
+        return None
+    # Some codecs also write a similar letter in place of one that they lack.
+    if encoded.decode(_PYTHON[charset]) != letter:
+        return None
+    if charset == "big5" and encoded[0] < _HKSCS_ONLY:
+        return None
+    # Four bytes are in GB 18030 only. Both encode no letter as what decodes to U+E5E5.
+    is_beyond_gbk = charset == "gbk" and len(encoded) > 2
+    return None if is_beyond_gbk or (letter == "\ue5e5" and charset[0] == "g") else encoded
+
+
+_JIS_ASCII: Final = {"\u00a5": b"\\", "\u203e": b"~"}
+_OF_JIS: Final = frozenset({"euc-jp", "shift_jis"})
+_MINUS: Final = {"\u2212": "\uff0d"}
+# Python's codecs read some letters as others than the standard does.
+_OF_STANDARD: Final = _MINUS | {
+    "\u301c": "\uff5e",
+    "\u2016": "\u2225",
+    "\xa2": "\uffe0",
+    "\xa3": "\uffe1",
+    "\xac": "\uffe2",
+}
+# ISO-2022-JP has no letters of half width. NFKC would combine the last two, which are marks.
+_FULL_WIDTH: Final = _OF_STANDARD | {
+    **{chr(code): normalize("NFKC", chr(code)) for code in range(0xFF61, 0xFF9E)},
+    "\uff9e": "\u309b",
+    "\uff9f": "\u309c",
+}
+
+
+def _in_jis(letter: str, charset: str) -> bytes | None:
+    if letter in _JIS_ASCII:
+        return _JIS_ASCII[letter]
+    if charset == "shift_jis":
+        letter = _MINUS.get(letter, letter)
+        # The codec also reads letters that were never assigned.
+        return None if "\ue000" <= letter < "\uf900" else _encoded(letter, charset)
+    if "\uff61" <= letter <= "\uff9f":  # Katakana of half width
+        return bytes((0x8E, ord(letter) - 0xFF61 + 0xA1))
+    at = _jis_places().get(_OF_STANDARD.get(letter, letter))
+    return None if at is None else bytes(0xA1 + each for each in divmod(at, _JIS_ROWS))
+
+
+def _in_iso_2022_jp(letters: str) -> str:
+    """Encode *letters*, of which ASCII precedes and follows, by escapes between its three sets."""
+    encoded, mode = [], "(B"
+    for written in letters:
+        letter = _FULL_WIDTH.get(written, written)
+        at = _jis_places().get(letter)
+        wanted = "(J" if letter in _JIS_ASCII else "(B" if at is None else "$B"
+        if wanted != mode:
+            encoded.append(f"%1B{wanted}")
+            mode = wanted
+        if at is not None:
+            each = bytes(0x21 + part for part in divmod(at, _JIS_ROWS))
+        else:
+            each = _JIS_ASCII.get(letter, b"")
+        encoded.append(quote(each, _IN_QUERY) if each else _reference(letter))
+    return "".join(encoded) + ("" if mode == "(B" else "%1B(B")
+
+
+@cache
+def _jis_places() -> dict[str, int]:
+    """Return the places of letters in JIS X 0208 with the rows of NEC, the first of each. Shift_JIS
+    has them in order, two rows to a first byte."""
+    places: dict[str, int] = {}
+    for at in range(_JIS_ROWS * _JIS_ROWS):
+        lead, trail = divmod(at, 2 * _JIS_ROWS)
+        lead += 0x81 if lead < 0x1F else 0xC1
+        trail += 0x40 if trail < 0x3F else 0x41
+        letter = bytes((lead, trail)).decode("cp932", "ignore")
+        if letter:
+            places.setdefault(letter, at)
+    return places
 
 
 # Content codings: gzip, deflate, brotli, zstd. Whatever comes in, at most *room* bytes and one come

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from time import process_time
 from typing import Final
+from unicodedata import normalize
+from urllib.parse import unquote_to_bytes
 
 import brotli  # type: ignore[import-untyped]  # it ships no types
 import pytest
@@ -23,6 +25,7 @@ from crawler.policy.encodings import (
     DecodedBody,
     _guess,
     codings_of,
+    encode_query,
     read_text,
     undo_codings,
 )
@@ -39,6 +42,11 @@ GERMAN = "Stra\xdfen, \xdcbung, sch\xf6n, gr\xfc\xdfen, M\xe4dchen, K\xf6nig, T\
 RUSSIAN = "\u0417\u0430\u0433\u043b\u0430\u0432\u043d\u0430\u044f " * 3
 JAPANESE = "\u65e5\u672c\u8a9e\u306e\u30da\u30fc\u30b8" * 3
 CHINESE = "\u4e2d\u6587\u7f51\u9875\u5185\u5bb9" * 3
+
+_WITHOUT_QUERIES: Final = {"replacement", "x-user-defined", "utf-8", "utf-16le", "utf-16be"}
+# Letters that encodings of Japan do not tell apart.
+_ALIKE: Final = str.maketrans("\xa5\u203e\u2212\u301c\u2016\xa2\xa3\xac",
+                             "\\~\uff0d\uff5e\u2225\uffe0\uffe1\uffe2")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,7 @@ def test_text_is_read_by_its_charset(content_type: str, body: bytes, name: str) 
                      "koi8-r", RUSSIAN, "koi8-r", id="an older one"),
         pytest.param("<?xml version='1.0' encoding='Shift_JIS'?>", "cp932", JAPANESE, "shift_jis",
                      id="as in XML"),
-        pytest.param("<meta charset=gb2312>", "gb18030", CHINESE, "gb18030", id="its successor"),
+        pytest.param("<meta charset=gb2312>", "gb18030", CHINESE, "gbk", id="its successor"),
         pytest.param("<meta charset=iso-2022-jp>", "iso2022_jp", JAPANESE, "iso-2022-jp",
                      id="in seven bits"),
         pytest.param("<meta charset=utf-16>", "utf-8", GERMAN, "utf-8",
@@ -98,7 +106,7 @@ NO_TEXT = {"replacement", "x-user-defined"}
     ("label", "name"), [pair for pair in LABELS.items() if pair[1] not in NO_TEXT]
 )
 def test_all_labels_of_the_standard_are_known(label: str, name: str) -> None:
-    ours = {"gbk": "gb18030", "iso-8859-8-i": "iso-8859-8"}.get(name, name)
+    ours = {"iso-8859-8-i": "iso-8859-8"}.get(name, name)
     body = b"<p>\xe4" if "16" not in name.partition("-")[2][:2] else b"<\0p\0"
     if name.startswith("utf"):
         assert read_text("\xe4".encode(ours), f"text/html; charset={label}")[1] == ours
@@ -223,6 +231,69 @@ def test_a_header_that_is_wrong_gives_way_to_the_page() -> None:
 def test_plain_text_declares_nothing() -> None:
     page = "<meta charset=windows-1251>" + GERMAN
     assert read_text(page.encode("cp1252"), "text/plain", marked_up=False)[0] == page
+
+
+@pytest.mark.parametrize(
+    ("charset", "query", "sent"),
+    [
+        # The web platform's own cases (percent-encoding.json), as servers read them.
+        pytest.param("big5", "\u2020", "%26%238224%3B", id="no letter of Big5"),
+        pytest.param("euc-kr", "\u2020", "%A2%D3", id="Korean"),
+        pytest.param("windows-1252", "\u2020", "%86", id="one byte"),
+        pytest.param("iso-2022-jp", "\u203e\\", "%1B(J~%1B(B\\", id="the second set of three"),
+        pytest.param("gb18030", "\ue5e5", "%26%2358853%3B", id="decoded, but never encoded"),
+        pytest.param("shift_jis", "\u2212", "%81%7C", id="a minus"),
+        pytest.param("iso-8859-2", "\xa2", "%26%23162%3B", id="no letter of Latin-2"),
+        # Others.
+        pytest.param("windows-1251", "\u041f\u0440", "%CF%F0", id="Russian"),
+        pytest.param("koi8-r", "\u041f", "%F0", id="Russian, another"),
+        pytest.param("shift_jis", "\u8868\u793a", "%95%5C%8E%A6", id="a backslash in a letter"),
+        pytest.param("shift_jis", "\uff71\xa5\ue000", "%B1%5C%26%2357344%3B", id="half width"),
+        pytest.param("euc-jp", "\u65e5\u2460\uff71\uff5e", "%C6%FC%AD%A1%8E%B1%A1%C1", id="EUC"),
+        pytest.param("iso-2022-jp", "a\u65e5\u672cb", "a%1B$BF%7CK%5C%1B(Bb", id="in escapes"),
+        pytest.param("iso-2022-jp", "\uff71\uff9e\u20ac\u65e5",
+                     "%1B$B%25%22!+%1B(B%26%238364%3B%1B$BF%7C%1B(B", id="in escapes, half width"),
+        pytest.param("gbk", "\u6d2a1\u20ac", "%BA%E91%80", id="Chinese"),
+        pytest.param("gbk", "\U0001f600", "%26%23128512%3B", id="no letter of GBK"),
+        pytest.param("gb18030", "\U0001f600\u20ac", "%949%FC6%A2%E3", id="four bytes"),
+        pytest.param("big5", "\u5341\u43f0", "%A4Q%26%2317392%3B", id="Hong Kong's are only read"),
+        pytest.param("windows-1252", "\ud83d", "%26%2365533%3B", id="half of a pair"),
+        pytest.param("utf-8", "\xe9", "\xe9", id="UTF-8"),
+        pytest.param("utf-16le", "\xe9", "\xe9", id="UTF-16 is never sent"),
+        pytest.param("no-such", "\xe9", "\xe9", id="a user's parser"),
+    ],
+)  # fmt: skip
+def test_a_query_is_sent_in_the_encoding_of_its_page(charset: str, query: str, sent: str) -> None:
+    assert encode_query(f"/\xe9?q={query}#\xe9", charset) == f"/\xe9?q={sent}#\xe9"
+    assert encode_query(f"/\xe9#?{query}", charset) == f"/\xe9#?{query}"
+
+
+@pytest.mark.parametrize("name", sorted(set(LABELS.values()) - _WITHOUT_QUERIES))
+@given(letter=st.characters(min_codepoint=0xA0, exclude_categories=["Cs"]))
+def test_a_server_reads_what_a_query_said(name: str, letter: str) -> None:
+    sent = encode_query(f"?{letter}", name)[1:]
+    read, _ = read_text(unquote_to_bytes(sent), f"text/html; charset={name}", marked_up=False)
+    assert sent.isascii()
+    if read != f"&#{ord(letter)};":
+        assert normalize("NFKC", read.translate(_ALIKE)) == normalize(
+            "NFKC", letter.translate(_ALIKE)
+        )
+
+
+_JIS: Final = b'F|K\\8l!A!]!B!q!r"L!=-!'  # of two bytes each, read differently by codecs
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("iso-2022-jp", b"\x1b$B" + _JIS + b"\x1b(B"),
+        ("euc-jp", bytes(each | 0x80 for each in _JIS)),
+        ("shift_jis", "\u65e5\u672c\u8a9e\uff5e\uff0d\u2225\uffe0\uffe1\uffe2".encode("cp932")),
+    ],
+)  # fmt: skip
+def test_what_a_page_of_japan_says_is_sent(name: str, body: bytes) -> None:
+    read, _ = read_text(body, f"text/html; charset={name}")
+    assert unquote_to_bytes(encode_query(f"?{read}", name)[1:]) == body
 
 
 @pytest.mark.parametrize(

@@ -364,3 +364,19 @@ def test_links_have_an_end() -> None:
     many = read(f"<img srcset='{'x 1x,' * MAX_LINKS}y'>")
     assert len(many.links) == MAX_LINKS and many.notes == ("links_cut",)
     assert read("<a href=x>" * MAX_LINKS).notes == ()
+
+
+def test_queries_of_links_are_in_the_encoding_of_the_page() -> None:
+    body = (
+        "<link rel=canonical href='/\u041f?q=\u041f'>"
+        "<a href='/s?q=\u041f&amp;r=&#1056;\u20ac#\u041f'>"
+        "<img src='/i?\u041f' srcset='/j?\u041f 2x'><a href='/plain?q=a'>"
+        "<meta http-equiv=refresh content='0;url=/r?\u041f'><style>p{background:url(/b?\u041f)}"
+    )
+    found = read(body.encode("koi8-r", "xmlcharrefreplace"), "text/html; charset=koi8-r")
+    assert found.canonical == "/\u041f?q=%F0"
+    assert [link.url for link in found.links] == [
+        *("/\u041f?q=%F0", "/s?q=%F0&r=%F2%26%238364%3B#\u041f", "/i?%F0", "/j?%F0"),
+        *("/plain?q=a", "/r?%F0", "/b?%F0"),
+    ]
+    assert [link.url for link in read(body).links][1] == "/s?q=\u041f&r=\u0420\u20ac#\u041f"

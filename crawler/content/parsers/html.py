@@ -14,11 +14,13 @@ from html.entities import html5
 from itertools import islice
 from typing import Final
 
+from msgspec.structs import replace
+
 from crawler.content.parsers.css import css_links
 from crawler.content.parsers.dates import epoch
 from crawler.content.parsers.loading import LINKS_CUT
 from crawler.model.page import Link, LinkKind, Parsed, Source
-from crawler.policy.encodings import read_text
+from crawler.policy.encodings import UTF_8, encode_query, read_text
 from crawler.policy.links import robots_words
 from crawler.policy.media_type import HTML_TYPES, media_type
 
@@ -361,9 +363,9 @@ class HtmlParser:
             parser=self.name,
             title=facts.title,
             text=page.text(),
-            links=tuple(page.links[:MAX_LINKS]),
+            links=_in_charset(page.links[:MAX_LINKS], charset),
             base=facts.base,
-            canonical=page.canonical,
+            canonical=encode_query(page.canonical, charset),
             language=facts.language,
             robots=facts.robots,
             published=facts.published,
@@ -371,6 +373,16 @@ class HtmlParser:
             charset=charset,
             notes=(LINKS_CUT,) if len(page.links) > MAX_LINKS else (),
         )
+
+
+def _in_charset(links: list[Link], charset: str) -> tuple[Link, ...]:
+    """Return *links* with their queries as a browser sends them for a page in *charset*."""
+    if charset == UTF_8:
+        return tuple(links)
+    return tuple(
+        link if link.url.isascii() else replace(link, url=encode_query(link.url, charset))
+        for link in links
+    )
 
 
 def _is_xml(content_type: str, text: str) -> bool:
