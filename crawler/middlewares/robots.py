@@ -11,13 +11,14 @@ import dataclasses
 import logging
 import traceback
 from collections.abc import Collection
+from functools import partial
 from typing import Final, Self
 
 from msgspec.structs import replace
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest, NotSupported
-from scrapy.http import Response
+from scrapy.http import Headers, Response
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
@@ -42,6 +43,7 @@ from crawler.model.types import (
     StoreUnavailable,
 )
 from crawler.model.url import authority_of, fetch_form
+from crawler.policy.challenge import challenge_of
 from crawler.policy.priority import Hints
 from crawler.policy.redirects import location_text
 from crawler.policy.robots_cache import (
@@ -122,7 +124,7 @@ class RobotsMiddleware:
         fetch.exchange = None  # it is not archived
         result = _robots_fetch(request.url, response)
         answer = answer_of(response, fetch, self._crawl)
-        answer = replace(answer, error=result.error or answer.error)
+        answer = replace(answer, error=result.error or answer.error, detail=result.detail)
         fetch.answer = judge_answer(answer, fetch, self._crawl)
         # Its crawl-delay counts for the rest that follows, so it is learned first. A host in
         # trouble has none, and the length of its rest is how long its verdict is valid.
@@ -290,10 +292,18 @@ def _incomplete(flags: Collection[str]) -> str:
     return incomplete_error(flags)
 
 
+def _joined(headers: Headers, name: str) -> str:
+    return ", ".join(value.decode("latin-1") for value in headers.getlist(name))
+
+
 def _robots_fetch(url: str, response: Response) -> RobotsFetchResult:
     if response.status < 300 and (error := _incomplete(response.flags)):
         # The missing part may hold a rule that forbids, so it counts as no answer.
         return RobotsFetchResult(url, error=error)
+    challenge = challenge_of(response.status, partial(_joined, response.headers), response.body)
+    if challenge:
+        # The opposite of leave to fetch everything, which RFC 9309 would give for a 403.
+        return RobotsFetchResult(url, response.status, error="challenge", detail=challenge)
     location = response.headers.get(b"Location")
     leads_to = fetch_form(location_text(location), url) if location else None
     return RobotsFetchResult(url, response.status, target=leads_to, body=response.body)

@@ -162,11 +162,11 @@ class Answer(msgspec.Struct, frozen=True):
     duration_s: float  # from before the request to the last byte
     status: int | None = None  # None: no answer
     # "", or timeout | connect | dns | tls | protocol | disconnect | cancelled. With a status, the
-    # body broke off.
+    # body broke off; or challenge: see policy.challenge.
     error: str = ""
     retry_after_s: float | None = None
     hung: bool = False  # the answer came, but too slowly
-    detail: str = ""  # of an error of a request by a proxy, in words, for people
+    detail: str = ""  # of an error by a proxy, or the service that challenges; for people
 
     @property
     def trouble(self) -> str:

@@ -50,7 +50,7 @@ def full_jitter_s(failures: int, base_s: float, cap_s: float, random: Random) ->
     return random.uniform(0.0, min(cap_s, base_s * 2.0 ** min(failures - 1, 60)))
 
 
-HOST_ERRORS: Final = frozenset({"timeout", "connect", "dns", "tls", "disconnect"})
+HOST_ERRORS: Final = frozenset({"timeout", "connect", "dns", "tls", "disconnect", "challenge"})
 """Errors of the host. A protocol error is one of its page: the host did answer."""
 
 MAX_REMEMBERED_GAP_S: Final = 30.0

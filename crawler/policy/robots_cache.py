@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from crawler.config.settings import RobotsSettings
 from crawler.model.url import authority_of
+from crawler.policy.challenge import is_html
 from crawler.policy.robots import ALLOW_ALL, RobotsRules
 
 # The record of an authority after a fetch of its robots.txt (RFC 9309, 2.3.1): a file is obeyed,
@@ -72,7 +73,7 @@ class RobotsFetchResult:
 
     url: str  # of the request: the file itself, or a redirect's target
     status: int | None = None
-    error: str = ""  # as in Answer, or ADDRESS_REFUSED
+    error: str = ""  # as in Answer, or ADDRESS_REFUSED; its words if is_fault
     target: str | None = None  # of a redirect, a fetch form; None if it is not followed
     body: bytes = b""
     detail: str = ""  # of the error, in words
@@ -102,7 +103,8 @@ def robots_answer(fetch: RobotsFetchResult) -> RobotsAnswer:
     if fetch.error or status is None or status == 429:
         return RobotsAnswer.TROUBLE
     if 200 <= status < 300:
-        return RobotsAnswer.FILE
+        # Hosts that answer everything with a page have no robots.txt.
+        return RobotsAnswer.ABSENT if is_html(fetch.body) else RobotsAnswer.FILE
     if status in REDIRECTS and fetch.target not in (None, fetch.url):
         return RobotsAnswer.MOVED
     # A redirect to nowhere or to itself is one redirect too many: "unavailable" (2.3.1.2).
@@ -123,7 +125,8 @@ def record_after(
     fresh = RobotsRecord(old.authority, RobotsState.ALLOW_ALL, now, now + rules.robots_max_age_s)
     if what is RobotsAnswer.FILE:
         return replace(fresh, kind=RobotsState.RULES, body=fetch.body[: rules.robots_max_bytes])
-    return replace(fresh, reason=f"status {fetch.status}, after {hops} redirects")
+    found = "a page" if fetch.body and is_html(fetch.body) else f"status {fetch.status}"
+    return replace(fresh, reason=f"{found}, after {hops} redirects")
 
 
 def unknown_record(authority: str, now: float) -> RobotsRecord:

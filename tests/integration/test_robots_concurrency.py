@@ -57,6 +57,11 @@ CASES = {
     "none: all is allowed": Case({ROBOTS: Reply(status=404)}, ALL),
     "503: nothing is": Case({ROBOTS: Reply(status=503)}, NONE),
     "429: nothing is": Case({ROBOTS: Reply(status=429)}, NONE),
+    "challenged: nothing is": Case(
+        {ROBOTS: Reply(status=403, headers=(("cf-mitigated", "challenge"),))}, NONE
+    ),
+    "a page that challenges": Case({ROBOTS: Reply('<p id="anubis_challenge">')}, NONE),
+    "a page for all: all is allowed": Case({ROBOTS: Reply("<p>Disallow: /")}, ALL),
     "no answer in time": Case({ROBOTS: Reply(wait_s=60)}, NONE),
     "moved on its host": Case({ROBOTS: moved("/r.txt"), "/r.txt": SLOW}, OPEN, asks=2),
     "moved to another host": Case({ROBOTS: moved(f"http://{RULER}:PORT/r.txt")}, OPEN),

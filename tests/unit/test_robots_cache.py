@@ -87,6 +87,21 @@ def test_a_file_holds_for_its_own_scheme_host_and_port_only() -> None:
         assert isinstance(cache.verdict(other + "/a", NOW), RobotsUnknown)
 
 
+def test_a_page_is_no_rule_book() -> None:
+    cache = taught(200, b"<!doctype html>\n<pre>\nUser-agent: *\nDisallow: /\n</pre>")
+    assert cache.verdict(SITE + "/no", NOW) == RobotsAllowed()
+
+
+def test_a_challenge_forbids_everything_as_trouble_does() -> None:
+    cache = fresh()
+    challenged = RobotsFetchResult(FILE, 403, "challenge", detail="Cloudflare")
+    for _ in range(5):
+        cache.store_result(SITE, challenged, NOW)
+    assert cache.verdict(SITE + "/a", NOW) == RobotsUnreachable(
+        NOW + HOUR_S, "challenge: Cloudflare"
+    )
+
+
 def test_no_file_allows_everything() -> None:
     assert taught(404).verdict(SITE + "/no", NOW) == RobotsAllowed()
 
