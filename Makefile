@@ -21,6 +21,9 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 endif
 
+# What numba compiles, it compiles once in an installation, for 10 to 25 s.
+COMPILE = $(PY) -c 'from crawler.content.compiling import load; load()'
+
 # Whether .venv works at all: it does not after the folder was moved or its Python removed.
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
@@ -35,6 +38,8 @@ help:  ## print this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 setup: $(WORK)  ## a .venv with all that crawling and working on the crawler need
+	@echo 'Compiling what reads pages, once' >&2
+	@$(COMPILE)
 
 crawl: $(CRAWL)  ## crawl from SEEDS with CONTACT in each request; WORKERS=4 share it, ARGS='-a max_pages=9' adds more
 	@$(PY) -m scrapy $(RUN) -a 'seeds=$(SEEDS)' $(if $(CONTACT),-s 'CRAWLER_CONTACT=$(CONTACT)') $(ARGS)
@@ -61,7 +66,7 @@ test: $(WORK)  ## lint, and every test; installs nginx, redis-server, prometheus
 # numba compiles once in an installation: the first tests of whole crawls would wait for it.
 compiled: $(WORK)
 	@$(PY) -m pytest -qq --collect-only >/dev/null 2>&1 || true
-	@$(PY) -c 'from crawler.content.compiling import load; load()'
+	@$(COMPILE)
 
 retest: $(WORK)  ## what failed in the last run of tests, each alone and three times
 	@$(PY) scripts/retest.py

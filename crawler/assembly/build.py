@@ -192,6 +192,7 @@ def _assemble(crawler: Crawler) -> Crawl:
                 store=store,
                 max_leases=crawler.settings.getint("CONCURRENT_REQUESTS"),
                 stats=stats,
+                ready_s=lambda: parsers.ready_s,
                 fail=lifecycle.fail,
                 find_archived=previous_archive.find_answers,
                 kept=kept,

@@ -100,7 +100,7 @@ class LiveFigures:
             worker="" if shared is None else shared.worker,
             workers=1 + len(others),
             pages=pages,
-            pages_per_s=self._rate.at(pages, now),
+            pages_per_s=self._rate.at(pages, now, crawl.content.parsers.ready_s),
             bytes=crawl.stats.bytes + sum(other.bytes for other in others),
             errors=crawl.stats.errors + sum(other.errors for other in others),
             duplicates=crawl.stats.duplicates,

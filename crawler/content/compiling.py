@@ -10,9 +10,11 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
+from math import inf
 from pathlib import Path
 from threading import Thread
 from typing import Final
@@ -25,6 +27,7 @@ _PACKAGE: Final = Path(__file__).parents[1]
 _FOLDER: Final = "NUMBA_CACHE_DIR"
 _LONGEST_S: Final = 60.0  # to compile takes some 8 s
 _LOOK_S: Final = 0.05
+_MENTIONED_S: Final = 1.0  # more than others hold the lock to load what is compiled
 
 
 def cache_in(folder: Path) -> None:
@@ -34,34 +37,61 @@ def cache_in(folder: Path) -> None:
         os.environ.setdefault(_FOLDER, str(folder))
 
 
-def loading() -> Future[None]:
-    """Compile in a thread what is not compiled: 0.6 s, and some seconds the first time. A process
+class Loading:
+    """Compiles in a thread what is not compiled: 0.6 s, and some seconds the first time. A process
     that ends does not wait for it."""
-    loaded = Future[None]()
 
-    def work() -> None:
+    def __init__(self) -> None:
+        self.loaded = Future[None]()
+        self._waits = False  # for what is being compiled, here or by another process
+        self._ended = 0.0  # by time.monotonic; 0: not yet
+        Thread(target=self._work, name="compile", daemon=True).start()
+
+    @property
+    def ready_s(self) -> float:
+        """For how long pages can be read, in seconds: 0 while they wait for what is being compiled,
+        infinite if nothing had to be."""
+        if not self._waits:
+            return inf
+        return time.monotonic() - self._ended if self._ended else 0.0
+
+    def _work(self) -> None:
         try:
-            load()
-            loaded.set_result(None)
+            load(self._on_wait)
+            self.loaded.set_result(None)
         except BaseException as error:
-            loaded.set_exception(error)
+            self.loaded.set_exception(error)
+        finally:
+            self._ended = time.monotonic()
 
-    Thread(target=work, name="compile", daemon=True).start()
-    return loaded
+    def _on_wait(self) -> None:
+        self._waits = True
 
 
-def load() -> None:
-    """Compile here what is not compiled."""
+def load(on_wait: Callable[[], None] | None = None) -> None:
+    """Compile here what is not compiled. *on_wait* is called when that takes seconds."""
     from crawler.content.parsers import html_scan  # noqa: PLC0415  # it imports numba: 0.4 s
     from crawler.model import url_scan  # noqa: PLC0415  # the same
-    from crawler.model.compiled import is_compiled  # noqa: PLC0415  # the same
+    from crawler.model.compiled import compile_listener, is_compiled  # noqa: PLC0415  # the same
 
     if not is_compiled:
         logger.warning(
             "numba is not installed: pages are read by the interpreter, some hundred times slower"
         )
         return
-    with _one_compiles():
+    waits: list[str] = []
+
+    def mention(why: str) -> None:
+        if waits:
+            return
+        waits.append(why)
+        logger.info("%s: pages are read when that is done", why)
+        if on_wait is not None:
+            on_wait()
+
+    begins = partial(mention, "Compiling what reads pages, once in an installation (10 to 25 s)")
+    others = partial(mention, "Waiting for another process, which compiles what reads pages")
+    with _one_compiles(others), compile_listener(begins):
         out, end, _ = html_scan.scanned(b"<p>", False, 1)
         html_scan.content(out, end, is_all=False)
         url_scan.kinds_of(["a"])
@@ -71,18 +101,21 @@ def load() -> None:
 
 
 @contextmanager
-def _one_compiles() -> Iterator[None]:
-    """Wait until no other process compiles, but not for ever: one may be stopped meanwhile."""
+def _one_compiles(on_wait: Callable[[], None]) -> Iterator[None]:
+    """Wait until no other process compiles, but not for ever: one may be stopped meanwhile.
+    *on_wait* is called when it takes longer than to load what is compiled."""
     folder = Path(os.environ.get(_FOLDER) or _PACKAGE / "__pycache__")
     lock = None
     with suppress(OSError):  # else each process compiles for itself
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "compiling.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        deadline = time.monotonic() + _LONGEST_S
-        while time.monotonic() < deadline:
+        began = time.monotonic()
+        while (waited_s := time.monotonic() - began) < _LONGEST_S:
             with suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
+            if waited_s > _MENTIONED_S:
+                on_wait()
             time.sleep(_LOOK_S)
     try:
         yield

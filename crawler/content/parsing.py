@@ -16,7 +16,7 @@ from typing import Final
 
 from crawler.archive.columns_companion import Parse, RebuildRules
 from crawler.config.settings import Config, ContentSettings
-from crawler.content.compiling import loading
+from crawler.content.compiling import Loading
 from crawler.content.parsers.css import CssParser
 from crawler.content.parsers.feed import FeedParser
 from crawler.content.parsers.html import HtmlParser
@@ -67,7 +67,7 @@ class Parsers:
         self._by_type: dict[str, Parser] = {}
         self._paths: list[tuple[Parser, str]] = []  # no dict: a user's parser may be unhashable
         self._logged: set[tuple[str, str]] = set()
-        self._loading = loading()
+        self._loading = Loading()
         self._long = asyncio.Lock()
         for where, parser in _all(content.parsers):
             self._add(where, parser)
@@ -82,6 +82,11 @@ class Parsers:
     def are_built_in(self) -> bool:
         """Whether all parsers are ours."""
         return all(type(parser) in BUILT_IN for parser in self._by_type.values())
+
+    @property
+    def ready_s(self) -> float:
+        """For how long pages can be read, as `Loading.ready_s`."""
+        return self._loading.ready_s
 
     async def parse(self, source: Source, parser: Parser) -> Parsed:
         """Parse *source* by *parser*, which `parser_for` returned. Raises Unreadable."""
@@ -104,8 +109,8 @@ class Parsers:
     async def _inline(self, source: Source, parser: Parser) -> Parsed:
         """Parse in this process, at most one long body in each iteration of the event loop. Sixty
         hostile bodies of a second each would otherwise block the loop for a minute."""
-        if not self._loading.done():
-            await asyncio.wrap_future(self._loading)
+        if not self._loading.loaded.done():
+            await asyncio.wrap_future(self._loading.loaded)
         if len(source.body) <= _LONG_BYTES:
             return parser.parse(source)
         async with self._long:

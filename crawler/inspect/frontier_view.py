@@ -159,7 +159,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     pid: int
     state: str  # starting | working | stopping | silent
     pages: int
-    pages_per_s: float  # since it started; 0 if its clock is ahead of the server's
+    pages_per_s: float  # since it began to read pages; 0 if its clock is ahead of the server's
     bytes: int
     errors: int
     leases: int

@@ -38,6 +38,23 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 
 @contextmanager
+def compile_listener(on_begin: Callable[[], None]) -> Iterator[None]:
+    """Call *on_begin* each time that a function of this process, which is not in the cache, begins
+    to be compiled while the block runs."""
+    from numba.core.event import Listener, install_listener  # noqa: PLC0415  # as below
+
+    class Begins(Listener):
+        def on_start(self, event: object) -> None:
+            on_begin()
+
+        def on_end(self, event: object) -> None:
+            pass
+
+    with install_listener("numba:compile", Begins()):
+        yield
+
+
+@contextmanager
 def _locators(file: str) -> Iterator[None]:
     """Let numba find a place in its cache for a function of *file*: it looks into no eggs, in which
     scrapyd deploys a project."""

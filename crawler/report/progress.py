@@ -34,6 +34,7 @@ from crawler.report.screen import (
 logger = logging.getLogger(__name__)
 
 REDRAW_S: Final = 0.5
+COMPILER: Final = "the compiler of what reads pages, once in an installation"
 STOPPING: Final = "Stopping: fetches under way are put back. Once more, and it ends at once."
 
 
@@ -119,15 +120,17 @@ class Progress:
 def figures_of(crawl: Crawl, pages_per_s: RecentRate, trend: EndTrend) -> ProgressFigures:
     stats, counts, now = crawl.stats, crawl.leases.frontier.counts(), crawl.leases.clock.now()
     failing = None if len(crawl.leases.in_flight) else stats.next_failing(now)
+    waits_for = str(failing) if failing else ""
+    ready_s = crawl.content.parsers.ready_s
     return ProgressFigures(
         pages=stats.pages,
-        pages_per_s=pages_per_s.at(stats.pages, now),
+        pages_per_s=pages_per_s.at(stats.pages, now, ready_s),
         hosts_active=counts.hosts_active,
         waiting=counts.to_fetch,
         duplicates=stats.duplicates,
         errors=stats.errors,
         size_bytes=stats.bytes,
-        waits_for=str(failing) if failing else "",
+        waits_for=waits_for if ready_s else COMPILER,
         ends=trend.at(left_to_do(crawl, counts), now),
     )
 

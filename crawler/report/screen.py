@@ -96,7 +96,8 @@ class ProgressFigures:
     duplicates: int
     errors: int
     size_bytes: int
-    waits_for: str = ""  # the failing host that is tried next; only if nothing is being fetched
+    # The failing host that is tried next, if nothing is being fetched; or the compiler.
+    waits_for: str = ""
     ends: str = ""  # when all is done, in words; empty: too early to say
 
 
@@ -131,12 +132,15 @@ class RecentRate:
         self._window_s = window_s
         self._points: deque[tuple[float, int]] = deque()
 
-    def at(self, total: int, now: float) -> float:
+    def at(self, total: int, now: float, ready_s: float = inf) -> float:
+        """Return the rate at *now*. *ready_s*: for how long there can have been any pages; the time
+        before does not count."""
         self._points.append((now, total))
         while len(self._points) > 2 and self._points[1][0] <= now - self._window_s:
             self._points.popleft()
         began, before = self._points[0]
-        return (total - before) / (now - began) if now > began else 0.0
+        seconds = min(now - began, ready_s)
+        return (total - before) / seconds if seconds > 0 else 0.0
 
 
 def progress_line(figures: ProgressFigures, columns: int) -> str:

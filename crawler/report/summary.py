@@ -153,6 +153,7 @@ class Summary(msgspec.Struct, frozen=True):
     noindex: int = 0  # pages of which their author wants no copy kept
     whole: WholeCrawl = WholeCrawl()
     runs: list[RunFigures] = []  # the oldest first, with this one
+    compiling_s: float = 0.0  # of `duration_s`, which `pages_per_s` does not count
 
 
 def summary_of(
@@ -167,6 +168,7 @@ def summary_of(
     runs."""
     stats, counts = crawl.stats, crawl.leases.frontier.counts()
     duration_s = max(ended_at - started_at, 0.001)
+    working_s = min(crawl.content.parsers.ready_s, duration_s) or duration_s
     return Summary(
         format=FORMAT,
         version=VERSION,
@@ -177,7 +179,7 @@ def summary_of(
         started_at=iso_time(started_at),
         duration_s=round(duration_s, 3),
         pages=stats.pages,
-        pages_per_s=round(stats.pages / duration_s, 3),
+        pages_per_s=round(stats.pages / working_s, 3),
         bytes=stats.bytes,
         duplicates=stats.duplicates,
         near_duplicates=stats.counters["near_duplicates"],
@@ -207,6 +209,7 @@ def summary_of(
         noindex=stats.counters["noindex"],
         whole=whole_crawl(counted),
         runs=counted.runs,
+        compiling_s=round(duration_s - working_s, 3),
     )
 
 
@@ -346,7 +349,8 @@ def _rows(summary: Summary) -> Iterator[Row]:
 
 
 def _pages(summary: Summary) -> Iterator[Row]:
-    took = f"in {span(summary.duration_s)} ({rate(summary.pages_per_s)} a second)"
+    without = f", without {span(summary.compiling_s)} of compiling" if summary.compiling_s else ""
+    took = f"in {span(summary.duration_s)} ({rate(summary.pages_per_s)} a second{without})"
     yield "pages", f"{number(summary.pages)} {took}, {size(summary.bytes)}"
     if summary.answers:
         by_class = [f"{name} {number(n)}" for name, n in sorted(summary.answers.items())]

@@ -483,7 +483,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     host: str  # the machine
     pid: int
     at: float = 0.0  # epoch seconds by the server
-    started: float = 0.0  # epoch seconds by the worker
+    started: float = 0.0  # to read pages: epoch seconds by the worker
     state: str = "starting"  # starting | working | stopping
     pages: int = 0
     bytes: int = 0

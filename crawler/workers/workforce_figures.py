@@ -272,6 +272,7 @@ def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Sequenc
     reason, ended = _end(run, parts)
     counted = sum_runs(read_runs(folder / RUNS) for folder in folders)
     duration_s = max(run.ended_at - run.began_at, 0.001)
+    compiling_s = min((part.compiling_s for part in parts), default=0.0)  # at once
     counts, killed = run.counts, run.killed
     pages = _total(parts, lambda part: part.pages) + sum(record.pages for record in killed)
     return Summary(
@@ -284,7 +285,7 @@ def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Sequenc
         started_at=iso_time(run.began_at),
         duration_s=round(duration_s, 3),
         pages=pages,
-        pages_per_s=round(pages / duration_s, 3),
+        pages_per_s=round(pages / max(duration_s - compiling_s, 0.001), 3),
         bytes=_total(parts, lambda part: part.bytes) + sum(record.bytes for record in killed),
         duplicates=_total(parts, lambda part: part.duplicates),
         near_duplicates=_total(parts, lambda part: part.near_duplicates),
@@ -311,6 +312,7 @@ def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Sequenc
         pauses=_pauses(parts),
         whole=whole_crawl(counted),
         runs=counted.runs,
+        compiling_s=compiling_s,
     )
 
 

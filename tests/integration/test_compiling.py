@@ -5,20 +5,30 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from math import inf
 from pathlib import Path
+from threading import Event
 
+import msgspec
 import pytest
 
 from crawler.content import compiling
+from crawler.report.summary import Summary, text
+from tests.harness.commands import PATIENCE_S
+from tests.harness.crawling import crawl
+from tests.servers.loopback import Ask, Reply, page, site
 
 LOAD = """
 import logging
-from crawler.content.compiling import loading
+from crawler.content.compiling import Loading
 from crawler.content.parsers.html import HtmlParser
 from crawler.model.page import Source
 from crawler.policy.simhash import fingerprint
 logging.basicConfig()
-loading().result()
+logging.getLogger("crawler").setLevel(logging.INFO)
+loading = Loading()
+loading.loaded.result()
 page = b"<title>T</title><main><p>one &amp; two<p><a href=x>three</a></main>"
 parsed = HtmlParser().parse(Source("", "text/html", page))
 assert (parsed.title, parsed.text) == ("T", "one & two\\nthree"), parsed
@@ -26,7 +36,7 @@ assert fingerprint("one two three four", 3) is not None
 """
 COUNT = """
 from crawler.content.parsers import html_scan
-print(sum(html_scan.scan.stats.cache_misses.values()))
+print(loading.ready_s, sum(html_scan.scan.stats.cache_misses.values()))
 """
 
 
@@ -45,6 +55,38 @@ def test_of_several_processes_one_compiles(tmp_path: Path) -> None:
     ended = [process.communicate() for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], ended
     assert sorted(out.split()[-1] for out, _ in ended) == ["0", "0", "1"]
+    said = sorted(line.partition(":")[2] for _, log in ended for line in log.splitlines())
+    others = "crawler.content.compiling:Waiting for another process, which compiles what reads"
+    assert [line.partition(" pages")[0] for line in said] == [
+        "crawler.content.compiling:Compiling what reads",
+        *[others] * 2,
+    ]
+    assert all(0 < float(out.split()[0]) < inf for out, _ in ended)
+    out, log = started(LOAD + COUNT, NUMBA_CACHE_DIR=str(tmp_path)).communicate()
+    assert (out.split(), log) == (["inf", "0"], "")
+
+
+def test_the_rate_does_not_count_the_time_to_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Event()
+
+    def served(ask: Ask) -> Reply:
+        asked.set()
+        return page()
+
+    def compiled_late(on_wait: Callable[[], None]) -> None:
+        on_wait()
+        assert asked.wait(PATIENCE_S)
+
+    monkeypatch.setattr(compiling, "load", compiled_late)
+    with site("127.0.0.1", {"/": served}) as web:
+        crawl(tmp_path, seeds=web.url("/"))
+    summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes(), type=Summary)
+    assert (summary.pages, summary.compiling_s > 0) == (1, True)
+    working_s = summary.duration_s - summary.compiling_s
+    assert summary.pages_per_s == pytest.approx(1 / working_s, rel=0.2)
+    assert "of compiling)" in text(summary)
 
 
 def test_without_numba_pages_are_read_slowly() -> None:

@@ -201,6 +201,20 @@ def test_the_rate_of_late(points: list[tuple[float, int]], want: float) -> None:
     assert [pace.at(total, now) for now, total in points][-1] == pytest.approx(want)
 
 
+@pytest.mark.parametrize(
+    ("ready_s", "want"),
+    [
+        pytest.param(0.0, 0.0, id="it is being compiled yet"),
+        pytest.param(2.0, 10.0, id="for less time than the window"),
+        pytest.param(100.0, 2.0, id="for longer"),
+    ],
+)
+def test_the_rate_does_not_count_the_time_to_compile(ready_s: float, want: float) -> None:
+    pace = RecentRate(window_s=10.0)
+    pace.at(0, 0)
+    assert pace.at(20, 10.0, ready_s) == pytest.approx(want)
+
+
 def test_the_rate_remembers_a_window_only() -> None:
     pace = RecentRate(window_s=10.0)
     for moment in range(10_000):

@@ -265,6 +265,8 @@ def test_the_workers_figures_are_added_up(tmp_path: Path) -> None:
     (tmp_path / "warc" / "a.warc.gz").write_bytes(b"12345")
     whole = summary_of_all(ran(), [part(3), part(5, host="b.example")], [tmp_path])
     assert (whole.pages, whole.pages_per_s, whole.answers) == (8, 0.8, {"2xx": 8})
+    compiled = [msgspec.structs.replace(part(4), compiling_s=each) for each in (6.0, 5.0)]
+    assert summary_of_all(ran(), compiled, [tmp_path]).pages_per_s == 1.6
     assert [each.host for each in whole.top_hosts] == ["b.example", "a.example"]
     assert (whole.links.new, whole.links.refused, whole.links.left) == (2, {"scheme": 2}, 8)
     assert whole.links.top_over_budget == [OverBudget("S", 9, "a.example", 6)]

@@ -144,13 +144,15 @@ def join(
     store: DurableStore,
     max_leases: int,
     stats: CrawlStats,
+    ready_s: Callable[[], float],
     fail: Callable[[CrawlerError], None],
     find_archived: FindArchived,
     kept: bytes | None,
 ) -> JoinedCrawl:
-    """Join the crawl at *address*, and return leases of this worker's last session. *find_archived*
-    searches our archive for leases; *kept* holds arguments to store for the next start. Raises
-    CrawlerError if Redis does not answer, or its crawl is foreign or of another kind."""
+    """Join the crawl at *address*, and return leases of this worker's last session. *ready_s*
+    returns for how long it can read pages; *find_archived* searches our archive for leases; *kept*
+    holds arguments to store for the next start. Raises CrawlerError
+    if Redis does not answer, or its crawl is foreign or of another kind."""
     shared, clock = config.shared, Clock()
     last = read_worker(data.path)
     shards, name = shared.frontier_shards, shared.frontier_name
@@ -163,7 +165,7 @@ def join(
     ours = new_format(shards, levels, identity, data.format.spider)
     dead = _dead_sessions(mine, data)
     outbox = Outbox(store, lambda domain: shard_of(domain, shards))
-    make_record = _record_maker(worker, stats)
+    make_record = _record_maker(worker, stats, ready_s)
     check = partial(refuse_other_crawl, last, data.path, name)
 
     before = ""
@@ -266,7 +268,9 @@ def _dead_sessions(last: WorkerFile | None, data: DataDir) -> tuple[Collection[s
     return {last.session, last.before}, None if is_copy(last, data.path) else last.session
 
 
-def _record_maker(worker: WorkerFile, stats: CrawlStats) -> Callable[[], WorkerRecord]:
+def _record_maker(
+    worker: WorkerFile, stats: CrawlStats, ready_s: Callable[[], float]
+) -> Callable[[], WorkerRecord]:
     started, machine, pid = time.time(), socket.gethostname(), os.getpid()
 
     def make_record() -> WorkerRecord:
@@ -275,7 +279,7 @@ def _record_maker(worker: WorkerFile, stats: CrawlStats) -> Callable[[], WorkerR
             session=worker.session,
             host=machine,
             pid=pid,
-            started=started,
+            started=max(started, time.time() - ready_s()),
             pages=stats.pages,
             bytes=stats.bytes,
             errors=stats.errors,
