@@ -155,6 +155,7 @@ class Crawl:
 
     def begin(self) -> None:
         """Start the background work, when the event loop runs."""
+        self.stats.begin(self.leases.clock.now())
         self.storage.archive.begin()
         embedded, shared = self.leases.embedded, self.leases.shared
         if embedded is not None:

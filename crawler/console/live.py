@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from operator import add
@@ -51,10 +51,11 @@ class CrawlOverview(msgspec.Struct, frozen=True):
     concurrency: int
     paused_until: float | None  # for ever: a year that nobody sees
     ends: str  # when all is done, in words; empty: too early to say
-    waits_for: str  # the failing host whose rest ends first, if nothing is fetched; else empty
+    waits_for: str  # the failing host whose rest ends first, if `idle_s`; else empty
     counts: Counts
     answers: dict[str, int]  # by class of status
     failures: dict[str, int]  # by kind of error
+    idle_s: float = 0.0  # for how long nothing has been fetched, if it is so long that it matters
 
 
 class LiveEvent(msgspec.Struct, frozen=True):
@@ -80,6 +81,7 @@ class LiveFigures:
         self._trend: EndTrend | None = None
         self._latest: CrawlOverview | None = None
         self._others: list[WorkerRecord] = []
+        self._fetched_by_others, self._others_fetched_at = 0, crawl.leases.clock.now()
 
     async def overview(self) -> CrawlOverview:
         """Return the figures, made anew once a second at most."""
@@ -90,7 +92,6 @@ class LiveFigures:
         counts = crawl.leases.frontier.counts()
         pages = crawl.stats.pages + sum(other.pages for other in others)
         counters = crawl.stats.counters
-        failing = None if len(crawl.leases.in_flight) else crawl.stats.next_failing(now)
         paused = crawl.selection.allowed_origins.operator.paused_until(now)
         shared = crawl.leases.shared
         self._latest = CrawlOverview(
@@ -108,12 +109,21 @@ class LiveFigures:
             concurrency=crawl.fetching.slots.rules.concurrency,
             paused_until=None if paused is None else min(paused, _FAR),
             ends=self._end(left_to_do(crawl, counts), now),
-            waits_for=str(failing) if failing and not others else "",
+            waits_for="" if others else crawl.stats.waits_for(now, len(crawl.leases.in_flight)),
             counts=counts,
             answers=_below(counters, "status/"),
             failures=_below(counters, "error/"),
+            idle_s=self._idle_s(others, now),
         )
         return self._latest
+
+    def _idle_s(self, others: Sequence[WorkerRecord], now: float) -> float:
+        """Return as `idle_s`, also of the other workers: they announce what they have fetched."""
+        fetched = sum(other.pages + other.errors for other in others)
+        if fetched != self._fetched_by_others:
+            self._fetched_by_others, self._others_fetched_at = fetched, now
+        own_s = self._crawl.stats.idle_s(now, len(self._crawl.leases.in_flight))
+        return min(own_s, now - self._others_fetched_at) if others else own_s
 
     def _end(self, to_do: int, now: float) -> str:
         """Return when nothing is left *to_do*, in words, by the last minutes."""

@@ -82,6 +82,7 @@ class Histogram:
         self.sum += value
 
 
+IDLE_S: Final = 10.0  # hosts that answer seldom rest longer
 FETCH_BOUNDS_S: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 VERDICT_BOUNDS_S: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 DNS_BOUNDS_S: Final = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -114,6 +115,11 @@ class CrawlStats:
         self._page_names: dict[tuple[str, str], tuple[str, ...]] = {}  # _NAMES_KEPT at most
         self._failing: dict[HostKey, FailingHost] = {}  # the latest last, _FAILING_KEPT at most
         self._failing_logged = 0
+        self.last_fetch_at = 0.0  # epoch seconds: its begin or its end, or the start of the crawl
+
+    def begin(self, now: float) -> None:
+        """Count from *now* for how long nothing has been fetched."""
+        self.last_fetch_at = now
 
     def count(self, key: str, by: int = 1) -> None:
         if by:
@@ -146,6 +152,7 @@ class CrawlStats:
     def count_begun(self, host: HostKey, now: float) -> None:
         """Count how long after the end of the rest of *host* its next fetch begins. Of a host that
         was not fetched from yet, or long ago, nothing is counted."""
+        self.last_fetch_at = now
         due = self._due.pop(host, None)
         if due is None:
             return
@@ -212,6 +219,7 @@ class CrawlStats:
     def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
         """Count a rest, and keep which hosts fail, so that a crawl whose hosts cannot be reached
         shows why. The first _FAILING_KEPT of them are logged one by one."""
+        self.last_fetch_at = now
         self.count(f"politeness/rest/{rest.reason}")
         self._due.pop(host, None)
         self._due[host] = now + rest.seconds
@@ -234,6 +242,17 @@ class CrawlStats:
         """Count a question to the name servers: found, absent or failed."""
         self.count(f"dns/{result}")
         self.dns_s.observe(seconds)
+
+    def idle_s(self, now: float, under_way: int) -> float:
+        """Return for how long nothing has been fetched, if that is IDLE_S or more; else 0. Between
+        two fetches there is the rest of a host. *under_way*: how many fetches are."""
+        since_s = now - self.last_fetch_at
+        return 0.0 if under_way or since_s < IDLE_S else since_s
+
+    def waits_for(self, now: float, under_way: int) -> str:
+        """Return the failing host that is tried next, in words; empty while anything is fetched."""
+        failing = self.next_failing(now) if self.idle_s(now, under_way) else None
+        return str(failing) if failing else ""
 
     def next_failing(self, now: float) -> FailingHost | None:
         """Return the failing host whose rest ends first, or None."""

@@ -119,8 +119,6 @@ class Progress:
 
 def figures_of(crawl: Crawl, pages_per_s: RecentRate, trend: EndTrend) -> ProgressFigures:
     stats, counts, now = crawl.stats, crawl.leases.frontier.counts(), crawl.leases.clock.now()
-    failing = None if len(crawl.leases.in_flight) else stats.next_failing(now)
-    waits_for = str(failing) if failing else ""
     ready_s = crawl.content.parsers.ready_s
     return ProgressFigures(
         pages=stats.pages,
@@ -130,7 +128,7 @@ def figures_of(crawl: Crawl, pages_per_s: RecentRate, trend: EndTrend) -> Progre
         duplicates=stats.duplicates,
         errors=stats.errors,
         size_bytes=stats.bytes,
-        waits_for=waits_for if ready_s else COMPILER,
+        waits_for=stats.waits_for(now, len(crawl.leases.in_flight)) if ready_s else COMPILER,
         ends=trend.at(left_to_do(crawl, counts), now),
     )
 

@@ -87,6 +87,10 @@ def test_a_crawl_is_seen_and_acted_on(console: Console, tmp_path: Path) -> None:
         tab.wait("document.getElementById('sentence').textContent.startsWith('Well')")
         tab.wait("document.getElementById('main').innerText.includes('pages a second')")
         tab.wait("document.getElementById('main').innerText.includes('the shortest rest')")
+        # A minute in which no page came, but was fetched.
+        tab.run("points.unshift([latest.now - 60, ...points.at(-1).slice(1)]), true")
+        assert tab.run("health(latest)[0]") == "good"
+        assert tab.run("health({...latest, idle_s: 12}).join()").startswith("doubt,Nothing")
 
         tab.open(f"{console.url}#hosts/{paused}")
         tab.click("td button", "pause")

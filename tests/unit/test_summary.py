@@ -450,6 +450,26 @@ def test_the_failing_host_that_is_asked_first_is_named() -> None:
     assert counted.next_failing(130.0) is None, "it has answered"
 
 
+@pytest.mark.parametrize(
+    ("now", "under_way", "want"),
+    [
+        pytest.param(101.0, 0, 0.0, id="hosts that answer rest"),
+        pytest.param(115.0, 1, 0.0, id="a long fetch is under way"),
+        pytest.param(115.0, 0, 15.0, id="nothing has been fetched for seconds"),
+    ],
+)
+def test_a_failing_host_is_waited_for_only_after_seconds_without_a_fetch(
+    now: float, under_way: int, want: float
+) -> None:
+    counted = stats()
+    counted.begin(20.0)
+    assert counted.idle_s(80.0, 0) == 60.0, "all hosts rested at the start"
+    counted.count_rest(HostKey("a"), Answer(0.1, error="connect"), rest(50.0), now=90.0)
+    counted.count_begun(HostKey("b"), 100.0)
+    assert counted.idle_s(now, under_way) == want
+    assert counted.waits_for(now, under_way).startswith("a until") is (want > 0)
+
+
 def test_failing_hosts_are_logged_at_their_first_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -172,7 +172,7 @@ function health(seen) {
     return ["bad", `${number(errors)} of ${number(pages + errors)} fetches of the last ${span(since)} failed, most: ${worst(seen.failures)}.`];
   }
   if (seen.waits_for) return ["doubt", `Nothing is being fetched: waits for ${seen.waits_for}.`];
-  if (since > 20 && !pages && waiting) return ["doubt", `No page in the last ${span(since)}: every host rests.`];
+  if (seen.idle_s && waiting) return ["doubt", `Nothing has been fetched for ${span(seen.idle_s)}: every host rests.`];
   const all = seen.pages + seen.errors;
   const failed = !seen.errors ? "none of them failed"
     : `${number(seen.errors)} failed (${(100 * seen.errors / all).toFixed(1)} %)${since < 10 ? "" : `, ${errors ? number(errors) : "none"} in the last ${span(since)}`}`;
