@@ -46,7 +46,7 @@ from crawler.policy.links import (
     robots_header,
     with_headers,
 )
-from crawler.policy.media_type import CSS, HTML_TYPES, actual_type
+from crawler.policy.media_type import CSS, HTML_TYPES, actual_type, type_by_content
 from crawler.policy.priority import Hints
 from crawler.policy.scope import Reason, Refusal
 from crawler.policy.simhash import fingerprint
@@ -100,6 +100,10 @@ class ChecksPipeline(PipelineStage):
         if not page.body:
             # An error answer may be empty, but a page may not.
             return self.mark_flaw(page, fetch, Flaw.EMPTY) if page.is_answered else page
+        if fetch.lease.candidate.is_sitemap:
+            return replace(
+                page, is_sitemap=True, media_type=type_by_content(page.body, page.content_type)
+            )
         sniffed = actual_type(page.content_type, page.url, page.body)
         page = replace(page, media_type=sniffed.media_type)
         if sniffed.is_mislabelled and page.is_answered:
@@ -180,7 +184,7 @@ class ParsePipeline(PipelineStage):
         parser = self.crawl.content.parsers.parser_for(page.media_type)
         if parser is None:
             return Parsed()
-        source = Source(page.url, page.content_type, page.body, tuple(headers))
+        source = Source(page.url, page.content_type, page.body, tuple(headers), page.is_sitemap)
         try:
             return await self.crawl.content.parsers.parse(source, parser)
         except Unreadable as error:
@@ -235,7 +239,7 @@ class FingerprintPipeline(PipelineStage):
         if page.alias_of:
             return page  # it is neither new nor an original
         # A sitemap does not count for its own pattern: what it lists counts for those of its pages.
-        is_list = page.parsed is not None and page.parsed.parser == "sitemap"
+        is_list = page.is_sitemap or (page.parsed is not None and page.parsed.parser == "sitemap")
         fetch.is_new = None if is_list else True
         return await self._compare(page, fetch)
 
@@ -326,9 +330,9 @@ MAX_REQUISITE_HOPS: Final = 5
 documentation are four deep. Without a limit, a sheet that always imports new ones would never
 end."""
 
-MAX_SITEMAP_HOPS: Final = 3
-"""Sitemaps at most so many hops from robots.txt or a seed may list sitemaps (sitemaps.org: one is
-enough). Without a limit, an index that always lists new ones would never end."""
+MAX_INDEX_HOPS: Final = 3
+"""Most indexes of sitemaps in a row (sitemaps.org: one is enough). Without a limit, an index that
+always lists new ones would never end."""
 
 
 class LinksPipeline(PipelineStage):
@@ -347,13 +351,13 @@ class LinksPipeline(PipelineStage):
         if links != own:
             absolute = set(map(id, own))
             own = [each for each in links if isinstance(each, Link) and id(each) in absolute]
-        fetch.links = await self._admit(own, None, page.depth)
+        fetch.links = await self._admit(own, None, page.depth, fetch)
         if len(own) < len(links):
             # The page's own links are absolute already; a user's pipeline has added others.
             others = [each for each in links if id(each) not in absolute]
             added = [Link(each) if isinstance(each, str) else each for each in others]
             base = base_of(page.url, page.parsed) if page.parsed else page.url
-            fetch.links += await self._admit(added, base, page.depth)
+            fetch.links += await self._admit(added, base, page.depth, fetch)
         if self.crawl.settings.arguments.requisites:
             fetch.links += self._requisites(page, fetch)
         return page
@@ -375,21 +379,26 @@ class LinksPipeline(PipelineStage):
         followed = {each.key for each in fetch.links}
         return [each for each in selected.candidates if each.key not in followed]
 
-    async def _admit(self, links: Sequence[Link], base: str | None, depth: int) -> list[Candidate]:
+    async def _admit(
+        self, links: Sequence[Link], base: str | None, depth: int, fetch: Fetch
+    ) -> list[Candidate]:
         """Return the candidates of the last links; those of all before are added to the
         frontier."""
         while len(links) > _LINKS_PER_TURN:
-            await self._add(self._select(links[:_LINKS_PER_TURN], base, depth))
+            await self._add(self._select(links[:_LINKS_PER_TURN], base, depth, fetch))
             links = links[_LINKS_PER_TURN:]
-        return self._select(links, base, depth) if links else []
+        return self._select(links, base, depth, fetch) if links else []
 
-    def _select(self, links: Sequence[Link], base: str | None, depth: int) -> list[Candidate]:
+    def _select(
+        self, links: Sequence[Link], base: str | None, depth: int, fetch: Fetch
+    ) -> list[Candidate]:
         admission, depth = self.crawl.selection.allowed_origins.admission, depth + 1
         if not _HINTED.isdisjoint([link.kind for link in links]):
-            if depth > MAX_SITEMAP_HOPS:
+            index_hops = fetch.lease.candidate.index_hops + 1
+            if index_hops > MAX_INDEX_HOPS:
                 links = [link for link in links if link.kind is not LinkKind.SITEMAP]
             selected = admission.select_listed(
-                links, base, depth, lambda link: self._level(link, depth)
+                links, base, depth, lambda link: self._level(link, depth), index_hops
             )
         else:
             level = self.crawl.selection.prioritizer.level(Hints(depth=depth))

@@ -50,7 +50,7 @@ from crawler.policy.links import (
     row_of,
     with_headers,
 )
-from crawler.policy.media_type import actual_type, media_type
+from crawler.policy.media_type import actual_type, media_type, type_by_content
 from crawler.policy.simhash import fingerprint
 
 # Arrow takes 150 ms to import: a crawl does that in the archive's thread, at its first file.
@@ -66,6 +66,8 @@ MAY_REPEAT: Final = "may-repeat"
 """The metadata field, with the record's own URL, of a page that a dead process may have archived
 already."""
 _decode_info: Final = msgspec.json.Decoder(PageInfo).decode
+SITEMAP: Final = "sitemap"
+"""The metadata field of what robots.txt or an index names as a sitemap: its content is its type."""
 _FLAWS: Final = frozenset(Flaw)
 _OTHER_FLAW: Final = Flaw.WRONG_TYPE  # for a flaw of another version that is not known here
 
@@ -107,11 +109,16 @@ async def _page(stored: ArchivedCapture, rebuild_rules: RebuildRules, parse: Par
     page = _page_as_noted(stored, headers)
     if page.flaw or not page.is_answered or page.is_copy or page.is_refetch:
         return page
-    body = decoded_body(stored, rebuild_rules.max_body_bytes)
-    kind = actual_type(page.content_type, page.url, body).media_type
+    if page.is_sitemap:
+        body = decoded_body(stored, lambda _type, _url: rebuild_rules.max_bytes)
+        kind = type_by_content(body, page.content_type)
+    else:
+        body = decoded_body(stored, rebuild_rules.max_body_bytes)
+        kind = actual_type(page.content_type, page.url, body).media_type
     parsed = Parsed(parser=stored.metadata_value("parser"))
     if rebuild_rules.retry_unreadable or not stored.metadata_value(UNREADABLE):
-        parsed = await parse(Source(page.url, page.content_type, body, tuple(headers)), kind)
+        source = Source(page.url, page.content_type, body, tuple(headers), page.is_sitemap)
+        parsed = await parse(source, kind)
     parsed = with_headers(parsed, link_headers(headers), robots_header(headers))
     return replace(
         page,
@@ -148,6 +155,7 @@ def _page_as_noted(stored: ArchivedCapture, headers: list[tuple[bytes, bytes]]) 
         alias_of=stored.metadata_value("alias-of"),
         near=NearDuplicate(Claim(b"", near), int(bits)) if near and bits.isdecimal() else None,
         may_repeat=bool(stored.metadata_value(MAY_REPEAT)),
+        is_sitemap=bool(stored.metadata_value(SITEMAP)),
     )
 
 

@@ -512,7 +512,7 @@ class FetchSettings:
     sitemap_max_bytes: int = setting(
         50 * MEGABYTE,  # sitemaps.org: no sitemap is longer
         integer("bytes", least=1024),
-        "Bytes kept of XML, which may be a sitemap.",
+        "Bytes kept of XML and of what is named as a sitemap.",
     )
     other_max_bytes: int = setting(
         2 * MEGABYTE, integer("bytes", least=1024), "Bytes kept of anything else."

@@ -28,7 +28,7 @@ from crawler.content.parsers.isolated import (
 from crawler.content.parsers.loading import parser_at, path_of, within_limits
 from crawler.content.parsers.pdf import PdfParser
 from crawler.content.parsers.plain import PlainParser
-from crawler.content.parsers.xml import XmlParser
+from crawler.content.parsers.xml import PackedParser, XmlParser
 from crawler.model.page import (
     Parsed,
     Parser,
@@ -45,6 +45,7 @@ GROUP: Final = "crawler.parsers"
 BUILT_IN: Final[tuple[type[Parser], ...]] = (
     HtmlParser,
     XmlParser,
+    PackedParser,
     FeedParser,
     PdfParser,
     CssParser,

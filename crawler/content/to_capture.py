@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.capture import PAGE_INFO, Capture, PageInfo
-from crawler.archive.columns_companion import MAY_REPEAT, UNREADABLE
+from crawler.archive.columns_companion import MAY_REPEAT, SITEMAP, UNREADABLE
 from crawler.archive.record_bytes import (
     PRINTABLE_STATUS,
     STATUS_LINE,
@@ -141,6 +141,8 @@ def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> list[tuple[st
     if page.digest and page.digest != body_sha1 != b"":
         # The digest of the decoded body is noted, because a revisit has no body to compute it from.
         known.append(("content-digest", sha1_label(page.digest)))
+    if page.is_sitemap:
+        known.append((SITEMAP, "named"))
     known.append(("parser", parsed.parser))
     if parsed.notes:
         known.append((UNREADABLE, _unreadable(parsed)))

@@ -106,6 +106,8 @@ class RedirectMiddleware(ScrapyRedirects):
                 depth=origin.depth,
                 level=origin.level,
                 requisite=origin.requisite,
+                is_sitemap=origin.is_sitemap,
+                index_hops=origin.index_hops,
             )
             if isinstance(found, Refusal):
                 self.crawl.stats.count(f"refused/{found.reason}")

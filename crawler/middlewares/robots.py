@@ -78,9 +78,8 @@ def sitemaps_of(authority: str, robots_url: str, crawl: Crawl) -> list[Candidate
     level = crawl.selection.prioritizer.level(Hints(is_sitemap=True))
     found = []
     for written in crawl.selection.robots.rules(authority).sitemaps[:MAX_SITEMAPS]:
-        # Without the link rules, which refuse the type of a compressed sitemap (.gz).
         candidate = crawl.selection.allowed_origins.admission.candidate(
-            written, robots_url, level=level
+            written, robots_url, level=level, is_sitemap=True
         )
         if isinstance(candidate, Refusal):
             crawl.stats.count(f"refused/{candidate.reason}")

@@ -188,6 +188,7 @@ class Source(msgspec.Struct, frozen=True, array_like=True, gc=False):
     content_type: str  # the header as received; empty if there is none
     body: bytes  # decoded (gzip and the like of the transfer taken off), cut at the cap
     headers: tuple[tuple[bytes, bytes], ...] = ()  # as received, in their order
+    is_sitemap: bool = False  # robots.txt or an index of sitemaps names it as one
 
 
 class Parsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -283,6 +284,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     archive: bool = True  # False: its answer is not archived
     noindex: bool = False  # marked so, and respected: only its links are archived
     may_repeat: bool = False  # an earlier lease may have archived it before its process died
+    is_sitemap: bool = False  # robots.txt or an index of sitemaps names it as one
     record: str = ""  # "file:offset" of its archive record, once written
 
     def __repr__(self) -> str:

@@ -46,8 +46,9 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     needs_seen_test: bool = True  # False: admitted without a seen test
     modified: float = 0  # epoch seconds, from a sitemap or feed; 0: unknown
     may_be_archived: bool = False  # an expired lease may have archived it without a claim
-    from_sitemap_index: bool = False  # a sitemap: neither its type nor a pattern refuses it
+    is_sitemap: bool = False  # named as one: neither its type nor a pattern refuses it
     requisite: int = 0  # hops from the page that needs it to be shown; 0: it is a page itself
+    index_hops: int = 0  # a sitemap: how many indexes led to it
 
 
 class Standing(IntEnum):

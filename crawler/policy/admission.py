@@ -98,6 +98,8 @@ class Admission:
         key: int | None = None,  # of a request that is more than its URL (a POST)
         needs_seen_test: bool = True,
         requisite: int = 0,  # of what redirects here
+        is_sitemap: bool = False,  # named as one, by robots.txt or by what redirects here
+        index_hops: int = 0,
     ) -> Candidate | Refusal:
         """Judge one URL: a seed, the target of a redirect, a spider's own request."""
         url = fetch_form(text, base)
@@ -106,14 +108,18 @@ class Admission:
         if requisite:
             return self._admit_requisite(url, depth, level, requisite)
         is_named = bool(request)
-        found = self._admit(url, depth, level, depth == 0 or is_named, is_named)
-        if isinstance(found, Refusal) or (needs_seen_test and not request and key is None):
+        is_exempt = depth == 0 or is_named or is_sitemap
+        found = self._admit(url, depth, level, is_exempt, is_named)
+        is_plain = needs_seen_test and not request and key is None and not is_sitemap
+        if isinstance(found, Refusal) or is_plain:
             return found
         return msgspec.structs.replace(
             found,
             key=found.key if key is None else key,
             request=request,
             needs_seen_test=needs_seen_test,
+            is_sitemap=is_sitemap,
+            index_hops=index_hops,
         )
 
     def select_seeds(
@@ -164,9 +170,15 @@ class Admission:
         return LinkVerdicts(list(found.values()), refused)
 
     def select_listed(
-        self, links: Iterable[Link], base: str | None, depth: int, level_of: Callable[[Link], int]
+        self,
+        links: Iterable[Link],
+        base: str | None,
+        depth: int,
+        level_of: Callable[[Link], int],
+        index_hops: int = 0,
     ) -> LinkVerdicts:
-        """Judge links like `select`, with the hints that sitemaps and feeds give."""
+        """Judge links like `select`, with the hints that sitemaps and feeds give. A sitemap has the
+        depth of its index, and *index_hops*."""
         found: dict[int, Candidate] = {}
         refused: Counter[Reason] = Counter()
         for link in links:
@@ -175,16 +187,18 @@ class Admission:
             verdict = (
                 unreadable_refusal(link.url)
                 if url is None
-                else self._admit(url, depth, level_of(link), is_exempt)
+                else self._admit(url, depth - is_exempt, level_of(link), is_exempt)
             )
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
             elif verdict.key not in found:
                 modified = link.modified or 0.0
-                hinted = msgspec.structs.replace(
-                    verdict, modified=modified, from_sitemap_index=is_exempt
+                found[verdict.key] = msgspec.structs.replace(
+                    verdict,
+                    modified=modified,
+                    is_sitemap=is_exempt,
+                    index_hops=index_hops if is_exempt else 0,
                 )
-                found[verdict.key] = hinted
         return LinkVerdicts(list(found.values()), refused)
 
     def select_requisites(
@@ -233,7 +247,7 @@ class Admission:
         if candidate.requisite:
             return judged.address_refusal or self._refusal(candidate.url, authority, 0, True)
         is_named = bool(candidate.request)
-        is_exempt = candidate.from_sitemap_index or candidate.depth == 0 or is_named
+        is_exempt = candidate.is_sitemap or candidate.depth == 0 or is_named
         return judged.host_refusal or self._refusal(
             candidate.url, authority, candidate.depth, is_exempt, is_named
         )

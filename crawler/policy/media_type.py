@@ -21,7 +21,9 @@ CSS: Final = "text/css"
 PDF: Final = "application/pdf"
 HTML_TYPES: Final = frozenset({HTML, "application/xhtml+xml"})
 XML_TYPES: Final = frozenset({"application/xml", "text/xml"})
-GZIP_TYPES: Final = frozenset({"application/gzip", "application/x-gzip"})
+GZIP_TYPES: Final = frozenset(
+    {"application/gzip", "application/x-gzip", "application/gzip-compressed"}
+)
 UNDECLARED: Final = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 
 ROBOTS_BYTES: Final = MIN_BODY_BYTES + 64 * 1024
@@ -61,6 +63,7 @@ def _guess_type(url: str, kind: str) -> str:
 # The document type and first element of markup, from its first bytes, in linear time.
 
 HEAD_BYTES: Final = 8192  # guess: room for a licence before the first element
+LONG_HEAD_BYTES: Final = 1024 * 1024  # guess; read if the first element may come later
 
 # What may precede the first element; the name of a document type is group 1. Possessive, so that
 # what does not end fails at once, not after a try from each of its letters.
@@ -81,22 +84,30 @@ class Markup(msgspec.Struct, frozen=True):
 
 
 def markup(body: bytes) -> Markup:
-    head = head_of(body)
+    seen, is_open = _markup(head_of(body))
+    if is_open and len(body) > HEAD_BYTES:
+        seen, _ = _markup(head_of(body, LONG_HEAD_BYTES))
+    return seen
+
+
+def _markup(head: bytes) -> tuple[Markup, bool]:
+    """Return how *head* begins, and whether more of it would tell more."""
     at, doctype = 0, b""
     while before := _BEFORE.match(head, at):
         doctype = doctype or before[1] or b""
         at = before.end()
     element = _ELEMENT.match(head, at)
-    return Markup(
+    seen = Markup(
         doctype.lower().decode("latin-1"),
         element[1].lower().decode("latin-1") if element else "",
         head.startswith(b"<?xml"),
     )
+    return seen, element is None and head[at : at + 1] in (b"", b"<")
 
 
-def head_of(body: bytes) -> bytes:
+def head_of(body: bytes, size: int = HEAD_BYTES) -> bytes:
     """Return the first bytes, in UTF-8 or similar, without byte order mark and leading space."""
-    head = body[:HEAD_BYTES]
+    head = body[:size]
     encoding, bom = detect_unicode(head)
     if encoding is not None and bom is not None:
         head = head[len(bom) :]
@@ -114,8 +125,6 @@ TEXT: Final = "text/plain"
 BINARY: Final = "application/octet-stream"
 
 _UNDECLARED: Final = UNDECLARED | {"unknown/unknown", "application/unknown", "*/*"}
-_XML_TYPES: Final = frozenset({XML, "text/xml"})
-_GZIP_TYPES: Final = frozenset({GZIP, "application/x-gzip", "application/gzip-compressed"})
 
 # Offset and bytes by which a file begins, and its type.
 _SIGNATURES: Final = (
@@ -188,7 +197,7 @@ def actual_type(declared: str, url: str, body: bytes) -> SniffResult:
 
 
 def _sniffer_of(kind: str) -> Callable[[str, str, str, bytes], SniffResult]:
-    if kind in _GZIP_TYPES:
+    if kind in GZIP_TYPES:
         return _sniff_gzip
     if kind in (PDF, "application/json") or _is_media(kind):
         return _sniff_file
@@ -247,6 +256,13 @@ def _sniff_gzip(kind: str, declared: str, url: str, body: bytes) -> SniffResult:
     return SniffResult(found, is_mislabelled=found == HTML)
 
 
+def type_by_content(body: bytes, declared: str) -> str:
+    """Return the type of *body* by what is in it. Only of other markup it is as *declared*."""
+    kind = media_type(declared.encode("latin-1", "replace"))
+    is_markup = (kind in HTML_TYPES or _is_xml(kind)) and markup(body).element
+    return _type_by_bytes(body) or (kind if is_markup else _text_or_binary("", body))
+
+
 def _type_by_bytes(body: bytes) -> str:
     return _signature(body) or _markup_type(markup(body), body)
 
@@ -263,7 +279,7 @@ def _markup_type(start: Markup, body: bytes) -> str:
 
 def _list_type(start: Markup, body: bytes) -> str:
     """Return the type of a feed or sitemap, or "" if it is none."""
-    if start.element == "rdf" and any(mark in body[:_SAMPLE_BYTES] for mark in _RSS_IN_RDF):
+    if start.element == "rdf" and any(mark in body[:LONG_HEAD_BYTES] for mark in _RSS_IN_RDF):
         return "application/rdf+xml"
     return _LISTS.get(start.element, "")
 
@@ -279,7 +295,7 @@ def _is_media(kind: str) -> bool:
 
 
 def _is_xml(kind: str) -> bool:
-    return kind in _XML_TYPES or (kind.endswith("+xml") and kind not in HTML_TYPES)
+    return kind in XML_TYPES or (kind.endswith("+xml") and kind not in HTML_TYPES)
 
 
 def _is_xml_gz(url: str) -> bool:

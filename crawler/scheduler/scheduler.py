@@ -233,6 +233,8 @@ class FrontierScheduler(BaseScheduler):
             is_page = fetch.purpose is Purpose.PAGE
             if says.max_bytes is not None and is_page:
                 meta["download_maxsize"] = says.max_bytes
+            elif fetch.lease.candidate.is_sitemap and is_page:
+                meta["download_maxsize"] = self._crawl.settings.config.fetch.sitemap_max_bytes
             headers = self._authorization(url, says) if is_page else None
             request = Request(url, headers=headers, meta=meta, dont_filter=True)
             self._hand_out(fetch, request)

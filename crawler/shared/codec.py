@@ -54,8 +54,9 @@ class _FullRecord(_ShortRecord, array_like=True, gc=False, frozen=True):
     request: bytes = b""
     needs_seen_test: bool = True
     modified: float = 0.0
-    from_sitemap_index: bool = False
+    is_sitemap: bool = False
     requisite: int = 0
+    index_hops: int = 0
 
 
 LOST_PREFIX: Final = b"\xc1"
@@ -89,7 +90,7 @@ class Packer:
             or candidate.chain
             or candidate.request
             or candidate.modified
-            or candidate.from_sitemap_index
+            or candidate.is_sitemap
             or candidate.requisite
         )
         if candidate.needs_seen_test and not has_more and candidate.purpose is _PAGE:
@@ -108,8 +109,9 @@ class Packer:
                 candidate.request,
                 candidate.needs_seen_test,
                 candidate.modified,
-                candidate.from_sitemap_index,
+                candidate.is_sitemap,
                 candidate.requisite,
+                candidate.index_hops,
             )
         )
 
@@ -147,8 +149,9 @@ def unpack_candidate(packed: bytes, host: str, level: int) -> Candidate:
         needs_seen_test=record.needs_seen_test,
         modified=record.modified,
         may_be_archived=lost,
-        from_sitemap_index=record.from_sitemap_index,
+        is_sitemap=record.is_sitemap,
         requisite=record.requisite,
+        index_hops=record.index_hops,
     )
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from crawler.archive.columns_companion import ColumnsCompanion
+from crawler.config.settings import read_config
+from crawler.content.parsing import rebuild_rules
 from tests.harness.archive_judges import Read, read_folder
 from tests.harness.crawling import Crawled, crawl
 from tests.servers.loopback import Reply, Site, page, site
@@ -51,14 +55,13 @@ def feed(root: str) -> str:
     )
 
 
-def index(root: str) -> str:
+def index(root: str, *paths: str) -> str:
     space = "http://www.sitemaps.org/schemas/sitemap/0.9"
-    listed = "".join(
-        f"<sitemap><loc>{root}{path}</loc></sitemap>" for path in ("/index.xml", "/map.xml.gz")
-    )
+    listed = "".join(f"<sitemap><loc>{root}{path}</loc></sitemap>" for path in paths)
     return f'<sitemapindex xmlns="{space}">{listed}</sitemapindex>'
 
 
+NAMED = ("list", "packed-list", "packed-feed")
 LOST = " ".join(prose(99, 120))
 
 
@@ -78,7 +81,8 @@ class Forgetful(dict[str, object]):
 
 def routes() -> Forgetful:
     web = Forgetful()
-    robots = Reply("User-agent: *\nSitemap: /index.xml\n", content_type="text/plain")
+    named = "Sitemap: /index.xml\nSitemap: /list\nSitemap: /moved-list\n"
+    robots = Reply(f"User-agent: *\n{named}", content_type="text/plain")
     web.update(
         {
             "/robots.txt": robots,
@@ -110,6 +114,8 @@ def routes() -> Forgetful:
             "/of-the-feed": story(5),
             "/named": Reply('<link rel=canonical href="/its-name">' + " ".join(prose(6))),
             "/its-name": Reply('<link rel=canonical href="/its-name">' + " ".join(prose(6))),
+            "/moved-list": Reply("moved", 301, headers=(("Location", "/packed-list"),)),
+            **{f"/of-the-{kind}": story(20 + n) for n, kind in enumerate(NAMED)},
             "/of-the-map": story(7, "/under-the-map"),
             "/under-the-map": story(8),
             "/gone": Reply("There is nothing here.", 404),
@@ -124,7 +130,15 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawled, Site]:
     web = routes()
     with site("127.0.61.1", web) as served:
         web["/feed.xml"] = Reply(feed(served.root), content_type=XML)
-        web["/index.xml"] = Reply(index(served.root), content_type=XML)
+        listed = ("/index.xml", "/map.xml.gz", "/packed-feed")
+        web["/index.xml"] = Reply(index(served.root, *listed), content_type=XML)
+        # The declared types are wrong: what is named as a sitemap is what is in it.
+        web["/list"] = Reply(f"\ufeff{served.root}/of-the-list\n", content_type="text/html")
+        for path, text in (
+            ("/packed-list", f"{served.root}/of-the-packed-list\r\n"),
+            ("/packed-feed", feed(served.root).replace("of-the", "of-the-packed")),
+        ):
+            web[path] = Reply(gzip.compress(text.encode()), content_type="text/plain")
         packed = gzip.compress(sitemap(served.root, "/of-the-map"))
         web["/map.xml.gz"] = Reply(packed, content_type="application/x-gzip")
         data = tmp_path_factory.mktemp("content")
@@ -157,6 +171,9 @@ def records(crawled: tuple[Crawled, Site], kind: str) -> dict[str, Read]:
         pytest.param("/its-name", "", id="it names itself"),
         pytest.param("/of-the-map", "", id="found in a sitemap, zipped, behind an index"),
         pytest.param("/under-the-map", "", id="found behind that"),
+        pytest.param("/of-the-list", "", id="found in a text that robots.txt names"),
+        pytest.param("/of-the-packed-list", "", id="and in one zipped, behind a redirect"),
+        pytest.param("/of-the-packed-feed", "", id="found in a feed, zipped, behind an index"),
         pytest.param("/from-near", "", id="links of a near-duplicate are followed"),
     ],
 )
@@ -174,6 +191,26 @@ def test_each_url_was_requested_once_but_the_doubtful_one(crawled: tuple[Crawled
 
 def test_an_index_that_lists_itself_ends(crawled: tuple[Crawled, Site]) -> None:
     assert crawled[0].reason == "finished" and crawled[1].hits["/index.xml"] == 1
+
+
+def test_indexes_of_sitemaps_are_no_hops_but_have_an_end(tmp_path: Path) -> None:
+    web: dict[str, object] = {
+        "/robots.txt": Reply("Sitemap: /1.xml\n", content_type="text/plain"),
+        "/": page(),
+        "/4.html": page("/deeper"),
+        "/5.html": page(),
+    }
+    with site("127.0.61.2", web) as served:
+        for hop in (1, 2, 3):
+            web[f"/{hop}.xml"] = Reply(index(served.root, f"/{hop + 1}.xml"), content_type=XML)
+        # The fourth is both: what it lists is fetched, but the sitemap that it names is not.
+        both = sitemap(served.root, "/4.html").decode().replace("</urlset>", "")
+        both += f"<sitemap><loc>{served.root}/5.xml</loc></sitemap></urlset>"
+        web["/4.xml"] = Reply(both, content_type=XML)
+        web["/5.xml"] = Reply(sitemap(served.root, "/5.html").decode(), content_type=XML)
+        crawl(tmp_path, seeds=served.url("/"), max_depth="1")
+        assert served.hits["/4.html"] == 1
+        assert not {"/deeper", "/5.xml", "/5.html"} & served.hits.keys()
 
 
 def test_no_bytes_are_archived_twice(crawled: tuple[Crawled, Site]) -> None:
@@ -195,6 +232,20 @@ def test_columns_hold_the_pages_and_nothing_else(crawled: tuple[Crawled, Site]) 
     assert found["/named"][1] and found["/named"][2] == crawled[1].url("/its-name")
     for path in ("/copy", "/hushed"):
         assert found[path][1:] == [None, crawled[1].url("/a"), None]
+
+
+def test_sitemaps_are_read_again_as_they_were(
+    crawled: tuple[Crawled, Site], tmp_path: Path
+) -> None:
+    for warc in (crawled[0].data / "warc").glob("*.warc.gz"):
+        copy = Path(shutil.copy(warc, tmp_path))
+        ColumnsCompanion(rebuild_rules(read_config({}))).rebuild(copy, copy)
+    kinds = "SELECT url, media_type, unnest(outlinks) AS link FROM '{}/*.parquet' ORDER BY ALL"
+    was, is_now = (
+        [row for row in duckdb.sql(kinds.format(folder)).fetchall() if "ed-" in row[0]]
+        for folder in (crawled[0].data / "warc", tmp_path)
+    )
+    assert was == is_now and {row[2]["kind"] for row in was} == {"listed", "entry"}
 
 
 def test_the_summary_counts_them(crawled: tuple[Crawled, Site]) -> None:

@@ -17,6 +17,7 @@ from crawler.policy.media_type import (
     cap_bytes,
     markup,
     media_type,
+    type_by_content,
 )
 from crawler.policy.robots import MIN_BODY_BYTES
 from tests.harness.measuring import cpu_seconds
@@ -147,6 +148,30 @@ def test_a_packed_sitemap_is_known_by_its_name(declared: str) -> None:
     """Many servers have no type for .xml.gz, and send their default."""
     sniffed = actual_type(declared, "http://a.example/sitemap.xml.gz?v=1", GZ)
     assert sniffed == SniffResult("application/gzip", is_mislabelled=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "declared", "kind"),
+    [
+        pytest.param(SITEMAP, "application/json", "application/xml", id="a sitemap"),
+        pytest.param(GZ, "text/plain", "application/gzip", id="a packed one"),
+        pytest.param(RSS, "image/png", "application/rss+xml", id="a feed"),
+        pytest.param(b"http://a.example/1\n", "text/html", "text/plain", id="a list of URLs"),
+        pytest.param(b"http://a.example/1\n", "application/xml", "text/plain", id="as XML"),
+        pytest.param(PAGE, "text/plain", "text/html", id="a page"),
+        pytest.param(b"<center>", "text/html", "text/html", id="a page, as it says"),
+        pytest.param(PNG, "application/xml", "image/png", id="a picture"),
+    ],
+)
+def test_what_is_named_as_a_sitemap_is_what_is_in_it(body: bytes, declared: str, kind: str) -> None:
+    assert type_by_content(body, declared) == kind
+
+
+@pytest.mark.parametrize("long", [b"<!--" + b"c" * 9_000 + b"-->", b" " * 9_000, b"<?a ?>" * 2_000])
+def test_the_first_element_may_come_late(long: bytes) -> None:
+    assert markup(long + b"<a>").element == "a"
+    assert actual_type("text/html", "", long + RSS).media_type == "application/rss+xml"
+    assert actual_type("text/xml", "", long + RDF).media_type == "application/rdf+xml"
 
 
 @pytest.mark.parametrize(

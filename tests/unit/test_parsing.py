@@ -48,7 +48,7 @@ def parsed(registry: Parsers, media_type: str, body: bytes) -> Parsed:
         pytest.param("application/xml", "xml", id="XML: a sitemap, most likely"),
         pytest.param("text/xml", "xml", id="XML by its other name, not any text"),
         pytest.param("application/vnd.example+xml", "xml", id="a dialect of XML"),
-        pytest.param("application/gzip", "xml", id="a packed sitemap"),
+        pytest.param("application/gzip", "packed", id="a packed sitemap"),
         pytest.param("application/rss+xml", "feed", id="RSS"),
         pytest.param("application/atom+xml", "feed", id="Atom"),
         pytest.param("application/pdf", "pdf", id="PDF"),

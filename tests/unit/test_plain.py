@@ -88,6 +88,17 @@ def test_a_list_of_urls_may_be_a_sitemap(url: str, kind: LinkKind) -> None:
     )
 
 
+def test_a_text_that_is_named_as_a_sitemap_lists_its_lines() -> None:
+    body = (
+        b"http://a.example/it's(1).\n see http://a.example/2, \rhttp://a.example/3\n/4\nHTTPS://b"
+    )
+    found = PlainParser().parse(Source("http://a.example/x", "", body, is_sitemap=True)).links
+    assert [link.url for link in found] == [
+        *("http://a.example/it's(1).", "http://a.example/2", "http://a.example/3", "HTTPS://b")
+    ]
+    assert {link.kind for link in found} == {LinkKind.LISTED}
+
+
 @pytest.mark.parametrize("start", ["", "http://a"])
 @pytest.mark.parametrize("piece", ["http://", "http://a)", "a((", "h", ")", "]", "(.", "[)]", ".!"])
 def test_time_is_linear_in_the_body(start: str, piece: str) -> None:

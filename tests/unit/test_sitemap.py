@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from crawler.content.parsers.loading import MAX_LINKS
 from crawler.content.parsers.xml import (
+    GZIP_MAGIC,
     MAX_BYTES,
     PIECE_BYTES,
+    PackedParser,
     UnpackedBody,
     XmlParser,
 )
@@ -22,6 +24,7 @@ from crawler.model.page import (
     Link,
     LinkKind,
     Parsed,
+    Parser,
     Source,
     Unreadable,
 )
@@ -35,7 +38,8 @@ MAY_6: Final = 1714953600.0
 
 
 def read(body: bytes) -> Parsed:
-    return XmlParser().parse(Source("http://a.example/sitemap.xml", "application/xml", body))
+    parser: Parser = PackedParser() if body.startswith(GZIP_MAGIC) else XmlParser()
+    return parser.parse(Source("http://a.example/sitemap.xml", "application/xml", body))
 
 
 def sitemap(entries: str, *, root: str = "urlset", end: str = "") -> bytes:
@@ -218,9 +222,46 @@ def test_packed_and_cut() -> None:
     assert set(parsed.notes) == {"broken_xml", "broken_gzip"}
 
 
-def test_packed_and_something_else() -> None:
+@pytest.mark.parametrize("body", [b"<html>", b"<?xml version='1.0'?><a/>", b"\0\1\2\3"])
+@pytest.mark.parametrize("is_sitemap", [True, False])
+def test_packed_and_something_else(body: bytes, is_sitemap: bool) -> None:
+    source = Source("http://a.example/a.gz", "", gzip.compress(body), is_sitemap=is_sitemap)
     with pytest.raises(Unreadable):
-        read(gzip.compress(b"<html>"))
+        PackedParser().parse(source)
+
+
+def test_packed_text_is_read_where_it_is_named_as_a_sitemap() -> None:
+    text = "http://a.example/it's-(1).\r\n\r\n# more\nhttp://a.example/2\n"
+    for body in (text.encode("utf-8-sig"), text.encode("utf-16")):
+        packed = gzip.compress(body)
+        named = PackedParser().parse(Source("http://a.example/x.gz", "", packed, is_sitemap=True))
+        assert named.links == (listed("http://a.example/it's-(1)."), listed("http://a.example/2"))
+        with pytest.raises(Unreadable):
+            PackedParser().parse(Source("http://a.example/x.gz", "", packed))
+
+
+@pytest.mark.parametrize("root", ["rss", "feed"])
+def test_a_packed_feed(root: str) -> None:
+    entry = {
+        "rss": "<channel><item><link>http://a.example/1</link></item></channel>",
+        "feed": "<entry><link href='http://a.example/1'/></entry>",
+    }[root]
+    space = {"rss": "", "feed": "xmlns='http://www.w3.org/2005/Atom'"}[root]
+    body = f"<?xml version='1.0'?><!-- {'c' * 100_000} --><{root} {space}>{entry}</{root}>"
+    parsed = PackedParser().parse(Source("http://a.example/x", "", gzip.compress(body.encode())))
+    assert (parsed.parser, parsed.links) == ("feed", (Link("http://a.example/1", LinkKind.ENTRY),))
+
+
+@pytest.mark.parametrize("size", [8_300, 70_000, 900_000])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_long_licence_before_the_first_element(size: int, packed: bool) -> None:
+    body = (
+        b"<?xml version='1.0'?><!--"
+        + b"c" * size
+        + b"-->"
+        + sitemap("<url><loc>/a</loc></url>")[21:]
+    )
+    assert urls(read(gzip.compress(body) if packed else body)) == ["/a"]
 
 
 def test_a_bomb_is_read_to_50_megabytes() -> None:

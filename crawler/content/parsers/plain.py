@@ -1,7 +1,7 @@
 """Parses plain text: the text itself, and the URLs in it.
 
-Rule: the time is linear in the length. A text named like a sitemap is a sitemap, as sitemaps.org
-allows: its URLs count as listed.
+Rule: the time is linear in the length. A text named as a sitemap, or like one, is a sitemap, as
+sitemaps.org allows: its URLs count as listed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from crawler.policy.encodings import read_text
 _URL: Final = re.compile(
     r"https?://[^\s\x00-\x1f<>\"'`{}|\\^\u2018-\u201f\u00ab\u00bb]+", re.IGNORECASE
 )
+_LINE: Final = re.compile(r"[^\r\n]+")
+_is_url = re.compile(r"https?://[^\s\x00-\x1f]+", re.IGNORECASE).fullmatch
 _CLOSING: Final = {")": "(", "]": "["}
 _ENDS: Final = frozenset(".,;:!?*_~").union(_CLOSING)
 
@@ -36,13 +38,25 @@ class PlainParser:
 
     def parse(self, source: Source) -> Parsed:
         text, charset = read_text(source.body, source.content_type, marked_up=False)
-        kind = LinkKind.LISTED if _is_sitemap(source.url) else LinkKind.TEXT
-        return Parsed(
-            parser=self.name,
-            text=text.strip(),
-            links=tuple(Link(url, kind) for url in urls(text)),
-            charset=charset,
-        )
+        if is_sitemap(source):
+            links = tuple(Link(url, LinkKind.LISTED) for url in _listed(text))
+        else:
+            links = tuple(Link(url, LinkKind.TEXT) for url in urls(text))
+        return Parsed(parser=self.name, text=text.strip(), links=links, charset=charset)
+
+
+def _listed(text: str) -> list[str]:
+    """Return like `urls`, but a line that is a URL whole, whatever it holds."""
+    found: dict[str, None] = {}
+    for line in _LINE.finditer(text):
+        word = line[0].strip()
+        if _is_url(word) and len(word) <= MAX_WORD_CHARS:
+            found[word] = None
+        else:
+            found.update(dict.fromkeys(urls(word)))
+        if len(found) > MAX_LINKS:
+            break
+    return list(found)
 
 
 def urls(text: str) -> list[str]:
@@ -70,6 +84,7 @@ def _without_punctuation(url: str) -> str:
     return url[:end]
 
 
-def _is_sitemap(url: str) -> bool:
-    path = url.partition("?")[0].partition("#")[0]
-    return "sitemap" in path.rpartition("/")[2].lower()
+def is_sitemap(source: Source) -> bool:
+    """Return whether *source* is named as a sitemap, or like one."""
+    path = source.url.partition("?")[0].partition("#")[0]
+    return source.is_sitemap or "sitemap" in path.rpartition("/")[2].lower()

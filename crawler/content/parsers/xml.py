@@ -1,4 +1,5 @@
-"""Parses XML of an unspecific type: a sitemap, compressed or not, a feed, a page, or text.
+"""Parses XML of an unspecific type: a sitemap, a feed, a page, or text. And what is packed: a
+sitemap, a feed, or a list of URLs.
 
 Rule: the first element decides which of these it is.
 """
@@ -11,19 +12,30 @@ from collections.abc import Generator, Iterator
 from html import unescape
 from typing import Final
 
+from msgspec.structs import replace
+
 from crawler.content.parsers.feed import FeedParser
 from crawler.content.parsers.html import HtmlParser
-from crawler.content.parsers.plain import urls
+from crawler.content.parsers.plain import PlainParser, is_sitemap, urls
 from crawler.content.parsers.sitemap import Sitemap
 from crawler.model.page import (
     Link,
     LinkKind,
     Parsed,
+    Parser,
     Source,
     Unreadable,
 )
 from crawler.policy.encodings import read_text
-from crawler.policy.media_type import Markup, markup
+from crawler.policy.media_type import (
+    GZIP_TYPES,
+    LONG_HEAD_BYTES,
+    TEXT,
+    XML_TYPES,
+    Markup,
+    markup,
+    type_by_content,
+)
 
 # Limits of decompression: 1 MB of gzip may be 1 GB of zeros.
 MAX_BYTES: Final = 50 * 1024 * 1024  # sitemaps.org: of one sitemap, decompressed
@@ -54,11 +66,23 @@ class UnpackedBody:
                 self.notes.append(CUT)
                 return
 
+    def read(self, most_bytes: int) -> bytes:
+        """Return the first bytes: at least *most_bytes*, if there are, and at most a piece more."""
+        pieces, size = [], 0
+        for piece in self:
+            pieces.append(piece)
+            size += len(piece)
+            if size >= most_bytes:
+                break
+        return b"".join(pieces)
+
     def head(self) -> bytes:
-        """Return the first piece."""
-        piece = next(iter(self), b"")
+        """Return the first piece; where it ends before the first element, a longer beginning."""
+        head = self.read(PIECE_BYTES)
+        if len(head) >= PIECE_BYTES and not markup(head).element:
+            head = self.read(LONG_HEAD_BYTES)
         self.notes.clear()
-        return piece
+        return head
 
     def _plain(self) -> Iterator[bytes]:
         for start in range(0, len(self._body), PIECE_BYTES):
@@ -103,19 +127,38 @@ class XmlParser:
     """Implements crawler.model.page.Parser."""
 
     name: Final = "xml"
-    types: Final = frozenset(
-        {"application/xml", "text/xml", "application/gzip", "application/x-gzip"}
-    )
+    types: Final = XML_TYPES
     inline_max_bytes: Final = 64 * 1024  # a sitemap of 470 URLs: 5 ms
 
     def parse(self, source: Source) -> Parsed:
-        unpacked = UnpackedBody(source.body)
-        seen = markup(unpacked.head())
+        seen = markup(source.body)
         if seen.element in _SITEMAPS:
-            return _sitemap(unpacked)
-        if unpacked.is_packed:
-            raise Unreadable("packed, and no sitemap within")
+            return _sitemap(UnpackedBody(source.body))
         return _other(seen, source)
+
+
+class PackedParser:
+    """Implements crawler.model.page.Parser. It never runs inline, as a feed does not."""
+
+    name: Final = "packed"
+    types: Final = GZIP_TYPES
+    inline_max_bytes: Final = 0
+
+    def parse(self, source: Source) -> Parsed:
+        unpacked = UnpackedBody(source.body)
+        head = unpacked.head()
+        if markup(head).element in _SITEMAPS:
+            return _sitemap(unpacked)
+        kind = type_by_content(head, "")
+        if kind in FeedParser.types:
+            parser: Parser = FeedParser()
+        elif kind == TEXT and is_sitemap(source):
+            parser = PlainParser()
+        else:
+            raise Unreadable("packed, and neither a sitemap nor a feed within")
+        within = replace(source, body=unpacked.read(MAX_BYTES), content_type="")
+        parsed = parser.parse(within)
+        return replace(parsed, notes=(*parsed.notes, *unpacked.notes))
 
 
 def _sitemap(unpacked: UnpackedBody) -> Parsed:
