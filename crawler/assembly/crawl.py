@@ -151,6 +151,7 @@ class Crawl:
             tls=fetch.tls,
             connect_timeout_s=fetch.connect_timeout_s,
             total_timeout_s=fetch.total_timeout_s,
+            min_delay_s=self.settings.config.politeness.min_delay_s,
         )
 
     def begin(self) -> None:

@@ -59,6 +59,11 @@ class FetchTimedOut(DownloadTimeoutError, TwistedTimeoutError, TimeoutError):
     __str__ = Exception.__str__
 
 
+class ClosedWhileIdle(DownloadCancelledError):
+    """The request met an idle connection that the server had closed. Its URL is put back, at no
+    cost, and the host rests as after an answer."""
+
+
 class ConnectionDropped(DownloadFailedError):
     """The connection was dropped before the end of the answer's headers."""
 

@@ -67,6 +67,10 @@ class BodyReader:
         self._memory = memory
         self._slots = slots
 
+    def is_leased(self, request: Request) -> bool:
+        """Return whether *request* is sent under a lease of the frontier."""
+        return self._in_flight.fetch_of(request) is not None
+
     def timeout_s(self, request: Request) -> float:
         """Return the time from DNS lookup to last byte. A request may ask for less, not for more:
         leases, and the rest of a host whose answer was lost, rely on no longer fetch."""

@@ -41,6 +41,8 @@ READ_AHEAD_BYTES: Final = 64 * 1024
 
 NEXT_ADDRESS_S: Final = 0.25  # RFC 8305, section 5: before the next address is tried beside it
 
+_MAX_CLOSING: Final = 10_000  # servers that close idle connections unnoticed, and are known for it
+
 _WITHOUT_BODY: Final = frozenset((204, 304))
 _CONNECTION: Final = re.compile(rb"\nconnection:[ \t]*([^\r\n]*)", re.IGNORECASE)
 
@@ -177,9 +179,9 @@ class AnswerReader:
         if self.chunked is None and self._left is None:
             return False
         options = b",".join(_CONNECTION.findall(self.gate.clean)).lower()
-        if self.gate.clean.startswith(b"HTTP/1.0"):
-            return b"keep-alive" in options
-        return b"close" not in options
+        if b"close" in options or not self.gate.is_surely_framed:
+            return False
+        return b"keep-alive" in options or not self.gate.clean.startswith(b"HTTP/1.0")
 
     def _frame(self) -> None:
         framing = self.gate.framing
@@ -322,6 +324,7 @@ class Connections:
         self._head_max_bytes = head_max_bytes
         self._idle: dict[Server, list[HttpConnection]] = {}
         self._by_age: deque[tuple[float, Server, HttpConnection]] = deque()
+        self._closing: dict[Server, None] = {}  # those that closed an idle connection unnoticed
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -340,7 +343,7 @@ class Connections:
         """Keep *connection*, whose answer was read, or which was not used, if it is still open."""
         if not connection.is_open:
             return
-        if self._keepalive_s <= 0 or self._is_closed:
+        if self._keepalive_s <= 0 or self._is_closed or server in self._closing:
             connection.close()
             return
         loop = asyncio.get_running_loop()
@@ -350,6 +353,14 @@ class Connections:
         self._by_age.append((now, server, connection))
         if self._sweep is None:
             self._sweep = loop.call_later(self._keepalive_s, self._close_old)
+
+    def keep_none_to(self, server: Server) -> None:
+        """Keep no connection to *server* from now on, and close those that are idle."""
+        for connection in self._idle.pop(server, ()):
+            connection.close()
+        if len(self._closing) >= _MAX_CLOSING:
+            del self._closing[next(iter(self._closing))]
+        self._closing[server] = None
 
     async def open(self, server: Server) -> HttpConnection:
         """Connect. Raises AddressRefused, NameNotFound, ConnectionFailed,
@@ -408,6 +419,8 @@ class Connections:
             await answer.head()
             if answer.status not in HTTP_OK:
                 raise DownloadFailedError(f"the proxy answers {answer.status}")
+            if not connection.is_open:  # TLS over it would wait for ever
+                raise DownloadFailedError("the proxy closes, or sends bytes before TLS begins")
             await connection.start_tls(self._context, server.host.rstrip("."))
         except BaseException:
             connection.close()

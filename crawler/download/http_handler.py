@@ -1,7 +1,7 @@
 """The download handler of http and https, which records each request and answer as sent.
 
-Rule: one request is sent once and makes one `Exchange`; only after an idle connection had closed
-unnoticed is it sent again. Nothing is queued, delayed or retried here.
+Rule: one request is sent once and makes one `Exchange`. Nothing is queued, delayed or retried here,
+but requests without a lease, if an idle connection had closed unnoticed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scrapy.http import Response
 from scrapy.utils._download_handlers import normalize_bind_address
 
 from crawler.assembly.build import crawl_of
-from crawler.crawl.errors import ConnectionDropped, LeaseEnded
+from crawler.crawl.errors import ClosedWhileIdle, ConnectionDropped, LeaseEnded
 from crawler.download.body import BodyReader, headers_of
 from crawler.download.connection import (
     AnswerReader,
@@ -192,8 +192,14 @@ class HttpHandler(BaseDownloadHandler):
                 self._connections.keep(server, connection)
                 raise
             except Stale as stale:
+                # For the server this was a request, and its next one comes after a rest, over a
+                # new connection.
+                self._connections.keep_none_to(server)
                 if request.method not in _IDEMPOTENT:
                     raise ConnectionDropped(f"{request.url}: closed while idle") from stale
+                if self._body_reader.is_leased(request):
+                    raise ClosedWhileIdle(f"{request.url}: put back") from stale
+                await asyncio.sleep(self._options.min_delay_s)
                 connection = None
             except DownloadFailedError as error:
                 raise type(error)(f"{request.url}: {error}") from error

@@ -21,6 +21,8 @@ _FOLD: Final = re.compile(rb"\r?\n[ \t]+")  # obsolete line folding, RFC 9112 5.
 _STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+([1-9]\d\d)(?:[ \t]+(.*))?", re.S)
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~\w-]+")
 _FRAMING: Final = re.compile(rb"\n(?:content-length|transfer-encoding):[ \t]*([^\r\n]*)", re.I)
+# Of the head as sent, so also in a folded line or before a space: too many are found, not too few.
+_ANY_FRAMING: Final = re.compile(rb"\n[ \t]*(content-length|transfer-encoding)[ \t]*:", re.I)
 _PLAIN_FRAMING: Final = re.compile(rb"(?:\d{1,18}|chunked)[ \t]*", re.I)
 _CLEAN: Final = re.compile(
     rb"HTTP/1\.[01] [1-9]\d\d(?: [^\r\n\0]*+)?\r\n(?:[!#$%&'*+.^_`|~\w-]++:[^\r\n\0]*+\r\n)*+\r\n"
@@ -60,6 +62,15 @@ class HeadGate:
         with the connection."""
         found = _FRAMING.search(self.clean)
         return found[1].strip(b" \t").lower() if found else b""
+
+    @property
+    def is_surely_framed(self) -> bool:
+        """Whether all readers of this head find the same end of its body. If not, the connection is
+        not used again: a Transfer-Encoding of HTTP/1.0, or beside a length (RFC 9112, 6.1)."""
+        names = {name.lower() for name in _ANY_FRAMING.findall(self.raw)}
+        if _TRANSFER not in names:
+            return True
+        return _LENGTH not in names and not self.raw.startswith(b"HTTP/1.0")
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes, and return those after the head, if that is whole."""

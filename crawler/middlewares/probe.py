@@ -54,7 +54,10 @@ class ProbeMiddleware:
         if answer is not None:
             fetch.answer = judge_answer(answer, fetch, self._crawl)
         self._crawl.leases.completion.release(fetch)
-        self._store_result(fetch, ProbeResult(None))
+        if fetch.answer is not None and fetch.answer.error == "cancelled":
+            fetch.verdict = PutBack()  # by ourselves, so nothing is known of the host
+        else:
+            self._store_result(fetch, ProbeResult(None))
         return request.replace(dont_filter=True)
 
     def _probe_fetch(self, request: Request) -> Fetch | None:

@@ -118,6 +118,7 @@ class DownloadOptions:
     tls: Tls = Tls.STRICT
     connect_timeout_s: float = 5.0
     total_timeout_s: float = 30.0
+    min_delay_s: float = 1.0  # between two requests to a host
     # guess: fast hosts are visited again within it, and many servers close at 5 s themselves
     keepalive_s: float = 4.0
     # Chrome's limit (net::HttpStreamParser): web servers send no longer heads

@@ -162,7 +162,7 @@ class Servers:
         return [fetch(f"lenient-{name}", server.url(HERE)) for name, server in servers]
 
     def _in_a_row(self) -> list[Fetch]:
-        paths = ("/first", DROPS_IF_USED, SENDS_TWO, "/last")
+        paths = ("/first", SENDS_TWO, "/last", DROPS_IF_USED, "/after")
         return [
             fetch(path, self.steady.url(HERE, path), priority=-n) for n, path in enumerate(paths)
         ]
@@ -281,6 +281,7 @@ def test_a_connection_that_died_idle_is_replaced_once(seen: Seen) -> None:
     assert seen.reports["/first"]["body"] == "/first, use 1"
     assert seen.reports[DROPS_IF_USED]["body"] == f"{DROPS_IF_USED}, use 1"
     assert seen.visits[DROPS_IF_USED] == 2
+    assert seen.reports["/after"]["body"] == "/after, use 1", "and none of its server is kept"
 
 
 def test_an_unsolicited_answer_is_not_taken_for_the_next(seen: Seen) -> None:

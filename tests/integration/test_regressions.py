@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,26 @@ def test_a_host_that_is_down_for_its_first_requests_loses_no_page(
     assert {path: fates[-1] for path, fates in done.fates().items()} == dict.fromkeys(
         ("/", "/a", "/b"), "done"
     )
+
+
+def test_a_request_on_a_connection_that_was_closed_is_a_fetch_of_the_host(tmp_path: Path):
+    """The server says that it keeps connections, and closes each at its second request."""
+    rest_s, paths = 0.2, [f"/{number}" for number in range(6)]
+
+    def answer(ask: Ask) -> Reply:
+        if ask.use > 1:
+            return Reply(close=True)
+        return Reply(status=404) if ask.path == "/robots.txt" else page(*paths)
+
+    with LoopbackWeb(answer, ["127.0.5.16"]) as web:
+        brief = {"CRAWLER_MIN_DELAY_S": rest_s}
+        done = crawl(tmp_path / "data", settings=brief, seeds=web.url("127.0.5.16"))
+    asked_at = sorted(visit.arrival_s for visit in web.visits)
+    assert min(b - a for a, b in pairwise(asked_at)) > 0.9 * rest_s
+    assert sum(visit.status == 0 for visit in web.visits) == 1, "then each has a new one"
+    fates = {path: tries[-1] for path, tries in done.fates().items()}
+    assert fates == dict.fromkeys(["/", *paths], "done")
+    assert {outcome.attempts for outcome in done.outcomes} == {0}, "it costs no retry"
 
 
 def test_a_host_that_is_down_for_ever_ends_as_dead_letters(tmp_path: Path):

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
+import uvloop
+from scrapy.exceptions import DownloadFailedError
 
 from crawler.crawl.errors import ConnectionDropped
 from crawler.download.chunked import MAX_LINE_BYTES
-from crawler.download.connection import READ_AHEAD_BYTES, AnswerReader, HttpConnection, Stale
+from crawler.download.connection import (
+    READ_AHEAD_BYTES,
+    AnswerReader,
+    Connections,
+    HttpConnection,
+    Server,
+    Stale,
+    ssl_context,
+)
 from crawler.download.http_handler import _destination
+from crawler.download.resolver import AresLookup, Resolver
+from crawler.model.choices import Tls
 from crawler.model.page import Truncated
+from tests.harness.commands import PATIENCE_S
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -88,6 +105,32 @@ async def read(answer: AnswerReader) -> bytes:
             b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n",
             True,
             id="HTTP/1.0 that keeps it",
+        ),
+        pytest.param(
+            b"HTTP/1.0 200 OK\r\nConnection: close, keep-alive\r\nContent-Length: 0\r\n\r\n",
+            False,
+            id="HTTP/1.0 that closes and keeps it",
+        ),
+        pytest.param(
+            OK + b"Connection: Keep-Alive, Close\r\nContent-Length: 0\r\n\r\n",
+            False,
+            id="it closes and keeps it",
+        ),
+        pytest.param(
+            b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"0\r\n\r\n",
+            False,
+            id="chunks in HTTP/1.0",
+        ),
+        pytest.param(
+            OK + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            False,
+            id="chunks and a length",
+        ),
+        pytest.param(
+            OK + b"content-length: 9\nTransfer-Encoding : Chunked\n\n0\r\n\r\n",
+            False,
+            id="chunks and a length, in an odd spelling",
         ),
     ],
 )
@@ -196,3 +239,46 @@ def test_where_a_url_is_fetched_from(
 ) -> None:
     origin, found = _destination(url)
     assert (origin.host, found, origin.authorization) == (host, target, authorization)
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("pause_s", [0.0, 0.01], ids=["at once", "a little later"])
+def test_a_proxy_that_sends_bytes_behind_its_answer_is_an_error_at_once(
+    loop: Callable[[], asyncio.AbstractEventLoop], pause_s: float
+) -> None:
+    faults: list[object] = []
+
+    def serve(listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        with client, suppress(ConnectionError):
+            client.recv(4096)
+            client.sendall(OK + b"\r\n")
+            time.sleep(pause_s)
+            client.sendall(b"<html>not a tunnel" * 50)
+            while client.recv(4096):
+                pass  # until it is closed
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        anywhere = Resolver(lambda ip, host, port: True, AresLookup())
+        connections = Connections(
+            anywhere,
+            anywhere,
+            ssl_context(Tls.LENIENT),
+            local_address=None,
+            connect_timeout_s=PATIENCE_S,
+            keepalive_s=4.0,
+            head_max_bytes=1 << 16,
+        )
+        proxy = Server(*listener.getsockname())
+        with pytest.raises(DownloadFailedError):
+            await connections.open(Server("a.example", 443, is_tls=True, proxy=proxy))
+        connections.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,))
+        server.start()
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(scenario())
+        server.join()
+    assert faults == []
