@@ -119,7 +119,7 @@ class Line:
             actual_type(TYPE, url, body)
             headers = head_fields(HEAD)
             parsed = self._parser.parse(Source(url, TYPE, body, tuple(headers)))
-            parsed = with_headers(parsed, link_headers(headers), robots_header(headers))
+            parsed = with_headers(parsed, link_headers(headers, url), robots_header(headers))
             outlinks, _ = resolve_links(parsed.links, base_of(url, parsed))
             links_to_follow(outlinks, parsed.robots, self._config.links)
             self._parsed.append(parsed)

@@ -133,15 +133,20 @@ class ParsePipeline(PipelineStage):
     """Third stage: takes text and links from the page with the parser for its type."""
 
     async def process_page(self, page: Page, fetch: Fetch) -> Page:
-        if page.flaw or not page.is_answered:
+        if (page.flaw and page.flaw is not Flaw.EMPTY) or not page.is_answered:
             return page
         headers = page.exchange.headers if page.exchange else []
+        if page.flaw:
+            return self._with_refresh(page, headers)
         if self._is_parsed_copy(page):
             is_noindex = self._is_noindex(robots_header(headers))  # whatever its original is
+            page = self._with_refresh(page, headers)
             return replace(page, archive=not is_noindex, noindex=is_noindex)
         await self.end_step()
         parsed = with_headers(
-            await self._parse(page, headers), link_headers(headers), robots_header(headers)
+            await self._parse(page, headers),
+            link_headers(headers, page.url),
+            robots_header(headers),
         )
         await self.end_step()
         base, is_noindex = base_of(page.url, parsed), self._is_noindex(parsed.robots)
@@ -159,6 +164,13 @@ class ParsePipeline(PipelineStage):
             noindex=is_noindex,
         )
         return self._with_canonical(page, fetch)
+
+    def _with_refresh(self, page: Page, headers: list[tuple[bytes, bytes]]) -> Page:
+        """Return *page*, which is empty or has the body of another, with the one link that is its
+        own: where its Refresh header leads."""
+        found = [each for each in link_headers(headers, page.url) if each.kind is LinkKind.REFRESH]
+        rules = self._followed(page.url)
+        return replace(page, links=links_to_follow(found, robots_header(headers), rules))
 
     def _is_noindex(self, words: frozenset[str]) -> bool:
         return "noindex" in words and self.crawl.settings.config.links.respect_noindex

@@ -119,7 +119,7 @@ async def _page(stored: ArchivedCapture, rebuild_rules: RebuildRules, parse: Par
     if rebuild_rules.retry_unreadable or not stored.metadata_value(UNREADABLE):
         source = Source(page.url, page.content_type, body, tuple(headers), page.is_sitemap)
         parsed = await parse(source, kind)
-    parsed = with_headers(parsed, link_headers(headers), robots_header(headers))
+    parsed = with_headers(parsed, link_headers(headers, page.url), robots_header(headers))
     return replace(
         page,
         media_type=kind,

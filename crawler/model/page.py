@@ -149,7 +149,7 @@ class LinkKind(StrEnum):
     IFRAME = "iframe"
     CANONICAL = "canonical"  # rel=canonical, of the page or of a Link header
     ALTERNATE = "alternate"  # rel=alternate: other languages, feeds
-    REFRESH = "refresh"  # <meta http-equiv=refresh>
+    REFRESH = "refresh"  # <meta http-equiv=refresh>, or a Refresh header
     STYLE = "style"  # a style sheet, also one that another imports
     SCRIPT = "script"
     IMAGE = "image"  # img, srcset, poster, icon, image and use in drawings, url() in styles

@@ -70,7 +70,26 @@ def links_to_follow(
     )
 
 
-# Link headers (RFC 8288), canonical and alternate. Time and memory are linear in what is sent.
+SPACE: Final = " \t\n\f\r"
+"""HTML's white space, which is stripped from a URL in an attribute."""
+
+# WHATWG HTML, "shared declarative refresh steps": seconds, then a URL, quoted or not.
+_refresh = re.compile(
+    rf"[{SPACE}]*+(?:[0-9]++[0-9.]*+|\.[0-9.]*+)(?=[{SPACE};,])[{SPACE}]*+[;,]?+[{SPACE}]*+"
+    rf"(?:url[{SPACE}]*+=[{SPACE}]*+)?+(?:\"([^\"]*+)|'([^']*+)|(.*+))",
+    re.IGNORECASE | re.DOTALL,
+).match
+
+
+def refresh(content: str) -> str:
+    """Return the URL of <meta http-equiv=refresh> or of a Refresh header; empty if it reloads the
+    page itself."""
+    found = _refresh(content)
+    return next((url for url in found.groups() if url is not None), "") if found else ""
+
+
+# Link headers (RFC 8288), canonical and alternate, and Refresh headers. Time and memory are linear
+# in what is sent.
 
 KINDS: Final = {"canonical": LinkKind.CANONICAL, "alternate": LinkKind.ALTERNATE}
 # guess: a page in a hundred languages names each of them; headers are 64 KiB at most anyway
@@ -87,15 +106,22 @@ _rest = re.compile(r'(?:[^,"]++|"(?:[^"\\]|\\.)*+"?)*+', re.DOTALL).match
 _escaped = re.compile(r"\\(.)", re.DOTALL).sub
 
 
-def link_headers(headers: Sequence[tuple[bytes, bytes]]) -> list[Link]:
-    """Return the canonical and alternate links of all Link headers, as written, in their order."""
+def link_headers(headers: Sequence[tuple[bytes, bytes]], url: str) -> list[Link]:
+    """Return the canonical and alternate links of all Link headers, as written, in their order; and
+    the target of the first Refresh header, which no base of the page at *url* changes."""
     found: list[Link] = []
     for name, value in headers:
-        if name.lower() == b"link":
+        lower_name = name.lower()
+        if lower_name == b"link":
             for link in _links(_text(value)):
                 if len(found) == MAX_LINKS:
                     return found
                 found.append(link)
+        elif lower_name == b"refresh" and all(each.kind is not LinkKind.REFRESH for each in found):
+            written = refresh(_text(value)).strip(SPACE)
+            target = fetch_form(written, url) if written and written[0] != "#" else None
+            if target is not None:
+                found.append(Link(target, LinkKind.REFRESH))
     return found
 
 

@@ -61,7 +61,7 @@ def index(root: str, *paths: str) -> str:
     return f'<sitemapindex xmlns="{space}">{listed}</sitemapindex>'
 
 
-NAMED = ("list", "packed-list", "packed-feed")
+FOUND = ("list", "packed-list", "packed-feed", "copy", "empty")
 LOST = " ".join(prose(99, 120))
 
 
@@ -103,10 +103,10 @@ def routes() -> Forgetful:
             "/a": story(1, "/from-a"),
             "/from-a": story(2, "/hushed"),
             "/hushed": replace(story(1, "/from-a"), headers=(("X-Robots-Tag", "noindex"),)),
-            "/copy": story(1, "/from-a"),
+            "/copy": replace(story(1, "/from-a"), headers=(("Refresh", "9; /of-the-copy"),)),
             "/near": story(1, "/from-near", edited=1),
             "/from-near": story(3),
-            "/empty": Reply(""),
+            "/empty": Reply("", headers=(("Refresh", "0; url='/of-the-empty'"),)),
             "/lies": Reply(PNG),
             "/lost/one.html": not_found("/lost/one.html"),
             "/text.txt": Reply(" ".join(prose(4)), content_type="text/plain"),
@@ -115,7 +115,7 @@ def routes() -> Forgetful:
             "/named": Reply('<link rel=canonical href="/its-name">' + " ".join(prose(6))),
             "/its-name": Reply('<link rel=canonical href="/its-name">' + " ".join(prose(6))),
             "/moved-list": Reply("moved", 301, headers=(("Location", "/packed-list"),)),
-            **{f"/of-the-{kind}": story(20 + n) for n, kind in enumerate(NAMED)},
+            **{f"/of-the-{kind}": story(20 + n) for n, kind in enumerate(FOUND)},
             "/of-the-map": story(7, "/under-the-map"),
             "/under-the-map": story(8),
             "/gone": Reply("There is nothing here.", 404),
@@ -171,6 +171,8 @@ def records(crawled: tuple[Crawled, Site], kind: str) -> dict[str, Read]:
         pytest.param("/its-name", "", id="it names itself"),
         pytest.param("/of-the-map", "", id="found in a sitemap, zipped, behind an index"),
         pytest.param("/under-the-map", "", id="found behind that"),
+        pytest.param("/of-the-empty", "", id="where a page without a body is refreshed"),
+        pytest.param("/of-the-copy", "", id="where a copy is, and its original is not"),
         pytest.param("/of-the-list", "", id="found in a text that robots.txt names"),
         pytest.param("/of-the-packed-list", "", id="and in one zipped, behind a redirect"),
         pytest.param("/of-the-packed-feed", "", id="found in a feed, zipped, behind an index"),

@@ -9,7 +9,6 @@ from selectolax.lexbor import LexborHTMLParser
 from crawler.content.parsers.html import (
     MAX_LINKS,
     HtmlParser,
-    refresh,
     srcset,
 )
 from crawler.model.page import (
@@ -17,6 +16,7 @@ from crawler.model.page import (
     Parsed,
     Source,
 )
+from crawler.policy.links import refresh
 
 
 def read(body: str | bytes, content_type: str = "text/html; charset=utf-8") -> Parsed:
@@ -262,6 +262,42 @@ def test_title_base_and_canonical_are_the_first() -> None:
     assert read("<svg><title>no</title></svg>").title == ""
     assert read("<svg><title/></svg><title>yes</title>").title == "yes"
     assert read("<svg><g><title>no</title><p><title>yes</title>").title == "yes"
+
+
+@pytest.mark.parametrize(
+    ("page", "base"),
+    [
+        pytest.param("<base href=''><base href=/b/>", "", id="an empty one is the first"),
+        pytest.param("<base href><base href=/b/>", "", id="one without a value, too"),
+        pytest.param("<base href=#a><base href=/b/>", "#a", id="and one that changes nothing"),
+        pytest.param("<base target=a><base href=/b/>", "/b/", id="one without href is none"),
+        pytest.param("<template><base href=/a/></template><base href=/b/>", "/b/",
+                     id="in a template"),
+        pytest.param("<template><template></template><base href=/a/></template><base href=/b/>",
+                     "/b/", id="in a template after another"),
+        pytest.param("<TEMPLATE><div><base href=/a/></div>", "", id="in one that does not end"),
+        pytest.param("</template><base href=/b/>", "/b/", id="behind an end tag too many"),
+        pytest.param("<template/><base href=/b/></template>", "", id="HTML closes no tag itself"),
+        pytest.param("<svg><base href=/a/></svg><base href=/b/>", "/b/", id="in a drawing"),
+        pytest.param("<svg><template><base href=/a/></svg><base href=/b/>", "/b/",
+                     id="a template of a drawing is none"),
+        pytest.param("<svg><foreignObject><base href=/b/>", "/b/", id="in HTML of a drawing"),
+        pytest.param("<body><p><base href=/b/>", "/b/", id="in the text"),
+        pytest.param("<!-- <base href=/a/> --><script>'<base href=/a/>'</script><base href=/b/>",
+                     "/b/", id="in a comment, in a script"),
+    ],
+)  # fmt: skip
+def test_the_base_is_that_of_a_browser(page: str, base: str) -> None:
+    assert read(page).base == base
+
+
+def test_a_template_declares_nothing_about_its_page() -> None:
+    page = read(
+        "<template><title>no</title><meta name=robots content=noindex><link rel=canonical href=/n>"
+        "<a href=/linked></template><title>yes</title><link rel=canonical href=/y>"
+    )
+    assert (page.title, page.canonical, page.robots) == ("yes", "/y", frozenset())
+    assert [link.url for link in page.links] == ["/n", "/linked", "/y"]
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,13 @@ from crawler.policy.links import (
 )
 from tests.harness.measuring import cpu_seconds
 
+PAGE = "http://a.example/b/c"
 A, B = LinkKind.ALTERNATE, LinkKind.CANONICAL
 
 
 def read(*values: str | bytes) -> list[Link]:
     return link_headers(
-        [(b"Link", one.encode() if isinstance(one, str) else one) for one in values]
+        [(b"Link", one.encode() if isinstance(one, str) else one) for one in values], PAGE
     )
 
 
@@ -66,7 +67,30 @@ def test_headers_are_read_in_their_order_and_others_not_at_all() -> None:
         (b"X-Link", b"</b>; rel=alternate"),
         (b"LINK", b"</c>; rel=alternate"),
     ]
-    assert [link.url for link in link_headers(headers)] == ["/a", "/c"]
+    assert [link.url for link in link_headers(headers, PAGE)] == ["/a", "/c"]
+
+
+@pytest.mark.parametrize(
+    ("value", "target"),
+    [
+        pytest.param("0; url=/x", "http://a.example/x", id="as it is usually written"),
+        pytest.param("5;URL='x?a=1;b'", "http://a.example/b/x?a=1;b", id="in quotes"),
+        pytest.param("0;http://b.example/", "http://b.example/", id="without a name"),
+        pytest.param(b"0; url=/\xc3\xa9", "http://a.example/%C3%A9", id="UTF-8"),
+        pytest.param("5", None, id="the page itself"),
+        pytest.param("0; url=#part", None, id="a part of it"),
+        pytest.param("0; url=javascript:x()", None, id="no page"),
+        pytest.param("soon; url=/x", None, id="no time"),
+    ],
+)
+def test_a_refresh_header_leads_where_the_element_does(
+    value: str | bytes, target: str | None
+) -> None:
+    sent = value.encode() if isinstance(value, str) else value
+    headers = [(b"REFRESH", sent), (b"Refresh", b"0;url=/second")]
+    found = link_headers(headers, PAGE)
+    want = target or "http://a.example/second"
+    assert found == [Link(want, LinkKind.REFRESH)]
 
 
 def test_links_have_an_end() -> None:

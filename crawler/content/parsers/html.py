@@ -21,11 +21,8 @@ from crawler.content.parsers.dates import epoch
 from crawler.content.parsers.loading import LINKS_CUT
 from crawler.model.page import Link, LinkKind, Parsed, Source
 from crawler.policy.encodings import UTF_8, encode_query, read_text
-from crawler.policy.links import robots_words
+from crawler.policy.links import SPACE, refresh, robots_words
 from crawler.policy.media_type import HTML_TYPES, media_type
-
-SPACE: Final = " \t\n\f\r"
-"""HTML's white space, which is stripped from a URL in an attribute."""
 
 # A name without semicolon before "=" is no reference: "&copy=1" is part of a query.
 _reference = re.compile(
@@ -70,12 +67,6 @@ MAX_LINKS: Final = 20_000
 
 Attributes = dict[str, str]
 
-# WHATWG HTML, "shared declarative refresh steps": seconds, then a URL, quoted or not.
-_refresh = re.compile(
-    rf"[{SPACE}]*+(?:[0-9]++[0-9.]*+|\.[0-9.]*+)(?=[{SPACE};,])[{SPACE}]*+[;,]?+[{SPACE}]*+"
-    rf"(?:url[{SPACE}]*+=[{SPACE}]*+)?+(?:\"([^\"]*+)|'([^']*+)|(.*+))",
-    re.IGNORECASE | re.DOTALL,
-).match
 _candidate = re.compile(rf"[{SPACE},]*+([^{SPACE}]++)").match
 _descriptors = re.compile(r"(?:[^,(]++|\([^)]*+\)?)*+").match
 
@@ -150,12 +141,6 @@ def _input(attrs: Attributes) -> Iterator[Link]:
         yield from _to(attrs.get("src"), LinkKind.IMAGE)
 
 
-def refresh(content: str) -> str:
-    """Return the URL of <meta http-equiv=refresh>; empty if it reloads the page itself."""
-    found = _refresh(content)
-    return next((url for url in found.groups() if url is not None), "") if found else ""
-
-
 def srcset(written: str) -> Iterator[str]:
     """Yield the URLs of a srcset (WHATWG HTML, "parse a srcset attribute"), which may hold
     commas."""
@@ -218,6 +203,7 @@ class Facts:
     def __init__(self) -> None:
         self.title = ""
         self.base = ""
+        self._has_base = False  # it may be empty, too: the page's own URL
         self._language = ""
         self._robots: list[str] = []
         self._declared: dict[str, str] = {}
@@ -227,8 +213,8 @@ class Facts:
             self._language = self._language or attrs.get("lang", "") or attrs.get("xml:lang", "")
         elif name == "meta":
             self._meta(attrs)
-        elif not self.base:
-            self.base = attrs.get("href", "").strip(SPACE)
+        elif "href" in attrs and not self._has_base:
+            self.base, self._has_base = attrs["href"].strip(SPACE), True
 
     def take_title(self, text: str) -> None:
         if not self.title:
@@ -317,7 +303,7 @@ class ScannedPage:
                 url = cut(one, two)
                 self.links += _to(value(url) if three else url, LinkKind.IMAGE)
             elif what == scan.TAG:
-                self._take(scan.ELEMENTS[one], islice(rows, two))
+                self._take(scan.ELEMENTS[one], islice(rows, two), is_mute=bool(three))
             elif what == scan.TITLE:
                 self.facts.take_title(cut(one, two))
             elif what == scan.SHEET:
@@ -332,7 +318,7 @@ class ScannedPage:
     def _add_styles(self, links: Iterator[Link]) -> None:
         self.links += islice(links, max(0, MAX_LINKS + 1 - len(self.links)))
 
-    def _take(self, name: str, rows: Iterable[tuple[int, int, int, int]]) -> None:
+    def _take(self, name: str, rows: Iterable[tuple[int, int, int, int]], *, is_mute: bool) -> None:
         attrs = {
             self._scan.ATTRIBUTES[number]: value(self._cut(begin, end))
             for _, number, begin, end in rows
@@ -340,9 +326,9 @@ class ScannedPage:
         if name in LINKING:
             for link in LINKING[name](attrs):
                 self.links.append(link)
-                if link.kind is LinkKind.CANONICAL:
+                if link.kind is LinkKind.CANONICAL and not is_mute:
                     self.canonical = self.canonical or link.url
-        if name in DECLARING:
+        if name in DECLARING and not is_mute:
             self.facts.take(name, attrs)
 
 

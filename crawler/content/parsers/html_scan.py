@@ -30,7 +30,9 @@ from crawler.model.compiled import compiled, compiled_part, is_compiled, u64
 # Rows: what, and three numbers; bytes are counted from the beginning of the page.
 LINK: Final = 1  # an <a> without rel: begin and end of its URL, whether it has references
 IMAGE: Final = 2  # an <img> with src only: the same
-TAG: Final = 3  # a tag in READ: number of its element, how many rows of attributes follow
+# A tag in READ: number of its element, how many rows of attributes follow, and whether it declares
+# nothing about the page, as in a template or a drawing.
+TAG: Final = 3
 ATTRIBUTE: Final = 4  # its number, begin and end of its value
 TITLE: Final = 5  # begin and end of the text of a <title>
 DATA: Final = 6  # begin and end of JSON for search engines
@@ -147,6 +149,7 @@ _LOW_CHARACTERS: Final = np.array(
 _A, _IMG, _BR, _P, _TR, _PRE, _LISTING, _FONT, _SVG, _SCRIPT, _STYLE, _TITLE, _PLAINTEXT = map(
     ELEMENTS.index, "a img br p tr pre listing font svg script style title plaintext".split()
 )
+_TEMPLATE: Final = ELEMENTS.index("template")
 _ANNOTATION, _META, _HTML, _BASE = map(ELEMENTS.index, "annotation-xml meta html base".split())
 _HREF, _REL, _SRC, _SRCSET, _TYPE, _HIDDEN, _ROLE, _ALT, _ENCODING = map(
     ATTRIBUTES.index, "href rel src srcset type hidden role alt encoding".split()
@@ -587,6 +590,7 @@ def scan(page, is_xml, max_links, out, rows, state):
     state[_STYLED] = state[_STYLED + 1] = state[_BACKED] = 0
     state[_GAP] = _LINE
     depth = 0
+    templates = 0  # that are open
     marked = hidden = contents = 0  # elements that mark their text, and how many of each kind
     anchor, anchor_end, anchor_gap = False, 0, 0  # within a link to this page; the state before it
     at = 0
@@ -703,6 +707,10 @@ def scan(page, is_xml, max_links, out, rows, state):
                     while depth > 0 and _BITS[state[_OPENED + depth - 1]] & FOREIGN:
                         depth -= 1
 
+        is_foreign_now = depth > 0 and _BITS[state[_OPENED + depth - 1]] & FOREIGN != 0
+        if element == _TEMPLATE and not is_foreign_now and not is_empty:
+            templates = max(0, templates - 1) if is_end else templates + 1
+
         # What the author marked, as content or as none. What is never closed marks nothing.
         kind = _NO_MARK
         if not is_end and not is_empty:
@@ -809,7 +817,8 @@ def scan(page, is_xml, max_links, out, rows, state):
                 links += 1
             else:
                 links += not is_fact
-                count = _add(rows, count, TAG, element, 0, 0)
+                is_mute = templates > 0 or is_foreign_now
+                count = _add(rows, count, TAG, element, 0, is_mute)
                 tag = count - 1
                 for number in range(len(ATTRIBUTES)):
                     if known >> number & 1:
@@ -822,7 +831,8 @@ def scan(page, is_xml, max_links, out, rows, state):
             if element != _PLAINTEXT:
                 behind = _end_of_raw(page, at, size, name, length, element == _SCRIPT)
             if element == _TITLE:
-                count = _add(rows, count, TITLE, at, behind, 0)
+                if templates == 0:
+                    count = _add(rows, count, TITLE, at, behind, 0)
             elif element == _STYLE and links <= max_links and _may_fetch(page, at, behind):
                 count = _add(rows, count, SHEET, at, behind, 0)
             elif (
