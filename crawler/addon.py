@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Final
+from typing import Final, Self
 
+from scrapy.crawler import Crawler
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, default_settings
 from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
@@ -22,6 +23,7 @@ from crawler.assembly.components import (
 from crawler.config.settings import Config, read_config
 from crawler.crawl import interactive
 from crawler.crawl.interactive import is_interactive
+from crawler.data.data_dir import path_of_spider
 from crawler.model.choices import Tls
 from crawler.model.types import ConfigError
 from crawler.policy.politeness import RETRY_STATUSES
@@ -183,10 +185,19 @@ class Addon:
         if find_spec("uvloop") and not settings.getbool("TWISTED_REACTOR_ENABLED"):
             settings.set("ASYNCIO_EVENT_LOOP", "uvloop.Loop", "addon")
 
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler.spider.name if crawler.spider else crawler.spidercls.name)
+
+    def __init__(self, spider: str = "") -> None:
+        self._spider = spider
+
     def update_settings(self, settings: BaseSettings) -> None:
         """Check all settings, and set components and other settings. Raises ConfigError."""
         if is_interactive(settings):
             settings.setdict(interactive.SETTINGS, "cmdline")
+        if self._spider:
+            _name_data_dir(settings, self._spider)
         config = read_config(settings)
         refuse_replaced(settings)
         refuse_moved(settings)
@@ -220,6 +231,13 @@ class Addon:
             # Replaces a project's own handlers too, which would use the network.
             replayed = {"http": REPLAY_HANDLER, "https": REPLAY_HANDLER}
             settings["DOWNLOAD_HANDLERS"].update(replayed, SETTINGS_PRIORITIES["cmdline"])
+
+
+def _name_data_dir(settings: BaseSettings, spider: str) -> None:
+    """Put the name of *spider* into the path of the data directory, for all that read it."""
+    for name in ("CRAWLER_DATA_DIR", "JOBDIR"):
+        if isinstance(given := settings[name], str):
+            settings.set(name, path_of_spider(given, spider), settings.getpriority(name) or 0)
 
 
 def _filter_feeds(settings: BaseSettings) -> None:

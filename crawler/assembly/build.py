@@ -392,21 +392,23 @@ def _prioritizer(config: Config) -> Prioritizer:
     return prioritizer
 
 
-def arguments_of_last_start(settings: BaseSettings) -> dict[str, str]:
-    """Return the arguments of the last start of the crawl that *settings* name, as given. Raises
-    CrawlerError."""
+def arguments_of_last_start(settings: BaseSettings, spider: str) -> dict[str, str]:
+    """Return the arguments of the last start of the crawl by *spider* that *settings* name, as
+    given. Raises CrawlerError."""
     config = read_config({name: settings[name] for name in settings})
     address = redis_address(settings, config)
     if address is None:
-        path = data_dir(settings, config)
+        path = data_dir(settings, config, spider)
         return read_kept(datadir.kept_arguments(path), str(path / datadir.ARGUMENTS))
     from crawler.assembly.shared import arguments_of_last_worker  # noqa: PLC0415  # see there
 
     return arguments_of_last_worker(address, config)
 
 
-def data_dir(settings: BaseSettings, config: Config) -> Path:
-    """Return CRAWLER_DATA_DIR or, if not set, JOBDIR, which scrapyd sets for each job."""
+def data_dir(settings: BaseSettings, config: Config, spider: str = "") -> Path:
+    """Return CRAWLER_DATA_DIR or, if not set, JOBDIR, which scrapyd sets for each job. Raises
+    ConfigError if it is for each *spider* another and that is not given."""
     job_dir = settings["JOBDIR"]
     is_set = "CRAWLER_DATA_DIR" in settings
-    return Path(job_dir if job_dir and not is_set else config.archive.data_dir)
+    given = job_dir if job_dir and not is_set else config.archive.data_dir
+    return Path(datadir.path_of_spider(given, spider))

@@ -76,7 +76,7 @@ def _plan(settings: BaseSettings, spider: str, opts: argparse.Namespace) -> Work
         workers=_workers(opts.workers),
         arguments=_share_arguments(spider, opts),
         config=config,
-        data_dir=data_dir(settings, config),
+        data_dir=data_dir(settings, config, spider),
         address=redis_address(settings, config),
         max_pages=_max_pages(settings, spider, opts),
     )

@@ -157,7 +157,7 @@ class ArchiveSettings:
     data_dir: str = setting(
         "crawl-data",
         text("a path", "path", r"[^\0]+"),
-        "Everything of a crawl is under this directory; JOBDIR counts if this is not set.",
+        "All of a crawl is under this path (`%(name)s`: the spider's name); if not set, JOBDIR.",
     )
     warc: bool = setting(True, flag(), "Archive what is fetched, as WARC files.")
     warc_max_bytes: int = setting(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Self
@@ -21,7 +24,7 @@ from msgspec.structs import replace
 
 from crawler.data.files import replace_file
 from crawler.data.operator_files import RULES
-from crawler.model.types import DataDirError
+from crawler.model.types import ConfigError, DataDirError
 
 FORMAT: Final = 2  # 1: seen URLs and waiting ones each by itself in the frontier's store
 _LOCK: Final = "crawl.lock"
@@ -41,6 +44,8 @@ HISTORY: Final = "history.bin"  # the figures over time
 RUNS: Final = "runs.json"  # the figures of each run
 LOG: Final = "crawl.log"
 ARGUMENTS: Final = "arguments.json"  # of the last start
+SPIDER: Final = "%(name)s"  # in a path, as in FEEDS
+_SHOWN: Final = 5  # directories of spiders, in an error
 
 
 class DataDirFormat(msgspec.Struct, frozen=True):
@@ -49,6 +54,32 @@ class DataDirFormat(msgspec.Struct, frozen=True):
     key_seed: int
     identity: tuple[str, ...] = ()  # the settings that the keys of URLs and hosts depend on
     spider: str = ""  # the spider of the waiting requests; empty: unknown
+
+
+def path_of_spider(given: str, spider: str) -> str:
+    """Return the path that is *given* by a setting, with the name of *spider* in place of
+    `%(name)s`, as in FEEDS. Raises ConfigError for other fields, which could differ at the next
+    start, and if *spider* is not known, as by a command."""
+    if others := set(re.findall(r"%\(\w*\)s", given)) - {SPIDER}:
+        raise ConfigError(
+            f"the data directory is {given!r}, but of a spider only its name is put into it,"
+            f" {SPIDER}, and not {', '.join(sorted(others))}"
+        )
+    if SPIDER not in given or spider:
+        return given.replace(SPIDER, spider)
+    pattern = "*".join(map(glob.escape, given.split(SPIDER)))
+    folders = map(Path, sorted(glob.glob(pattern)))  # noqa: PTH207 - it may be absolute
+    begun = (each for each in folders if _holds_crawl(each))
+    there = list(map(str, islice(begun, _SHOWN)))
+    raise ConfigError(
+        f"CRAWLER_DATA_DIR is {given!r}, one data directory for each spider: say which, for example"
+        f" -s CRAWLER_DATA_DIR={there[0] if there else given.replace(SPIDER, 'news')}"
+        + (f" (there are {', '.join(there)})" if there[1:] else "")
+    )
+
+
+def _holds_crawl(path: Path) -> bool:
+    return (path / FORMAT_FILE).exists() or (path / WORKERS).exists()
 
 
 def folders_of_crawl(path: Path) -> list[Path]:
@@ -240,7 +271,8 @@ def _refuse_other_spider(path: Path, begun_by: str, spider: str) -> None:
     if begun_by and spider and begun_by != spider:
         raise DataDirError(
             f"{path} holds the crawl of another spider, {begun_by}. Choose a data directory for"
-            f" {spider}, for example -s CRAWLER_DATA_DIR={path}-{spider}"
+            f" {spider}, for example -s CRAWLER_DATA_DIR={path}-{spider}, or give each spider one:"
+            f' CRAWLER_DATA_DIR = "{path}/{SPIDER}"'
         )
 
 

@@ -29,6 +29,7 @@ from crawler.data.data_dir import (
     FRONTIER,
     OUTCOMES,
     SEEN,
+    SPIDER,
     WARC,
     DataDir,
     lock_owner,
@@ -675,10 +676,13 @@ class FrontierView(Protocol):
 
 
 def frontier_of(settings: BaseSettings, config: Config) -> FrontierView:
-    path, address = data_dir(settings, config), redis_address(settings, config)
+    address = redis_address(settings, config)
     if address is not None:
         advice = partial(shared_command, settings=settings)
+        # What a worker has here is looked at, too, but no spider needs to be known for the rest.
+        path = data_dir(settings, config, SPIDER)
         return RedisFrontierView(lambda: nullcontext(address), path, config, advice)
+    path = data_dir(settings, config)
     if has_own_redis(path):
         advice = partial(frontier_command, data_dir=str(path))
         return RedisFrontierView(partial(open_own_redis, path, config.shared), path, config, advice)

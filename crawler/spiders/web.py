@@ -93,7 +93,8 @@ class WebSpider(Spider):
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         _refuse_without_effect(crawler.settings)
         spider = super().from_crawler(crawler, *args, **kwargs)
-        kept = {} if is_interactive(crawler.settings) else arguments_of_last_start(crawler.settings)
+        settings = crawler.settings
+        kept = {} if is_interactive(settings) else arguments_of_last_start(settings, spider.name)
         spider.given = with_kept_arguments(kwargs, kept)
         spider.arguments = read_arguments(_with_pushed(spider.given, crawler))
         if changes := describe_changes(kwargs, kept):

@@ -620,6 +620,19 @@ def test_a_data_directory_is_of_one_spider(tmp_path: Path, web: Site) -> None:
         crawl(tmp_path / "data", Files, start_urls=[web.url("/lamp")])
 
 
+def test_one_setting_gives_each_spider_its_data_directory(tmp_path: Path, web: Site) -> None:
+    """The name is also in the setting itself, which a pipeline may read."""
+    each = tmp_path / "%(name)s"
+    for _ in range(2):
+        for spider in (Cached, Files):
+            done = crawl(each, spider, start_urls=[web.url("/lamp")])
+            assert done.spider.settings["CRAWLER_DATA_DIR"] == str(tmp_path / spider.name)
+    crawl(each, WebSpider, seeds=web.url("/lamp"))
+    again = crawl(each, WebSpider)
+    assert again.spider.given["seeds"] == web.url("/lamp"), "kept in its own directory"
+    assert {path.name for path in tmp_path.iterdir()} == {"cached", "files", "web"}
+
+
 def test_a_finished_crawl_is_logged_as_finished(
     tmp_path: Path, web: Site, caplog: pytest.LogCaptureFixture
 ) -> None:

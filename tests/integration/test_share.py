@@ -72,7 +72,7 @@ class Shared:
     def __init__(self, folder: Path, web: Growing, served: LoopbackWeb) -> None:
         self.folder = folder
         self.web = web
-        self.data = folder / "data"
+        self.data = folder / "web"
         self.log = folder / "log"
         self.served = served
         self.seeds = folder / "seeds.txt"
@@ -80,7 +80,7 @@ class Shared:
 
     def command(self, *more: str, workers: int = 2) -> list[str]:
         command = [sys.executable, "-m", "scrapy", "share", "web", "--workers", str(workers)]
-        command += ["-a", f"seeds={self.seeds}", "-s", f"CRAWLER_DATA_DIR={self.data}"]
+        command += ["-a", f"seeds={self.seeds}", "-s", f"CRAWLER_DATA_DIR={self.folder}/%(name)s"]
         for name, value in SETTINGS.items():
             command += ["-s", f"{name}={value}"]
         return [*command, *more]

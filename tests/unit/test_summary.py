@@ -17,9 +17,12 @@ from crawler.assembly.build import data_dir
 from crawler.config.settings import read_config
 from crawler.crawl.in_flight import Fetch
 from crawler.crawl.stats import GAP_BOUNDS_S, CrawlStats
+from crawler.data.data_dir import DataDir, path_of_spider
+from crawler.inspect.frontier_view import frontier_of
 from crawler.model.types import (
     Answer,
     Candidate,
+    ConfigError,
     HostKey,
     Lease,
     Outcome,
@@ -263,11 +266,36 @@ def test_a_reader_sees_the_old_file_or_the_new(tmp_path: Path) -> None:
         pytest.param({"CRAWLER_DATA_DIR": "/a"}, "/a", id="ours"),
         pytest.param({"JOBDIR": "/j"}, "/j", id="scrapyd's"),
         pytest.param({"CRAWLER_DATA_DIR": "/a", "JOBDIR": "/j"}, "/a", id="ours counts first"),
+        pytest.param({"CRAWLER_DATA_DIR": "/a/%(name)s/b"}, "/a/shop/b", id="the spider's"),
+        pytest.param({"JOBDIR": "/j-%(name)s"}, "/j-shop", id="scrapyd's for each spider"),
+        pytest.param({"CRAWLER_DATA_DIR": "/100%(of)"}, "/100%(of)", id="no field"),
     ],
 )
 def test_the_data_directory(settings: dict[str, str], want: str) -> None:
     given = Settings(settings)
-    assert data_dir(given, read_config(given)) == Path(want)
+    assert data_dir(given, read_config(given), "shop") == Path(want)
+
+
+def test_a_data_directory_has_no_other_field_of_a_spider() -> None:
+    with pytest.raises(ConfigError, match=r"only its name .* not %\(time\)s$"):
+        path_of_spider("/a/%(name)s/%(time)s", "shop")
+
+
+def test_a_command_has_to_be_told_which_spiders_data_directory(tmp_path: Path) -> None:
+    given = f"{tmp_path}/%(name)s/data"
+    with pytest.raises(ConfigError, match=rf"-s CRAWLER_DATA_DIR={tmp_path}/news/data$"):
+        path_of_spider(given, "")
+    for name in ("shop", "wiki"):
+        DataDir(tmp_path / name / "data").close()
+    (tmp_path / "other" / "data").mkdir(parents=True)
+    shop, wiki = tmp_path / "shop/data", tmp_path / "wiki/data"
+    with pytest.raises(ConfigError, match=rf"={shop} \(there are {shop}, {wiki}\)$"):
+        path_of_spider(given, "")
+
+
+def test_a_frontier_in_redis_is_looked_at_whichever_spider_it_is(tmp_path: Path) -> None:
+    given = {"CRAWLER_DATA_DIR": f"{tmp_path}/%(name)s", "CRAWLER_FRONTIER_URL": "redis://a/0"}
+    assert frontier_of(Settings(given), read_config(given)).advice("dead")
 
 
 def test_the_commands_to_type() -> None:
