@@ -35,7 +35,7 @@ from crawler.model.page import (
     Unreadable,
 )
 from crawler.model.types import Candidate, Claim, PutBack, StoreUnavailable
-from crawler.model.url import fetch_form
+from crawler.model.url import authority_of, fetch_form
 from crawler.policy.admission import unreadable_refusal
 from crawler.policy.links import (
     base_of,
@@ -46,7 +46,7 @@ from crawler.policy.links import (
     robots_header,
     with_headers,
 )
-from crawler.policy.media_type import CSS, HTML_TYPES, actual_type, type_by_content
+from crawler.policy.media_type import CSS, HTML_TYPES, MANIFEST_TYPES, actual_type, type_by_content
 from crawler.policy.priority import Hints
 from crawler.policy.scope import Reason, Refusal
 from crawler.policy.simhash import fingerprint
@@ -337,6 +337,8 @@ _LINKS_PER_TURN: Final = 500  # links in one iteration of the event loop: 10 ms
 _HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
 _CONGESTED_S: Final = 0.05
 
+_SHOWN: Final = MANIFEST_TYPES | {CSS}
+
 MAX_REQUISITE_HOPS: Final = 5
 """A style sheet of a page may import another, and frames have their own; those of Python's own
 documentation are four deep. Without a limit, a sheet that always imports new ones would never
@@ -379,10 +381,12 @@ class LinksPipeline(PipelineStage):
         is among the links that are followed anyway."""
         candidate = fetch.lease.candidate
         hops = candidate.requisite + 1
-        is_shown = page.media_type in HTML_TYPES or (page.media_type == CSS and hops > 1)
+        is_shown = page.media_type in HTML_TYPES or (page.media_type in _SHOWN and hops > 1)
         if not is_shown or hops > MAX_REQUISITE_HOPS or page.flaw or not page.archive:
             return []
         urls = [link.url for link in page.outlinks if link.kind in EMBEDDED]
+        if hops == 1 and not any("icon" in link.rel.split() for link in page.outlinks if link.rel):
+            urls.append(f"{authority_of(page.url)}/favicon.ico")  # as browsers do
         selected = self.crawl.selection.allowed_origins.admission.select_requisites(
             urls, page.depth + 1, candidate.level, hops
         )

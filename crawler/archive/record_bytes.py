@@ -238,6 +238,7 @@ _LINK_TYPES: Final = MappingProxyType(
         LinkKind.IMAGE: "E img/@src",
         LinkKind.FONT: "E =EMBED_MISC",
         LinkKind.MEDIA: "E =EMBED_MISC",
+        LinkKind.MANIFEST: "E link/@href",
         LinkKind.LISTED: "M =MANIFEST_MISC",
         LinkKind.SITEMAP: "M =MANIFEST_MISC",
         LinkKind.ENTRY: "L =NAVLINK_MISC",

@@ -26,6 +26,7 @@ from crawler.content.parsers.isolated import (
     ParserProcesses,
 )
 from crawler.content.parsers.loading import parser_at, path_of, within_limits
+from crawler.content.parsers.manifest import ManifestParser
 from crawler.content.parsers.pdf import PdfParser
 from crawler.content.parsers.plain import PlainParser
 from crawler.content.parsers.xml import PackedParser, XmlParser
@@ -49,6 +50,7 @@ BUILT_IN: Final[tuple[type[Parser], ...]] = (
     FeedParser,
     PdfParser,
     CssParser,
+    ManifestParser,
     PlainParser,
 )
 # Text that is not for readers, and would be noise in columns and fingerprints.

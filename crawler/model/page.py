@@ -152,8 +152,11 @@ class LinkKind(StrEnum):
     REFRESH = "refresh"  # <meta http-equiv=refresh>, or a Refresh header
     STYLE = "style"  # a style sheet, also one that another imports
     SCRIPT = "script"
-    IMAGE = "image"  # img, srcset, poster, icon, image and use in drawings, url() in styles
+    # img, srcset, poster, icon, image and use in drawings, url() in styles, og:image, and what
+    # scripts make one of: data-src, data-bg...
+    IMAGE = "image"
     FONT = "font"  # url() in @font-face
+    MANIFEST = "manifest"  # rel=manifest: of an app, with its name and icons
     MEDIA = "media"  # video, audio, source, track, embed, object
     LISTED = "listed"  # a page that a sitemap lists
     SITEMAP = "sitemap"  # a sitemap that a sitemap index lists
@@ -168,6 +171,7 @@ EMBEDDED: Final = FRAMES | {
     LinkKind.IMAGE,
     LinkKind.FONT,
     LinkKind.MEDIA,
+    LinkKind.MANIFEST,
 }
 """What a browser fetches without being asked to show the page."""
 

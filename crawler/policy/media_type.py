@@ -24,6 +24,8 @@ XML_TYPES: Final = frozenset({"application/xml", "text/xml"})
 GZIP_TYPES: Final = frozenset(
     {"application/gzip", "application/x-gzip", "application/gzip-compressed"}
 )
+# Most servers have no type of their own for a manifest.
+MANIFEST_TYPES: Final = frozenset({"application/manifest+json", "application/json"})
 UNDECLARED: Final = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 
 ROBOTS_BYTES: Final = MIN_BODY_BYTES + 64 * 1024

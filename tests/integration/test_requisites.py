@@ -31,10 +31,14 @@ def routes(other: str) -> dict[str, Reply]:
             f"<!doctype html><title>Whole</title><link rel=stylesheet href={other}/look.css>"
             f"<style>p {{ background: url({other}/inline.png) }}</style>"
             "<meta name=robots content=nofollow>"
+            f"<meta property=og:image content={other}/preview.png>"
+            f"<link rel=manifest href={other}/app.json>"
             f"<body><h1>Fine silk</h1><p id=said>no script ran</p><img src={other}/a.png>"
             f"<img srcset='{other}/b.png 1x, {other}/c.png 2x'>"
             f"<div style=\"background: url('{other}/attribute.png'); height: 60px\"></div>"
             f"<iframe src={other}/frame height=90></iframe><script src={other}/run.js></script>"
+            f"<img data-src={other}/late.png data-srcset='{other}/late2.png 2x' src='data:,'>"
+            f"<noscript><img src={other}/late3.png></noscript><i data-bg={other}/late4.png></i>"
             f"<a href=/deeper>too deep</a><a href={other}/page>out of scope</a></body>"
         ),
         "/deeper": Reply("<p>too deep"),
@@ -72,12 +76,21 @@ ELSEWHERE = {
         "<body bgcolor=#cff><p>a frame<a href=/page>on</a><img src=/framed.png></body>"
     ),
     "/framed.png": picture("black"),
+    "/app.json": Reply(
+        '{"name": "a", "icons": [{"src": "app.png"}, {"src": 5}, "app2.png"]}',
+        content_type="application/json",
+    ),
+    **{f"/{name}.png": picture("white") for name in ("late", "late2", "late3", "late4")},
+    "/app.png": picture("blue"),
+    "/preview.png": picture("red"),
     "/page": Reply("<p>out of scope"),
 }
 NEEDED = {
     *("/4.css", "/5.css"),  # five hops, and no more
     *("/look.css", "/more/second.css", "/more/third.css", "/moved.png", "/f.woff2", "/run.js"),
     *("/a.png", "/b.png", "/c.png", "/inline.png", "/attribute.png", "/frame", "/framed.png"),
+    *("/late.png", "/late2.png", "/late3.png", "/late4.png"),
+    *("/preview.png", "/app.json", "/app.png"),
 }
 
 
@@ -107,7 +120,7 @@ def test_what_a_page_needs_is_fetched_beyond_scope_and_depth_and_nothing_else(
     crawled: Crawled,
 ) -> None:
     assert set(crawled.asked) == {*NEEDED, "/robots.txt"}
-    assert set(crawled.own_asked) == {"/", "/robots.txt"}
+    assert set(crawled.own_asked) == {"/", "/robots.txt", "/favicon.ico"}
     assert set((crawled.asked + crawled.own_asked).values()) <= {1, 2}, "robots.txt of both"
 
 
@@ -145,6 +158,6 @@ def test_a_frame_that_names_another_page_is_kept_as_what_it_is(tmp_path: Path) -
         arguments = {"scope": "host", "requisites": "yes", "seeds": served.url("/")}
         settings = {"CRAWLER_CANONICAL_IDENTITY": True}
         done = crawl(tmp_path / "data", settings=settings, **arguments)
-    assert set(served.hits) == {"/", "/frame", "/robots.txt"}
+    assert set(served.hits) == {"/", "/frame", "/robots.txt", "/favicon.ico"}
     (frame,) = (each for each in done.outcomes if each.url.endswith("/frame"))
     assert frame.reason != "alias" and not frame.original, frame

@@ -12,6 +12,7 @@ from crawler.content.parsers.html import (
     srcset,
 )
 from crawler.model.page import (
+    EMBEDDED,
     LinkKind,
     Parsed,
     Source,
@@ -204,6 +205,35 @@ def test_a_link_has_a_kind(tag: str, kind: LinkKind) -> None:
 
 
 @pytest.mark.parametrize(
+    ("tag", "found"),
+    [
+        ("<img src=data:, data-src=/a>", ["/a"]),
+        ("<img src=/a data-src=/b data-srcset='c.png 1x, /d 2x'>", ["/a", "/b", "c.png", "/d"]),
+        ("<img data-original=a.JPG?x>", ["a.JPG?x"]),
+        ("<img data-lazy-src=/a data-lazy-srcset=/b>", ["/a", "/b"]),
+        ("<img data-lazy=/a data-echo=/b data-cfsrc=/c data-hi-res-src=/d>",
+         ["/a", "/d", "/b", "/c"]),
+        ("<picture><source data-srcset=/a.webp><img data-src=/b></picture>", ["/a.webp", "/b"]),
+        ("<noscript><img src=/a></noscript>", ["/a"]),
+        ("<video data-src=/a data-poster=/b></video>", ["/a", "/b"]),
+        ("<iframe data-src=/a></iframe>", ["/a"]),
+        ("<amp-img src=/a srcset='/b 2x'></amp-img>", ["/a", "/b"]),
+        ("<p data-bg=/a><p data-bg='url(\"b\")'><p DATA-BG-HiDPI=c.png>", ["/a", "b", "c.png"]),
+        ("<p data-bgset='/a 1x, /b 2x'><p data-background-image=/c>", ["/a", "/b", "/c"]),
+        ("<li data-background=/a><p data-lazy-bg=/b><p data-lazy-background=/c>",
+         ["/a", "/b", "/c"]),
+        ("<meta property=og:image content=/a><meta name=twitter:image content=/b>", ["/a", "/b"]),
+        ("<meta itemprop=image content=/a><meta property=og:url content=/b>", ["/a"]),
+        ("<link rel=manifest href=/a>", ["/a"]),
+    ],
+)  # fmt: skip
+def test_what_scripts_and_other_sites_show_of_a_page(tag: str, found: list[str]) -> None:
+    links = read(tag).links
+    assert [link.url for link in links] == found
+    assert {link.kind for link in links} <= EMBEDDED
+
+
+@pytest.mark.parametrize(
     "tag",
     [
         pytest.param(
@@ -213,7 +243,17 @@ def test_a_link_has_a_kind(tag: str, kind: LinkKind) -> None:
         pytest.param("<p style='color: red' title='url(x)'>", id="no style"),
         pytest.param("<link href=x><link rel=next href=x>", id="no form of this page"),
         pytest.param("<input src=x><input type=text src=x>", id="no image"),
-        pytest.param("<img data-src=x><script>'url(x)'</script>", id="read by scripts"),
+        pytest.param("<p data-src=x.png><script>'url(x)'</script>", id="read by scripts"),
+        pytest.param("<img data-src=x data-original='a word'>", id="no URLs"),
+        pytest.param(
+            "<img data-src='/{width}x/a.png'><img data-lazy-src='{{ b.png }}'>",
+            id="templates of URLs",
+        ),
+        pytest.param(
+            "<p data-bg=#fff data-bg-size=cover data-background-opacity=0.5"
+            " data-bgset=none data-lazy-bg='' data-big=/x data-lazy-x=/x>",
+            id="about a background",
+        ),
         pytest.param("<img src='data:image/gif;base64,R0lG'>", id="the image itself"),
         pytest.param("<meta http-equiv=refresh content=30>", id="the same page again"),
         pytest.param("<meta http-equiv=x content='0; url=x'>", id="no refresh"),

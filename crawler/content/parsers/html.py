@@ -91,8 +91,38 @@ def _places(**kinds: LinkKind) -> Callable[[Attributes], Iterator[Link]]:
             yield from _to(attrs.get(name), kind)
         for url in srcset(attrs.get("srcset", "")):
             yield from _to(url, LinkKind.IMAGE)
+        yield from _late(attrs, kinds.get("src", LinkKind.MEDIA))
 
     return read
+
+
+# guess: scripts fill in the rest of a template, and other words than URLs stand in such places
+_may_be_late = re.compile(
+    r"(?=[^{}<>]*$)[^/]*(?:/|\.(?:avif|bmp|gif|ico|jpe?g|png|svg|webp)(?:[?#]|$))", re.IGNORECASE
+).match
+
+
+def _late(attrs: Attributes, kind: LinkKind) -> Iterator[Link]:
+    """Yield the links that scripts are to load when a reader comes near: of the attributes that are
+    read, those with such names."""
+    for name, written in attrs.items():
+        if name.startswith("data-"):
+            if name.endswith("set"):
+                yield from _late_set(written)
+            elif _may_be_late(written.strip(SPACE)):
+                yield from _to(written, LinkKind.IMAGE if name == "data-poster" else kind)
+
+
+def _late_set(written: str) -> Iterator[Link]:
+    for url in srcset(written):
+        if _may_be_late(url):
+            yield from _to(url, LinkKind.IMAGE)
+
+
+def _late_background(written: str) -> Iterator[Link]:
+    """Yield the links of an attribute of which a script makes a background: a URL, several as in a
+    srcset, or a style."""
+    return css_links(written) if "url(" in written.lower() else _late_set(written)
 
 
 def _drawn(attrs: Attributes) -> Iterator[Link]:
@@ -107,6 +137,7 @@ _BY_REL: Final = {
     "apple-touch-icon": LinkKind.IMAGE,
     "mask-icon": LinkKind.IMAGE,
     "modulepreload": LinkKind.SCRIPT,
+    "manifest": LinkKind.MANIFEST,
     "canonical": LinkKind.CANONICAL,
     "alternate": LinkKind.ALTERNATE,
 }
@@ -131,9 +162,26 @@ def _link_of(attrs: Attributes) -> Iterator[Link]:
         yield from _to(url, LinkKind.IMAGE)
 
 
+# The pictures by which others show a page.
+_PREVIEWS: Final = frozenset(
+    (
+        *("og:image", "og:image:url", "og:image:secure_url", "twitter:image", "twitter:image:src"),
+        *("image", "thumbnailurl", "msapplication-tileimage"),
+    )
+)
+
+
 def _meta(attrs: Attributes) -> Iterator[Link]:
     if attrs.get("http-equiv", "").strip(SPACE).lower() == "refresh":
         yield from _to(refresh(attrs.get("content", "")), LinkKind.REFRESH)
+    for attribute in ("property", "name", "itemprop"):
+        if attrs.get(attribute, "").strip(SPACE).lower() in _PREVIEWS:
+            yield from _to(attrs.get("content"), LinkKind.IMAGE)
+
+
+def _frame(attrs: Attributes) -> Iterator[Link]:
+    yield from _to(attrs.get("src"), LinkKind.IFRAME)
+    yield from _late(attrs, LinkKind.IFRAME)
 
 
 def _input(attrs: Attributes) -> Iterator[Link]:
@@ -159,11 +207,12 @@ LINKING: Final[dict[str, Callable[[Attributes], Iterator[Link]]]] = {
     "a": _place(LinkKind.A, "href"),
     "area": _place(LinkKind.AREA, "href"),
     "frame": _place(LinkKind.FRAME, "src"),
-    "iframe": _place(LinkKind.IFRAME, "src"),
+    "iframe": _frame,
     "link": _link_of,
     "meta": _meta,
     "script": _place(LinkKind.SCRIPT, "src"),
     "img": _places(src=LinkKind.IMAGE),
+    "amp-img": _places(src=LinkKind.IMAGE),
     "image": _drawn,
     "use": _drawn,
     "source": _places(src=LinkKind.MEDIA),
@@ -310,6 +359,8 @@ class ScannedPage:
                 self._add_styles(css_links(cut(one, two)))
             elif what == scan.STYLE:
                 self._add_styles(css_links(value(cut(one, two))))
+            elif what == scan.BACKGROUND and three:
+                self._add_styles(_late_background(value(cut(one, two))))
             elif what == scan.BACKGROUND:
                 self.links += _to(value(cut(one, two)), LinkKind.IMAGE)
             else:

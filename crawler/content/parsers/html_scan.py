@@ -38,7 +38,8 @@ TITLE: Final = 5  # begin and end of the text of a <title>
 DATA: Final = 6  # begin and end of JSON for search engines
 SHEET: Final = 7  # begin and end of the text of a <style> that may fetch something
 STYLE: Final = 8  # begin and end of the style of any element that may
-BACKGROUND: Final = 9  # begin and end of the background attribute of any element
+# Begin and end of the background attribute of any element, or (1) of that which a script makes one.
+BACKGROUND: Final = 9
 
 # Bits of an element.
 INLINE: Final = 1  # ends neither a line nor a word: H<sub>2</sub>O
@@ -73,7 +74,7 @@ _BY_BIT: Final[dict[int, str]] = {
     HAS_END: "div section span ul ol dl table form article details center fieldset figure"
     " blockquote main p",
     READ: "area frame iframe link meta img source video audio embed object input base html script"
-    " track image use",
+    " track image use amp-img",
     PART: "header footer",
     IN_SVG: "foreignobject desc title",
     IN_MATH: "mi mo mn ms mtext annotation-xml",
@@ -92,10 +93,19 @@ _BITS: Final = np.array(
     ],
     np.int64,
 )
+# Attributes that scripts turn into `src` and `srcset` when a reader comes near: those of lazysizes,
+# jQuery's Lazy Load, vanilla-lazyload, Unveil, Echo, Slick, Flickity, WP Rocket, Jetpack, Mirage of
+# Cloudflare and mod_pagespeed.
+_LATE: Final = (
+    "data-src data-original data-lazy data-lazy-src data-src-retina data-hi-res-src data-echo"
+    " data-cfsrc data-pagespeed-lazy-src data-flickity-lazyload data-flickity-lazyload-src"
+    " data-srcset data-original-set data-lazy-srcset data-flickity-lazyload-srcset"
+)
 ATTRIBUTES: Final = tuple(
-    # A list is 24 lines.
+    # A list is 40 lines.
     "href rel src srcset poster data type content name property itemprop http-equiv lang xml:lang"
-    " hidden role alt encoding color face size as xlink:href imagesrcset".split()
+    " hidden role alt encoding color face size as xlink:href imagesrcset"
+    f" {_LATE} data-poster".split()
 )
 """Names of the attributes that are read, by number."""
 _ROLES: Final = (
@@ -151,9 +161,11 @@ _A, _IMG, _BR, _P, _TR, _PRE, _LISTING, _FONT, _SVG, _SCRIPT, _STYLE, _TITLE, _P
 )
 _TEMPLATE: Final = ELEMENTS.index("template")
 _ANNOTATION, _META, _HTML, _BASE = map(ELEMENTS.index, "annotation-xml meta html base".split())
-_HREF, _REL, _SRC, _SRCSET, _TYPE, _HIDDEN, _ROLE, _ALT, _ENCODING = map(
-    ATTRIBUTES.index, "href rel src srcset type hidden role alt encoding".split()
+_HREF, _REL, _SRC, _TYPE, _HIDDEN, _ROLE, _ALT, _ENCODING = map(
+    ATTRIBUTES.index, "href rel src type hidden role alt encoding".split()
 )
+# An <img> with one of these has more than one URL.
+_SEVERAL: Final = sum(1 << ATTRIBUTES.index(name) for name in ("srcset", *_LATE.split()))
 _OF_FONT: Final = sum(1 << ATTRIBUTES.index(name) for name in ("color", "face", "size"))
 
 # The state of the text: indexes of one array, because compiled functions share no variables.
@@ -169,9 +181,10 @@ _BEGINS: Final = 7
 _ENDS: Final = _BEGINS + len(ATTRIBUTES)
 _STYLED: Final = _ENDS + len(ATTRIBUTES)  # end of the style of a tag, 0: none; behind it its begin
 _BACKED: Final = _STYLED + 2  # the same of its background
+_LATE_BACKED: Final = _BACKED + 2  # the same of one that a script is to make
 # Drawings and formulas that are open, and HTML within them.
 _MAX_OPEN: Final = 64  # guess: drawings are not nested; an end tag searches through so many
-_OPENED: Final = _BACKED + 2
+_OPENED: Final = _LATE_BACKED + 2
 # Elements that mark their text, one within the other: hashes of their names, how many elements of
 # the name are open, what they mark, and their places in *out*.
 _MAX_MARKED: Final = 32  # guess
@@ -195,6 +208,10 @@ _LINE: Final = 4
 _CDATA: Final = _hash_of("cdata")
 _STYLE_NAME: Final = _hash_of("style")
 _BACKGROUND_NAME: Final = _hash_of("background")
+# How the names of attributes begin of which scripts make backgrounds: data-bg, data-bgset...
+_DATA: Final = _hash_of("data-")
+_LAZY: Final = _hash_of("lazy-")
+_BG: Final = _hash_of("bg")
 _LD_JSON: Final = _hash_of("ld+json")
 _TEXT_HTML: Final = _hash_of("text/html")
 _XHTML: Final = _hash_of("application/xhtml+xml")
@@ -256,6 +273,20 @@ def _is_letter(code):
 
 
 @compiled_part
+def _is_late_background(page, name, length):
+    """Return whether the attribute at *name*, of 7 bytes or more, is one of which scripts make
+    backgrounds."""
+    if _hash(page, name, name + 5) != _DATA:
+        return False
+    at, end = name + 5, name + length
+    if at + 7 <= end and _hash(page, at, at + 5) == _LAZY:
+        at += 5
+    if _hash(page, at, at + 2) == _BG:
+        return True
+    return at + 10 <= end and _hash(page, at, at + 10) == _BACKGROUND_NAME
+
+
+@compiled_part
 def _attributes(page, at, size, wants, state):
     """Pass the attributes of a tag from *at* on. Return the end of the tag, or -1 if it has none;
     the known attributes, as bits; and whether the tag closes itself. The first of two counts."""
@@ -306,6 +337,8 @@ def _attributes(page, at, size, wants, state):
             state[_STYLED], state[_STYLED + 1] = end, begin
         elif length == 10 and _hash(page, name, end_of_name) == _BACKGROUND_NAME:
             state[_BACKED], state[_BACKED + 1] = end, begin
+        elif length >= 7 and page[name + 4] == _DASH and _is_late_background(page, name, length):
+            state[_LATE_BACKED], state[_LATE_BACKED + 1] = end, begin
         if wants:
             number = _find(_KEYS, _KEY_NUMBERS, _hash(page, name, end_of_name))
             if number >= 0 and not known >> number & 1:
@@ -587,7 +620,7 @@ def scan(page, is_xml, max_links, out, rows, state):
     size, count, links, facts = len(page), 0, 0, 0
     for index in range(_BEGINS):
         state[index] = 0
-    state[_STYLED] = state[_STYLED + 1] = state[_BACKED] = 0
+    state[_STYLED] = state[_STYLED + 1] = state[_BACKED] = state[_LATE_BACKED] = 0
     state[_GAP] = _LINE
     depth = 0
     templates = 0  # that are open
@@ -667,15 +700,18 @@ def scan(page, is_xml, max_links, out, rows, state):
         at, known, closes = _attributes(page, at, size, wants, state)
         if at < 0:
             break
-        if state[_STYLED] or state[_BACKED]:
+        if state[_STYLED] or state[_BACKED] or state[_LATE_BACKED]:
             if not is_end and links <= max_links:
                 before = count
                 if _may_fetch(page, state[_STYLED + 1], state[_STYLED]):
                     count = _add(rows, count, STYLE, state[_STYLED + 1], state[_STYLED], 0)
                 if state[_BACKED]:
                     count = _add(rows, count, BACKGROUND, state[_BACKED + 1], state[_BACKED], 0)
+                if state[_LATE_BACKED]:
+                    begin, behind = state[_LATE_BACKED + 1], state[_LATE_BACKED]
+                    count = _add(rows, count, BACKGROUND, begin, behind, 1)
                 links += count - before
-            state[_STYLED] = state[_STYLED + 1] = state[_BACKED] = 0
+            state[_STYLED] = state[_STYLED + 1] = state[_BACKED] = state[_LATE_BACKED] = 0
         is_foreign = depth > 0 and _BITS[state[_OPENED + depth - 1]] & FOREIGN != 0
         is_empty = closes and (is_xml or bits & FOREIGN != 0)
 
@@ -811,7 +847,7 @@ def scan(page, is_xml, max_links, out, rows, state):
             if element == _IMG and known >> _ALT & 1 and not hidden and state[_GAP] < _CELL_LINE:
                 # An image among words stands for a word.
                 _write(page, state[_BEGINS + _ALT], state[_ENDS + _ALT], 256, out, state)
-            if element == _IMG and known >> _SRC & 1 and not known >> _SRCSET & 1:
+            if element == _IMG and known >> _SRC & 1 and not known & _SEVERAL:
                 one, two = _trimmed(page, state[_BEGINS + _SRC], state[_ENDS + _SRC])
                 count = _add(rows, count, IMAGE, one, two, _has_reference(page, one, two))
                 links += 1
