@@ -171,6 +171,7 @@ BATCHES_PER_TICK: Final = 10  # batches taken in one tick: 2,000 items a second
 RENEWALS_PER_LEASE: Final = 3  # renewals within a lease: one may be lost and one late
 _MOST_LOGGED: Final = 20  # refused items that are logged one by one
 _SHOWN: Final = 200  # characters of each in the log
+_LOG_EVERY_S: Final = 10.0  # seconds between two lines: a program may push all its URLs every day
 
 RefusedItem = tuple[PushedItem, str]
 
@@ -205,6 +206,7 @@ class PushedBatch:
     found: list[tuple[PushedItem, Candidate]] = field(default_factory=list)
     runs: dict[int, bytes] = field(default_factory=dict)  # by shard that acknowledged: server run
     durable_at: float = 0.0  # monotonic; from then on a server that still runs loses nothing of it
+    is_sent_again: bool = False  # as a server restarted, which may have kept some
 
     def move(self, stage: BatchStage) -> None:
         assert stage in STAGE_TRANSITIONS[self.stage], f"{self.stage} to {stage}"
@@ -232,6 +234,30 @@ class OriginAgreement:
         return mark <= self.read_mark() and self.all_have_read(mark)
 
 
+class UnfetchedLog:
+    """Logs which pushed URLs are not fetched: at most one line in ten seconds, with the first few
+    since the last."""
+
+    def __init__(self, line: str) -> None:
+        """*line* gets how many URLs there are, and the first few."""
+        self._line = line
+        self._number = 0
+        self._shown: list[str] = []
+        self._next_at = float("-inf")
+
+    def note(self, words: str, number: int = 1) -> None:
+        self._number += number
+        if len(self._shown) < _MOST_LOGGED and words not in self._shown:
+            self._shown.append(words)
+
+    def write(self, now: float) -> None:
+        """Log what was noted, unless a line was logged less than ten seconds before *now*."""
+        if self._number and now >= self._next_at:
+            more = ", ..." if len(self._shown) == _MOST_LOGGED else ""
+            logger.warning(self._line, self._number, ", ".join(self._shown) + more)
+            self._number, self._shown, self._next_at = 0, [], now + _LOG_EVERY_S
+
+
 class PushedQueue:
     """Moves the items of one feed into the frontier, batch by batch. An item is removed from Redis
     when the server of its URL cannot lose it any more, or when it is refused. No page of a new host
@@ -249,8 +275,10 @@ class PushedQueue:
         agreement: OriginAgreement,
         stats: CrawlStats,
         steady: Callable[[], float],
+        urgent_key: str,
     ) -> None:
-        """*open_hosts* opens hosts for all workers, and returns the mark that these must read."""
+        """*open_hosts* opens hosts for all workers, and returns the mark that these must read.
+        *urgent_key* is that of the feed whose URLs are fetched in any case."""
         self.feed = feed
         self._is_urgent = is_urgent
         self._reader = reader
@@ -261,6 +289,14 @@ class PushedQueue:
         self._steady = steady
         self._batches: list[PushedBatch] = []
         self._refused = 0
+        self._seen = UnfetchedLog(
+            f"Pushed to {feed.key} and not fetched, as seen before: %d: %s. `scrapy frontier why"
+            f" URL` says what became of one; pushed to {urgent_key} it is fetched again"
+        )
+        self._over_budget = UnfetchedLog(
+            f"Pushed to {feed.key} and not fetched, as over a budget (CRAWLER_MAX_URLS_PER_HOST,"
+            f" CRAWLER_MAX_URLS_PER_DOMAIN): %d, of %s. Pushed to {urgent_key} they are fetched"
+        )
         self._steps = {
             BatchStage.READ: self._open,
             BatchStage.OPENED: self._judge_items,
@@ -272,6 +308,15 @@ class PushedQueue:
         """Take pushed items until the feed is empty or enough are held, and move them on."""
         await self._hold()
         await self._forward()
+        await self._take_all(may_take)
+        self.log_unfetched(self._steady())
+
+    def log_unfetched(self, now: float) -> None:
+        """Log which URLs are not fetched, unless that was logged a moment before *now*."""
+        self._seen.write(now)
+        self._over_budget.write(now)
+
+    async def _take_all(self, may_take: Callable[[], bool]) -> None:
         for _ in range(BATCHES_PER_TICK):
             if len(self._batches) >= MAX_BATCHES or not may_take():
                 return
@@ -347,6 +392,12 @@ class PushedQueue:
         waiting = [found for _, found in batch.found if self._shard(found) not in batch.runs]
         delivered = await self._delivery.add(waiting, self._is_urgent)
         self._count(delivered.added)
+        if not batch.is_sent_again:
+            urls = {each.key: each.url for each in waiting} if delivered.seen else {}
+            for key in delivered.seen:
+                self._seen.note(urls[key][:_SHOWN])
+            for over in delivered.added.kept_out:
+                self._over_budget.note(over.name, over.links)
         batch.runs |= delivered.runs
         if not delivered.failed:
             batch.durable_at = self._steady() + self._delivery.durable_after_s
@@ -368,6 +419,7 @@ class PushedQueue:
         batch.found = forgotten
         batch.runs = {shard: run for shard, run in batch.runs.items() if shard not in forgetful}
         if forgotten:
+            batch.is_sent_again = True
             batch.move(BatchStage.JUDGED)
 
     async def _refuse(self, refused: Sequence[RefusedItem]) -> None:
@@ -441,6 +493,7 @@ class PushedUrls:
                 agreement=agreement,
                 stats=stats,
                 steady=steady,
+                urgent_key=feeds.urgent.key,
             )
             for feed, is_urgent in ((feeds.urgent, True), (feeds.start_urls, False))
         ]
@@ -461,6 +514,10 @@ class PushedUrls:
         self._length = sum(answer for answer in answers if isinstance(answer, int))
         self._are_all_feeds_read = not faults
         self._note(faults)
+
+    def close(self) -> None:
+        for queue in self._queues:
+            queue.log_unfetched(float("inf"))
 
     def may_have_more(self) -> bool:
         """Return whether URLs may still come from here: then the crawl is not over. An item that is

@@ -52,7 +52,7 @@ MAX_LEVELS: Final = 15  # FRONTS of lua/shard.lua, without the urgent one
 BATCH: Final = 50
 """The most URLs of one `add`, which takes a server 0.5 ms at most."""
 _SIGN: Final = 1 << 64  # an integer set of Redis holds 64 bits with a sign
-_UNFILTERED, _AT_HEAD, _FREE, _LATER, _NOTED = 1, 2, 4, 8, 16
+_UNFILTERED, _AT_HEAD, _FREE, _LATER, _NOTED, _NAMES_SEEN = 1, 2, 4, 8, 16, 32
 _HALF: Final = 1 << 63
 _PACKERS: Final = 10_000  # hosts whose Packer is cached, 0.5 kB each
 _Group = tuple[list[Any], Callable[[Candidate], bytes]]
@@ -151,10 +151,15 @@ class ShardOperations:
         URLs with equal budgets."""
         return [call for part in split_by_bytes(found) for call in self._add(part, now)]
 
-    def _add(self, found: Iterable[Candidate], now: float) -> list[Call]:
+    def add_pushed(self, found: Iterable[Candidate]) -> list[Call]:
+        """As `add`, and the replies name those that were seen before."""
+        split = split_by_bytes(found)
+        return [call for part in split for call in self._add(part, float("inf"), _NAMES_SEEN)]
+
+    def _add(self, found: Iterable[Candidate], now: float, usual: int = 0) -> list[Call]:
         groups: dict[tuple[str, int, int], _Group] = {}
         for candidate in found:
-            flags, level = 0, candidate.level
+            flags, level = usual, candidate.level
             unusual = (
                 not candidate.needs_seen_test
                 or candidate.not_before > now
@@ -162,7 +167,7 @@ class ShardOperations:
                 or candidate.request
             )
             if unusual or level == URGENT_LEVEL:
-                flags = _flags(candidate, now)
+                flags = usual | _flags(candidate, now)
             named = (candidate.host, level, flags)
             group = groups.get(named)
             if group is None:
@@ -416,9 +421,14 @@ def read_added(reply: Sequence[Any]) -> Added:
         OverBudgetLinks(
             unit.decode("ascii", "replace"), name.decode("utf-8", "replace"), int(links)
         )
-        for unit, name, links in zip(reply[4::3], reply[5::3], reply[6::3], strict=True)
+        for unit, name, links in zip(reply[5::3], reply[6::3], reply[7::3], strict=True)
     )
     return Added(int(reply[1]), int(reply[2]), int(reply[3]), kept_out=kept_out)
+
+
+def read_seen_keys(reply: Sequence[Any]) -> list[int]:
+    """Read of the reply to `add_pushed` the keys of the URLs that were seen before."""
+    return [int(key) % _SIGN for key in reply[4]]
 
 
 def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None) -> LeaseReply:

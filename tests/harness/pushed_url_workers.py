@@ -58,9 +58,14 @@ class PushedUrlWorkers:
         self.nodes = Nodes(Address.parse(url + SOON), Scripts(), "t", SHARDS, OPENING)
         run_loop(self.nodes.open())
 
-    def add(self, scope: ScopeChoice = ScopeChoice.ANY, **rules: Any) -> PushedUrlWorker:
+    def add(
+        self,
+        scope: ScopeChoice = ScopeChoice.ANY,
+        frontier_rules: FrontierRules = RULES,
+        **rules: Any,
+    ) -> PushedUrlWorker:
         worker = PushedUrlWorker(
-            self, scope, PushRules(KEY, **rules), lambda work: self._run_loop(work)
+            self, scope, frontier_rules, PushRules(KEY, **rules), lambda work: self._run_loop(work)
         )
         self.workers.append(worker)
         return worker
@@ -94,7 +99,12 @@ class PushedUrlWorkers:
 
 class PushedUrlWorker:
     def __init__(
-        self, crew: PushedUrlWorkers, scope: ScopeChoice, rules: PushRules, run_loop: RunLoop
+        self,
+        crew: PushedUrlWorkers,
+        scope: ScopeChoice,
+        frontier_rules: FrontierRules,
+        rules: PushRules,
+        run_loop: RunLoop,
     ) -> None:
         self.announced = 0
         self.may_take = True
@@ -107,9 +117,8 @@ class PushedUrlWorker:
         )
         self.origins.set_seeds(SeedHosts(scope))
         self.stats = CrawlStats(MemoryStatsCollector(get_crawler()))
-        delivery = CandidateSender(
-            crew.nodes, ShardOperations(session, SHARDS, RULES, 60), False, lambda shard, in_s: None
-        )
+        operations = ShardOperations(session, SHARDS, frontier_rules, 60)
+        delivery = CandidateSender(crew.nodes, operations, False, lambda shard, in_s: None)
         self.pushed_urls = PushedUrls(
             PushedFeeds.of(crew.nodes, delivery, "t", rules.key, session, LEASE_S),
             PushedRequestReader(

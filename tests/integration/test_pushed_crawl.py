@@ -65,8 +65,11 @@ def test_two_workers_crawl_what_is_pushed_and_end_when_nothing_is(tmp_path: Path
         with running(unsaid, tmp_path / "log0") as one, running(command, tmp_path / "log1") as two:
             wait_until(lambda: len(web_server.visits) >= 18, PATIENCE_S)
             client.rpush("web:start_urls", json.dumps({"url": web_server.url(HOSTS[3])}), "no URL")
+            client.rpush("web:start_urls", web_server.url(HOSTS[0]))
             client.rpush("gossamer:urgent", web_server.url(HOSTS[4]))
             assert [each.wait(PATIENCE_S) for each in (one, two)] == [0, 0]
+        logs = (tmp_path / "log0").read_text() + (tmp_path / "log1").read_text()
+        assert f"not fetched, as seen before: 1: {web_server.url(HOSTS[0])}. " in logs
         (refused,) = client.lrange("{web:start_urls}:refused", 0, -1)
         assert json.loads(refused)["item"] == "no URL"
         assert client.hkeys("{web:start_urls}:taken") == [b"schema"]

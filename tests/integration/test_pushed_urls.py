@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import redis
@@ -21,6 +22,7 @@ from crawler.shared.pushed import (
 from tests.harness.pushed_url_workers import (
     KEY,
     LEASE_S,
+    RULES,
     TAKEN,
     URGENT,
     PushedUrlWorkers,
@@ -58,6 +60,45 @@ def test_a_url_that_was_pushed_twice_is_one_url(
         client.rpush(KEY, url)
         worker.tick()
     assert worker.stats.counters["pushed/new"] == worker.stats.counters["pushed/seen"] == 1
+
+
+def test_what_is_pushed_again_and_not_fetched_is_said(
+    client: redis.Redis, crew: PushedUrlWorkers, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its fetch may have failed: whoever pushes it again expects another."""
+    worker = crew.add()
+    client.rpush(KEY, *(f"https://a.example/{n}" for n in range(30)))
+    worker.tick()
+    assert not caplog.messages
+    client.rpush(KEY, "https://a.example/7", "https://a.example/new", "https://a.example/8")
+    worker.tick()
+    line = f"Pushed to {KEY} and not fetched, as seen before:"
+    (said,) = caplog.messages
+    assert said.startswith(f"{line} 2: https://a.example/7, https://a.example/8. `scrapy frontier")
+    assert f"pushed to {URGENT} it is fetched again" in said
+    for _ in range(2):
+        client.rpush(KEY, *(f"https://a.example/{n}" for n in range(30)))
+        worker.tick()
+    assert len(caplog.messages) == 1, "others wait for their line"
+    crew.now += 10
+    worker.tick()
+    assert caplog.messages[1].startswith(f"{line} 60: https://a.example/0, ")
+    assert "/19, ...." in caplog.messages[1]
+    client.rpush(KEY, "https://a.example/7")
+    worker.tick()
+    worker.pushed_urls.close()
+    assert caplog.messages[2].startswith(f"{line} 1: https://a.example/7."), "at the end at last"
+
+
+def test_what_is_pushed_beyond_a_budget_is_said(
+    client: redis.Redis, crew: PushedUrlWorkers, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = crew.add(frontier_rules=replace(RULES, max_urls_per_host=2))
+    client.rpush(KEY, *(f"https://{host}.example/{n}" for host in "ab" for n in range(3)))
+    worker.tick()
+    assert worker.stats.counters["pushed/over_budget"] == 2
+    (said,) = caplog.messages
+    assert "CRAWLER_MAX_URLS_PER_HOST" in said and ": 2, of a.example, b.example." in said
 
 
 def test_many_are_taken_in_one_tick(client: redis.Redis, crew: PushedUrlWorkers) -> None:

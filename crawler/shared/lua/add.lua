@@ -6,9 +6,9 @@
 --       host, domain, front, flags, n, and n times: key (signed 64 bits, in digits), packed URL
 --       flags: 1 no seen test, 2 to the head, 4 of no budget (a robots.txt, what a spider's code names,
 --       what is urgent), 8 later: the packed URL begins with the delay, 8 bytes, 16 seen from now on,
---       though there is no seen test
--- Reply run, new, seen, over budget, then of each group with some over budget: 'host' or 'domain',
---       its name, how many
+--       though there is no seen test, 32 the reply names those that were seen
+-- Reply run, new, seen, over budget, keys of those seen that it names, then of each group with some
+--       over budget: 'host' or 'domain', its name, how many
 
 -- Seen: buckets of 100 to 400 keys, by linear hashing (Litwin, 1980), because an intset costs 9 bytes
 -- a key at that size and 64 or more beyond 512. The last nine digits of a key choose its bucket;
@@ -42,7 +42,7 @@ end
 
 local host_budget, domain_budget = tonumber(ARGV[1]), tonumber(ARGV[2])
 local new, seen, over, filtered_new = 0, 0, 0, 0
-local over_budget = {}
+local over_budget, seen_keys = {}, {}
 local at = 3
 
 -- How many URLs a group of one host may still add, and whose budget limits it.
@@ -71,11 +71,16 @@ local function admit_group()
   local flags, n = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
   local unfiltered, has_no_budget = bit.band(flags, 1) ~= 0, bit.band(flags, 4) ~= 0
   local is_marked_seen = not unfiltered or bit.band(flags, 16) ~= 0
+  local names_seen = bit.band(flags, 32) ~= 0
   at = at + 5
   local record = load_host(host)
   local room, unit = room_of(record, domain, has_no_budget)
   local over_before = over
   local fresh, marked = {}, {}
+  local function note_seen(key)
+    seen = seen + 1
+    if names_seen then seen_keys[#seen_keys + 1] = key end
+  end
   for i = at, at + 2 * n - 2, 2 do
     local key = ARGV[i]
     if #fresh < room then
@@ -89,10 +94,10 @@ local function admit_group()
       if unfiltered or is_new then
         fresh[#fresh + 1] = ARGV[i + 1]
       else
-        seen = seen + 1
+        note_seen(key)
       end
     elseif not unfiltered and redis.call('SISMEMBER', seen_key(bucket_of(key)), key) == 1 then
-      seen = seen + 1
+      note_seen(key)
     else
       over = over + 1
     end
@@ -133,4 +138,4 @@ if new > 0 then
   if buckets > old_buckets then redis.call('HSET', TOTALS, 'buckets', buckets) end
   write_totals()
 end
-return fault or {run, new, seen, over, unpack(over_budget)}
+return fault or {run, new, seen, over, seen_keys, unpack(over_budget)}

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from crawler.model.types import Added, Candidate
+from crawler.model.types import Added, Candidate, OverBudgetLinks
 from crawler.shared import keys
 from crawler.shared.client import Nodes
 from crawler.shared.connection import Argument
@@ -28,6 +28,7 @@ from crawler.shared.shard import (
     BATCH,
     ShardOperations,
     read_added,
+    read_seen_keys,
     shard_of,
 )
 from crawler.shared.worker.outgoing import VERDICT_DELAY_S
@@ -139,6 +140,7 @@ class SentCandidates:
     """The result of sending candidates, by shard."""
 
     added: Added
+    seen: tuple[int, ...]  # the keys of those that were seen before; of urgent ones none
     runs: dict[int, bytes]  # the server's run of shards that acknowledged all of theirs
     failed: frozenset[int]  # shards that could not be asked
 
@@ -171,9 +173,11 @@ class CandidateSender:
         return shard_of(candidate.domain, self._ops.shards)
 
     async def add(self, found: Iterable[Candidate], is_urgent: bool) -> SentCandidates:
-        calls = self._ops.add_urgent(found) if is_urgent else self._ops.add(found, float("inf"))
+        calls = self._ops.add_urgent(found) if is_urgent else self._ops.add_pushed(found)
         runs: dict[int, bytes] = {}
         failed: set[int] = set()
+        known: list[int] = []
+        kept_out: list[OverBudgetLinks] = []
         new = seen = over_budget = 0
         for call, reply in zip(calls, await self._nodes.run(calls), strict=True):
             if not _is_answer(reply):
@@ -184,9 +188,12 @@ class CandidateSender:
             added = read_added(reply)
             new, seen = new + added.new, seen + added.seen
             over_budget += added.over_budget
+            kept_out += added.kept_out
+            known += read_seen_keys(reply)
             self._wake_shard(call.shard, 0.0)
         fine = {shard: run for shard, run in runs.items() if shard not in failed}
-        return SentCandidates(Added(new, seen, over_budget), fine, frozenset(failed))
+        total = Added(new, seen, over_budget, kept_out=tuple(kept_out))
+        return SentCandidates(total, tuple(known), fine, frozenset(failed))
 
     async def restarted_shards(self, runs: dict[int, bytes]) -> set[int] | None:
         """Return the shards that are in another run now, or None if not all could be asked."""

@@ -375,6 +375,8 @@ class SharedFrontier:
     async def close(self) -> None:
         """Send all results, and leave the crawl. The URLs of results that cannot be sent are leased
         again when their leases expire."""
+        if self._pushed_urls is not None:
+            self._pushed_urls.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await self._send_all()
