@@ -15,6 +15,7 @@ from typing import Final, Self, TypeVar
 
 from msgspec.structs import replace
 from scrapy.crawler import Crawler
+from scrapy.exceptions import DropItem
 
 from crawler.archive.record_bytes import sha1_of_parts
 from crawler.assembly.build import crawl_of
@@ -78,7 +79,7 @@ class PipelineStage(ABC):
             # The failure is not the page's, so it is put back and fetched again later.
             fetch.verdict = PutBack()
             self.crawl.lifecycle.fail(error)
-            raise
+            raise DropItem(str(error)) from error
 
     def mark_flaw(self, page: Page, fetch: Fetch, flaw: Flaw) -> Page:
         """Mark *page* with *flaw*, count it, and note it for the outcome log."""

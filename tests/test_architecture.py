@@ -253,6 +253,7 @@ SET_FROM_OUTSIDE = {
     "frontier.records": {"self"},  # the totals count by the names of their fields
     "frontier.reader": {"totals"},  # a record, by the names of its fields
     "model.compiled": {"dispatcher", "arrayobj"},  # numba's (decision 45)
+    "report.logs": {"handler"},  # logging's, made by Scrapy
     "shared.address": {"context"},  # ssl's
     "spiders.web": {"spider"},  # in its `from_crawler`: Scrapy makes it before it has a crawler
 }

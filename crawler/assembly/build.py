@@ -46,6 +46,7 @@ from crawler.crawl import rules
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
 from crawler.crawl.cohorts import Cohorts
+from crawler.crawl.disk_room import DiskRoom, WaitWarnings
 from crawler.crawl.frontier_work import FrontierWork
 from crawler.crawl.in_flight import (
     Completion,
@@ -76,7 +77,6 @@ from crawler.model.types import (
     ConfigError,
     StoreFull,
     WaitsForRoom,
-    never_waits,
 )
 from crawler.policy.operator_rules import RuleBudgets, read_rules
 from crawler.policy.politeness import Uplink, UplinkRules
@@ -97,7 +97,9 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     runs = RunFolder(data.seen)
     for moved in convert_seen(store, runs):
         logger.info("Converting the data directory: %d seen URLs so far", moved)
-    work = FrontierWork(base.outcomes.append_all, base.lifecycle.fail, base.lifecycle.wake)
+    work = FrontierWork(
+        base.outcomes.append_all, base.room, base.lifecycle.fail, base.lifecycle.wake
+    )
     frontier = TwoTierFrontier(
         store,
         runs,
@@ -113,7 +115,9 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     return FrontierParts(
         frontier=frontier,
         clock=Clock(not_before=frontier.clock),
-        selection=base.selection(origins, RobotsRecords(store), pattern_stats),
+        selection=base.selection(
+            origins, RobotsRecords(frontier.records), pattern_stats, frontier.records
+        ),
         duplicates=LocalDuplicates(LocalClaims(frontier.records)),
         near_duplicates=LocalNearDuplicates(
             FingerprintIndex(frontier.records, data.path),
@@ -197,8 +201,8 @@ def _assemble(crawler: Crawler) -> Crawl:
                 find_archived=previous_archive.find_answers,
                 kept=kept,
             )
-        waits_for_room = joined.base.disk.wait_for_room if joined else never_waits
-        outcomes = OutcomeLog(data.outcomes, waits_for_room)
+        room = joined.base.disk if joined else _disk_room(lifecycle)
+        outcomes = OutcomeLog(data.outcomes, room.wait_for_room)
         opened.callback(outcomes.close)
         base = BaseParts(
             crawler=crawler,
@@ -208,6 +212,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             data=data,
             store=store,
             outcomes=outcomes,
+            room=room,
             random=random,
             prioritizer=prioritizer,
             slots=_slots(crawler, config, lifecycle),
@@ -222,8 +227,8 @@ def _assemble(crawler: Crawler) -> Crawl:
         if joined is not None:
             _log_put_back(joined.put_back)
         _warn_if_finished(parts, data.path)
-        sync = partial(_sync_verdicts, store, outcomes, waits_for_room)
-        archive = CrawlArchive(config, data, delivery, waits_for_room, sync, lifecycle)
+        sync = partial(_sync_verdicts, store, outcomes, room.wait_for_room)
+        archive = CrawlArchive(config, data, delivery, room.wait_for_room, sync, lifecycle)
         crawl = _crawl(base, parts, archive, parsers, replay)
         opened.pop_all()  # from here on `Crawl.close` closes all
     return crawl
@@ -256,6 +261,10 @@ def _replay(config: Config, data: Path) -> Replay | None:
     return replay
 
 
+def _disk_room(lifecycle: Lifecycle) -> DiskRoom:
+    return DiskRoom(WaitWarnings(), "the disk", lambda: lifecycle.failure is not None)
+
+
 def _log_put_back(leases: int) -> None:
     if leases:
         logger.info("Leases open when the last run ended, put back: %d", leases)
@@ -279,7 +288,7 @@ def _sync_verdicts(store: DurableStore, outcomes: OutcomeLog, waits_for_room: Wa
         store.sync()
         outcomes.sync()
     except StoreFull as full:
-        # The verdicts of a shared crawl are in Redis, so a worker may wait for room here.
+        # The next sync makes them survive. Those of a shared crawl are in Redis.
         if not waits_for_room(full):
             raise
 
@@ -345,7 +354,13 @@ def _crawl(
         content=Contents(
             parsers=parsers, duplicates=parts.duplicates, near_duplicates=parts.near_duplicates
         ),
-        storage=Storage(data=base.data, store=base.store, outcomes=base.outcomes, archive=archive),
+        storage=Storage(
+            data=base.data,
+            store=base.store,
+            outcomes=base.outcomes,
+            archive=archive,
+            room=base.room,
+        ),
         stats=stats,
         lifecycle=base.lifecycle,
         live_rules=live_rules,

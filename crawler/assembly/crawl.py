@@ -18,6 +18,7 @@ from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
 from crawler.crawl.cohorts import Cohorts
+from crawler.crawl.disk_room import DiskRoom
 from crawler.crawl.frontier_work import FrontierWork
 from crawler.crawl.in_flight import Completion, InFlight
 from crawler.crawl.lifecycle import Lifecycle
@@ -34,7 +35,7 @@ from crawler.frontier.port import Frontier
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.page import DownloadOptions
-from crawler.model.types import PutBack
+from crawler.model.types import PutBack, StoreUnavailable
 from crawler.policy.media_type import cap_bytes
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import Uplink
@@ -126,6 +127,7 @@ class Storage:
     store: RocksStore
     outcomes: OutcomeLog
     archive: CrawlArchive  # the archive, and the syncs that pages wait for
+    room: DiskRoom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +169,7 @@ class Crawl:
     def begin_stop(self) -> None:
         """Take no more leases. Called when the engine begins to wait for requests under way."""
         self.storage.archive.allow_last_pages()
+        self.storage.room.stop_waiting()
         if self.leases.shared is not None:
             self.leases.shared.stop_leasing()
         self.lifecycle.note_stopping()
@@ -176,7 +179,10 @@ class Crawl:
         self.lifecycle.note_closing()
         try:
             await self.content.parsers.close()
-            await self.storage.archive.close(is_finished=is_finished)
+            try:
+                await self.storage.archive.close(is_finished=is_finished)
+            except StoreUnavailable as error:
+                self.lifecycle.fail(error)  # the next start finishes its files
             if self.leases.embedded is not None:
                 await self.leases.embedded.work.close()
             if self.leases.shared is not None:

@@ -15,6 +15,7 @@ from crawler.assembly.crawl import EmbeddedFrontier, Selection
 from crawler.config.settings import Arguments, Config
 from crawler.crawl.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.crawl.clock import Clock
+from crawler.crawl.disk_room import DiskRoom
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.live_rules import RulesSource
 from crawler.crawl.precheck import Precheck, Probes
@@ -26,7 +27,7 @@ from crawler.data.operator_files import Credentials
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
-from crawler.frontier.port import Frontier, FrontierRules, LeaseRules
+from crawler.frontier.port import Frontier, FrontierRules, LeaseRules, OrderedStore
 from crawler.frontier.rocks_store import RocksStore
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.priority import Prioritizer
@@ -47,6 +48,7 @@ class BaseParts:
     data: DataDir
     store: RocksStore
     outcomes: OutcomeLog
+    room: DiskRoom
     random: Random
     prioritizer: Prioritizer
     slots: Slots
@@ -67,9 +69,13 @@ class BaseParts:
         return CurrentRules(origins, self.outcomes, self.stats, time.time)
 
     def selection(
-        self, origins: AllowedOrigins, robots_store: RobotsStore, pattern_stats: PatternStatsStore
+        self,
+        origins: AllowedOrigins,
+        robots_store: RobotsStore,
+        pattern_stats: PatternStatsStore,
+        records_store: OrderedStore,
     ) -> Selection:
-        agent, records = self.config.identity.user_agent_name, Soft404Records(self.store)
+        agent, records = self.config.identity.user_agent_name, Soft404Records(records_store)
         robots = RobotsCache(robots_store, agent, self.config.robots)
         probes = Probes(records, lambda: self.random.randbytes(12).hex(), self.config.content)
         return Selection(

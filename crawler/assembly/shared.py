@@ -73,7 +73,7 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
         records, shard_client, clock.now, robots_bytes, worker.status_log.on_disk_full_for_links
     )
     pattern_stats = SharedPatternStats(config.patterns, shard_client, clock.now)
-    selection = base.selection(origins, robots, pattern_stats)
+    selection = base.selection(origins, robots, pattern_stats, base.store)
     knowledge = SharedKnowledge(
         duplicates=duplicates,
         near_duplicates=near_duplicates,

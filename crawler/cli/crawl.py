@@ -45,6 +45,7 @@ from crawler.report.logs import (
     HeldLog,
     Notices,
     hold_log,
+    outlast_full_disks,
     write_log,
 )
 from crawler.report.messages import print_error
@@ -191,6 +192,7 @@ class CrawlRun:
             except OSError as refused:
                 print_error(f"no log can be written: {refused}")
             self._release_log()
+        outlast_full_disks()
         engine = sender.engine
         if not sender.crawling and engine is not None:
             # A signal came while the engine opened, and Scrapy has only noted it.
@@ -221,9 +223,9 @@ class CrawlRun:
             logger.error("%s", error)
 
     def _status(self, error: BaseException | None) -> int:
+        failure = self._begun.lifecycle.failure if self._begun else None
         match error:
-            case None if self._begun is None or self._reason in FAILED:
-                failure = self._begun.lifecycle.failure if self._begun else None
+            case None if self._begun is None or failure or self._reason in FAILED:
                 self._complain(failure or ending(self._reason or "start_error"))
             case None:
                 if why := self._nothing_fetched():

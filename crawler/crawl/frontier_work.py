@@ -1,23 +1,26 @@
 """The commits and the background work of the embedded frontier, on the event loop.
 
 Rule: all calls of one turn of the loop are one write. What takes long runs in a thread, and is
-applied in steps of some milliseconds.
+applied in steps of some milliseconds. While the disk is full, what it refused is tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
+from crawler.crawl.disk_room import DiskRoom
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.types import CrawlerError, Outcome, StoreUnavailable
+from crawler.model.types import CrawlerError, Outcome, StoreFull, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.2  # between two looks whether undecided URLs have waited long enough
+_FULL_RETRY_S: Final = 1.0  # between two tries while the disk is full
 
 
 class FrontierWork:
@@ -27,12 +30,15 @@ class FrontierWork:
     def __init__(
         self,
         log: Callable[[Sequence[Outcome]], None],
+        room: DiskRoom,
         fail: Callable[[CrawlerError], None],
         wake: Callable[[], None],
     ) -> None:
-        """*log* writes outcomes to the log, and raises StoreUnavailable. *fail* stops the crawl;
-        *wake* is called when URLs may be leased that could not be."""
+        """*log* writes outcomes to the log, and raises StoreUnavailable; what finds no room is
+        written by a later call. *fail* stops the crawl; *wake* is called when URLs may be leased
+        that could not be."""
         self._log = log
+        self._room = room
         self._uncommitted: list[Outcome] = []  # of verdicts that are not written yet
         self._fail = fail
         self._wake = wake
@@ -90,13 +96,23 @@ class FrontierWork:
             if self._frontier is not None:
                 self._frontier.commit()
             committed, self._uncommitted = self._uncommitted, []
-            if committed:
+            if committed or self._room.is_full:
                 self._log(committed)
+        except StoreFull as full:
+            if not self._room.wait_for_room(full):
+                self._fail(full)
         except CrawlerError as error:
             self._fail(error)
 
     async def _work(self, frontier: TwoTierFrontier, now: Callable[[], float]) -> None:
+        was_full = False
         while not self._is_closing:
+            self._room.log_recovered()
+            if was_full:
+                self._commit()
+                if not self._room.is_full:
+                    self._wake()
+            was_full = self._room.is_full
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await self._is_work_due.wait()
@@ -119,8 +135,22 @@ class FrontierWork:
         work = frontier.next_work(now())
         if work is None:
             return False
-        await asyncio.to_thread(work.run)
+        await self._until_room(partial(asyncio.to_thread, work.run))
         for _ in work.apply(now()):
-            frontier.commit()
-            await asyncio.sleep(0)
+            await self._until_room(partial(_commit_next, frontier))
         return True
+
+    async def _until_room(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Await *write*, again and again while the disk is full."""
+        while True:
+            try:
+                return await write()
+            except StoreFull as full:
+                if not self._room.wait_for_room(full):
+                    raise
+            await asyncio.sleep(_FULL_RETRY_S)
+
+
+async def _commit_next(frontier: TwoTierFrontier) -> None:
+    frontier.commit()
+    await asyncio.sleep(0)

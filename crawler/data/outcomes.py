@@ -31,8 +31,9 @@ class OutcomeLog:
     """Appends outcomes to the log file."""
 
     def __init__(self, file: Path, waits_for_room: WaitsForRoom) -> None:
-        """If *waits_for_room* returns True for a full disk, lines are kept in memory until there is
-        room. Bound: one for each open lease, as no more are taken meanwhile."""
+        """If *waits_for_room* returns True for a full disk, lines are kept in memory, and the next
+        call that finds room writes them. Bound: one for each open lease, as no more are taken
+        meanwhile."""
         self._waits_for_room = waits_for_room
         self._unwritten = b""
         self._file = file.open("ab+", buffering=0)
@@ -46,8 +47,11 @@ class OutcomeLog:
         self.append_all([outcome])
 
     def append_all(self, outcomes: Iterable[Outcome]) -> None:
-        """Append *outcomes* in one write. Raises StoreUnavailable if they cannot be written."""
+        """Append *outcomes* in one write, after the lines that found no room before. Raises
+        StoreUnavailable if they cannot be written."""
         self._unwritten += b"".join(encode_outcome(outcome) + b"\n" for outcome in outcomes)
+        if not self._unwritten:
+            return
         try:
             self._write()
         except OSError as refused:

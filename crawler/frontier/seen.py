@@ -196,15 +196,18 @@ class SeenMerge:
         self._drum = drum
         self._new = new
         self._records = records
+        self._is_added = False  # to the drum
         self._merged: Merged | None = None
 
     def run(self) -> None:
-        """Raises StoreUnavailable."""
+        """Raises StoreFull, after which it may be called again, and StoreUnavailable."""
         if self._drum.has_replaced:
             self._sync()
             self._drum.remove_replaced()
         if self._new:
-            self._drum.update(np.array(self._new, np.uint64))
+            if not self._is_added:
+                self._drum.update(np.array(self._new, np.uint64))
+                self._is_added = True
             self._merged = self._drum.merge()
 
     def apply(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ from crawler.frontier.records import (
     decode_totals,
     encode,
 )
-from crawler.model.types import ConfigError, HostKey, StoreUnavailable
+from crawler.model.types import ConfigError, HostKey, StoreFull, StoreUnavailable
 
 KNOWN_HOSTS: Final = 20_000
 """Records of hosts in memory, 1 kB each, beside those of active hosts; of twice as many, half go.
@@ -156,8 +156,9 @@ class WriteBatch:
         return totals
 
     def commit(self) -> None:
-        """Write all staged changes. Raises StoreUnavailable; from then on memory may be ahead of
-        the disk, so every later commit raises it too."""
+        """Write all staged changes. Raises StoreFull; then they stay staged, and the next commit
+        writes them. Raises StoreUnavailable; from then on memory may be ahead of the disk, so every
+        later commit raises it too."""
         if self._failure is not None:
             raise self._failure
         if self.is_empty:
@@ -167,12 +168,13 @@ class WriteBatch:
         self._staged[keys.TOTALS] = encode(self.totals)
         try:
             self._store.write(self._staged)
+        except StoreFull:
+            raise
         except StoreUnavailable as broken:
             self._failure = broken
+            self._staged, self._changed = {}, set()
             raise
-        finally:
-            self._staged = {}
-            self._changed = set()
+        self._staged, self._changed = {}, set()
         self.drop_records()
 
     def drop_records(self) -> None:

@@ -468,8 +468,9 @@ class TwoTierFrontier:
             self._background.commit_soon()
 
     def commit(self) -> None:
-        """Write the changes of all calls before it. Raises StoreUnavailable, from then on always:
-        memory may be ahead of the disk."""
+        """Write the changes of all calls before it. Raises StoreFull, after which the next commit
+        writes them; raises StoreUnavailable, from then on always: memory may be ahead of the
+        disk."""
         self._arrived.stage()
         self._batch.commit()
         if self._background is not None and (

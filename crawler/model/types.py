@@ -261,13 +261,18 @@ WaitsForRoom: TypeAlias = Callable[[StoreFull], bool]
 
 
 def never_waits(_: StoreFull) -> bool:
-    """The `WaitsForRoom` of a crawl that is not shared: a full disk ends it."""
+    """The `WaitsForRoom` of a command, which a full disk ends."""
     return False
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Return whether *error* says that a disk, or the user's quota of it, has no room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def store_error(text: str, error: OSError) -> StoreUnavailable:
     """Translate *error* of a disk for the caller; *text* says what could not be written."""
-    kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreUnavailable
+    kind = StoreFull if is_disk_full(error) else StoreUnavailable
     return kind(f"{text}: {error.strerror or error}")
 
 

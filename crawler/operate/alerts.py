@@ -138,7 +138,7 @@ CONDITIONS: Final = (
         severity="critical",
         says="Less than 5 % of the disk of the data directory is free.",
         do="Free room, move finished files of warc/ away, or set CRAWLER_ARCHIVE_URL; a full disk"
-        " ends a crawl in good order, and it goes on at its next start.",
+        " pauses a crawl until there is room.",
     ),
     Condition(
         name="GossamerRobots",

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,7 @@ from scrapy.utils.log import install_scrapy_root_handler
 from twisted.python.failure import Failure
 
 from crawler.crawl.under_way import SHOW_AT_ONCE, STEP, Step
+from crawler.model.types import StoreUnavailable, is_disk_full
 from crawler.report.figures import plain
 from crawler.report.screen import Screen, step_line
 
@@ -91,6 +94,23 @@ def hold_log() -> HeldLog:
     return held
 
 
+def outlast_full_disks() -> None:
+    """Let the handlers of the log skip the records for which a disk has no room. Of each of them
+    logging prints a traceback to stderr otherwise."""
+    for handler in logging.root.handlers:
+        if isinstance(handler, logging.StreamHandler):
+            on_error = partial(_skip_if_full, handler.handleError)
+            handler.handleError = on_error  # type: ignore[method-assign]  # Scrapy builds it
+
+
+def _skip_if_full(
+    otherwise: Callable[[logging.LogRecord], None], record: logging.LogRecord
+) -> None:
+    error = sys.exception()
+    if not (isinstance(error, OSError) and is_disk_full(error)):
+        otherwise(record)
+
+
 def write_log(settings: BaseSettings, file: Path) -> str:
     """Log to LOG_FILE of *settings*, or to *file* if that is unset, and return the file's name."""
     own = Settings(settings)
@@ -117,6 +137,13 @@ class PageLogFormatter(LogFormatter):
         self, request: Request, response: Response, spider: Spider
     ) -> LogFormatterResult | None:
         return super().crawled(request, response, spider) if _has_handler(_ENGINE) else None
+
+    def dropped(  # type: ignore[override]  # None
+        self, item: Any, exception: BaseException, response: Any, spider: Spider
+    ) -> LogFormatterResult | None:
+        # What ends the crawl is logged once, not for each page that it leaves behind.
+        is_put_back = isinstance(exception.__cause__, StoreUnavailable)
+        return None if is_put_back else super().dropped(item, exception, response, spider)
 
     def scraped(  # type: ignore[override]  # None
         self, item: Any, response: Response | Failure | None, spider: Spider

@@ -148,7 +148,9 @@ class FrontierScheduler(BaseScheduler):
         frontier, commits = self._crawl.leases.frontier, self._crawl.storage.archive.group_commit
         if commits is not None and frontier.wake_at() is None:
             commits.sync_soon()  # nothing can be fetched before these leases are finished
-        return bool(self._refused) or (not self._is_page_limit_reached() and not frontier.is_over())
+        if self._refused or self._crawl.storage.room.is_full:
+            return True
+        return not (self._is_page_limit_reached() or frontier.is_over())
 
     def enqueue_request(self, request: Request) -> bool:
         """Add a request of the spider, or take what a middleware returned as a lease's verdict."""
@@ -315,6 +317,7 @@ class FrontierScheduler(BaseScheduler):
             or self._is_page_limit_reached()
             or self._is_crowded()
             or crawl.storage.archive.is_congested()
+            or crawl.storage.room.is_full
         )
 
     def _is_crowded(self) -> bool:

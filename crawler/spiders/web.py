@@ -161,7 +161,9 @@ class WebSpider(Spider):
             new += self._add(batch, crawl)
             progress.note("" if crawl.leases.shared else f", {new:,} new")
             await asyncio.sleep(0)
-            while frontier.is_congested() and not (lifecycle.failure or lifecycle.is_stopping):
+            while (frontier.is_congested() or crawl.storage.room.is_full) and not (
+                lifecycle.failure or lifecycle.is_stopping
+            ):
                 await asyncio.sleep(_CONGESTED_S)
         if self._refused > _LOGGED_REFUSALS:
             self.logger.warning(

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 import redis
 
+from crawler.crawl.disk_room import DiskRoom
 from crawler.crawl.slots import NO_LIMIT
 from crawler.frontier.port import FrontierRules, LeaseRules
 from crawler.model.types import (
@@ -40,7 +41,7 @@ from crawler.shared.worker.frontier import TICK_S, SharedFrontier, WorkerBase
 from crawler.shared.worker.leases import POLL_OTHERS_S
 from crawler.shared.worker.membership import return_leases
 from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.status import WorkerDisk, WorkerRules
+from crawler.shared.worker.status import WorkerRules
 from tests.harness.frontiers import TIGHT
 from tests.harness.redis_world import FOR_EVER_S, NAME, SCRIPTS, SHARDS, RedisWorld, TimedLink
 from tests.harness.shared_frontier import NoKnowledge, RecordingListener, SmallStore, confirm
@@ -68,7 +69,7 @@ class AddedListener(RecordingListener):
         )
 
 
-class Gate(WorkerDisk):
+class Gate(DiskRoom):
     """A disk that is full while the gate is shut: then the worker asks for no leases and gives
     none."""
 
@@ -116,7 +117,12 @@ class SimulatedWorker:
             confirm=confirm,
             steady=lambda: world.now,
         )
-        self.gate = Gate(base.status_log, base.steady)
+        self.gate = Gate(
+            base.status_log.wait_warnings,
+            "this worker's disk",
+            lambda: base.status_log.is_hopeless,
+            base.steady,
+        )
         self.frontier = SharedFrontier(
             replace(base, disk=self.gate),
             NoKnowledge(),

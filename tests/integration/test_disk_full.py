@@ -1,8 +1,12 @@
-"""The disk fills up while it crawls: it stops, what was acknowledged is safe, and it goes on."""
+"""The disk fills up while it crawls: it waits for room, and what was acknowledged is safe."""
 
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -10,8 +14,10 @@ import pytest
 
 from crawler.data.outcomes import read_outcomes
 from tests.harness.archive_judges import Read, read_file, read_folder
-from tests.harness.commands import crawl_command
-from tests.harness.small_disks import Disk, SmallDisk, SmallFiles, can_mount
+from tests.harness.commands import PATIENCE_S, crawl_command
+from tests.harness.fork_server import running
+from tests.harness.small_disks import SmallDisk, SmallFiles, can_mount
+from tests.harness.waiting import wait_until
 from tests.servers.loopback import Reply, Routes, site
 
 PAGES = 60
@@ -21,12 +27,6 @@ SETTINGS = {
     "CRAWLER_FSYNC_EVERY_S": 0.01,
     "CRAWLER_DELAY_FACTOR": 0,
 }
-
-
-@pytest.fixture(params=[SmallFiles, SmallDisk])
-def kind(request, tmp_path) -> type[Disk]:
-    """Where no file system can be mounted, the other way shows it alone."""
-    return request.param if can_mount(tmp_path) else SmallFiles
 
 
 def paths(stem: str) -> list[str]:
@@ -52,34 +52,110 @@ LONG_URLS = tree(
 )  # the frontier is: it writes a URL when its state changes
 
 
-@pytest.mark.parametrize(
+GROWING = pytest.mark.parametrize(
     ("pages", "room_bytes", "full"),
     [
         pytest.param(LARGE_PAGES, 2 << 20, "warc", id="the archive is full"),
         pytest.param(LONG_URLS, 300 << 10, "frontier", id="the frontier is full"),
     ],
 )
-def test_a_crawl_stops_on_a_full_disk_and_continues_with_room(
-    tmp_path, kind, pages, room_bytes, full
+
+
+@GROWING
+def test_a_crawl_stops_where_no_file_may_grow_and_continues_with_room(
+    tmp_path, pages, room_bytes, full
 ):
     data = tmp_path / "data"
-    disk = kind(tmp_path, room_bytes)
-    try:
-        with site("127.0.0.76", pages) as web:
-            command = crawl_command(data, SETTINGS, seeds=web.url(next(iter(pages))))
-            stopped = disk.run(command)
-            assert_refused(stopped, disk.refusal, data / full if kind is SmallFiles else data)
-            safe = acknowledged(data)
-            assert 0 < len(safe) < PAGES
-            if kind is SmallDisk:
-                assert_refused(disk.run(command), disk.refusal, data)
-            disk.make_room()
-            last = disk.run(command)
-        assert last.returncode == 0, last.stderr[-2000:]
-        assert {one.url for one in archived(data)} == {web.url(path) for path in pages}
-        assert {web.hits[path] for path in pages if web.url(path) in safe} == {1}, "not done again"
-    finally:
+    disk = SmallFiles(tmp_path, room_bytes)
+    with site("127.0.0.76", pages) as web:
+        command = crawl_command(data, SETTINGS, seeds=web.url(next(iter(pages))))
+        stopped = disk.run(command)
+        assert_refused(stopped, disk.refusal, data / full)
+        safe = acknowledged(data)
+        assert 0 < len(safe) < PAGES
+        disk.make_room()
+        last = disk.run(command)
+    assert last.returncode == 0, last.stderr[-2000:]
+    assert {one.url for one in archived(data)} == {web.url(path) for path in pages}
+    assert {web.hits[path] for path in pages if web.url(path) in safe} == {1}, "not done again"
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Callable[[int], SmallDisk]]:
+    disks: list[SmallDisk] = []
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if not can_mount(folder):
+        pytest.skip("only root may have a small disk")
+
+    def mount(room_bytes: int) -> SmallDisk:
+        disks.append(SmallDisk(folder, room_bytes))
+        return disks[-1]
+
+    yield mount
+    for disk in disks:
         disk.close()
+
+
+FULL = "Waiting: no room on the disk, so nothing is fetched"
+
+
+@GROWING
+def test_a_crawl_pauses_on_a_full_disk_and_goes_on_with_room(
+    tmp_path, small_disk, pages, room_bytes, full
+):
+    disk, log = small_disk(room_bytes), tmp_path / "log"
+    data = disk.folder / "data"
+    with site("127.0.0.76", pages) as web:
+        command = crawl_command(data, SETTINGS, seeds=web.url(next(iter(pages))))
+        with running(command, log) as process:
+            until_full(process, log)
+            time.sleep(2.5)  # it must not be logged each second
+            asked = sum(web.hits.values())
+            time.sleep(1.0)
+            assert process.poll() is None
+            assert sum(web.hits.values()) == asked, "nothing is fetched that finds no room"
+            disk.make_room()
+            assert process.wait(PATIENCE_S) == 0, log.read_text()[-3000:]
+    assert {one.url for one in archived(data)} == {web.url(path) for path in pages}
+    assert {web.hits[path] for path in pages} == {1}, "each once"
+    assert len(list(read_outcomes(data / "outcomes.jsonl"))) == PAGES
+    logged = log.read_text()
+    assert logged.count(FULL) == logged.count("Going on: there is room on the disk") == 1
+    assert "Traceback" not in logged
+
+
+@GROWING
+def test_a_crawl_that_is_stopped_on_a_full_disk_keeps_what_it_acknowledged(
+    tmp_path, small_disk, pages, room_bytes, full
+):
+    disk, log = small_disk(room_bytes), tmp_path / "log"
+    data = disk.folder / "data"
+    with site("127.0.0.76", pages) as web:
+        command = crawl_command(data, SETTINGS, seeds=web.url(next(iter(pages))))
+        with running(command, log) as process:
+            until_full(process, log)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 1
+        lines = log.read_text().splitlines()
+        assert disk.refusal in lines[-1] and str(data) in lines[-1]
+        assert not [line for line in lines if "Traceback" in line]
+        safe = acknowledged(data)
+        assert 0 < len(safe) < PAGES
+        refused = disk.run(command)
+        assert_refused(refused, disk.refusal, data)
+        disk.make_room()
+        assert disk.run(command).returncode == 0
+    assert {one.url for one in archived(data)} == {web.url(path) for path in pages}
+    assert {web.hits[path] for path in pages if web.url(path) in safe} == {1}, "not done again"
+
+
+def until_full(process: subprocess.Popen[bytes], log: Path) -> None:
+    wait_until(
+        lambda: FULL in log.read_text() or process.poll() is not None,
+        PATIENCE_S,
+        log=log.read_text,
+    )
 
 
 def assert_refused(done: CompletedProcess[str], refusal: str, where: Path) -> None:

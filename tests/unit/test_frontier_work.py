@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crawler.crawl.disk_room import DiskRoom, WaitWarnings
 from crawler.crawl.frontier_work import FrontierWork
 from crawler.frontier.gate import Gate
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import FrontierRules
-from crawler.frontier.run_files import RunFolder
+from crawler.frontier.run_files import OpenFd, RunFolder
 from crawler.frontier.seen import RecentKeys
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
@@ -22,6 +23,7 @@ from crawler.model.types import (
     Done,
     Outcome,
     Standing,
+    StoreFull,
     StoreUnavailable,
 )
 from tests.harness.frontiers import NoBackground, candidate, rest
@@ -30,25 +32,40 @@ RULES = FrontierRules(max_arrived=4, max_new_keys=3, chunk_urls=2, max_undecided
 
 
 class Counting(MemoryStore):
-    """A store that counts its writes, and fails when it is broken."""
+    """A store that counts its writes, and fails when it is broken or full."""
 
     def __init__(self) -> None:
         super().__init__()
         self.writes = 0
-        self.is_broken = False
+        self.is_broken = self.is_full = False
 
     def write(self, changes: dict[bytes, bytes | None]) -> None:
         if self.is_broken:
             raise StoreUnavailable("the disk is gone")
+        if self.is_full:
+            raise StoreFull("no room")
         self.writes += 1
         super().write(changes)
+
+
+class SmallFolder(RunFolder):
+    """The folder of the runs, and of the same disk."""
+
+    is_full = False
+    refused = 0
+
+    def write(self, file: OpenFd, data: memoryview, offset: int) -> None:
+        if self.is_full:
+            self.refused += 1
+            raise StoreFull("no room")
+        super().write(file, data, offset)
 
 
 class Crawl:
     """A frontier with its background work, as a crawl has them."""
 
     def __init__(self, folder: Path) -> None:
-        self.store, self.runs = Counting(), RunFolder(folder / "seen")
+        self.store, self.runs = Counting(), SmallFolder(folder / "seen")
         self.failures: list[CrawlerError] = []
         self.decided: list[Added] = []
         self.outcomes: list[Outcome] = []
@@ -56,7 +73,10 @@ class Crawl:
         self.open()
 
     def open(self) -> None:
-        self.work = FrontierWork(self.outcomes.extend, self.failures.append, self.woken.set)
+        self.room = DiskRoom(WaitWarnings(), "the disk", lambda: bool(self.failures))
+        self.work = FrontierWork(
+            self.outcomes.extend, self.room, self.failures.append, self.woken.set
+        )
         self.frontier = TwoTierFrontier(
             self.store,
             self.runs,
@@ -122,6 +142,52 @@ def test_an_outcome_is_logged_when_its_verdict_is_written(folder: Path) -> None:
             assert (before, len(crawl.outcomes)) == ((1, 1) if is_broken else (0, 1))
         await crawl.work.close()
         assert [each.url for each in crawl.outcomes] == ["http://a/1"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("of", ["the records", "the runs"])
+def test_what_finds_no_room_is_written_when_there_is_some(folder: Path, of: str) -> None:
+    """Links are added, a lease is finished and a run is due while the disk is full."""
+
+    async def scenario() -> None:
+        crawl = Crawl(folder)
+        full = crawl.store if of == "the records" else crawl.runs
+        crawl.frontier.add([candidate("first")], 1.0)
+        (lease,) = crawl.frontier.lease(1.0)
+        await asyncio.sleep(0)
+        full.is_full = True
+        links = [candidate(str(number), host=f"h{number}") for number in range(8)]
+        crawl.frontier.add(links, 1.0)
+        crawl.frontier.finish(lease, Done(), 1.0)
+        crawl.work.append(Outcome(1.0, lease.candidate.url, "a", "done"))
+        await crawl.until(lambda: crawl.room.is_full)
+        assert not crawl.frontier.may_begin(lease)
+        crawl.woken.clear()
+        full.is_full = False
+        await crawl.until(lambda: len(crawl.outcomes) == 1 and not crawl.room.is_full)
+        await crawl.woken.wait()
+        await crawl.until(lambda: crawl.frontier.next_work(1.0) is None)
+        assert {each.candidate.url for each in crawl.frontier.lease(1.0, 20)} == {
+            each.url for each in links
+        }
+        await crawl.work.close()
+        assert not crawl.failures
+        reopened = TwoTierFrontier(crawl.store, RunFolder(crawl.runs.path), RULES, 1.0)
+        assert reopened.put_back_at_open == 8 and reopened.counts().done == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_end_of_a_crawl_does_not_wait_for_room(folder: Path) -> None:
+    async def scenario() -> None:
+        crawl = Crawl(folder)
+        crawl.store.is_full = crawl.runs.is_full = True
+        crawl.frontier.add([candidate(str(number)) for number in range(8)], 1.0)
+        await crawl.until(lambda: crawl.room.is_full)
+        crawl.room.stop_waiting()
+        await crawl.work.close()
+        assert isinstance(crawl.failures[0], StoreFull)
 
     asyncio.run(scenario())
 

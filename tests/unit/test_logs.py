@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import StringIO
 
 import pytest
 from scrapy import Request, Spider
+from scrapy.exceptions import DropItem
 from scrapy.http import Response
 from twisted.python.failure import Failure
 
-from crawler.report.logs import PageLogFormatter
+from crawler.model.types import StoreFull
+from crawler.report.logs import PageLogFormatter, outlast_full_disks
 
 REQUEST = Request("http://a.example/")
 RESPONSE = Response("http://a.example/", request=REQUEST)
@@ -104,3 +108,27 @@ def test_errors_are_logged_in_any_case():
             PageLogFormatter().spider_error(Failure(ValueError()), REQUEST, RESPONSE, SPIDER)
             is not None
         )
+
+
+def test_a_page_that_the_end_of_the_crawl_puts_back_is_not_logged() -> None:
+    full, of_a_user = DropItem("no room"), DropItem("no price", log_level="INFO")
+    full.__cause__ = StoreFull("no room")
+    formatter = PageLogFormatter()
+    assert formatter.dropped({}, full, RESPONSE, SPIDER) is None
+    assert formatter.dropped({}, of_a_user, RESPONSE, SPIDER) is not None
+
+
+class FullFile(StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_without_room_skips_records_quietly(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("of.a.full.disk")
+    with only("", logging.NOTSET):
+        logging.root.addHandler(logging.StreamHandler(FullFile()))
+        outlast_full_disks()
+        logger.warning("a line")
+        assert capsys.readouterr().err == ""
+        logger.warning("%d", "no number")
+        assert "Logging error" in capsys.readouterr().err, "other errors are shown"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from crawler.crawl.disk_room import WaitWarnings
 from crawler.shared.client import Call
 from crawler.shared.worker.outgoing import (
     MAX_KEPT_CALLS,
@@ -11,7 +12,6 @@ from crawler.shared.worker.outgoing import (
     UNSENT_KEY,
     SideQueue,
 )
-from crawler.shared.worker.status import WaitWarnings
 
 
 def claim(number: int, shard: int = 0) -> Call:

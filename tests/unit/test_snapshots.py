@@ -19,6 +19,7 @@ import pytest
 
 from crawler.config.settings import read_config
 from crawler.crawl import rules
+from crawler.crawl.disk_room import DiskRoom, WaitWarnings
 from crawler.crawl.frontier_work import FrontierWork
 from crawler.data import snapshots
 from crawler.data.data_dir import DataDir
@@ -92,7 +93,8 @@ def test_snapshots_of_a_frontier_at_work_are_each_one_moment(tmp_path: Path) -> 
         failures: list[CrawlerError] = []
         data = DataDir(tmp_path / "data")
         store, runs = RocksStore(data.frontier), RunFolder(data.seen)
-        work = FrontierWork([].extend, failures.append, lambda: None)
+        room = DiskRoom(WaitWarnings(), "the disk", lambda: bool(failures))
+        work = FrontierWork([].extend, room, failures.append, lambda: None)
         frontier = TwoTierFrontier(store, runs, RULES, 0.0, background=work)
         work.begin(frontier, lambda: now)
         added: set[str] = set()

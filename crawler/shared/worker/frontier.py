@@ -16,6 +16,7 @@ from typing import Final, Protocol, Self
 
 from msgspec.structs import replace
 
+from crawler.crawl.disk_room import DiskRoom
 from crawler.frontier.port import LeaseRules
 from crawler.model.types import (
     STANDINGS,
@@ -68,7 +69,6 @@ from crawler.shared.worker.status import (
     OutboxNote,
     Overview,
     StatusLog,
-    WorkerDisk,
     WorkerRules,
 )
 
@@ -90,7 +90,7 @@ class WorkerBase:
     outbox: LinkOutbox
     listener: Listener
     status_log: StatusLog
-    disk: WorkerDisk
+    disk: DiskRoom
     side_queue: SideQueue
     full_servers: FullServers
     make_record: Callable[[], WorkerRecord]
@@ -121,7 +121,12 @@ class WorkerBase:
             outbox=outbox,
             listener=listener,
             status_log=status_log,
-            disk=WorkerDisk(status_log, steady),
+            disk=DiskRoom(
+                status_log.wait_warnings,
+                "this worker's disk",
+                lambda: status_log.is_hopeless,
+                steady,
+            ),
             side_queue=SideQueue(listener.count),
             full_servers=FullServers(nodes, rules.full_bytes),
             make_record=make_record,

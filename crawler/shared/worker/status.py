@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, Self
 
 import xxhash
 
+from crawler.crawl.disk_room import WaitWarnings
 from crawler.model.types import Added, Counts, CrawlerError, Lease, StoreUnavailable
 from crawler.shared import keys
 from crawler.shared.client import Nodes, ServerMemory
@@ -215,39 +216,6 @@ class Overview:
         return fault
 
 
-TROUBLE_OVER_S: Final = 3.0
-"""A problem is over if it was not reported for so long. Each server is called once a second, and a
-failed call is retried twice as often."""
-
-
-class WaitWarnings:
-    """Logs what the crawl waits for: once when it begins, and once when it is over."""
-
-    def __init__(self, steady: Callable[[], float] = monotonic) -> None:
-        self._steady = steady
-        self._last_met: dict[str, float] = {}  # by their kind
-        self._checked_at = steady()
-
-    def report(self, kind: str, text: str) -> None:
-        """Log *text*, unless a trouble of the same *kind* is not over yet."""
-        if kind not in self._last_met:
-            logger.warning("Waiting: %s", text)
-        self._last_met[kind] = self._steady()
-
-    def log_recovered(self) -> None:
-        """Log which troubles are over. To be called about once a second."""
-        steady = self._steady()
-        if (
-            steady - self._checked_at > TROUBLE_OVER_S / 2
-        ):  # our event loop was blocked, so no problem could be reported
-            self._last_met = dict.fromkeys(self._last_met, steady)
-        self._checked_at = steady
-        for kind, last_met in list(self._last_met.items()):
-            if steady - last_met > TROUBLE_OVER_S:
-                del self._last_met[kind]
-                logger.info("Going on: %s", kind)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRules:
     """The settings of one worker of a shared crawl."""
@@ -289,7 +257,7 @@ class StatusLog:
         self.is_hopeless = False
         self._listener = listener
         self._name = name
-        self._wait_warnings = WaitWarnings(steady)
+        self.wait_warnings = WaitWarnings(steady)
 
     def on_failed(self, error: CrawlerError) -> None:
         """End the crawl because of *error*, which waiting cannot repair."""
@@ -299,33 +267,26 @@ class StatusLog:
     def on_server_error(self, fault: CrawlerError) -> None:
         """Handle a fault of a server: wait, or end the crawl."""
         if isinstance(fault, StoreUnavailable):
-            self._wait_warnings.report("the servers of the frontier answer", str(fault))
+            self.wait_warnings.report("the servers of the frontier answer", str(fault))
         else:
             self.on_failed(fault)
 
     def on_server_full(self, full: StoreUnavailable) -> None:
         """Log that a server has no memory for our links."""
-        self._wait_warnings.report("the servers of the frontier take links", str(full))
+        self.wait_warnings.report("the servers of the frontier take links", str(full))
 
     def on_disk_full_for_links(self, full: StoreUnavailable) -> None:
         """Log that our disk has no room for links."""
-        self._wait_warnings.report(
+        self.wait_warnings.report(
             "there is room on this worker's disk",
             f"no room for links on this worker's disk: {full}",
-        )
-
-    def on_disk_full(self, full: StoreUnavailable) -> None:
-        """Log that our disk has no room for pages."""
-        self._wait_warnings.report(
-            "there is room on this worker's disk",
-            f"no room on this worker's disk, so nothing is fetched: {full}",
         )
 
     def on_waiting_for_workers(self, outboxes: Mapping[str, int]) -> None:
         """Log that only links on the disks of silent workers keep the crawl from its end.
         *outboxes* holds their numbers by worker."""
         for name, links in outboxes.items():
-            self._wait_warnings.report(
+            self.wait_warnings.report(
                 f"the worker {name} is back, or its links are given up",
                 f"nothing is left to fetch but what the worker {name} found ({links} links on its"
                 " disk), and it is silent. Start it again with its data directory; if its"
@@ -351,36 +312,7 @@ class StatusLog:
 
     def log_recovered(self) -> None:
         """Log which troubles are over. To be called about once a second."""
-        self._wait_warnings.log_recovered()
-
-
-FULL_S: Final = 2.0  # after a write was refused nothing is leased for so long
-
-
-class WorkerDisk:
-    """Whether our own disk has room for pages. If not, the crawl waits and keeps its leases, but
-    not at its end."""
-
-    def __init__(self, status_log: StatusLog, steady: Callable[[], float] = monotonic) -> None:
-        self._status_log = status_log
-        self._steady = steady
-        self._full_at = float("-inf")  # monotonic
-        self._is_ending = False
-
-    @property
-    def is_full(self) -> bool:
-        return self._steady() - self._full_at < FULL_S
-
-    def wait_for_room(self, full: StoreUnavailable) -> bool:
-        """Note that the disk has no room, so that nothing is leased for FULL_S. Returns whether to
-        try again: not at the end of the crawl."""
-        self._full_at = self._steady()
-        self._status_log.on_disk_full(full)
-        return not self._is_ending and not self._status_log.is_hopeless
-
-    def stop_waiting(self) -> None:
-        """Let nothing wait for room from now on."""
-        self._is_ending = True
+        self.wait_warnings.log_recovered()
 
 
 LOW_PART: Final = 0.95  # below this part of the mark a server is no longer full (hysteresis)
