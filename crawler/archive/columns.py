@@ -67,7 +67,12 @@ COLUMNS: Final = (
     Column("canonical", pa.string(), "the URL the page gives as its own"),
     Column("published", TIME, "where the page says so"),
     Column("modified", TIME, "where the page says so"),
-    Column("simhash", pa.uint64(), "fingerprint of the text; null of one too short"),
+    # No number: pandas makes floats of numbers among which is null, and those have 53 bits.
+    Column(
+        "simhash",
+        pa.string(),
+        "fingerprint of the text, 16 hexadecimal digits; null of one too short",
+    ),
     Column("digest", pa.string(), "SHA-1 of the decoded body: `sha1:` and base 32"),
     Column("original", pa.string(), "the URL it repeats, exactly or nearly"),
     Column("bits", pa.int8(), "by how many bits of 64 it differs; null of an exact copy"),
@@ -86,7 +91,9 @@ DICTIONARY_COLUMNS: Final = [one.name for one in COLUMNS if one.is_dictionary] +
 ]
 # The minimum and maximum of a row group let a reader skip it, but not of texts and link lists.
 WITH_STATISTICS: Final = [
-    one.name for one in COLUMNS if one.name not in ("title", "text", "outlinks", "digest")
+    one.name
+    for one in COLUMNS
+    if one.name not in ("title", "text", "outlinks", "simhash", "digest")
 ]
 
 
@@ -147,7 +154,7 @@ class RowGroup:
                 row.canonical or None,
                 _micros(row.published),
                 _micros(row.modified),
-                row.simhash,
+                None if row.simhash is None else f"{row.simhash:016x}",
                 sha1_label(row.digest) if len(row.digest) == SHA1_BYTES else None,
                 row.original or None,
                 row.bits,

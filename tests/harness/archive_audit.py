@@ -124,7 +124,8 @@ class ArchiveAudit:
     def _texts_are_different(self) -> None:
         """Check finished pages that are no copies."""
         own = {one.url for one in self.outcomes if one.fate == "done" and not one.reason}
-        prints = {row["url"]: row["simhash"] for row in self.rows.values() if row["simhash"]}
+        rows = (row for row in self.rows.values() if row["simhash"])
+        prints = {row["url"]: int(row["simhash"], 16) for row in rows}
         for (url, one), (twin, other) in combinations(prints.items(), 2):
             alike = (one ^ other).bit_count() <= NEAR_BITS
             assert not (alike and url in own and twin in own), f"{url} and {twin}"
