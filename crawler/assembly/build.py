@@ -81,6 +81,7 @@ from crawler.model.types import (
 from crawler.policy.operator_rules import RuleBudgets, read_rules
 from crawler.policy.politeness import Uplink, UplinkRules
 from crawler.policy.priority import Prioritizer
+from crawler.policy.silent_hosts import SilentHosts
 from crawler.shared.address import redis_address
 
 if TYPE_CHECKING:
@@ -348,6 +349,7 @@ def _crawl(
             body_memory=memory,
             cohorts=Cohorts(base.slots.rules.concurrency),
             uplink=Uplink(UplinkRules()),
+            silent_hosts=SilentHosts(),
             random=base.random,
             replay=replay,
         ),

@@ -41,6 +41,7 @@ from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import Uplink
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache
+from crawler.policy.silent_hosts import SilentHosts
 
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
     from crawler.shared.worker.frontier import SharedFrontier
@@ -106,6 +107,7 @@ class Fetching:
     body_memory: BodyMemory
     cohorts: Cohorts
     uplink: Uplink
+    silent_hosts: SilentHosts
     random: Random  # of retries
     replay: Replay | None  # None: pages are fetched from the network
 

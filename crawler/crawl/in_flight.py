@@ -43,6 +43,7 @@ from crawler.policy.operator_rules import Overrides
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import is_retry_status, next_rest, overridden, should_give_up
 from crawler.policy.scope import Refusal
+from crawler.policy.silent_hosts import NEVER_ANSWERED
 
 LEASE: Final = "lease"
 """The only key of this crawler in `request.meta`. Copies of a request have it too, so it does not
@@ -435,4 +436,6 @@ def failure_of(fetch: Fetch, reason: str) -> str:
             return status_failure(answer.status)
         if 300 <= answer.status < 400:
             return "redirects"
+    if reason.startswith(NEVER_ANSWERED):
+        return reason.removeprefix(NEVER_ANSWERED)
     return "robots_unreachable" if reason.startswith("robots.txt ") else "other"

@@ -104,6 +104,12 @@ class Lifecycle:
             # Without a delay, because with one CallLaterOnce ignores the calls that follow.
             slot.nextcall.schedule()
 
+    @property
+    def has_start_requests(self) -> bool:
+        """Whether the spider may have start requests that the engine has not taken."""
+        engine = engine_of(self._crawler)
+        return engine is not None and getattr(engine, "_start", None) is not None
+
     def fail(self, error: CrawlerError) -> None:
         """Stop the crawl in good order after a store has failed. Acknowledged writes are safe."""
         if self.failure is None:

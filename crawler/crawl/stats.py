@@ -115,6 +115,7 @@ class CrawlStats:
         self._page_names: dict[tuple[str, str], tuple[str, ...]] = {}  # _NAMES_KEPT at most
         self._failing: dict[HostKey, FailingHost] = {}  # the latest last, _FAILING_KEPT at most
         self._failing_logged = 0
+        self.heard_at = 0.0  # epoch seconds: when a host answered last; 0: none has
         self.last_fetch_at = 0.0  # epoch seconds: its begin or its end, or the start of the crawl
 
     def begin(self, now: float) -> None:
@@ -220,6 +221,8 @@ class CrawlStats:
         """Count a rest, and keep which hosts fail, so that a crawl whose hosts cannot be reached
         shows why. The first _FAILING_KEPT of them are logged one by one."""
         self.last_fetch_at = now
+        if answer.status is not None or answer.error == "protocol":
+            self.heard_at = now
         self.count(f"politeness/rest/{rest.reason}")
         self._due.pop(host, None)
         self._due[host] = now + rest.seconds

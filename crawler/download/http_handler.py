@@ -105,6 +105,7 @@ class HttpHandler(BaseDownloadHandler):
             crawl.fetching.slots,
         )
         resolver = Resolver(options.admits, AresLookup(), on_lookup=crawl.stats.count_lookup)
+        crawl.fetching.silent_hosts.probe_with(resolver.reaches_name_servers)
         handler = cls(crawler, body_reader, resolver)
         crawl.lifecycle.call_at_stop(handler.transfers.cancel_all)
         return handler

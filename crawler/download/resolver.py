@@ -26,6 +26,8 @@ MIN_TTL_S: Final = 5.0  # guess: no lookup for each page where the TTL is 0 (the
 MAX_TTL_S: Final = 86_400.0  # RFC 8767 5: a week is the most; a day is what resolvers keep
 NEGATIVE_TTL_S: Final = 60.0  # guess; RFC 2308 allows up to 3 hours
 LOOKUP_TIMEOUT_S: Final = 5.0
+PROBED_NAME: Final = "a.root-servers.net"
+"""Every resolver begins with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,14 @@ class Resolver:
             return
         if not self._admits(host, host, port):
             raise AddressRefused(f"{host} is {_what_is(host)}")
+
+    async def reaches_name_servers(self) -> bool:
+        """Return whether any name server answers, by a question to which all know the answer."""
+        try:
+            await self._ask(PROBED_NAME)
+        except LookupFailed:
+            return False
+        return True
 
     async def close(self) -> None:
         """Cancel the lookups under way. The cache stays."""

@@ -212,6 +212,19 @@ class HostScheduler:
         is_filed = any(self._front.has_entries(standing) for standing in Standing)
         return bool(len(self.active) or is_filed or self._resting.next_at is not None)
 
+    def hosts_left(self) -> Iterator[tuple[HostKey, float] | None]:
+        """Yield the hosts that have waiting URLs and are in memory or rest, each with the end of
+        its rest, and None if others wait for their turn."""
+        if any(self._front.has_entries(standing) for standing in Standing):
+            yield None
+        for active in list(self.active):
+            yield active.host, active.record.rest_until
+        begin, stop = keys.RESTING, keys.prefix_end(keys.RESTING)
+        while found := self._batch.scan(begin, stop, self._rules.due_slice):
+            begin = found[-1][0] + b"\0"
+            for key, _ in found:
+                yield HostKey(key[9:].decode()), keys.time_of(key)
+
     def host_counts(self) -> HostCounts:
         front = (
             sum(self._front.waiting(standing, level) for standing in Standing)

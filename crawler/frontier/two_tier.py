@@ -315,6 +315,14 @@ class TwoTierFrontier:
         is_pending = self._refusals.is_pending or self._open or self._undecided()
         return not (is_pending or self._scheduler.has_hosts() or self._later.next_at is not None)
 
+    def hosts_left(self) -> Iterator[tuple[HostKey, float] | None]:
+        """Yield the hosts that have waiting URLs, each with the end of its rest, and None for
+        anything else that is left. It reads the disk, some 5 us a host."""
+        later = self._later.next_at is not None
+        if self._refusals.is_pending or self._open or self._undecided() or later:
+            yield None
+        yield from self._scheduler.hosts_left()
+
     def is_congested(self) -> bool:
         """Return whether so many URLs wait for a merge or a search that these have to catch up
         first."""

@@ -79,10 +79,14 @@ def _duration_s(fetch: Fetch, crawl: Crawl) -> float:
 def judge_answer(answer: Answer, fetch: Fetch, crawl: Crawl) -> Answer:
     """Return the answer as it counts. While our own connection is down a failure is not counted
     against host or URL, but as cancelled by us."""
-    crawl.fetching.uplink.observe(fetch.lease.candidate.host, answer, crawl.leases.clock.now())
+    host, now = fetch.lease.candidate.host, crawl.leases.clock.now()
+    crawl.fetching.uplink.observe(host, answer, now)
     if no_contact(answer) and not crawl.fetching.uplink.charges_host():
         fetch.reason = "our own connection is down"
         return Answer(answer.duration_s, error="cancelled")
+    silent = crawl.fetching.silent_hosts
+    if answer.status is None or host in silent.errors:
+        silent.observe(host, fetch.lease.pace, answer)
     return answer
 
 

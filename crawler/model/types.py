@@ -72,6 +72,7 @@ class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     crawl_delay_s: float = 0.0  # from its robots.txt
     standing: Standing = Standing.NEW
     answered: bool = False  # a page of it was answered once, without trouble
+    heard: bool = False  # its server has said anything once
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -150,6 +150,7 @@ def next_rest(pace: Pace, answer: Answer, rules: PolitenessSettings, random: Ran
         _count_failures(pace, event),
         standing=_standing(pace, answer, event),
         answered=pace.answered or event in (CircuitEvent.ANSWERED, CircuitEvent.BROKE_OFF),
+        heard=pace.heard or answer.status is not None or answer.error == "protocol",
     )
     delays = _gaps(pace, answer, event, rules)
     gap_s = max(delays)[0]

@@ -15,13 +15,14 @@ ENDINGS: Final = MappingProxyType(
         "shutdown": "Stopped on request (Ctrl-C or a signal)",
         "bad_seeds": "Not begun: the seeds are not usable",
         "start_error": "Not begun: the spider failed to start",
+        "no_uplink": "Stopped: our own connection is down, so nothing was reached; no URL is lost",
         "store_failed": "Stopped: a store failed; what was acknowledged is safe",
         "memusage_exceeded": "Stopped: it took more memory than MEMUSAGE_LIMIT_MB",
         "closespider_timeout": "Stopped: the time of CLOSESPIDER_TIMEOUT is over",
     }
 )
 NOT_BEGUN: Final = frozenset({"bad_seeds", "start_error"})
-FAILED: Final = NOT_BEGUN | {"store_failed"}
+FAILED: Final = NOT_BEGUN | {"store_failed", "no_uplink"}
 """These end the command with a status other than 0."""
 TRY_AGAIN: Final = 75
 """The exit status if the same command may succeed later: EX_TEMPFAIL of sysexits.h."""

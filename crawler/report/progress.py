@@ -128,9 +128,14 @@ def figures_of(crawl: Crawl, pages_per_s: RecentRate, trend: EndTrend) -> Progre
         duplicates=stats.duplicates,
         errors=stats.errors,
         size_bytes=stats.bytes,
-        waits_for=stats.waits_for(now, len(crawl.leases.in_flight)) if ready_s else COMPILER,
+        waits_for=_waits_for(crawl, now) if ready_s else COMPILER,
         ends=trend.at(left_to_do(crawl, counts), now),
     )
+
+
+def _waits_for(crawl: Crawl, now: float) -> str:
+    ours = crawl.fetching.silent_hosts.waits_for
+    return ours or crawl.stats.waits_for(now, len(crawl.leases.in_flight))
 
 
 def left_to_do(crawl: Crawl, counts: Counts) -> int:

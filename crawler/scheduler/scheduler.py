@@ -43,6 +43,7 @@ from crawler.policy.operator_rules import Overrides
 from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal, loopback_origin
 from crawler.scheduler.requests import pack_request, unpack_request
+from crawler.scheduler.silence import give_up_silent_hosts, given_up
 
 # Each request that Scrapy gives to its scheduler becomes a candidate, a verdict or a refusal.
 
@@ -133,6 +134,8 @@ class FrontierScheduler(BaseScheduler):
         if self._crawl.leases.embedded is not None:
             requests = take_requests(self._crawl, self._crawl.leases.embedded)
             self._tasks.append(asyncio.ensure_future(requests))
+            silence = give_up_silent_hosts(self._crawl, self._crawl.leases.embedded.frontier)
+            self._tasks.append(asyncio.ensure_future(silence))
         self._crawler.signals.connect(self._on_idle, signals.spider_idle)
         self._crawler.signals.connect(self._note_error, signals.spider_error)
         self._crawler.signals.connect(self._note_error, signals.item_error)
@@ -200,7 +203,11 @@ class FrontierScheduler(BaseScheduler):
         crawl = self._crawl
         result = crawl.selection.precheck.check(fetch, now)
         if isinstance(result, Proceed):
-            return self._request(fetch, result.url)
+            silent = crawl.fetching.silent_hosts
+            ended = given_up(fetch, silent) if silent.are_given_up else None
+            if ended is None:
+                return self._request(fetch, result.url)
+            result = ended
         if result.robots_candidate is not None:
             crawl.leases.frontier.add([result.robots_candidate], now)
         if fetch.purpose is Purpose.PAGE and isinstance(result.verdict, Done | Dead):

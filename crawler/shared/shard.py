@@ -62,6 +62,7 @@ _DELAY = Struct("<d")
 _RULES = Struct("<dddddd")
 _MAX_UINT16: Final = 0xFFFF
 _ANSWERED: Final = 1 << 15  # beside the pauses: a page of the host was answered once
+_HEARD: Final = 1 << 14  # its server has said anything once
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -401,7 +402,7 @@ def _signed(key: int) -> int:
 
 def _pace_bytes(pace: Pace) -> bytes:
     failures = min(pace.failures, _MAX_UINT16)
-    pauses = min(pace.pauses, _ANSWERED - 1) | (_ANSWERED if pace.answered else 0)
+    pauses = min(pace.pauses, _HEARD - 1) | pace.answered * _ANSWERED | pace.heard * _HEARD
     return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, pauses, pace.standing)
 
 
@@ -464,10 +465,11 @@ def read_pace(packed: bytes) -> Pace:
     return Pace(
         gap_s,
         failures,
-        pauses & (_ANSWERED - 1),
+        pauses & (_HEARD - 1),
         crawl_delay_s,
         Standing(standing),
         bool(pauses & _ANSWERED),
+        bool(pauses & _HEARD),
     )
 
 

@@ -608,3 +608,22 @@ def test_a_host_with_a_robots_txt_is_leased_before_hosts_never_asked(world):
     assert len(order) == 60
     # Three shards of a shared frontier, four of each asked for.
     assert robots.candidate in order[len(early) : len(early) + 12]
+
+
+def test_the_hosts_that_are_left_are_known_when_nothing_else_is(tmp_path):
+    """Those in memory, and those that rest for so long that they are on disk."""
+    frontier = EmbeddedWorld(MemoryStore(), tmp_path).reopen(0.0)
+    assert list(frontier.hosts_left()) == []
+    frontier.add([candidate("x"), candidate("y", host="b")], 0.0)
+    assert None in frontier.hosts_left(), "they wait for a turn"
+    leases = {lease.candidate.host: lease for lease in drain(frontier, 0.0)}
+    assert None in frontier.hosts_left(), "they are leased"
+    for host, rest_s in (("a", 3.0), ("b", 5000.0)):
+        frontier.release(leases[host], rest(rest_s), 0.0)
+        frontier.finish(leases[host], PutBack(), 0.0)
+    drain(frontier, 0.0)
+    assert dict(frontier.hosts_left()) == {"a": 3.0, "b": 5000.0}
+    (lease,) = drain(frontier, 3.0)
+    frontier.release(lease, rest(1), 3.0)
+    frontier.finish(lease, RetryAt(60.0), 3.0)
+    assert None in frontier.hosts_left(), "one has a date"

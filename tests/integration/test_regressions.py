@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
-from scrapy import signals
+from scrapy import Request, Spider, signals
+from twisted.python.failure import Failure
 
 from crawler.console.views import OutcomesAsked, is_asked
 from crawler.data.outcomes import OutcomeLog, read_outcomes
+from crawler.download.resolver import Resolver
 from crawler.model.types import Outcome, never_waits
+from crawler.report.summary import Summary
 from crawler.spiders.web import WebSpider
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, page, site
@@ -165,3 +169,95 @@ def test_a_host_that_is_down_for_ever_ends_as_dead_letters(tmp_path: Path):
         assert any(is_asked(outcome, asked) for outcome in done.outcomes), "the console finds it"
     counted = {key for key in done.stats if key.startswith("crawler/error/")}
     assert counted == {f"crawler/error/{failure}" for failure in failures}
+
+
+LONG_PAUSES = {"CRAWLER_PAUSE_S": 3600, "CRAWLER_PAUSE_MAX_S": 3600}
+PUBLIC = {**LONG_PAUSES, "CRAWLER_CONTACT": "ops@w3.org"}
+
+
+@pytest.fixture
+def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent hosts are given up after a second."""
+    monkeypatch.setattr("crawler.policy.silent_hosts.SILENCE_S", 1.0)
+    monkeypatch.setattr("crawler.scheduler.silence.LOOK_S", 0.05)
+
+
+def probes(monkeypatch: pytest.MonkeyPatch, *results: bool) -> list[bool]:
+    """Let the name servers answer so, the last for ever; the probes that were made."""
+    made: list[bool] = []
+
+    async def reaches_name_servers(_: object) -> bool:
+        made.append(results[min(len(made), len(results) - 1)])
+        return made[-1]
+
+    monkeypatch.setattr(Resolver, "reaches_name_servers", reaches_name_servers)
+    monkeypatch.setattr("crawler.scheduler.silence.UPLINK_PROBE_S", 0.1)
+    return made
+
+
+class Watching(Spider):
+    """Notes what its errback is called with."""
+
+    name = "watching"
+    url = ""
+
+    def __init__(self, **given: str) -> None:
+        super().__init__(**given)
+        self.failures: list[Exception] = []
+
+    async def start(self) -> AsyncIterator[Request]:
+        for path in ("/a", "/b"):
+            yield Request(self.url + path, errback=self.failed)
+
+    def failed(self, failure: Failure) -> None:
+        self.failures.append(failure.value)
+
+
+def test_a_crawl_does_not_wait_for_hosts_that_have_never_answered(
+    tmp_path: Path, short_silence: None, caplog: pytest.LogCaptureFixture
+):
+    """The pauses of the dead host would last for days."""
+    with site("127.0.5.14", {"/": page("http://127.0.5.15:9/found")}) as web:
+        seeds = f"{web.url('/')}\nhttp://127.0.5.15:9/seed"
+        done = crawl(tmp_path / "data", settings=LONG_PAUSES, seeds=seeds)
+    assert done.reason == "finished"
+    last = {outcome.url: outcome for outcome in done.outcomes}
+    assert last.pop(web.url("/")).fate == "done"
+    assert {(one.fate, one.failure, one.reason) for one in last.values()} == {
+        ("dead", "connect", "its host has never answered: connect")
+    }
+    assert len(last) == 2
+    assert "our own connection" not in caplog.text, "something has answered"
+
+
+def test_an_errback_is_called_for_a_host_that_is_given_up(tmp_path: Path, short_silence: None):
+    url = "http://127.0.5.16:9"
+    done = crawl(tmp_path / "data", Watching, LONG_PAUSES, url=url)
+    assert [type(failure).__name__ for failure in done.spider.failures] == ["ConnectionFailed"] * 2
+
+
+@pytest.mark.parametrize("after", [[True], [False, False, True]], ids=["up", "up again"])
+def test_our_own_connection_is_probed_before_all_hosts_are_given_up(
+    tmp_path: Path,
+    short_silence: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    after: list[bool],
+):
+    made = probes(monkeypatch, *after)
+    done = crawl(tmp_path / "data", settings=PUBLIC, seeds="http://dead.invalid/")
+    assert made[: len(after)] == after
+    assert "our own connection is probed" in caplog.text
+    assert ("is up again" in caplog.text) is (len(after) > 1)
+    assert (done.reason, done.outcomes[-1].failure) == ("finished", "dns")
+
+
+def test_no_url_is_lost_while_our_own_connection_is_down(
+    tmp_path: Path, short_silence: None, monkeypatch: pytest.MonkeyPatch
+):
+    probes(monkeypatch, False)
+    monkeypatch.setattr("crawler.scheduler.silence.UPLINK_WAIT_S", 0.5)
+    data = tmp_path / "data"
+    assert crawl(data, settings=PUBLIC, seeds="http://dead.invalid/").reason == "no_uplink"
+    frontier = msgspec.json.decode((data / "summary.json").read_bytes(), type=Summary).frontier
+    assert (frontier.waiting, frontier.dead) == (1, 0)

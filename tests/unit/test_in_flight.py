@@ -97,6 +97,7 @@ def test_a_returned_request_decides_once():
         (fetch(answer=Answer(1.0, 302)), "too many redirects", "redirects"),
         (fetch(answer=Answer(1.0, 200), callback_error="ValueError"), "ValueError", "broken"),
         (fetch(), "robots.txt unreachable: status 500", "robots_unreachable"),
+        (fetch(), "its host has never answered: dns", "dns"),
         (fetch(), "its stored request cannot be read", "other"),
     ],
     ids=str,

@@ -11,6 +11,7 @@ from crawler.download.resolver import (
     MAX_TTL_S,
     MIN_TTL_S,
     NEGATIVE_TTL_S,
+    PROBED_NAME,
     AresLookup,
     LookupFailed,
     ResolvedName,
@@ -256,3 +257,17 @@ def test_each_lookup_is_counted_with_its_result_and_time() -> None:
 
     asyncio.run(scenario())
     assert counted == [("found", 0.0), ("absent", 0.0), ("failed", 0.0)], "a cached one is none"
+
+
+@pytest.mark.parametrize(
+    ("names", "reached"),
+    [
+        ({PROBED_NAME: found(PUBLIC)}, True),
+        ({PROBED_NAME: ResolvedName((), NEGATIVE_TTL_S)}, True),
+        ({}, False),
+    ],
+    ids=["the name is known", "they say that there is none", "nobody answers"],
+)
+def test_whether_the_name_servers_are_reached(names: dict[str, ResolvedName], reached: bool):
+    resolver = Desk(**names).resolver
+    assert asyncio.run(resolver.reaches_name_servers()) is reached
