@@ -134,7 +134,10 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
 logger = logging.getLogger(__name__)
 
 OTHER_FILES: Final = 512
-"""Open files of a crawl beside its fetches: databases, archive, connections kept alive (guess)."""
+"""Open files of a crawl beside its connections: databases, archive, console (guess)."""
+
+MOST_IDLE: Final = 1024
+"""Connections that may be open if the limit of files allows it, even if fewer fetches go on."""
 
 
 class Assembly:
@@ -347,6 +350,7 @@ def _crawl(
         fetching=Fetching(
             slots=base.slots,
             body_memory=memory,
+            most_connections=_most_connections(base.slots),
             cohorts=Cohorts(base.slots.rules.concurrency),
             uplink=Uplink(UplinkRules()),
             silent_hosts=SilentHosts(),
@@ -398,6 +402,14 @@ def _slots(crawler: Crawler, config: Config, lifecycle: Lifecycle) -> Slots:
         )
         slots = fewer
     return Slots(slots, lifecycle.wake)
+
+
+def _most_connections(slots: Slots) -> int:
+    """Return how many connections may be open at once, idle ones among them: not so many that the
+    databases and the archive find no file left."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = MOST_IDLE if soft == resource.RLIM_INFINITY else soft - OTHER_FILES
+    return max(slots.rules.most_connections, min(MOST_IDLE, room))
 
 
 def _prioritizer(config: Config) -> Prioritizer:

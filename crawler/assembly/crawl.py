@@ -104,6 +104,7 @@ class Fetching:
     """The parts that fetches share."""
 
     slots: Slots
+    most_connections: int  # open at once, idle ones among them
     body_memory: BodyMemory
     cohorts: Cohorts
     uplink: Uplink
@@ -156,6 +157,7 @@ class Crawl:
             connect_timeout_s=fetch.connect_timeout_s,
             total_timeout_s=fetch.total_timeout_s,
             min_delay_s=self.settings.config.politeness.min_delay_s,
+            most_connections=self.fetching.most_connections,
         )
 
     def begin(self) -> None:

@@ -64,6 +64,10 @@ class ClosedWhileIdle(DownloadCancelledError):
     cost, and the host rests as after an answer."""
 
 
+class NoFileLeft(DownloadCancelledError):
+    """This process has too many open files. Its URL is put back, at no cost."""
+
+
 class ConnectionDropped(DownloadFailedError):
     """The connection was dropped before the end of the answer's headers."""
 

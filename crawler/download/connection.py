@@ -8,10 +8,13 @@ never taken as the next answer, and a connection is used again only if that end 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
 import socket
 import ssl
 from collections import deque
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple, Self, cast
@@ -27,6 +30,7 @@ from crawler.crawl.errors import (
     ConnectionFailed,
     FetchTimedOut,
     NameNotFound,
+    NoFileLeft,
     TlsFailed,
 )
 from crawler.download.chunked import ChunkedBody
@@ -40,6 +44,9 @@ READ_AHEAD_BYTES: Final = 64 * 1024
 """With so much unread, no more is read from the socket. The last read may bring 256 KB."""
 
 NEXT_ADDRESS_S: Final = 0.25  # RFC 8305, section 5: before the next address is tried beside it
+
+OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE))
+_FREED_S: Final = 0.05  # guess: until the loop has closed what was aborted
 
 _MAX_CLOSING: Final = 10_000  # servers that close idle connections unnoticed, and are known for it
 
@@ -219,7 +226,9 @@ class AnswerReader:
 class HttpConnection(asyncio.Protocol):
     """One connection, for one request after the other."""
 
-    def __init__(self, head_max_bytes: int) -> None:
+    def __init__(self, head_max_bytes: int, on_lost: Callable[[], None] = lambda: None) -> None:
+        """*on_lost* is called once, when the connection has ended."""
+        self._on_lost = on_lost
         self.ip = ""
         self.tls = ""  # "TLSv1.3"; empty without TLS
         self.certificate: bytes | None = None
@@ -245,6 +254,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
+        self._on_lost()
         if self._answer is not None:
             self._answer.connection_lost(exc, was_used=self._was_used)
 
@@ -300,8 +310,9 @@ class Server(NamedTuple):
 
 
 class Connections:
-    """Opens connections, and keeps those that are idle. Without a limit: how many requests go on is
-    decided before. An idle one is closed after *keepalive_s*."""
+    """Opens connections, and keeps those that are idle. How many requests go on is decided before.
+    An idle one is closed after *keepalive_s*, and the oldest whenever more than *most_open* would
+    be open."""
 
     def __init__(
         self,
@@ -312,6 +323,7 @@ class Connections:
         local_address: tuple[str, int] | None,
         connect_timeout_s: float,
         keepalive_s: float,
+        most_open: int,
         head_max_bytes: int,
     ) -> None:
         """*proxy_resolver*: of the names of proxies, which may be inside."""
@@ -321,6 +333,8 @@ class Connections:
         self._local = local_address
         self._connect_timeout_s = connect_timeout_s
         self._keepalive_s = keepalive_s
+        self._most_open = most_open
+        self._open_count = 0  # those being made and idle ones among them
         self._head_max_bytes = head_max_bytes
         self._idle: dict[Server, list[HttpConnection]] = {}
         self._by_age: deque[tuple[float, Server, HttpConnection]] = deque()
@@ -371,10 +385,13 @@ class Connections:
         try:
             ips = await resolver.addresses(through.host, through.port)
         except OSError as error:
+            if _is_out_of_files():  # the look-up does not say so
+                self._close_all()
+                raise NoFileLeft(f"{reached}: {error}") from error
             raise NameNotFound(f"{reached}: {error}") from error
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                connection = await self._connect(through, ips)
+                connection = await self._connect_with_room(through, ips)
                 if server.proxy is not None and server.is_tls:
                     await self._tunnel(connection, server)
         except TimeoutError as error:
@@ -386,12 +403,35 @@ class Connections:
         except ValueError as error:  # a host that is no name for TLS
             raise DownloadFailedError(f"{server.host!r}: {error}") from error
         except (OSError, RuntimeError) as error:  # uvloop raises both
+            if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
+                raise NoFileLeft(f"{reached}: {error}") from error.with_traceback(None)
             # A frame of `start_connection` keeps the error, so its traceback would be a cycle.
             cause = error.with_traceback(None)
             raise ConnectionFailed(f"{reached}: {error}") from cause
         return connection
 
+    async def _connect_with_room(self, server: Server, ips: list[str]) -> HttpConnection:
+        """Connect, at the cost of idle connections where files are short."""
+        while self._open_count >= self._most_open and self._close_oldest():
+            pass
+        try:
+            return await self._connect(server, ips)
+        except OSError as error:
+            if error.errno not in OUT_OF_FILES:
+                raise
+        self._close_all()
+        await asyncio.sleep(_FREED_S)
+        return await self._connect(server, ips)
+
     async def _connect(self, server: Server, ips: list[str]) -> HttpConnection:
+        self._open_count += 1
+        try:
+            return await self._connected(server, ips)
+        except BaseException:
+            self._open_count -= 1
+            raise
+
+    async def _connected(self, server: Server, ips: list[str]) -> HttpConnection:
         loop = asyncio.get_running_loop()
         connected = await start_connection(
             [_address(ip, server.port) for ip in ips],
@@ -401,12 +441,15 @@ class Connections:
             loop=loop,
         )
         _, connection = await loop.create_connection(
-            lambda: HttpConnection(self._head_max_bytes),
+            lambda: HttpConnection(self._head_max_bytes, self._lost),
             sock=connected,
             ssl=self._context if server.is_tls else None,
             server_hostname=server.host.rstrip(".") if server.is_tls else None,
         )
         return connection
+
+    def _lost(self) -> None:
+        self._open_count -= 1
 
     async def _tunnel(self, connection: HttpConnection, server: Server) -> None:
         """Let a proxy connect to *server*, and begin TLS with that."""
@@ -429,11 +472,7 @@ class Connections:
     def close(self) -> None:
         """Close all that are idle, and keep none any more."""
         self._is_closed = True
-        for _, _, connection in self._by_age:
-            if connection.is_open:
-                connection.close()
-        self._by_age.clear()
-        self._idle.clear()
+        self._close_all()
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -443,17 +482,43 @@ class Connections:
         self._sweep = None
         before = loop.time() - self._keepalive_s
         while self._by_age and self._by_age[0][0] <= before:
-            since, server, connection = self._by_age.popleft()
-            waiting = self._idle.get(server, [])
-            # One that was used since has an entry of its own, if it is idle again.
-            if connection.idle_since == since and connection in waiting:
-                waiting.remove(connection)
-                connection.close()
-                if not waiting:
-                    del self._idle[server]
+            self._close_first()
         if self._by_age:
             wait_s = self._by_age[0][0] - before
             self._sweep = loop.call_later(wait_s, self._close_old)
+
+    def _close_oldest(self) -> bool:
+        """Close the connection that is idle for longest, and return whether there was one."""
+        while self._by_age:
+            if self._close_first():
+                return True
+        return False
+
+    def _close_all(self) -> None:
+        while self._by_age:
+            self._close_first()
+
+    def _close_first(self) -> bool:
+        """Close the connection of the oldest entry, and return whether it was still idle."""
+        since, server, connection = self._by_age.popleft()
+        waiting = self._idle.get(server, [])
+        # One that was used since has an entry of its own, if it is idle again.
+        if connection.idle_since != since or connection not in waiting:
+            return False
+        waiting.remove(connection)
+        if not waiting:
+            del self._idle[server]
+        was_open = connection.is_open
+        connection.close()
+        return was_open
+
+
+def _is_out_of_files() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in OUT_OF_FILES
+    return False
 
 
 def host_field(host: str) -> str:

@@ -12,8 +12,9 @@ import time
 from base64 import b64encode
 from collections.abc import Awaitable
 from functools import lru_cache
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
+from weakref import WeakKeyDictionary
 
 from scrapy import Request
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
@@ -90,11 +91,22 @@ class Origin(NamedTuple):
     authorization: bytes  # of a user and a password in the URL
 
 
+_HANDLERS: Final[WeakKeyDictionary[Crawler, HttpHandler]] = WeakKeyDictionary()
+
+
 class HttpHandler(BaseDownloadHandler):
-    """The download handler of http and https."""
+    """The download handler of http and https: one for both, so that the number of connections is
+    bounded for both together."""
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
+    def from_crawler(cls, crawler: Crawler) -> HttpHandler:
+        known = _HANDLERS.get(crawler)
+        if known is None:
+            known = _HANDLERS[crawler] = cls._built(crawler)
+        return known
+
+    @classmethod
+    def _built(cls, crawler: Crawler) -> HttpHandler:
         crawl = crawl_of(crawler)
         options = crawl.download_options()
         body_reader = BodyReader(
@@ -125,6 +137,7 @@ class HttpHandler(BaseDownloadHandler):
             local_address=normalize_bind_address(crawler.settings.get("DOWNLOAD_BIND_ADDRESS")),
             connect_timeout_s=options.connect_timeout_s,
             keepalive_s=options.keepalive_s,
+            most_open=options.most_connections,
             head_max_bytes=options.head_max_bytes,
         )
 

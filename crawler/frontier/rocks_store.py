@@ -44,6 +44,9 @@ _MEMTABLES: Final = 3
 # The share of a memtable for a filter of its keys: 16 bits a key. Most look-ups of hosts find
 # nothing, and without the filter each costs 2 us a memtable.
 _MEMTABLE_FILTER: Final = 0.02
+# Without a limit all files of the database are open, hundreds at 1e8 URLs, and connections would
+# find none left.
+_MOST_FILES: Final = 200
 _NO_SPACE: Final = os.strerror(errno.ENOSPC)
 MEMTABLES_BYTES: Final = _MEMTABLES * _MEMTABLE_BYTES
 _MANY: Final = 1_000  # pairs of a scan
@@ -187,6 +190,7 @@ def _options() -> Options:
     options.set_memtable_prefix_bloom_ratio(_MEMTABLE_FILTER)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(2)
+    options.set_max_open_files(_MOST_FILES)
     return options
 
 

@@ -121,6 +121,7 @@ class DownloadOptions:
     min_delay_s: float = 1.0  # between two requests to a host
     # guess: fast hosts are visited again within it, and many servers close at 5 s themselves
     keepalive_s: float = 4.0
+    most_connections: int = 1024  # open at once, idle ones among them
     # Chrome's limit (net::HttpStreamParser): web servers send no longer heads
     head_max_bytes: int = 256 * 1024
 

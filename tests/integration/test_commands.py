@@ -33,7 +33,7 @@ from tests.harness.commands import PATIENCE_S, crawl_command, run
 from tests.harness.crawling import crawl
 from tests.harness.sources import PROJECT
 from tests.harness.waiting import wait_until
-from tests.servers.loopback import Reply, Routes, Site, page, site
+from tests.servers.loopback import Ask, LoopbackWeb, Reply, Routes, Site, page, site
 
 QUICK = {"CRAWLER_RETRIES": 1, "CRAWLER_BACKOFF_BASE_S": 0.05, "CRAWLER_BACKOFF_MAX_S": 0.05}
 COMPONENTS = "tests.harness.spiders"
@@ -463,6 +463,23 @@ def test_a_full_disk_stops_the_crawl_and_the_next_run_continues(tmp_path: Path) 
         assert "a store failed" in stopped.stdout
         crawl(data, seeds=web.url("/"))
         assert kept.pages + read_summary(data).pages == 31
+
+
+def test_few_files_end_no_crawl_of_many_hosts(tmp_path: Path) -> None:
+    """Each host keeps its connection open."""
+    data, hosts = tmp_path / "data", [f"127.7.{n // 250}.{n % 250 + 1}" for n in range(700)]
+
+    def answer(ask: Ask) -> Reply:
+        return Reply(status=404) if ask.path == "/robots.txt" else page()
+
+    with LoopbackWeb(answer, hosts) as web:
+        seeds = tmp_path / "seeds.txt"
+        seeds.write_text("\n".join(web.url(host) for host in hosts))
+        command = crawl_command(data, seeds=str(seeds))
+        done = run(["bash", "-c", 'ulimit -n 640; exec "$@"', "bash", *command])
+    assert done.returncode == 0, done.stderr
+    assert "Too many open files" not in done.stderr
+    assert read_summary(data).pages == len(hosts)
 
 
 def test_another_spider_works_as_in_scrapy(web: Site, tmp_path: Path) -> None:

@@ -268,6 +268,7 @@ def test_a_proxy_that_sends_bytes_behind_its_answer_is_an_error_at_once(
             local_address=None,
             connect_timeout_s=PATIENCE_S,
             keepalive_s=4.0,
+            most_open=10,
             head_max_bytes=1 << 16,
         )
         proxy = Server(*listener.getsockname())
@@ -276,7 +277,7 @@ def test_a_proxy_that_sends_bytes_behind_its_answer_is_an_error_at_once(
         connections.close()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = threading.Thread(target=serve, args=(listener,))
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
         server.start()
         with asyncio.Runner(loop_factory=loop) as runner:
             runner.run(scenario())
