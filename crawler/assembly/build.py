@@ -33,10 +33,12 @@ from crawler.assembly.crawl import (
 from crawler.assembly.parts import BaseParts, FrontierParts
 from crawler.config.settings import (
     Config,
+    KeptOfStart,
     arguments_to_keep,
     encode_kept,
     read_config,
     read_kept,
+    settings_to_keep,
 )
 from crawler.content.compiling import cache_in
 from crawler.content.crawl_archive import CrawlArchive, PreviousArchive, delivery_of
@@ -167,7 +169,10 @@ def _assemble(crawler: Crawler) -> Crawl:
     # Spiders other than `web` do not have these arguments; their own requests decide.
     arguments = getattr(crawler.spider, "arguments", None)
     given_as_text = getattr(crawler.spider, "given", None)
-    kept = encode_kept(arguments_to_keep(given_as_text)) if given_as_text is not None else None
+    kept = KeptOfStart(
+        encode_kept(arguments_to_keep(given_as_text)) if given_as_text is not None else None,
+        encode_kept(settings_to_keep(crawler.settings)),
+    )
     address = redis_address(crawler.settings, config)
     with ExitStack() as opened:
         data = _data(crawler, config)
@@ -225,8 +230,10 @@ def _assemble(crawler: Crawler) -> Crawl:
         )
         with under_way("Opening the frontier"):
             parts = embedded_parts(base) if joined is None else _shared_parts(base, joined)
-        if kept is not None and address is None:
-            data.keep_arguments(kept)
+        if address is None:
+            if kept.arguments is not None:
+                data.keep_arguments(kept.arguments)
+            data.keep_settings(kept.settings)
         opened.callback(parts.near_duplicates.close)
         if joined is not None:
             _log_put_back(joined.put_back)
@@ -428,7 +435,7 @@ def arguments_of_last_start(settings: BaseSettings, spider: str) -> dict[str, st
     address = redis_address(settings, config)
     if address is None:
         path = data_dir(settings, config, spider)
-        return read_kept(datadir.kept_arguments(path), str(path / datadir.ARGUMENTS))
+        return read_kept(datadir.kept_file(path / datadir.ARGUMENTS), str(path / datadir.ARGUMENTS))
     from crawler.assembly.shared import arguments_of_last_worker  # noqa: PLC0415  # see there
 
     return arguments_of_last_worker(address, config)

@@ -17,12 +17,19 @@ from typing import Final
 
 import msgspec
 from scrapy.exceptions import UsageError
-from scrapy.settings import BaseSettings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.conf import arglist_to_dict
 
 from crawler.assembly.build import data_dir
-from crawler.config.settings import Config, join_repeated, read_config
+from crawler.config.settings import (
+    KEPT_SETTINGS,
+    Config,
+    join_repeated,
+    read_config,
+    with_kept_settings,
+)
 from crawler.content.crawl_archive import companions
+from crawler.crawl.rules import effective_settings
 from crawler.data.data_dir import REPORT, lock_owner
 from crawler.data.operator_files import RulesFile, existing
 from crawler.inspect import frontier_view
@@ -34,6 +41,7 @@ from crawler.inspect.frontier_view import (
     frontier_of,
 )
 from crawler.inspect.hosts import HostQuery, HostSort
+from crawler.inspect.port import Inspection
 from crawler.inspect.why import why, why_text
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.operate.verbs import VERBS, ActRequest, read_words
@@ -105,10 +113,11 @@ def _counts(args: FrontierArguments) -> CommandOutput:
 def _hosts(args: FrontierArguments) -> CommandOutput:
     query = _host_query(args.opts)
     with args.frontier.inspection() as inspection:
+        config = _as_started(args, inspection)
         if args.opts.host is not None:
-            found = [frontier_view.host_row(inspection, args.opts.host, args.config)]
+            found = [frontier_view.host_row(inspection, args.opts.host, config)]
         else:
-            found = frontier_view.host_rows(inspection, query, args.config)
+            found = frontier_view.host_rows(inspection, query, config)
         now = inspection.now()
     return found, frontier_view.hosts_text(found, now)
 
@@ -156,8 +165,22 @@ def _why(args: FrontierArguments) -> CommandOutput:
         raise ConfigError("want -a NAME=VALUE") from None
     with args.frontier.inspection() as inspection:
         now = inspection.now()
-        answer = why(args.word or "", inspection, args.config, given, now)
+        answer = why(args.word or "", inspection, _as_started(args, inspection), given, now)
     return answer, why_text(answer, now)
+
+
+def _as_started(args: FrontierArguments, inspection: Inspection) -> Config:
+    """Return the settings by which the last start decided, with those that this command was given
+    by -s in place of them."""
+    kept, settings = inspection.settings, args.settings
+    if kept is None:
+        return args.config
+    typed = {
+        name
+        for name in KEPT_SETTINGS
+        if (settings.getpriority(name) or 0) >= SETTINGS_PRIORITIES["cmdline"]
+    }
+    return effective_settings(read_config(with_kept_settings(settings, kept, typed)))
 
 
 def _check(args: FrontierArguments) -> CommandOutput:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -800,8 +800,55 @@ def describe_changes(given: Mapping[str, object], kept: Mapping[str, str]) -> st
     return "; ".join(parts)
 
 
-def encode_kept(kept: Mapping[str, str]) -> bytes:
-    return msgspec.json.encode(kept)
+KEPT_SETTINGS: Final = frozenset(
+    {
+        *(
+            row.name
+            for group in (
+                *(IdentitySettings, PolitenessSettings, RobotsSettings, LimitSettings),
+                *(UrlSettings, LinkSettings, PatternSettings),
+            )
+            for row in settings_of(group, PREFIX)
+        ),
+        *("CRAWLER_ALLOW_INSIDE", "CRAWLER_LEVEL_SHARES", "CRAWLER_REPLAY", "CRAWLER_RULES"),
+    }
+)
+"""The settings that decide about a URL: those of the last start are kept, so that `why` judges by
+them. None of them holds a secret or names what was fetched."""
+
+
+def settings_to_keep(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings that decide, as they were given; the others have their defaults."""
+    return {name: settings[name] for name in sorted(KEPT_SETTINGS) if name in settings}
+
+
+def with_kept_settings(
+    settings: Mapping[str, object], kept: Mapping[str, object], typed: Collection[str]
+) -> dict[str, object]:
+    """Return *settings* with those that decide from *kept*, but for those *typed* by the user."""
+    own = {name: settings[name] for name in settings if name in typed or name not in KEPT_SETTINGS}
+    return {**kept, **own}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOfStart:
+    """What a start keeps of itself, encoded."""
+
+    arguments: bytes | None  # for the next start; None: the spider takes none of ours
+    settings: bytes  # for `why`
+
+
+def encode_kept(kept: Mapping[str, object]) -> bytes:
+    return msgspec.json.encode(kept, enc_hook=str)
+
+
+def read_kept_settings(packed: bytes | None, where: str) -> dict[str, object] | None:
+    """Decode kept settings; None: an older version kept none. Raises ConfigError, whose text names
+    *where* they are."""
+    try:
+        return msgspec.json.decode(packed, type=dict[str, object]) if packed else None
+    except msgspec.MsgspecError as broken:
+        raise ConfigError(f"{where} cannot be read ({broken}): remove it") from broken
 
 
 def read_kept(packed: bytes | None, where: str) -> dict[str, str]:

@@ -44,6 +44,7 @@ HISTORY: Final = "history.bin"  # the figures over time
 RUNS: Final = "runs.json"  # the figures of each run
 LOG: Final = "crawl.log"
 ARGUMENTS: Final = "arguments.json"  # of the last start
+SETTINGS: Final = "settings.json"  # of the last start, those that decide about URLs
 SPIDER: Final = "%(name)s"  # in a path, as in FEEDS
 _SHOWN: Final = 5  # directories of spiders, in an error
 
@@ -145,11 +146,18 @@ class DataDir:
         """Write the spider's arguments for the next start. Raises DataDirError."""
         _replace(self.path / ARGUMENTS, packed)
 
+    def keep_settings(self, packed: bytes) -> None:
+        """Write the settings of this start that decide about URLs, if they are others than those of
+        the last one. Raises DataDirError."""
+        if kept_file(self.path / SETTINGS) != packed:
+            _replace(self.path / SETTINGS, packed)
 
-def kept_arguments(path: Path) -> bytes | None:
-    """Return the arguments of the last start in *path*, which may be in use, or None."""
+
+def kept_file(path: Path) -> bytes | None:
+    """Return what the last start kept in *path*, ARGUMENTS or SETTINGS of a directory that may be
+    in use, or None."""
     with suppress(OSError):
-        return (path / ARGUMENTS).read_bytes()
+        return path.read_bytes()
     return None
 
 

@@ -5,7 +5,8 @@ the data directory, by the process that has it locked, of hard links where the f
 the command then moves it to its place, or copies it to another file system.
 
 In it: the store of the frontier, the runs of the seen set that the store names, the format with the
-key of the hashes, and the arguments of the last start. Not in it: the archive and the logs.
+key of the hashes, and the arguments and settings of the last start. Not in it: the archive and the
+logs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from crawler.data.data_dir import (
     FORMAT_FILE,
     FRONTIER,
     SEEN,
+    SETTINGS,
     InheritedLock,
     lock_file_pid,
 )
@@ -116,7 +118,7 @@ def freeze(data: Path, store: RocksStore, name: str) -> None:
         for stored in seen_manifest(store).runs:  # only a merge changes which they are
             for file in stored.files:
                 _link(data / SEEN / file.name, folder / SEEN / file.name)
-        for small in (FORMAT_FILE, ARGUMENTS, RULES, AUDIT):
+        for small in (FORMAT_FILE, ARGUMENTS, SETTINGS, RULES, AUDIT):
             if (data / small).exists():
                 _copy(data / small, folder / small)
         _sync_folders(folder)

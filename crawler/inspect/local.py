@@ -19,14 +19,15 @@ import numpy as np
 
 from crawler.archive.warc_file import open_name
 from crawler.assembly.build import rules_path
-from crawler.config.settings import Config, PatternSettings, read_kept
+from crawler.config.settings import Config, PatternSettings, read_kept, read_kept_settings
 from crawler.data.data_dir import (
     ARGUMENTS,
     FRONTIER,
     OUTCOMES,
     SEEN,
+    SETTINGS,
     WARC,
-    kept_arguments,
+    kept_file,
     read_format,
     refuse_older_format,
 )
@@ -167,7 +168,11 @@ class LocalInspection:
 
     @property
     def arguments(self) -> dict[str, str]:
-        return read_kept(kept_arguments(self.path), str(self.path / ARGUMENTS))
+        return read_kept(kept_file(self.path / ARGUMENTS), str(self.path / ARGUMENTS))
+
+    @property
+    def settings(self) -> dict[str, object] | None:
+        return read_kept_settings(kept_file(self.path / SETTINGS), str(self.path / SETTINGS))
 
     def now(self) -> float:
         return time.time()

@@ -100,6 +100,11 @@ class Inspection(Protocol):
         """The arguments of the spider's last start, as given."""
 
     @property
+    def settings(self) -> dict[str, object] | None:
+        """The settings of the last start that decide about URLs, as given; None: they are not
+        known."""
+
+    @property
     def robots(self) -> RobotsStore: ...
 
     def now(self) -> float:

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from crawler.config.settings import Config, read_kept
+from crawler.config.settings import Config, read_kept, read_kept_settings
 from crawler.data.data_dir import WORKER
 from crawler.data.local_stores import RobotsRecords
 from crawler.data.operator_files import Act, Touched, read_audit
@@ -524,6 +524,11 @@ class RedisInspection:
     def arguments(self) -> dict[str, str]:
         key = keys.arguments(self._reader.name)
         return read_kept(self._reader.ask(key, "GET"), key)
+
+    @property
+    def settings(self) -> dict[str, object] | None:
+        key = keys.settings(self._reader.name)
+        return read_kept_settings(self._reader.ask(key, "GET"), key)
 
     @property
     def robots(self) -> RobotsReader:

@@ -1,8 +1,8 @@
-"""`why URL`: shows all records of one URL in the frontier and the logs, and what the present rules
-decide about it.
+"""`why URL`: shows all records of one URL in the frontier and the logs, and what the rules of the
+last start decide about it.
 
-Rule: the rules are applied anew with the present settings and arguments; the verdict at the time
-the URL was found is only in the frontier and the logs.
+Rule: the rules are applied anew, with the settings and arguments of the last start; the verdict at
+the time the URL was found is only in the frontier and the logs.
 """
 
 from __future__ import annotations

@@ -92,6 +92,9 @@ CRAWL_KEYS: Final = (
     RedisKey("{<name>:rules}:audit", "list", "What operators have done.", "their acts"),
     RedisKey("{<name>:rules}:lock", "string", "The worker that carries out acts; expires.", "one"),
     RedisKey("<name>:arguments", "string", "Arguments of the spider's last start.", "one"),
+    RedisKey(
+        "<name>:settings", "string", "Settings of the last start that decide about URLs.", "one"
+    ),
     RedisKey("<name>:workers", "hash", "Worker to its last record.", "workers"),
     RedisKey(
         "{<name>:workers}:alive",
@@ -210,6 +213,10 @@ def format_key(name: str) -> str:
 
 def arguments(name: str) -> str:
     return f"{name}:arguments"
+
+
+def settings(name: str) -> str:
+    return f"{name}:settings"
 
 
 def rules(name: str) -> str:

@@ -1,15 +1,18 @@
-"""A crawl that goes on without its arguments goes on with those of its last start."""
+"""A crawl that goes on without its arguments goes on with those of its last start, and `why` judges
+by its settings."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from crawler.inspect.local import LocalInspection
+from crawler.spiders.web import WebSpider
+from tests.harness import fork_server
 from tests.harness.crawling import crawl
 from tests.servers.loopback import page, site
 from tests.servers.redis import RedisServer
@@ -58,3 +61,42 @@ def test_an_empty_argument_clears_what_was_kept(tmp_path: Path, where: dict[str,
         done = crawl(data, settings=where, deny="")
     assert done.reason == "finished"
     assert {"/", "/1", "/2", "/3"} <= set(web.asked)
+
+
+class Own(WebSpider):
+    """A spider with settings of its own, as Python values."""
+
+    custom_settings: ClassVar = {
+        "CRAWLER_CONTACT": "https://crawl-bot.org/",
+        "CRAWLER_MAX_PATH_SEGMENTS": 3,
+        "CRAWLER_DENY_EXTENSIONS": ("abc",),
+        "CRAWLER_ALLOW_INSIDE": ["127.0.0.0/8"],
+        "CRAWLER_MAX_URLS_PER_DOMAIN": None,
+    }
+
+
+def test_why_judges_by_the_settings_of_the_last_start(
+    tmp_path: Path, where: dict[str, Any]
+) -> None:
+    data = tmp_path / "data"
+
+    def why(path: str, *typed: str) -> str:
+        chosen = {**where, "CRAWLER_DATA_DIR": data}
+        given = [part for name, value in chosen.items() for part in ("-s", f"{name}={value}")]
+        command = [*fork_server.SCRAPY, "frontier", "why", path, *given, *typed]
+        done = fork_server.run(command)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with site("127.0.14.5", ROUTES) as web:
+        first = {**where, "CRAWLER_MAX_PATH_SEGMENTS": 9}
+        crawl(data, settings=first, seeds=web.url("/"), max_pages="1")
+        assert "contact address" in why("http://other.example/"), "it had none"
+        assert "admit it" in why(web.url("/a/b/c/d"))
+        crawl(data, Own, settings=where, seeds=web.url("/"), max_pages="1")
+    assert "admit it" in why("http://other.example/")
+    assert "segments" in why(web.url("/a/b/c/d"))
+    assert "abc" in why(web.url("/x.abc"))
+    assert "admit it" in why(web.url("/x.jpg"))
+    typed = ("-s", "CRAWLER_MAX_PATH_SEGMENTS=9")
+    assert "admit it" in why(web.url("/a/b/c/d"), *typed), "what is typed goes before"

@@ -14,6 +14,7 @@ from scrapy.utils.misc import load_object
 
 from crawler.config.readers import file_of
 from crawler.config.settings import (
+    KEPT_SETTINGS,
     Arguments,
     Config,
     FetchSettings,
@@ -21,13 +22,18 @@ from crawler.config.settings import (
     LimitSettings,
     PolitenessSettings,
     SharedSettings,
+    encode_kept,
     join_repeated,
     read_arguments,
     read_config,
+    read_kept_settings,
     settings_table,
+    settings_to_keep,
+    with_kept_settings,
 )
 from crawler.model.choices import (
     AutoByServer,
+    HostUnit,
     ScopeChoice,
     Tls,
 )
@@ -430,3 +436,34 @@ def test_a_lease_has_room_for_two_fetches_and_two_lost_heartbeats():
 )
 def test_when_a_server_is_full(given_bytes, maxmemory, full):
     assert SharedSettings(redis_max_bytes=given_bytes).full_bytes(maxmemory) == full
+
+
+def test_the_settings_that_are_kept_hold_no_secret() -> None:
+    rows = [row for rows in settings_table().values() for row in rows]
+    kept = [row for row in rows if row.name in KEPT_SETTINGS]
+    assert len(kept) == len(KEPT_SETTINGS)
+    assert [row.name for row in kept if row.kind.secret] == []
+
+
+def test_kept_settings_are_read_as_they_were_given() -> None:
+    given: dict[str, object] = {
+        "CRAWLER_CONTACT": "https://crawl-bot.org/",
+        "CRAWLER_DENY_EXTENSIONS": ("abc", "xyz"),
+        "CRAWLER_MAX_URLS_PER_DOMAIN": None,
+        "CRAWLER_MAX_PATH_SEGMENTS": "3",
+        "CRAWLER_HOST_UNIT": HostUnit.DOMAIN,
+        "CRAWLER_RULES": "rules.toml",
+        "CRAWLER_STRIP_TRACKING": False,
+        "CRAWLER_HTTP_TOKENS": "tokens.txt",
+    }
+    kept = read_kept_settings(encode_kept(settings_to_keep(given)), "here")
+    assert kept is not None and "CRAWLER_HTTP_TOKENS" not in kept
+    own: dict[str, object] = {"CRAWLER_CONTACT": "", "CRAWLER_DATA_DIR": "elsewhere"}
+    found = read_config(with_kept_settings({**own, "CRAWLER_RETRIES": 7}, kept, ()))
+    assert found.archive.data_dir == "elsewhere"
+    assert found.politeness == read_config({"CRAWLER_HOST_UNIT": "domain"}).politeness
+    as_given = read_config(given)
+    for group in ("identity", "limits", "urls"):
+        assert getattr(found, group) == getattr(as_given, group)
+    assert read_config(with_kept_settings(own, kept, own)).identity.contact == ""
+    assert read_kept_settings(None, "here") is None

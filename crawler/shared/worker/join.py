@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from crawler.config.settings import Config
+from crawler.config.settings import Config, KeptOfStart
 from crawler.crawl.clock import Clock
 from crawler.crawl.stats import CrawlStats
 from crawler.crawl.under_way import SHOW_AT_ONCE
@@ -147,12 +147,12 @@ def join(
     ready_s: Callable[[], float],
     fail: Callable[[CrawlerError], None],
     find_archived: FindArchived,
-    kept: bytes | None,
+    kept: KeptOfStart,
 ) -> JoinedCrawl:
     """Join the crawl at *address*, and return leases of this worker's last session. *ready_s*
     returns for how long it can read pages; *find_archived* searches our archive for leases; *kept*
-    holds arguments to store for the next start. Raises CrawlerError
-    if Redis does not answer, or its crawl is foreign or of another kind."""
+    is stored with the crawl. Raises CrawlerError if Redis does not answer, or its crawl is foreign
+    or of another kind."""
     shared, clock = config.shared, Clock()
     last = read_worker(data.path)
     shards, name = shared.frontier_shards, shared.frontier_name
@@ -192,8 +192,9 @@ def join(
             begin=begin,
             is_ack_durable=is_ack_durable,
         )
-        if kept is not None:
-            await _keep_arguments(redis, keys.arguments(name), kept)
+        if kept.arguments is not None:
+            await _keep(redis, keys.arguments(name), kept.arguments)
+        await _keep(redis, keys.settings(name), kept.settings)
         return *found, await read_rules(redis, keys.rules(name))
 
     crawl, put_back, said = _run_in_thread(nodes, opened, wait_s)
@@ -468,10 +469,10 @@ async def _confirm(nodes: Nodes, name: str, crawl: CrawlFormat) -> None:
         )
 
 
-async def _keep_arguments(nodes: Nodes, key: str, packed: bytes) -> None:
+async def _keep(nodes: Nodes, key: str, packed: bytes) -> None:
     if await nodes.checked_command(key, "GET", key) == packed:
         return
     try:
         await nodes.checked_command(key, "SET", key, packed)
     except OutOfMemory as full:
-        logger.warning("The arguments of this start are not kept for the next one: %s", full)
+        logger.warning("The arguments and settings of this start are not kept: %s", full)
