@@ -20,7 +20,7 @@ from typing import Final, Protocol, Self
 from crawler.archive.capture import StoredCapture
 from crawler.archive.reader import ArchivedCapture
 from crawler.data.files import sync_folder
-from crawler.model.types import StoreUnavailable, store_error
+from crawler.model.types import OUT_OF_FILES, StoreUnavailable, store_error
 
 OPEN_SUFFIX: Final = ".open"
 
@@ -97,7 +97,8 @@ class OpenFile:
                 sync_folder(self.final.parent)
                 self._is_name_synced = True
         except OSError as error:
-            self._sync_failed = True
+            # Without a file it was not tried.
+            self._sync_failed = error.errno not in OUT_OF_FILES
             raise _unavailable(open_name(self.final), error) from error
 
     def finish(self) -> None:

@@ -236,7 +236,13 @@ class Archive:
     def sync(self) -> None:
         """Make all that was appended survive a power cut. It blocks, so call it in a thread. Raises
         StoreUnavailable."""
-        self._writer.sync()
+        while True:
+            try:
+                return self._writer.sync()
+            except StoreFull as full:
+                if not self._waits_for_room(full):
+                    raise
+            time.sleep(FULL_RETRY_S)
 
     async def close(self) -> None:
         """Write all accepted captures, finish the file and end the thread."""

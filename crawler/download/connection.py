@@ -8,7 +8,6 @@ never taken as the next answer, and a connection is used again only if that end 
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import re
 import socket
@@ -38,14 +37,13 @@ from crawler.download.http_head import BadHead, HeadGate
 from crawler.download.resolver import Resolver
 from crawler.model.choices import Tls
 from crawler.model.page import Truncated
-from crawler.model.types import HTTP_OK
+from crawler.model.types import HTTP_OK, OUT_OF_FILES
 
 READ_AHEAD_BYTES: Final = 64 * 1024
 """With so much unread, no more is read from the socket. The last read may bring 256 KB."""
 
 NEXT_ADDRESS_S: Final = 0.25  # RFC 8305, section 5: before the next address is tried beside it
 
-OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE))
 _FREED_S: Final = 0.05  # guess: until the loop has closed what was aborted
 
 _MAX_CLOSING: Final = 10_000  # servers that close idle connections unnoticed, and are known for it
@@ -226,7 +224,7 @@ class AnswerReader:
 class HttpConnection(asyncio.Protocol):
     """One connection, for one request after the other."""
 
-    def __init__(self, head_max_bytes: int, on_lost: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, head_max_bytes: int, on_lost: Callable[[], None]) -> None:
         """*on_lost* is called once, when the connection has ended."""
         self._on_lost = on_lost
         self.ip = ""

@@ -37,7 +37,7 @@ from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore, ReadableStore
 from crawler.frontier.records import decode_claim
 from crawler.frontier.staging import all_records, records_between
-from crawler.model.types import StoreFull, StoreUnavailable, is_disk_full
+from crawler.model.types import StoreFull, StoreUnavailable, is_out_of_room
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class FingerprintIndex:
                     self._append(number, one)
                 del self._unwritten[0]
         except OSError as error:
-            if not is_disk_full(error):
+            if not is_out_of_room(error):
                 raise _translated(error) from error
 
     @property
@@ -167,7 +167,7 @@ class FingerprintIndex:
 
 def _translated(error: OSError) -> StoreUnavailable:
     """Return StoreFull, with which the crawl waits for room, or StoreUnavailable."""
-    kind = StoreFull if is_disk_full(error) else StoreUnavailable
+    kind = StoreFull if is_out_of_room(error) else StoreUnavailable
     return kind(f"the rows of fingerprints cannot be used: {error}")
 
 

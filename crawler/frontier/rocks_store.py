@@ -30,6 +30,7 @@ from rocksdict import (
 )
 
 from crawler.model.types import (
+    OUT_OF_FILES,
     DataDirError,
     StoreFull,
     StoreUnavailable,
@@ -47,7 +48,7 @@ _MEMTABLE_FILTER: Final = 0.02
 # Without a limit all files of the database are open, hundreds at 1e8 URLs, and connections would
 # find none left.
 _MOST_FILES: Final = 200
-_NO_SPACE: Final = os.strerror(errno.ENOSPC)
+_NO_ROOM: Final = (os.strerror(errno.ENOSPC), *map(os.strerror, OUT_OF_FILES))
 MEMTABLES_BYTES: Final = _MEMTABLES * _MEMTABLE_BYTES
 _MANY: Final = 1_000  # pairs of a scan
 CACHE_BYTES: Final = 32 << 20
@@ -112,7 +113,7 @@ class RocksStore:
             self._is_full = False
         except Exception as error:  # rocksdict raises bare Exception
             # RocksDB recovers from other errors, such as a broken disk, only when opened again.
-            self._is_full = _NO_SPACE in str(error)
+            self._is_full = _is_out_of_room(error)
             kind = StoreFull if self._is_full else StoreUnavailable
             raise kind(_failed("written", error)) from error
 
@@ -137,7 +138,7 @@ class RocksStore:
             self._db.flush()
             Checkpoint(self._db).create_checkpoint(str(folder))
         except Exception as error:  # rocksdict raises bare Exception
-            kind = StoreFull if _NO_SPACE in str(error) else StoreUnavailable
+            kind = StoreFull if _is_out_of_room(error) else StoreUnavailable
             raise kind(_failed("copied", error)) from error
 
     def close(self) -> None:
@@ -237,6 +238,10 @@ _RESTORE: Final = (
     " begin again in another one (CRAWLER_DATA_DIR); scrapy frontier seen --from FILE.cdxj keeps"
     " what the archive has from being fetched again"
 )
+
+
+def _is_out_of_room(error: Exception) -> bool:
+    return any(words in str(error) for words in _NO_ROOM)
 
 
 def _failed(done: str, error: Exception) -> str:

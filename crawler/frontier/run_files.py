@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_hexdigest
 
-from crawler.model.types import DataDirError, StoreFull, StoreUnavailable, is_disk_full
+from crawler.model.types import DataDirError, StoreFull, StoreUnavailable, is_out_of_room
 
 Keys: TypeAlias = NDArray[np.uint64]
 Flags: TypeAlias = NDArray[np.bool_]
@@ -215,7 +215,7 @@ class RunFolder:
         try:
             yield
         except OSError as error:
-            kind = StoreFull if is_disk_full(error) else StoreUnavailable
+            kind = StoreFull if is_out_of_room(error) else StoreUnavailable
             raise kind(f"the seen URLs in {self.path} cannot be kept: {error}") from error
 
 

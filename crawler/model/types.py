@@ -254,7 +254,8 @@ class StoreUnavailable(CrawlerError):
 
 
 class StoreFull(StoreUnavailable):
-    """The disk of a store is full. Caller: as above, or wait until there is room."""
+    """The disk of a store is full, or no more files can be open. Caller: as above, or wait until
+    there is room."""
 
 
 WaitsForRoom: TypeAlias = Callable[[StoreFull], bool]
@@ -266,14 +267,19 @@ def never_waits(_: StoreFull) -> bool:
     return False
 
 
-def is_disk_full(error: OSError) -> bool:
-    """Return whether *error* says that a disk, or the user's quota of it, has no room."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE))
+"""The process, or the machine, has too many open files."""
+
+
+def is_out_of_room(error: OSError) -> bool:
+    """Return whether *error* says that there is no room for now: on the disk, in the user's quota
+    of it, or for one more open file."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, *OUT_OF_FILES)
 
 
 def store_error(text: str, error: OSError) -> StoreUnavailable:
     """Translate *error* of a disk for the caller; *text* says what could not be written."""
-    kind = StoreFull if is_disk_full(error) else StoreUnavailable
+    kind = StoreFull if is_out_of_room(error) else StoreUnavailable
     return kind(f"{text}: {error.strerror or error}")
 
 

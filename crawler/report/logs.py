@@ -23,7 +23,7 @@ from scrapy.utils.log import install_scrapy_root_handler
 from twisted.python.failure import Failure
 
 from crawler.crawl.under_way import SHOW_AT_ONCE, STEP, Step
-from crawler.model.types import StoreUnavailable, is_disk_full
+from crawler.model.types import StoreUnavailable, is_out_of_room
 from crawler.report.figures import plain
 from crawler.report.screen import Screen, step_line
 
@@ -107,7 +107,7 @@ def _skip_if_full(
     otherwise: Callable[[logging.LogRecord], None], record: logging.LogRecord
 ) -> None:
     error = sys.exception()
-    if not (isinstance(error, OSError) and is_disk_full(error)):
+    if not (isinstance(error, OSError) and is_out_of_room(error)):
         otherwise(record)
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import resource
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from scrapy import Request, Spider, signals
+from scrapy.http import Response
 from twisted.python.failure import Failure
 
 from crawler.console.views import OutcomesAsked, is_asked
@@ -150,6 +155,46 @@ def test_a_request_on_a_connection_that_was_closed_is_a_fetch_of_the_host(tmp_pa
     fates = {path: tries[-1] for path, tries in done.fates().items()}
     assert fates == dict.fromkeys(["/", *paths], "done")
     assert {outcome.attempts for outcome in done.outcomes} == {0}, "it costs no retry"
+
+
+class Hoarder(WebSpider):
+    """A spider whose code takes all files that may be opened, and gives them back later."""
+
+    taken: list[int]
+    short_s = 1.0
+
+    def parse(self, response: Response) -> Any:
+        if response.url.endswith("/0"):
+            self.taken = []
+            with suppress(OSError):
+                while True:
+                    self.taken.append(os.open(os.devnull, os.O_RDONLY))
+            asyncio.get_running_loop().call_later(self.short_s, self.give_back)
+        return super().parse(response)
+
+    def give_back(self) -> None:
+        while self.taken:
+            os.close(self.taken.pop())
+
+
+def test_too_many_open_files_end_no_crawl(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    paths = [f"/{number}" for number in range(8)]
+    noise = Reply(os.urandom(1 << 20), content_type="x/y")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    in_use = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + 400, hard))
+    try:
+        # Each page needs a new file of the archive.
+        settings = {"CRAWLER_WARC_MAX_BYTES": 1 << 20, "CRAWLER_MAX_WAITING": 1}
+        with site("127.0.5.17", {"/a": page(*paths), **dict.fromkeys(paths, noise)}) as web:
+            done = crawl(tmp_path / "data", Hoarder, settings, seeds=web.url("/a"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert done.reason == "finished"
+    fates = {path: tries[-1] for path, tries in done.fates().items()}
+    assert fates == dict.fromkeys(["/a", *paths], "done")
+    assert "Too many open files" in caplog.text, "it was short of files"
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_a_host_that_is_down_for_ever_ends_as_dead_letters(tmp_path: Path):

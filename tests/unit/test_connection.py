@@ -64,7 +64,7 @@ class FakeTransport(asyncio.Transport):
 
 
 def asked(request: bytes = GET) -> tuple[HttpConnection, FakeTransport, AnswerReader]:
-    connection = HttpConnection(4096)
+    connection = HttpConnection(4096, lambda: None)
     transport = FakeTransport(connection)
     return connection, transport, connection.send(request)
 
@@ -213,7 +213,7 @@ def test_a_connection_that_closes_without_an_answer(
     before: Callable[[HttpConnection], None], raised: type[Exception]
 ) -> None:
     async def scenario() -> None:
-        connection = HttpConnection(4096)
+        connection = HttpConnection(4096, lambda: None)
         FakeTransport(connection)
         before(connection)
         answer = connection.send(GET)
