@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -97,6 +98,7 @@ class Console:
         from crawler.inspect.frontier_view import (  # noqa: PLC0415  # the same
             LocalFrontierView,
             frontier_of,
+            known_urls,
         )
         from crawler.operate.metrics import exposition_of  # noqa: PLC0415  # the same
         from crawler.operate.operator import Operator  # noqa: PLC0415  # the same
@@ -111,7 +113,8 @@ class Console:
         else:  # to open it another time would hold the interpreter, for 40 ms at 1e7 URLs
             frontier = LocalFrontierView(data, config, OnlookersStore(crawl.storage.store))
         levels, now = len(config.frontier.level_shares), crawl.leases.clock.now
-        operator = Operator(store, levels, now, acts.count, acts.put_back, acts.take)
+        known = partial(known_urls, frontier, config)
+        operator = Operator(store, levels, now, acts.count, acts.put_back, acts.take, known)
         served = Served(
             act=operator.act,
             shown=Shown(frontier, config, settings, data),

@@ -23,6 +23,7 @@ from crawler.data.data_dir import HISTORY, OUTCOMES, folders_of_crawl
 from crawler.data.history import HistorySpan, read_history
 from crawler.inspect.shared import is_alive
 from crawler.model.types import Counts, CrawlerError, Outcome, decode_outcome
+from crawler.report.figures import FAR
 from crawler.report.progress import left_to_do
 from crawler.report.screen import EndTrend, RecentRate
 from crawler.shared import keys
@@ -67,7 +68,6 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
 
 _decode_worker = msgspec.json.Decoder(WorkerRecord).decode
-_FAR: Final = 1e11  # epoch seconds, in the year 5138: JSON knows no infinity
 
 
 class LiveFigures:
@@ -107,7 +107,7 @@ class LiveFigures:
             duplicates=crawl.stats.duplicates,
             fetching=len(crawl.leases.in_flight),
             concurrency=crawl.fetching.slots.rules.concurrency,
-            paused_until=None if paused is None else min(paused, _FAR),
+            paused_until=None if paused is None else min(paused, FAR),
             ends=self._end(left_to_do(crawl, counts), now),
             waits_for="" if others else crawl.stats.waits_for(now, len(crawl.leases.in_flight)),
             counts=counts,

@@ -387,9 +387,13 @@ _NO_ANSWER: Final = Answer(0.0)
 
 
 def _lease_to_finish(fetch: Fetch, verdict: Verdict) -> Lease:
-    """Return the lease of *fetch*, with `may_be_archived` set on its candidate, as after a crash,
-    if the URL is fetched again although its answer was archived: no claim refers to that record."""
+    """Return the lease of *fetch* with what is kept of it changed on its candidate: a dead letter
+    has its last try counted, too; and `may_be_archived` is set, as after a crash, if the URL is
+    fetched again although its answer was archived, because no claim refers to that record."""
     lease = fetch.lease
+    if isinstance(verdict, Dead) and fetch.answer is not None:
+        tried = replace(lease.candidate, attempts=lease.candidate.attempts + 1)
+        return replace(lease, candidate=tried)
     if not fetch.record or not isinstance(verdict, RetryAt | PutBack):
         return lease
     return replace(lease, candidate=replace(lease.candidate, may_be_archived=True))

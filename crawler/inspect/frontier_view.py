@@ -62,12 +62,12 @@ from crawler.inspect.shared import (
     is_alive,
     worker_records,
 )
-from crawler.inspect.why import UrlIdentifier, refuse_other_identity
+from crawler.inspect.why import UrlIdentifier, next_contact, refuse_other_identity, seen_among
 from crawler.model.types import ConfigError, Counts, DataDirError, HostKey, Pace
 from crawler.model.url import fetch_form
 from crawler.operate import client
 from crawler.operate.acts import chosen_letters, count_waiting, put_dead_letters_back
-from crawler.operate.operator import LocalStore, Operator
+from crawler.operate.operator import LOOKED_AT, LocalStore, Operator
 from crawler.operate.verbs import ActAnswer, ActRequest, WaitingCount
 from crawler.policy.operator_rules import OperatorRules, read_rules
 from crawler.policy.robots_cache import RobotsCache
@@ -135,7 +135,7 @@ class DeadLetterRow(msgspec.Struct, frozen=True):
     url: str
     reason: str
     at: float  # epoch seconds
-    attempts: int
+    attempts: int  # its tries
     depth: int
 
 
@@ -250,7 +250,7 @@ def _host(state: HostState, rules: OperatorRules, config: Config, now: float) ->
         host=state.host,
         waiting=state.waiting,
         place=state.place,
-        next_at=state.rest_until,
+        next_at=next_contact(state.rest_until, said, rules, now),
         gap_s=state.pace.gap_s,
         crawl_delay_s=state.pace.crawl_delay_s,
         failures=state.pace.failures,
@@ -689,6 +689,13 @@ def frontier_of(settings: BaseSettings, config: Config) -> FrontierView:
     return LocalFrontierView(path, config)
 
 
+def known_urls(view: FrontierView, config: Config, urls: Sequence[str]) -> list[str]:
+    """Return those of *urls* that the crawl of *view* has seen; none before its first start."""
+    with suppress(DataDirError), view.inspection() as inspection:
+        return seen_among(urls, inspection, config)
+    return []
+
+
 class LocalFrontierView:
     retried_by = "the crawl that is at work, or the next run"
 
@@ -768,7 +775,8 @@ class LocalFrontierView:
             return put_back_alone(data, self._config, request)
 
         levels = len(self._config.frontier.level_shares)
-        operator = Operator(store, levels, time.time, count, put_back, at_next_start)
+        known = partial(known_urls, self, self._config)
+        operator = Operator(store, levels, time.time, count, put_back, at_next_start, known)
         return await operator.act(request, getpass.getuser())
 
     def check(self, is_repair: bool) -> FrontierCheck:
@@ -855,6 +863,10 @@ class RedisFrontierView:
         with self._open_reader() as reader:
             where, stored = reader.where, reader.format
         refuse_other_identity(where, stored.identity, self._config, is_shared=True)
+        # Before the servers are opened to write, which are opened once at a time.
+        is_looked_up = request.verb == "add" and not request.again
+        looked_up = request.targets[:LOOKED_AT] if is_looked_up else ()
+        known = set(known_urls(self, self._config, looked_up))
         # The crawl has as many shards as at its first start, whatever the settings say now.
         shared = replace(self._config.shared, frontier_shards=stored.shards)
         config, name = replace(self._config, shared=shared), shared.frontier_name
@@ -871,7 +883,10 @@ class RedisFrontierView:
                 queues = SharedQueues(nodes, ops, store)
                 count = partial(count_waiting, queues, unit=unit, now=time.time)
                 put_back = partial(put_dead_letters_back, queues, config=config, now=time.time)
-                operator = Operator(store, levels, time.time, count, put_back, by_workers)
+                operator = Operator(
+                    *(store, levels, time.time, count, put_back, by_workers),
+                    known=lambda urls: [url for url in urls if url in known],
+                )
                 return await operator.act(request, getpass.getuser())
 
             return asked_once(opened, config, acted)

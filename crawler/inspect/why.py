@@ -8,7 +8,7 @@ the time the URL was found is only in the frontier and the logs.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -33,7 +33,7 @@ from crawler.inspect.port import (
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError, DataDirError, Outcome
 from crawler.model.url import canonical, fetch_form, host_key, key_of, registered_domain, split
-from crawler.policy.operator_rules import OperatorRules, RuleBudgets, read_rules
+from crawler.policy.operator_rules import OperatorRules, Overrides, RuleBudgets, read_rules
 from crawler.policy.patterns import (
     FetchAllowed,
     PatternStopped,
@@ -51,7 +51,9 @@ from crawler.policy.robots_cache import (
     RobotsUnreachable,
 )
 from crawler.policy.scope import Reason, Refusal
+from crawler.policy.seeds import seed_url
 from crawler.report.figures import (
+    FAR,
     many,
     plain,
     since,
@@ -155,7 +157,8 @@ def why(
         answer = _with_pattern(answer, found, known, inspection, config.patterns, now)
         if not answer.seen and not answer.rule:
             answer = _with_budget(answer, known, inspection, config, given)
-    answer = _with_log(_with_place(answer, known, inspection), known, identifier, inspection)
+    answer = _with_place(answer, known, inspection, _operator_rules(inspection, config), now)
+    answer = _with_log(answer, known, identifier, inspection)
     return replace(answer, elsewhere=inspection.outbox_counts(), is_shared=inspection.is_shared)
 
 
@@ -300,10 +303,27 @@ def _robots(url: str, inspection: Inspection, config: Config, now: float) -> tup
     return "unknown", verdict.url
 
 
-def _with_place(answer: Why, known: KnownUrl, inspection: Inspection) -> Why:
+def next_contact(rest_until: float, says: Overrides, rules: OperatorRules, now: float) -> float:
+    """Return when a host, or a URL, may be contacted whose host rests until *rest_until*, and of
+    which the operator *says* that; FAR if it is paused without end."""
+    pauses = (says.paused_until(now), rules.paused_until(now))
+    return max(rest_until, *(min(until, FAR) for until in pauses if until is not None), 0.0)
+
+
+def seen_among(urls: Sequence[str], inspection: Inspection, config: Config) -> list[str]:
+    """Return those of *urls*, as typed, that the crawl has seen."""
+    identifier = UrlIdentifier(config, inspection.key_seed)
+    readable = [url for url in urls if fetch_form(seed_url(url)) is not None]
+    return [url for url in readable if inspection.is_seen(identifier.identify(seed_url(url)))]
+
+
+def _with_place(
+    answer: Why, known: KnownUrl, inspection: Inspection, rules: OperatorRules, now: float
+) -> Why:
     """Add its place in the frontier, searched in the order in which a URL moves on."""
     if host := inspection.host(known.host):
-        answer = replace(answer, host_next_at=host.rest_until)
+        next_at = next_contact(host.rest_until, rules.of_url(known.url), rules, now)
+        answer = replace(answer, host_next_at=next_at)
     match inspection.waiting(known):
         case WaitingUrl(candidate, ahead, is_urgent):
             level = None if is_urgent else candidate.level

@@ -22,6 +22,7 @@ from crawler.policy.operator_rules import read_rules
 
 logger = logging.getLogger(__name__)
 
+LOOKED_AT: Final = 1000  # URLs to be added: 0.3 s
 _TRIES: Final = 20  # if others change the rules at the same time
 
 
@@ -96,6 +97,8 @@ class Operator:
     """Puts dead letters back, as a retry asks, and returns how many."""
     on_act: Callable[[Act, Act | None], Awaitable[None]]
     """Awaited for each act, and the one that it undoes, when it is durable."""
+    known: Callable[[Sequence[str]], list[str]]
+    """Returns those of some URLs that the crawl has seen. Called in a thread."""
     _acting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def act(self, request: ActRequest, by: str) -> ActAnswer:
@@ -106,6 +109,7 @@ class Operator:
             raise ConfigError(f"level is {request.level}; this crawl has 0 to {self.levels - 1}")
         if request.dry_run:
             return (await self.count(request)).answer()
+        known = await self._known(request)
         async with self._acting:
             # Done first: what is written then, is how many there were.
             put_back = await self.put_back(request) if request.verb == "retry" else None
@@ -115,8 +119,15 @@ class Operator:
                     if put_back is not None:
                         await self.store.note(Touched(act.at, act.number, put_back))
                     await self.on_act(act, undone)
-                    return ActAnswer(_sentence(act), act.number, touched=put_back)
+                    said = _sentence(act, undone) + _about_known(known, len(act.targets))
+                    return ActAnswer(said, act.number, touched=put_back, known=len(known))
         raise ConfigError("the rules change all the time: try again")
+
+    async def _known(self, request: ActRequest) -> list[str]:
+        """Return those URLs, of the first that *request* adds, which are fetched no other time."""
+        if request.verb != "add" or request.again:
+            return []
+        return await asyncio.to_thread(self.known, request.targets[:LOOKED_AT])
 
     async def _write(self, request: ActRequest, by: str) -> tuple[Act | None, Act | None]:
         """Return the act that was written, or None if the rules have changed meanwhile; and the
@@ -157,13 +168,29 @@ def _edited(
     return after, before
 
 
-def _sentence(act: Act) -> str:
+def _about_known(known: Sequence[str], of: int) -> str:
+    if not known:
+        return ""
+    if of == 1:
+        return "; it is known already, and fetched no second time unless added with --again"
+    some = f" of the first {LOOKED_AT:,}" if of > LOOKED_AT else ""
+    return (
+        f"; {len(known):,}{some} are known already ({known[0]}), and fetched no second time unless"
+        " added with --again"
+    )
+
+
+def _sentence(act: Act, undone: Act | None) -> str:
+    if undone is not None:
+        return f"act {act.number}: act {undone.number} is undone ({_about(undone)})"
+    return f"act {act.number}: {_about(act)}"
+
+
+def _about(act: Act) -> str:
     about = f" {', '.join(act.targets[:3])}" if act.targets else ""
     more = f" and {len(act.targets) - 3} more" if len(act.targets) > 3 else ""
     value = f" {act.value}" if act.value else ""
-    if act.undoes:
-        return f"act {act.number}: act {act.undoes} is undone"
-    return f"act {act.number}: {act.verb}{about}{more}{value}"
+    return f"{act.verb}{about}{more}{value}"
 
 
 def unfinished(lines: Sequence[Act | Touched]) -> list[Act]:

@@ -132,6 +132,7 @@ class ActAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     waiting: int | None = None  # of a dry run: the URLs that wait and that it would touch
     is_part: bool = False  # of a dry run: there may be more of them, since not all were looked at
     touched: int | None = None  # URLs; only of what is done at once
+    known: int = 0  # of the first 1,000 URLs to be added, without `again`: those that are not new
 
 
 class WaitingCount(NamedTuple):

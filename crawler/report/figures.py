@@ -47,8 +47,13 @@ def size(size_bytes: int) -> str:
     return f"{value:.1f} {_SIZES[unit]}" if value < 9.95 else f"{value:,.0f} {_SIZES[unit]}"
 
 
+_MS_BELOW: Final = 0.095  # what is 0.0 or 0.1 s tells nothing of a fetch
+
+
 def span(seconds: float) -> str:
-    """Format a duration: 0.3 s, 95 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
+    """Format a duration: 23 ms, 0.3 s, 95 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
+    if 0 < seconds < _MS_BELOW:
+        return f"{max(1, round(seconds * 1000))} ms"
     if seconds < 10:
         return f"{max(seconds, 0.0):.1f} s"
     whole = round(seconds)
@@ -58,8 +63,14 @@ def span(seconds: float) -> str:
     return f"{whole} s"
 
 
+FAR: Final = 1e11
+"""Epoch seconds, in the year 5138: the end of a pause without end, as JSON knows no infinity."""
+
+
 def until(when: float, now: float) -> str:
-    """Format a time ahead: now, or in 4.2 s."""
+    """Format a time ahead: now, in 4.2 s, or, if it is FAR, when somebody resumes it."""
+    if when >= FAR:
+        return "when somebody resumes it"
     return f"in {span(when - now)}" if when > now else "now"
 
 

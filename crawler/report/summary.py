@@ -326,8 +326,9 @@ def nothing_fetched(summary: Summary) -> str:
     unfetched = robots.disallowed + links.left
     if summary.reason != "finished" or summary.pages or summary.frontier.done > unfetched:
         return ""
+    errors = {kind: n for kind, n in summary.errors.items() if kind != "robots_failed"}
     causes = {
-        **{words_of(kind): n for kind, n in summary.errors.items()},
+        **{words_of(kind): n for kind, n in (errors or summary.errors).items()},
         **{rule_words(rule): n for rule, n in links.refused.items()},
         **({"robots.txt forbids it": robots.disallowed} if robots.disallowed else {}),
     }

@@ -150,6 +150,7 @@ def test_acts_on_a_crawl_that_runs(crawl: Operated) -> None:
         wait_until(lambda: min(map(crawl.asked, HOSTS)) > 3, PATIENCE_S)
         crawl.act("pause", paused)
         crawl.act("drop", dropped)
+        assert "when somebody resumes it" in crawl.act("hosts", "--host", paused)
         count = crawl.touched(2)
         assert count > 0
         crawl.act("add", crawl.web.url(other, "/hidden/1"), "--level", "0")
@@ -159,8 +160,12 @@ def test_acts_on_a_crawl_that_runs(crawl: Operated) -> None:
         assert not crawl.paths(dropped) >= ALL and not crawl.paths(paused) >= ALL
         by = getpass.getuser()
         assert f"dropped by {by} (act 2)" in crawl.act("dead", "--limit", "100")
-        crawl.act("undo", "2")
+        assert f"act 4: act 2 is undone (drop {dropped})" in crawl.act("undo", "2")
         assert crawl.touched(4) == count
+        known, new = crawl.web.url(other, "/0"), crawl.web.url(other, "/new/1")
+        assert "; it is known already, and" in crawl.act("add", known)
+        assert f"; 1 are known already ({known}), and" in crawl.act("add", known, new)
+        assert "known" not in crawl.act("add", known, "--again")
         crawl.act("resume", paused)
         crawl.act("concurrency", "2")
         assert process.wait(PATIENCE_S) == 0

@@ -362,6 +362,7 @@ def test_a_dead_letter_put_back_is_fetched_again(data: Path, web: Site) -> None:
     url = web.url("/boom")
     (letter,) = answer(data, "dead")
     assert (letter["url"], letter["reason"]) == (url, "status 503, tried 2 times")
+    assert letter["attempts"] == 2, "the last is counted, too"
     assert url in frontier(data, "dead").stdout
     other = frontier(data, "retry", web.url("/a"))
     assert other.returncode == 1

@@ -127,6 +127,10 @@ def test_a_crawl_is_seen_and_acted_on(console: Console, tmp_path: Path) -> None:
 
         wait_until(lambda: "done" in known(), PATIENCE_S, log=known)
         assert console.acts() == ["pause", "resume", "rules", "add"]
+        tab.click("#undo")
+        tab.wait("document.getElementById('question').textContent.startsWith('Undo act 4 of ')")
+        assert "add http" in tab.run("document.getElementById('question').textContent")
+        tab.run("document.getElementById('ask').close(), true")
 
         for view in ("overview", "outcomes", "dead", "archive", "workers", "audit"):
             tab.open(f"{console.url}#{view}")

@@ -22,6 +22,8 @@ from twisted.python.failure import Failure
 from crawler.console.views import OutcomesAsked, is_asked
 from crawler.data.outcomes import OutcomeLog, read_outcomes
 from crawler.download.resolver import Resolver
+from crawler.inspect.frontier_view import dead_letter_rows
+from crawler.inspect.local import LocalInspection
 from crawler.model.types import Outcome, never_waits
 from crawler.report.summary import Summary
 from crawler.spiders.web import WebSpider
@@ -306,3 +308,19 @@ def test_no_url_is_lost_while_our_own_connection_is_down(
     assert crawl(data, settings=PUBLIC, seeds="http://dead.invalid/").reason == "no_uplink"
     frontier = msgspec.json.decode((data / "summary.json").read_bytes(), type=Summary).frontier
     assert (frontier.waiting, frontier.dead) == (1, 0)
+
+
+def test_the_tries_of_a_dead_letter_are_counted(tmp_path: Path):
+    routes = {
+        "/": page("/loop", "/down"),
+        "/loop": Reply(status=302, headers=(("Location", "/loop"),)),
+        "/down": Reply(status=503),
+    }
+    with site("127.0.5.17", routes) as web:
+        crawl(tmp_path / "data", settings={"CRAWLER_RETRIES": 1}, seeds=web.url("/"))
+    with LocalInspection(tmp_path / "data") as inspection:
+        rows = {row.url: row for row in dead_letter_rows(inspection, 9)}
+    assert {row.url.rpartition("/")[2]: row.attempts for row in rows.values()} == {
+        "loop": 1,
+        "down": 2,
+    }

@@ -9,9 +9,10 @@ import pytest
 from crawler.config.settings import Config
 from crawler.inspect.frontier_view import _because, _rest_because
 from crawler.inspect.port import HostState
-from crawler.inspect.why import Why, why_text
+from crawler.inspect.why import Why, next_contact, why_text
 from crawler.model.types import HostKey, Outcome, Pace
 from crawler.policy.operator_rules import OperatorRules, read_rules
+from crawler.report.figures import FAR
 
 NOW = 1000.0
 POLITENESS = Config().politeness  # 1 s at least, ten times what an answer took
@@ -49,6 +50,23 @@ def state(rest_s: float, **pace: float) -> HostState:
 )  # fmt: skip
 def test_why_a_host_is_not_contacted(host: HostState, rules: OperatorRules, said: str) -> None:
     assert _because(host, rules, POLITENESS, NOW) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "next_at"),
+    [
+        ("", NOW + 5),
+        ('[[rule]]\nfor = "a.example"\npaused = true\n', FAR),
+        ("paused = true\n", FAR),
+        ('[[rule]]\nfor = "a.example"\npaused = 2100-01-01T00:00:00Z\n', 4102444800.0),
+        ('[[rule]]\nfor = "a.example"\npaused = 1970-01-01T00:00:01Z\n', NOW + 5),
+        ('[[rule]]\nfor = "b.example"\npaused = true\n', NOW + 5),
+    ],
+    ids=["no pause", "of the host", "of the crawl", "until a time", "that is over", "of another"],
+)
+def test_a_pause_counts_for_when_a_host_may_be_contacted(text: str, next_at: float) -> None:
+    rules = read_rules(text, 3)
+    assert next_contact(NOW + 5, rules.of_host("a.example"), rules, NOW) == next_at
 
 
 def test_why_a_host_that_was_never_asked_rests() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,10 @@ def operator(folder: Path, rules: RulesFile | None = None) -> Operator:
     async def note(act: Act, undone: Act | None) -> None:
         """Nothing runs."""
 
-    return Operator(store, 3, lambda: 1000.0, count, put_back, note)
+    def known(urls: Sequence[str]) -> list[str]:
+        return [url for url in urls if "known" in url]
+
+    return Operator(store, 3, lambda: 1000.0, count, put_back, note, known)
 
 
 def act(operated: Operator, *words: str) -> ActAnswer:
@@ -105,6 +108,25 @@ def test_a_retry_is_written_with_how_many_there_were(tmp_path: Path) -> None:
     for wrong in (ActRequest("retry"), ActRequest("retry", ("https://a.example/",), all=True)):
         with pytest.raises(ConfigError, match="retry takes"):
             asyncio.run(operator(tmp_path).act(wrong, "anna"))
+
+
+def test_the_answer_names_what_is_known_already(tmp_path: Path) -> None:
+    operated, known = operator(tmp_path), "https://a.example/known"
+    assert act(operated, "add", "https://a.example/").said == "act 1: add https://a.example/"
+    answer = act(operated, "add", known)
+    assert answer.known == 1
+    assert answer.said == (
+        f"act 2: add {known}; it is known already, and fetched no second time unless added with"
+        " --again"
+    )
+    said = act(operated, "add", "https://a.example/", *[f"{known}/{at}" for at in range(1200)]).said
+    assert f"; 999 of the first 1,000 are known already ({known}/0), and fetched" in said
+
+
+def test_the_answer_names_what_is_undone(tmp_path: Path) -> None:
+    operated = operator(tmp_path)
+    act(operated, "refuse", "b.example", "c.example")
+    assert act(operated, "undo").said == "act 2: act 1 is undone (refuse b.example, c.example)"
 
 
 def test_acts_are_undone_one_after_the_other(tmp_path: Path) -> None:

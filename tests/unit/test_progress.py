@@ -15,6 +15,7 @@ from crawler.crawl import under_way
 from crawler.crawl.under_way import STEP, Step
 from crawler.model.choices import ProgressStyle
 from crawler.report.figures import (
+    FAR,
     listed,
     many,
     plain,
@@ -249,7 +250,10 @@ def test_the_style(wanted: str, is_terminal: bool, log_is_there: bool, want: str
         pytest.param(size(999_500), "1.0 MB", id="rounded up into it"),
         pytest.param(size(148_200_000), "148 MB", id="no digit too many"),
         pytest.param(size(10**19), "10,000 PB", id="beyond the last unit"),
-        pytest.param(span(0.04), "0.0 s", id="an instant"),
+        pytest.param(span(0.0), "0.0 s", id="an instant"),
+        pytest.param(span(0.0004), "1 ms", id="nearly one"),
+        pytest.param(span(0.04), "40 ms", id="the fetch of a page"),
+        pytest.param(span(0.0951), "0.1 s", id="a tenth"),
         pytest.param(span(9.94), "9.9 s", id="seconds with a tenth"),
         pytest.param(span(95.4), "95 s", id="seconds"),
         pytest.param(span(125), "2 min 5 s", id="minutes"),
@@ -258,6 +262,7 @@ def test_the_style(wanted: str, is_terminal: bool, log_is_there: bool, want: str
         pytest.param(span(-5), "0.0 s", id="a clock set back"),
         pytest.param(until(100.0, 95.8), "in 4.2 s", id="ahead"),
         pytest.param(until(90.0, 95.0), "now", id="no more ahead"),
+        pytest.param(until(FAR, 95.0), "when somebody resumes it", id="a pause without end"),
         pytest.param(since(90.0, 95.0), "5.0 s ago", id="gone by"),
         pytest.param(many(1, "page"), "1 page", id="one"),
         pytest.param(many(0, "page"), "0 pages", id="none"),

@@ -25,6 +25,7 @@ function size(bytes) {
 }
 
 function span(seconds) {
+  if (seconds > 0 && seconds < 0.095) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
   if (seconds < 10) return `${Math.max(0, seconds).toFixed(1)} s`;
   const steps = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [120, "min", 1, "s"]];
   for (const [least, large, each, small] of steps) {
@@ -360,7 +361,7 @@ function hostsView(main, only) {
       ["taken", (row) => number(Math.max(0, row.admitted - row.waiting)), "number"],
       ["state", (row) => row.place],
       ["why it is not contacted", (row) => row.because, "long"],
-      ["until", (row) => row.next_at > now() ? `in ${span(row.next_at - now())}` : "now", "short", sorted("next")],
+      ["until", (row) => row.next_at > 9e10 ? "somebody resumes it" : row.next_at > now() ? `in ${span(row.next_at - now())}` : "now", "short", sorted("next")],
       ["rest", (row) => row.crawl_delay_s ? `${span(row.gap_s)}, Crawl-delay ${span(row.crawl_delay_s)}` : span(row.gap_s), "short", sorted("rest")],
       ["failures in a row", (row) => number(row.failures), "number", sorted("failures")],
       ["acts", acts, "acts"],
@@ -510,7 +511,14 @@ function open() {
 for (const [name, [title]] of Object.entries(VIEWS)) $("nav").append(el("a", { href: `#${name}` }, title));
 $("pause").onclick = () => sure("pause", {}, "Pause the whole crawl until somebody resumes it?");
 $("resume").onclick = () => act("resume");
-$("undo").onclick = () => sure("undo", {}, "Undo the last act?");
+$("undo").onclick = async () => {
+  try {
+    const last = (await get("audit", { top: 1000 })).find((row) => row.state === "in force" && !row.verb.startsWith("undo"));
+    if (!last) return say("There is no act to undo.");
+    const about = [last.verb, last.targets || "the whole crawl", last.value].filter(Boolean).join(" ");
+    await sure("undo", { value: String(last.number) }, `Undo act ${last.number} of ${last.by}, ${ago(last.at)}: ${about}?`);
+  } catch (error) { say(error.message, true); }
+};
 $("stop").onclick = () => sure("stop", {}, "End the crawl in good order? It goes on at its next start.");
 addEventListener("hashchange", open);
 addEventListener("keydown", (event) => {
