@@ -22,7 +22,7 @@ from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import LinkSettings
 from crawler.content.to_capture import archive_page, wire_sha1
-from crawler.crawl.in_flight import Fetch
+from crawler.crawl.in_flight import DeadEnd, Fetch
 from crawler.crawl.precheck import ProbeResult, SoftErrorVerdict
 from crawler.model.choices import NearDuplicateChoice
 from crawler.model.page import (
@@ -339,6 +339,8 @@ _HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
 _CONGESTED_S: Final = 0.05
 
 _SHOWN: Final = MANIFEST_TYPES | {CSS}
+_LOOKED_AT: Final = 100  # links of a seed that leads no further
+_BOUNDS: Final = frozenset({Reason.OUT_OF_SCOPE, Reason.NO_CONTACT, Reason.INSIDE_ADDRESS})
 
 MAX_REQUISITE_HOPS: Final = 5
 """A style sheet of a page may import another, and frames have their own; those of Python's own
@@ -367,6 +369,8 @@ class LinksPipeline(PipelineStage):
             absolute = set(map(id, own))
             own = [each for each in links if isinstance(each, Link) and id(each) in absolute]
         fetch.links = await self._admit(own, None, page.depth, fetch)
+        if not (fetch.links or fetch.dead_end) and fetch.lease.candidate.seed_url:
+            fetch.dead_end = self._dead_end(page, links)
         if len(own) < len(links):
             # The page's own links are absolute already; a user's pipeline has added others.
             others = [each for each in links if id(each) not in absolute]
@@ -376,6 +380,38 @@ class LinksPipeline(PipelineStage):
         if self.crawl.settings.arguments.requisites:
             fetch.links += self._requisites(page, fetch)
         return page
+
+    def _dead_end(self, page: Page, links: Sequence[Link | str]) -> DeadEnd | None:
+        """Return why *page*, a seed of which no link was admitted, leads no further; None if that
+        is what the arguments ask for, or a page without links is all that it is. *links*: those to
+        follow."""
+        arguments = self.crawl.settings.arguments
+        admission = self.crawl.selection.allowed_origins.admission
+        if not page.is_answered:
+            return None
+        if page.noindex:
+            return DeadEnd("noindex")
+        deepest = arguments.max_depth if arguments else None
+        if deepest is not None and page.depth >= deepest:
+            return None
+        refused: list[tuple[Link, Refusal]] = []
+        for link in links[:_LOOKED_AT]:
+            if isinstance(link, Link):
+                found = admission.candidate(link.url, page.url, depth=page.depth + 1)
+                refused += [(link, found)] if isinstance(found, Refusal) else []
+        if not links:
+            kinds = frozenset(self.crawl.settings.config.links.follow_kinds)
+            marked = any(link.kind in kinds for link in page.outlinks)
+            return DeadEnd("nofollow") if marked else None
+        if len(refused) < len(links[:_LOOKED_AT]):
+            return None
+        refreshes = [each for each in refused if each[0].kind is LinkKind.REFRESH]
+        link, refusal = (refreshes or refused)[0]
+        why = refusal.of_target(link.url)
+        if refreshes:
+            return DeadEnd("refresh", why, link.url)
+        why = f"the first of {len(links)} {why}"
+        return DeadEnd("links", why) if refusal.reason in _BOUNDS else None
 
     def _requisites(self, page: Page, fetch: Fetch) -> list[Candidate]:
         """Return what *page* needs to be shown, or a style sheet or frame of it in turn, unless it

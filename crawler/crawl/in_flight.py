@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from crawler.config.settings import PolitenessSettings
 from crawler.crawl.errors import FAILURES, status_failure
 from crawler.frontier.port import Frontier
-from crawler.model.page import Exchange, Truncated
+from crawler.model.page import Exchange, Flaw, Truncated
 from crawler.model.types import (
+    HTTP_OK,
     Added,
     Answer,
     Candidate,
@@ -60,6 +61,15 @@ def own_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in meta.items() if key not in _OF_ONE_FETCH}
 
 
+@dataclass(frozen=True, slots=True)
+class DeadEnd:
+    """Why the answer of a seed leads no further."""
+
+    kind: str  # redirect, refresh, nofollow, noindex or links
+    why: str = ""  # with what to do
+    target: str = ""  # where it would lead
+
+
 @dataclass(slots=True, eq=False)
 class Fetch:
     """The state of one lease in this process. The components that Scrapy calls fill it in;
@@ -88,6 +98,8 @@ class Fetch:
     record: str = ""  # "file:offset" of the archived record
     original: str = ""  # the URL that had the same content first
     bits: int | None = None  # of 64 that differ from the original; None: equal bytes
+    dead_end: DeadEnd | None = None  # its answer leads no further; set for seeds only
+    is_wanted: bool = False  # a spider's callback takes it, though its status is an error
     is_new: bool | None = None  # whether it was a page of new content; None: unknown
 
     @property
@@ -409,6 +421,11 @@ def _pace(fetch: Fetch, says: Overrides) -> Pace:
 def _outcome(fetch: Fetch, verdict: Verdict, now: float) -> Outcome:
     candidate, answer = fetch.lease.candidate, fetch.answer or _NO_ANSWER
     reason = verdict.reason if isinstance(verdict, Dead) else fetch.callback_error or fetch.reason
+    seed, dead_end, target = candidate.seed_url, fetch.dead_end, ""
+    if isinstance(verdict, Moved):
+        target = verdict.candidate.url
+    elif dead_end is not None:
+        target, reason = dead_end.target, dead_end.why or reason
     return Outcome(
         at=round(now, 3),
         url=candidate.url,
@@ -421,11 +438,36 @@ def _outcome(fetch: Fetch, verdict: Verdict, now: float) -> Outcome:
         attempts=candidate.attempts,
         depth=candidate.depth,
         record=fetch.record,
-        target=verdict.candidate.url if isinstance(verdict, Moved) else "",
+        target=target,
         original=fetch.original,
         bits=fetch.bits,
         failure=failure_of(fetch, reason) if isinstance(verdict, RetryAt | Dead) else "",
+        seed=seed,
+        seed_fate=seed_fate(fetch, verdict, reason) if seed else "",
     )
+
+
+_NO_PAGES: Final = frozenset(Flaw) - {Flaw.NONE}
+
+
+def seed_fate(fetch: Fetch, verdict: Verdict, reason: str) -> str:
+    """Return what became of the seed that *fetch* is for: page, redirected, what its answer was
+    instead, or a kind of failure. Empty: that is not decided yet."""
+    if isinstance(verdict, Moved):
+        return "redirected"
+    if isinstance(verdict, Dead):
+        return failure_of(fetch, reason)
+    if not isinstance(verdict, Done):
+        return ""
+    if fetch.dead_end is not None:
+        return fetch.dead_end.kind
+    status = fetch.answer.status if fetch.answer else None
+    if status is None:
+        kind = reason.partition(" ")[0].rstrip(":")
+        return {"robots.txt": "robots", "pattern": "pattern"}.get(kind, "other")
+    if status in HTTP_OK:
+        return reason if reason in _NO_PAGES else "page"
+    return "page" if fetch.is_wanted else f"status_{status}"
 
 
 def failure_of(fetch: Fetch, reason: str) -> str:

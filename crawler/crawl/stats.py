@@ -19,6 +19,7 @@ from scrapy.statscollectors import StatsCollector
 
 from crawler.crawl.errors import words_of
 from crawler.crawl.in_flight import Fetch
+from crawler.crawl.seed_fates import SeedFates
 from crawler.model.types import (
     Added,
     Answer,
@@ -95,6 +96,7 @@ class CrawlStats:
     def __init__(self, stats: StatsCollector) -> None:
         self._stats = stats
         self.counters: Counter[str] = Counter()
+        self.seeds = SeedFates()
         self._handed_over: dict[str, int] = {}  # what Scrapy's stats have of them
         self.pages = 0  # answers that were kept, of any status
         self.duplicates = 0
@@ -196,6 +198,7 @@ class CrawlStats:
         if fetch.purpose is not Purpose.PAGE:
             self._count_robots(fetch)
             return
+        self.seeds.count(outcome, is_listing=fetch.lease.candidate.is_sitemap)
         if outcome.status is not None:
             self.verdict_s.observe(outcome.at - fetch.began_at - fetch.paused_s - outcome.seconds)
             self.count(f"status/{outcome.status // 100}xx")

@@ -42,6 +42,7 @@ CONSOLE: Final = "control.address"  # host and port of the console, while it is 
 REPORT: Final = "report.html"
 HISTORY: Final = "history.bin"  # the figures over time
 RUNS: Final = "runs.json"  # the figures of each run
+SEEDS: Final = "seeds.json"  # what became of the seeds
 LOG: Final = "crawl.log"
 ARGUMENTS: Final = "arguments.json"  # of the last start
 SETTINGS: Final = "settings.json"  # of the last start, those that decide about URLs

@@ -14,6 +14,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
+from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
@@ -26,6 +27,7 @@ from crawler.model.page import (
     incomplete_error,
 )
 from crawler.model.types import (
+    HTTP_OK,
     Answer,
     Dead,
     Purpose,
@@ -93,10 +95,13 @@ def judge_answer(answer: Answer, fetch: Fetch, crawl: Crawl) -> Answer:
 class OutcomeMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(crawl_of(crawler), crawler.settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS"))
+        return cls(
+            crawl_of(crawler), crawler, crawler.settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS")
+        )
 
-    def __init__(self, crawl: Crawl, retry_broken_off: bool) -> None:
+    def __init__(self, crawl: Crawl, crawler: Crawler, retry_broken_off: bool) -> None:
         self._crawl = crawl
+        self._crawler = crawler
         self._retry_broken_off = retry_broken_off
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
@@ -110,6 +115,9 @@ class OutcomeMiddleware:
         if not request.meta.get("download_fail_on_dataloss", self._retry_broken_off):
             answer = replace(answer, error="")  # Scrapy's setting to accept an incomplete body
         is_retried = self._judge(request, fetch, answer)
+        candidate = fetch.lease.candidate
+        if candidate.request and response.status not in HTTP_OK and candidate.seed_url:
+            fetch.is_wanted = self._is_wanted(request, response)
         return _retry_request(request) if is_retried else response
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
@@ -135,6 +143,16 @@ class OutcomeMiddleware:
             # Without an errback the outcome log is enough: no traceback for each dead host.
             raise IgnoreRequest(fetch.reason or str(exception)) from exception
         return None
+
+    def _is_wanted(self, request: Request, response: Response) -> bool:
+        """Return whether the callback of *request* will be called with *response*, an error."""
+        judge = self._crawler.get_spider_middleware(HttpErrorMiddleware)
+        if judge is not None:
+            try:
+                judge.process_spider_input(response.replace(request=request))
+            except HttpError:
+                return False
+        return True
 
     def _judge(self, request: Request, fetch: Fetch, answer: Answer) -> bool:
         """Note the answer and the verdict, and return whether the URL is fetched again."""

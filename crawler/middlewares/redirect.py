@@ -19,7 +19,7 @@ from scrapy.spidermiddlewares.referer import RefererMiddleware
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.content.to_capture import archive_exchange, wire_sha1
-from crawler.crawl.in_flight import Fetch
+from crawler.crawl.in_flight import DeadEnd, Fetch
 from crawler.model.page import header_value
 from crawler.model.types import (
     Candidate,
@@ -30,12 +30,18 @@ from crawler.model.types import (
     StoreUnavailable,
 )
 from crawler.policy.redirects import (
+    BrokenRedirect,
     FollowRedirect,
     NotARedirect,
     TooManyRedirects,
     decide_redirect,
 )
 from crawler.policy.scope import Refusal
+
+
+def _dead_end(decision: BrokenRedirect) -> DeadEnd:
+    why = decision.refusal.of_target(decision.target) if decision.refusal else ""
+    return DeadEnd("redirect", why, decision.target)
 
 
 class RedirectMiddleware(ScrapyRedirects):
@@ -66,6 +72,8 @@ class RedirectMiddleware(ScrapyRedirects):
                 return response
             case _:
                 fetch.reason = decision.reason
+                if candidate.seed_url:
+                    fetch.dead_end = _dead_end(decision)
                 return response
         # The redirect itself is archived too: without its record the archive cannot be replayed.
         try:

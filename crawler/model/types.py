@@ -49,6 +49,15 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_sitemap: bool = False  # named as one: neither its type nor a pattern refuses it
     requisite: int = 0  # hops from the page that needs it to be shown; 0: it is a page itself
     index_hops: int = 0  # a sitemap: how many indexes led to it
+    seed: str = ""  # the seed that redirected here; empty: none did
+
+    @property
+    def seed_url(self) -> str:
+        """The seed, or start request of a spider, that it is or whose redirects led here; empty:
+        it was found elsewhere."""
+        if self.depth or self.requisite or self.is_sitemap or self.purpose is not Purpose.PAGE:
+            return ""
+        return self.seed or self.url
 
 
 class Standing(IntEnum):
@@ -216,10 +225,12 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: int = 0
     depth: int = 0
     record: str = ""  # "file:offset" in the archive
-    target: str = ""  # moved: where to
+    target: str = ""  # moved: where to; of a seed also where it would lead, and is not followed
     original: str = ""  # the URL whose content it repeats, exactly or nearly
     bits: int | None = None  # near duplicate: of 64 bits that differ
     failure: str = ""  # retry, dead: its kind, by the words of the counters (crawl/errors.py)
+    seed: str = ""  # the seed that it is, or that redirected here
+    seed_fate: str = ""  # what became of that seed, in one word (crawl/in_flight.py)
 
 
 encode_outcome = msgspec.json.Encoder().encode

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.model.types import Candidate
+from crawler.model.url import fetch_form
 from crawler.policy.scope import Refusal
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -22,6 +23,7 @@ MAX_HOPS: Final = 10
 MAX_VISITS: Final = 3
 """Of one key in one chain. Two are usual, three happen (http, https, www with one key for all), a
 fourth is a loop, of which not all ten hops are followed."""
+_SHOWN_CHARS: Final = 200  # of a target that is no URL
 
 
 class FollowRedirect(msgspec.Struct, frozen=True):
@@ -40,6 +42,8 @@ class BrokenRedirect(msgspec.Struct, frozen=True):
     """The target cannot be fetched; the answer is kept as a page."""
 
     reason: str
+    target: str = ""  # empty: it names none
+    refusal: Refusal | None = None
 
 
 class NotARedirect(msgspec.Struct, frozen=True):
@@ -65,13 +69,16 @@ def decide_redirect(
     chain = (*candidate.chain, candidate.key)
     if len(chain) > max_hops:
         return TooManyRedirects(f"more than {max_hops} redirects")
-    found = admit(location_text(location), candidate.url)
+    text = location_text(location)
+    found = admit(text, candidate.url)
     if isinstance(found, Refusal):
-        return BrokenRedirect(f"its Location is not followed: {found.explain()}")
+        target = fetch_form(text, candidate.url) or text[:_SHOWN_CHARS]
+        return BrokenRedirect(f"its Location is not followed: {found.explain()}", target, found)
     if chain.count(found.key) >= MAX_VISITS:
         return TooManyRedirects("a redirect loop")
     filtered = found.needs_seen_test and found.key not in chain
-    return FollowRedirect(replace(found, chain=chain, needs_seen_test=filtered))
+    moved = replace(found, chain=chain, needs_seen_test=filtered, seed=candidate.seed_url)
+    return FollowRedirect(moved)
 
 
 def location_text(location: bytes) -> str:

@@ -111,6 +111,14 @@ class Refusal:
         setting = SETTINGS.get(self.reason)
         return f"{self.explain()} (set by {setting})" if setting else self.explain()
 
+    def of_target(self, url: str) -> str:
+        """Return why *url*, where a seed leads, is not fetched, and what can be done."""
+        if self.reason is Reason.OUT_OF_SCOPE:
+            return (
+                f"leads to {url}, which is not in the scope: give {url} as a seed, or -a scope=any"
+            )
+        return f"leads to {url}, which is not fetched: {self.advise()}"
+
 
 # Scope: the user's patterns decide, a denial over an allowance. A URL that a person named, as a
 # seed or in a spider's code, needs no allowance.

@@ -49,6 +49,7 @@ from crawler.report.summary import (
     FrontierCounts,
     Summary,
     encoded,
+    nothing_fetched,
     summary_of,
     text,
 )
@@ -219,6 +220,8 @@ class Report:
         self.summary = summary = summary_of(
             crawl, spider.name, reason, self._started_at, now, counted
         )
+        if not summary.frontier.seen and (why := nothing_fetched(summary)):
+            logger.warning("%s", why[0].upper() + why[1:])
         progress = self._crawler.get_extension(Progress)
         if progress is not None:
             progress.end()

@@ -22,11 +22,13 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.crawl.errors import words_of
+from crawler.crawl.seed_fates import SeedFates, fate_words
 from crawler.crawl.stats import GAP_BOUNDS_S, GAP_OVER_DUE, LANGUAGES, TYPES
 from crawler.data.data_dir import HISTORY, OUTCOMES, RUNS, SUMMARY, WARC
 from crawler.data.files import replace_file
 from crawler.data.history import History, HistorySpan, read_history, sum_histories
 from crawler.data.runs import CountedRuns, read_runs, sum_runs
+from crawler.data.seed_table import SeedTable, sum_tables
 from crawler.model.types import VERSION
 from crawler.policy.scope import Reason
 from crawler.report.endings import ending
@@ -90,6 +92,7 @@ class CrawlFacts:
     counted: CountedRuns
     histories: Mapping[HistorySpan, History]
     outcomes: OutcomeFigures
+    seeds: SeedTable
     archives: Sequence[ArchiveFiles]
 
 
@@ -115,6 +118,7 @@ def crawl_facts(
             for each in (HistorySpan.ALL, HistorySpan.HOUR)
         },
         outcomes=figures_of_logs([folder / OUTCOMES for folder in folders], most_bytes),
+        seeds=sum_tables(map(SeedFates.table_in, folders)),
         archives=[
             replace(archive_files(folder / WARC), store=_store(folder)) for folder in folders
         ],
@@ -150,6 +154,7 @@ def html_report(facts: CrawlFacts) -> str:
             "</header><main>",
             *_over_time(facts.histories),
             *_runs(facts),
+            *_seeds(facts.seeds),
             *_answers(facts),
             *_politeness(facts.counted.counters),
             *_left_out(facts),
@@ -268,6 +273,20 @@ def _runs(facts: CrawlFacts) -> Iterator[str]:
     if facts.counted.number > len(runs):
         yield f"<p>The last {number(len(runs))} of {number(facts.counted.number)}.</p>"
     yield from _table(head, rows, words=3)
+    yield "</section>"
+
+
+def _seeds(table: SeedTable) -> Iterator[str]:
+    if not table.counts:
+        return
+    yield '<section><h2>Seeds</h2><div class="columns">'
+    fates = {fate_words(fate): n for fate, n in table.counts.items()}
+    yield from _bars("What became of them", _named(fates))
+    yield "</div>"
+    if table.failed:
+        yield f"<h3>That lead nowhere, the first of {number(table.failures)}</h3>"
+        rows = [(row.seed, row.url or "-", row.why) for row in table.failed.values()]
+        yield from _table(("seed", "redirects to", "why"), rows, words=3)
     yield "</section>"
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from scrapy.utils.asyncio import create_looping_call
 
 from crawler.assembly.crawl import Crawl
-from crawler.data.data_dir import HISTORY, RUNS
+from crawler.data.data_dir import HISTORY, OUTCOMES, RUNS, SEEDS
 from crawler.data.history import SAMPLE_S, HistoryFile
 from crawler.data.runs import WRITE_S, CountedRuns, RunFigures, open_runs, write_runs
 from crawler.report.summary import iso_time
@@ -24,8 +24,8 @@ _SAMPLES_A_WRITE: Final = round(WRITE_S / SAMPLE_S)
 
 
 class Recorder:
-    """Writes `history.bin` and `runs.json` from its construction, when the event loop runs, to
-    `end`. A sample takes 0.1 ms of the event loop."""
+    """Writes `history.bin`, `runs.json` and `seeds.json` from its construction, when the event loop
+    runs, to `end`. A sample takes 0.1 ms of the event loop."""
 
     def __init__(self, crawl: Crawl, started_at: float) -> None:
         self._crawl = crawl
@@ -35,6 +35,10 @@ class Recorder:
         self._samples = 0
         self._history: HistoryFile | None = None
         self._counted = open_runs(self._folder / RUNS, iso_time(started_at))
+        log = self._folder / OUTCOMES
+        counts, is_shared = crawl.leases.frontier.counts(), crawl.leases.shared is not None
+        is_new = not (log.exists() and log.stat().st_size) and (is_shared or not counts.seen)
+        crawl.stats.seeds.open(self._folder / SEEDS, log, is_new=is_new)
         try:
             self._history = HistoryFile(self._folder / HISTORY, started_at)
         except OSError as refused:
@@ -61,6 +65,7 @@ class Recorder:
                 run = self._run(now, reason)
                 self._counted = self._counted.counted(run, self._crawl.stats.counters)
                 write_runs(self._folder / RUNS, self._counted)
+                self._crawl.stats.seeds.write(self._folder / SEEDS, self._folder / OUTCOMES)
             self._is_failing = False
         except OSError as refused:
             self._warn(refused)

@@ -18,9 +18,11 @@ from crawler.archive.delivery import Delivery
 from crawler.assembly.crawl import Crawl
 from crawler.crawl import rules
 from crawler.crawl.errors import words_of
+from crawler.crawl.seed_fates import fate_words
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import REPORT, SUMMARY
 from crawler.data.runs import CountedRuns, RunFigures
+from crawler.data.seed_table import SeedRow, SeedTable
 from crawler.frontier.port import FrontierRules
 from crawler.model.types import VERSION, Counts
 from crawler.policy.scope import RULES, Reason
@@ -121,6 +123,14 @@ class WholeCrawl(msgspec.Struct, frozen=True):
     counters: dict[str, int] = {}  # those of CrawlStats
 
 
+class SeedFigures(msgspec.Struct, frozen=True):
+    """What became of the seeds, of all runs together."""
+
+    fates: dict[str, int] = {}  # seeds by their fate
+    failed: list[SeedRow] = []  # the first that lead nowhere
+    brought_pages: bool = True  # they, or what was found from them; True if that is not known
+
+
 class Summary(msgspec.Struct, frozen=True):
     format: int
     version: str
@@ -154,6 +164,7 @@ class Summary(msgspec.Struct, frozen=True):
     whole: WholeCrawl = WholeCrawl()
     runs: list[RunFigures] = []  # the oldest first, with this one
     compiling_s: float = 0.0  # of `duration_s`, which `pages_per_s` does not count
+    seeds: SeedFigures = SeedFigures()
 
 
 def summary_of(
@@ -210,6 +221,15 @@ def summary_of(
         whole=whole_crawl(counted),
         runs=counted.runs,
         compiling_s=round(duration_s - working_s, 3),
+        seeds=seed_figures(stats.seeds.table),
+    )
+
+
+def seed_figures(table: SeedTable) -> SeedFigures:
+    return SeedFigures(
+        {fate: n for fate, n in sorted(table.counts.items()) if n > 0},
+        list(table.failed.values()),
+        table.brought_pages or not table.is_whole,
     )
 
 
@@ -293,6 +313,7 @@ def below(counted: Mapping[str, int], prefix: str) -> dict[str, int]:
 
 _INDENT: Final = 14
 _REFUSALS_SHOWN: Final = 6
+_SEEDS_SHOWN: Final = 5
 _TRUNCATED: Final = MappingProxyType(
     {
         "length": "at the cap of their type",
@@ -323,6 +344,8 @@ def text(summary: Summary) -> str:
 def nothing_fetched(summary: Summary) -> str:
     """Return why a finished crawl has no page, in one sentence; empty if it has, or is not over."""
     robots, links = summary.robots, summary.links
+    if summary.reason == "finished" and summary.pages and not summary.seeds.brought_pages:
+        return _no_seed_brought_a_page(summary)
     unfetched = robots.disallowed + links.left
     if summary.reason != "finished" or summary.pages or summary.frontier.done > unfetched:
         return ""
@@ -332,6 +355,11 @@ def nothing_fetched(summary: Summary) -> str:
         **{rule_words(rule): n for rule, n in links.refused.items()},
         **({"robots.txt forbids it": robots.disallowed} if robots.disallowed else {}),
     }
+    if not causes and not summary.frontier.seen:
+        return (
+            f"the spider {summary.spider} made no request: its `async def start` has to yield one"
+            " (Scrapy calls no `start_requests` any more), or its `start_urls` to name one"
+        )
     if not causes and summary.dead_letters:
         return "no page was fetched: every URL was given up in an earlier run"
     if not causes:
@@ -340,13 +368,32 @@ def nothing_fetched(summary: Summary) -> str:
     return f"no page was fetched: {listed(causes)}{first}"
 
 
+def _no_seed_brought_a_page(summary: Summary) -> str:
+    named = {fate_words(fate): n for fate, n in summary.seeds.fates.items()}
+    first = "".join(f"; {plain(row.seed)}: {plain(row.why)}" for row in summary.seeds.failed[:1])
+    return f"no seed brought a page: {listed(named)}{first}"
+
+
 def _rows(summary: Summary) -> Iterator[Row]:
+    yield from _seeds(summary)
     yield from _pages(summary)
     yield from _links_rows(summary)
     yield from _politeness(summary)
     yield from _pauses(summary)
     yield from _failures(summary)
     yield from _kept(summary)
+
+
+def _seeds(summary: Summary) -> Iterator[Row]:
+    seeds = summary.seeds
+    if not seeds.fates:
+        return
+    yield "seeds", listed({fate_words(fate): n for fate, n in seeds.fates.items()})
+    for each in seeds.failed[:_SEEDS_SHOWN]:
+        led = f" (redirects to {plain(each.url)})" if each.url else ""
+        yield "", f"{plain(each.seed)}{led}: {plain(each.why, 1000)}"
+    if len(seeds.failed) > _SEEDS_SHOWN:
+        yield "", f"further ones: {summary.data_dir}/{REPORT}"
 
 
 def _pages(summary: Summary) -> Iterator[Row]:

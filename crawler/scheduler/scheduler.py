@@ -25,7 +25,7 @@ from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl, EmbeddedFrontier
-from crawler.crawl.in_flight import LEASE, Fetch, own_meta
+from crawler.crawl.in_flight import LEASE, DeadEnd, Fetch, own_meta
 from crawler.crawl.lifecycle import EngineHooks
 from crawler.crawl.precheck import Proceed
 from crawler.data import crawl_requests, snapshots
@@ -81,7 +81,8 @@ def verdict_on_returned(
     if isinstance(found, Refusal):
         return found
     origin = fetch.lease.candidate
-    return Moved(replace(found, depth=origin.depth, level=origin.level, needs_seen_test=False))
+    depth, level, seed = origin.depth, origin.level, origin.seed_url
+    return Moved(replace(found, depth=depth, level=level, needs_seen_test=False, seed=seed))
 
 
 def _key(request: Request, spider: Spider) -> int | None:
@@ -295,6 +296,9 @@ class FrontierScheduler(BaseScheduler):
         else:
             fetch.verdict = Done()
             fetch.reason = f"a middleware asked for {request.url}: {verdict.explain()}"
+            if fetch.lease.candidate.seed_url:
+                why = verdict.of_target(request.url)
+                fetch.dead_end = DeadEnd("redirect", why, request.url)
             self._refuse(request, verdict)
 
     def _refuse(self, request: Request, refusal: Refusal) -> bool:

@@ -57,6 +57,7 @@ class _FullRecord(_ShortRecord, array_like=True, gc=False, frozen=True):
     is_sitemap: bool = False
     requisite: int = 0
     index_hops: int = 0
+    seed: str = ""
 
 
 LOST_PREFIX: Final = b"\xc1"
@@ -92,6 +93,7 @@ class Packer:
             or candidate.modified
             or candidate.is_sitemap
             or candidate.requisite
+            or candidate.seed
         )
         if candidate.needs_seen_test and not has_more and candidate.purpose is _PAGE:
             # A tuple takes a third less time than a _ShortRecord.
@@ -112,6 +114,7 @@ class Packer:
                 candidate.is_sitemap,
                 candidate.requisite,
                 candidate.index_hops,
+                candidate.seed,
             )
         )
 
@@ -152,6 +155,7 @@ def unpack_candidate(packed: bytes, host: str, level: int) -> Candidate:
         is_sitemap=record.is_sitemap,
         requisite=record.requisite,
         index_hops=record.index_hops,
+        seed=record.seed,
     )
 
 

@@ -65,7 +65,6 @@ _UNUSED: Final = (
 """Spider middlewares for the requests that a spider yields. `web` yields none, so each would only
 pass on every page, through three generators: 0.15 ms of CPU a page, all together."""
 _BATCH: Final = 500  # lines between two turns of the loop: 5 ms
-_LOGGED_REFUSALS: Final = 20  # refused seeds logged one by one
 
 
 class WebSpider(Spider):
@@ -78,7 +77,6 @@ class WebSpider(Spider):
     given: dict[str, Any]  # the same as text, with those of the last start
     seeds: SeedList | None = None  # None: they are pushed, or their list is not fetched yet
     seed_hosts: SeedHosts | None = None  # of all seeds
-    _refused = 0  # seeds
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
@@ -149,6 +147,7 @@ class WebSpider(Spider):
         """Add *seeds* a batch at a time, between which the crawl goes on."""
         lifecycle, frontier = crawl.lifecycle, crawl.leases.frontier
         progress = LoggedProgress(seeds)
+        crawl.stats.seeds.table.forget_refused()
         # How many are new is only known later, in a shared crawl or where they may be seen.
         read = new = 0
         for batch in batches(seeds.read(), _BATCH):
@@ -165,11 +164,6 @@ class WebSpider(Spider):
                 lifecycle.failure or lifecycle.is_stopping
             ):
                 await asyncio.sleep(_CONGESTED_S)
-        if self._refused > _LOGGED_REFUSALS:
-            self.logger.warning(
-                "%d more seeds skipped: refused/... in the summary counts them by rule",
-                self._refused - _LOGGED_REFUSALS,
-            )
         self.seeds = None
         if crawl.leases.shared is not None:
             self.logger.info("Seeds: %d", read)
@@ -183,9 +177,7 @@ class WebSpider(Spider):
         admission = crawl.selection.allowed_origins.admission
         found, refused = admission.select_seeds(urls, level)
         for url, refusal in refused:
-            self._refused += 1
-            if self._refused <= _LOGGED_REFUSALS:
-                self.logger.warning("Seed %s skipped: %s", url, refusal.explain())
+            crawl.stats.seeds.refuse(url, refusal)
             crawl.stats.count(f"refused/{refusal.reason}")
         added = crawl.leases.frontier.add(found, crawl.leases.clock.now())
         crawl.stats.count_over_budget(added)

@@ -19,8 +19,10 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from crawler.crawl.seed_fates import SeedFates
 from crawler.data.data_dir import RUNS, SUMMARY, WARC
 from crawler.data.runs import read_runs, sum_runs
+from crawler.data.seed_table import sum_tables
 from crawler.model.choices import ProgressStyle
 from crawler.model.types import VERSION, Counts, CrawlerError
 from crawler.report.endings import FAILED, ending
@@ -48,6 +50,7 @@ from crawler.report.summary import (
     Summary,
     frontier_counts,
     iso_time,
+    seed_figures,
     whole_crawl,
 )
 from crawler.shared import keys
@@ -313,6 +316,7 @@ def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Sequenc
         whole=whole_crawl(counted),
         runs=counted.runs,
         compiling_s=compiling_s,
+        seeds=seed_figures(sum_tables(map(SeedFates.table_in, folders))),
     )
 
 

@@ -33,6 +33,15 @@ class OtherSpider(Spider):
         return {"word": self.word}
 
 
+class OldStart(Spider):
+    """Written for a Scrapy that called `start_requests`."""
+
+    name = "old_start"
+
+    def start_requests(self) -> list[Request]:
+        return [Request("http://127.0.0.1/")]
+
+
 class Interrupted:
     """Ctrl-C while the crawl is still being put together."""
 

@@ -57,7 +57,12 @@ def test_a_packed_claim_is_read_back(digest, url, record, at, wire_sha1, status)
 
 def test_a_packed_url_is_read_back():
     url = Candidate("https://a.example/x", 7, HostKey("a.example"), "a.example", 2, 1)
-    for each in (url, replace(url, requisite=2), replace(url, is_sitemap=True, index_hops=2)):
+    for each in (
+        url,
+        replace(url, seed="http://b/"),
+        replace(url, requisite=2),
+        replace(url, is_sitemap=True, index_hops=2),
+    ):
         assert unpack_candidate(pack_candidate(each), "a.example", 1) == each
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from scrapy import Request
 from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
@@ -52,5 +53,5 @@ def test_how_long_a_host_took(took_s: float, counts_s: float) -> None:
     assert answer_of(Response("http://a.example/"), fetch, there).duration_s == pytest.approx(
         counts_s
     )
-    failed = failed_answer(DownloadTimeoutError(), fetch, there)
+    failed = failed_answer(DownloadTimeoutError(), Request(FOUND.url), fetch, there)
     assert failed is not None and failed.duration_s == pytest.approx(counts_s)

@@ -120,7 +120,10 @@ def test_a_redirect_to_nowhere_is_kept_as_a_page(location: bytes | None) -> None
 
 
 def test_a_target_outside_the_scope_is_not_followed() -> None:
-    assert isinstance(led(candidate(), b"http://other.example/", way_in=HOME), BrokenRedirect)
+    found = led(candidate(), b"http://other.example/", way_in=HOME)
+    assert isinstance(found, BrokenRedirect)
+    assert found.target == "http://other.example/"
+    assert found.refusal is not None and "give http://" in found.refusal.of_target(found.target)
     assert isinstance(led(candidate(), b"/x", way_in=HOME), FollowRedirect)
 
 

@@ -1,0 +1,119 @@
+"""What became of the seeds of a crawl: `seeds.json`.
+
+Rule: it is replaced as a whole every ten seconds, and names the place in the outcome log up to
+which it counts. So after a kill it is completed from the lines behind that place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from crawler.model.types import Outcome, decode_outcome
+
+ROWS: Final = 100
+"""Seeds that lead nowhere and are kept one by one, 0.3 kB each. Of others only the number is."""
+_CATCH_UP_BYTES: Final = 64_000_000  # of the log: of more than ten seconds at a thousand pages each
+
+PAGE: Final = "page"
+REDIRECTED: Final = "redirected"
+REFUSED: Final = "refused"
+LEADS_ON: Final = frozenset({PAGE, REDIRECTED})
+BROUGHT_A_PAGE: Final = frozenset({PAGE, "nofollow", "links", "broken"})
+
+
+class SeedRow(msgspec.Struct, frozen=True):
+    """A seed that leads nowhere."""
+
+    seed: str
+    fate: str
+    why: str  # for people
+    url: str = ""  # where its redirects ended; empty: there were none
+
+
+class SeedTable(msgspec.Struct):
+    """What became of the seeds. A worker of a shared crawl counts the URLs that it has fetched: of
+    a seed whose redirect another one has followed it counts `redirected`, and that one takes it
+    off. So only the sum over all workers has no negative number."""
+
+    counts: dict[str, int] = {}  # seeds by their fate
+    failed: dict[str, SeedRow] = {}  # by seed, the first ROWS
+    others: int = 0  # pages with a status of 2xx that are no seeds
+    is_whole: bool = True  # False: the crawl was begun by a version that kept no table
+    log_bytes: int = 0  # of the outcome log, that are counted
+
+    def count(self, seed: str, fate: str, url: str, why: str) -> None:
+        """Count what became of *seed*, whose redirects have ended at *url*."""
+        counts = Counter(self.counts)
+        before = self.failed.pop(seed, None)
+        if before is not None:
+            counts[before.fate] -= 1
+        elif url != seed:
+            counts[REDIRECTED] -= 1  # at its first redirect
+        counts[fate] += 1
+        self.counts = {each: n for each, n in counts.items() if n}
+        if fate not in LEADS_ON and len(self.failed) < ROWS:
+            self.failed[seed] = SeedRow(seed, fate, why[:1000], url if url != seed else "")
+
+    def forget_refused(self) -> None:
+        """Forget the seeds that rules refused: each start reads and judges them again."""
+        self.counts.pop(REFUSED, None)
+        self.failed = {seed: row for seed, row in self.failed.items() if row.fate != REFUSED}
+
+    @property
+    def brought_pages(self) -> bool:
+        return self.others > 0 or any(self.counts.get(fate, 0) > 0 for fate in BROUGHT_A_PAGE)
+
+    @property
+    def failures(self) -> int:
+        """How many seeds lead nowhere."""
+        return sum(n for fate, n in self.counts.items() if fate not in LEADS_ON and n > 0)
+
+
+def read_table(file: Path) -> SeedTable | None:
+    """Return what *file* holds; None if it does not exist or cannot be read."""
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(file.read_bytes(), type=SeedTable)
+    return None
+
+
+def write_table(file: Path, table: SeedTable) -> None:
+    """Replace *file*: kill -9 leaves the old content or the new. Raises OSError."""
+    draft = file.with_suffix(".draft")
+    draft.write_bytes(msgspec.json.encode(table))  # without a sync, which may take long
+    draft.replace(file)
+
+
+def sum_tables(parts: Iterable[SeedTable | None]) -> SeedTable:
+    """Return the table of all workers of a shared crawl. Each of them reads the seeds and refuses
+    the same."""
+    parts = list(parts)
+    found = [part for part in parts if part is not None]
+    counts: Counter[str] = Counter()
+    failed: dict[str, SeedRow] = {}
+    for part in found:
+        counts.update(part.counts)
+        failed |= part.failed
+    counts[REFUSED] = max((part.counts.get(REFUSED, 0) for part in found), default=0)
+    return SeedTable(
+        {fate: n for fate, n in sorted(counts.items()) if n > 0},
+        dict(list(failed.items())[:ROWS]),
+        sum(part.others for part in found),
+        is_whole=bool(found) and len(found) == len(parts) and all(each.is_whole for each in found),
+    )
+
+
+def outcomes_since(log: Path, at: int) -> list[Outcome]:
+    """Return the outcomes that *log* has from byte *at* on, with a bound."""
+    found = []
+    with suppress(OSError), log.open("rb") as lines:
+        lines.seek(at)
+        for line in lines.read(_CATCH_UP_BYTES).splitlines():
+            with suppress(msgspec.MsgspecError):
+                found.append(decode_outcome(line))
+    return found
