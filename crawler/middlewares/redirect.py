@@ -6,13 +6,16 @@ redirected by Scrapy (methods, headers, `dont_redirect`), and the result goes to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from hashlib import sha1
+from typing import Final
 
 from msgspec.structs import replace
 from scrapy import Request
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirects
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.spidermiddlewares.referer import RefererMiddleware
 
@@ -30,6 +33,8 @@ from crawler.model.types import (
     StoreUnavailable,
 )
 from crawler.policy.redirects import (
+    COOKIE_WALL,
+    REDIRECTS,
     BrokenRedirect,
     FollowRedirect,
     NotARedirect,
@@ -37,6 +42,9 @@ from crawler.policy.redirects import (
     decide_redirect,
 )
 from crawler.policy.scope import Refusal
+
+MAX_SETTERS: Final = 10_000
+"""Redirects that set cookies, which are remembered until their chains end; 100 bytes each."""
 
 
 def _dead_end(decision: BrokenRedirect) -> DeadEnd:
@@ -56,12 +64,17 @@ class RedirectMiddleware(ScrapyRedirects):
     async def process_response(self, request: Request, response: Response) -> Response | Request:  # type: ignore[override]  # Scrapy awaits it, its stub does not say so
         fetch = self.crawl.leases.in_flight.fetch_of(request)
         if fetch is None or fetch.lease.candidate.request:
-            return super().process_response(request, response)
+            return self._redirect_of_spider(request, response)
         candidate = fetch.lease.candidate
         location = header_value(response.headers, b"Location")
         limit = self.crawl.settings.config.limits.max_redirects
         decision = decide_redirect(
-            candidate, response.status, location, self._admit(candidate), limit
+            candidate,
+            response.status,
+            location,
+            self._admit(candidate),
+            limit,
+            is_wall=self._is_wall(response, candidate.key, candidate.chain),
         )
         match decision:
             case FollowRedirect(target):
@@ -84,6 +97,37 @@ class RedirectMiddleware(ScrapyRedirects):
             fetch.verdict = PutBack()
             self.crawl.lifecycle.fail(error)
         return request.replace(dont_filter=True)
+
+    def _redirect_of_spider(self, request: Request, response: Response) -> Response | Request:
+        is_wall = self._is_wall(response, request.url, request.meta.get("redirect_urls", ()))
+        try:
+            return super().process_response(request, response)
+        except IgnoreRequest as ended:
+            if is_wall:
+                raise IgnoreRequest(f"{ended}: {COOKIE_WALL}") from ended
+            raise
+
+    def _is_wall(self, response: Response, own: int | str, chain: Iterable[int | str]) -> bool:
+        """Return whether the redirect *response*, to the URL *own* at the end of *chain*, or one
+        before it, sets a cookie that is not kept."""
+        if response.status not in REDIRECTS or self._keeps_cookies:
+            return False
+        setters = self._setters
+        if b"Set-Cookie" in response.headers:
+            setters[own] = None
+            setters.move_to_end(own)
+            if len(setters) > MAX_SETTERS:
+                setters.popitem(last=False)
+        return own in setters or any(each in setters for each in chain)
+
+    @cached_property
+    def _setters(self) -> OrderedDict[int | str, None]:
+        """The URLs, or their keys, whose redirects set cookies, the latest last."""
+        return OrderedDict()
+
+    @cached_property
+    def _keeps_cookies(self) -> bool:
+        return bool(self.crawler.settings.getbool("COOKIES_ENABLED"))
 
     async def _archive(self, response: Response, fetch: Fetch) -> Claim | None:
         """Archive the redirect and return a claim on its body, which is stored once as servers

@@ -26,6 +26,10 @@ fourth is a loop, of which not all ten hops are followed."""
 _SHOWN_CHARS: Final = 200  # of a target that is no URL
 
 
+COOKIE_WALL: Final = "it sets a cookie, and none is sent back (COOKIES_ENABLED is False)"
+"""What is wrong with a chain without an end of which an answer has set a cookie."""
+
+
 class FollowRedirect(msgspec.Struct, frozen=True):
     """The URL has moved; *candidate* is added in its place."""
 
@@ -59,23 +63,26 @@ def decide_redirect(
     location: bytes | None,
     admit: Callable[[str, str], Candidate | Refusal],
     max_hops: int = MAX_HOPS,
+    *,
+    is_wall: bool = False,
 ) -> RedirectDecision:
     """Decide where the answer to *candidate* leads. *location* is the header as received; *admit*
-    judges a URL text read against a base, as links are judged."""
+    judges a URL text read against a base, as links are judged. *is_wall*: an answer of its chain,
+    or this one, sets a cookie that is not kept."""
     if status not in REDIRECTS:
         return NotARedirect()
     if not location or not location.strip():
         return BrokenRedirect("a redirect without a Location")
-    chain = (*candidate.chain, candidate.key)
+    chain, why = (*candidate.chain, candidate.key), f": {COOKIE_WALL}" if is_wall else ""
     if len(chain) > max_hops:
-        return TooManyRedirects(f"more than {max_hops} redirects")
+        return TooManyRedirects(f"more than {max_hops} redirects{why}")
     text = location_text(location)
     found = admit(text, candidate.url)
     if isinstance(found, Refusal):
         target = fetch_form(text, candidate.url) or text[:_SHOWN_CHARS]
         return BrokenRedirect(f"its Location is not followed: {found.explain()}", target, found)
     if chain.count(found.key) >= MAX_VISITS:
-        return TooManyRedirects("a redirect loop")
+        return TooManyRedirects(f"a redirect loop{why}")
     filtered = found.needs_seen_test and found.key not in chain
     moved = replace(found, chain=chain, needs_seen_test=filtered, seed=candidate.seed_url)
     return FollowRedirect(moved)

@@ -324,3 +324,46 @@ def test_the_tries_of_a_dead_letter_are_counted(tmp_path: Path):
         "loop": 1,
         "down": 2,
     }
+
+
+WALLS = {
+    "/itself": ["/itself"],
+    "/check": ["/check?c=1", "/check"],  # the first sets the cookie, the second misses it
+}
+
+
+def wall(ask: Ask) -> Reply:
+    """Lead in a circle whoever does not send the cookie back."""
+    path, _, asked = ask.path.partition("?")
+    if path not in WALLS:
+        return Reply(status=404) if path == "/robots.txt" else page("/itself", "/check", "/plain")
+    if ("Cookie", "a=b") in ask.headers:
+        return page(text="behind the wall")
+    cookie = () if asked else (("Set-Cookie", "a=b"),)
+    to = WALLS[path][0 if not asked else -1]
+    return Reply(status=302, headers=(("Location", to), *cookie))
+
+
+class Followed(Watching):
+    """Follows a cookie wall."""
+
+    async def start(self) -> AsyncIterator[Request]:
+        yield Request(self.url + "/check", errback=self.failed)
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["kept out", "let in"])
+def test_a_cookie_wall_says_that_it_sets_a_cookie(tmp_path: Path, keeps: bool):
+    with LoopbackWeb(wall, ["127.0.5.18"]) as web:
+        settings = {"COOKIES_ENABLED": keeps}
+        done = crawl(tmp_path / "web", settings=settings, seeds=web.url("127.0.5.18"))
+        own = crawl(tmp_path / "own", Followed, settings, url=web.url("127.0.5.18", ""))
+    dead = {
+        each.url.rpartition("/")[2]: each.reason for each in done.outcomes if each.fate == "dead"
+    }
+    said = [str(failure) for failure in own.spider.failures]
+    if keeps:
+        assert (dead, said) == ({}, [])
+        return
+    assert len(dead) == 2
+    assert all("a redirect loop: it sets a cookie" in reason for reason in dead.values())
+    assert "it sets a cookie, and none is sent back" in said[0]

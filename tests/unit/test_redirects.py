@@ -12,6 +12,7 @@ from crawler.model.types import (
 )
 from crawler.policy.admission import Admission, AdmissionRules
 from crawler.policy.redirects import (
+    COOKIE_WALL,
     BrokenRedirect,
     FollowRedirect,
     NotARedirect,
@@ -40,13 +41,19 @@ def candidate(url: str = PAGE, chain: tuple[int, ...] = ()) -> Candidate:
 
 
 def led(
-    start: Candidate, location: bytes | None, status: int = 301, way_in: Admission = WAY_IN
+    start: Candidate,
+    location: bytes | None,
+    status: int = 301,
+    way_in: Admission = WAY_IN,
+    *,
+    is_wall: bool = False,
 ) -> RedirectDecision:
     return decide_redirect(
         start,
         status,
         location,
         lambda text, base: way_in.candidate(text, base, depth=start.depth, level=start.level),
+        is_wall=is_wall,
     )
 
 
@@ -151,6 +158,16 @@ def test_a_page_that_redirects_to_itself_is_asked_three_times() -> None:
     assert len(seen) == 2
     assert end == TooManyRedirects("a redirect loop")
     assert [target.needs_seen_test for target in seen] == [False, False]
+
+
+@pytest.mark.parametrize("location", [PAGE.encode(), b"/%d"], ids=["a loop", "without an end"])
+def test_a_chain_without_an_end_that_sets_a_cookie_says_so(location: bytes) -> None:
+    onward: RedirectDecision = FollowRedirect(candidate())
+    for hop in range(20):
+        if isinstance(onward, FollowRedirect):
+            onward = led(onward.candidate, location.replace(b"%d", b"%d" % hop), is_wall=True)
+    assert isinstance(onward, TooManyRedirects)
+    assert onward.reason.endswith(f": {COOKIE_WALL}")
 
 
 def test_a_loop_of_two_is_cut() -> None:
