@@ -102,6 +102,8 @@ def robots_answer(fetch: RobotsFetchResult) -> RobotsAnswer:
         return RobotsAnswer.NOTHING
     if fetch.error or status is None or status == 429:
         return RobotsAnswer.TROUBLE
+    if status == 202 and (not fetch.body.strip() or is_html(fetch.body)):
+        return RobotsAnswer.TROUBLE  # not answered yet, as guards say that test a browser
     if 200 <= status < 300:
         # Hosts that answer everything with a page have no robots.txt.
         return RobotsAnswer.ABSENT if is_html(fetch.body) else RobotsAnswer.FILE

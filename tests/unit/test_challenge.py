@@ -26,10 +26,15 @@ def service(status: int, headers: Mapping[str, str], text: str = "", title: str 
         ("Cloudflare", 403, CLOUDFLARE, '<span class="cf-error-code">1020</span>'),
         ("Cloudflare", 402, {"crawler-price": "USD 0.01"}, ""),
         ("Akamai", 403, {"server": "AkamaiGHost"}, "Access Denied. Reference&#32;#18.2d351ab8"),
+        ("Akamai", 403, {}, "You don't have permission. Reference&#32;#18.2d351ab8"),
+        ("Akamai", 403, {"server": "AkamaiGHost"}, ""),
         ("Imperva", 403, {"x-iinfo": "1-2"}, '<iframe src="/_Incapsula_Resource?x">'),
         ("Imperva", 200, {"x-iinfo": "1-2"}, "Request unsuccessful. Incapsula incident ID: 4"),
         ("DataDome", 403, {"x-datadome": "protected", "x-dd-b": "2"}, ""),
         ("DataDome", 405, {}, '<script src="https://ct.captcha-delivery.com/c.js"></script>'),
+        ("DataDome", 200, {"x-datadome": "protected", "x-dd-b": "2"}, ""),
+        ("DataDome", 403, {}, "<script>var dd={'rt':'c'}</script>"),
+        ("HUMAN", 429, {}, "Access to this page has been denied"),
         ("HUMAN", 403, {}, "<script>window._pxAppId = 'PX'</script>"),
         ("AWS WAF", 202, {"x-amzn-waf-action": "challenge"}, ""),
         ("AWS WAF", 405, {"x-amzn-waf-action": "captcha"}, ""),
@@ -42,6 +47,11 @@ def service(status: int, headers: Mapping[str, str], text: str = "", title: str 
         ("Sucuri", 403, {"x-sucuri-id": "1"}, "Sucuri Website Firewall - Access Denied"),
         ("Kasada", 429, {"x-kpsdk-ct": "a"}, ""),
         ("Vercel", 429, {"x-vercel-mitigated": "challenge"}, ""),
+        ("Vercel", 403, {}, "Vercel Security Checkpoint"),
+        ("Reddit", 403, {}, "Please wait for verification"),
+        ("Google", 302, {"location": "https://consent.google.com/ml?continue=x"}, ""),
+        ("Reblaze", 247, {}, ""),
+        ("a guard", 418, {}, ""),
         ("Anubis", 200, {"set-cookie": "techaro.lol-anubis-cookie-verification=1"}, "wait"),
         ("Anubis", 200, {}, '<script id="anubis_challenge" type="application/json">{}</script>'),
         ("Anubis", 307, {"location": "https://a.example/.within.website/?redir=%2F"}, ""),
@@ -75,6 +85,15 @@ def test_what_only_comes_through_a_guard_is_none(
     status: int, headers: Mapping[str, str], text: str
 ) -> None:
     assert service(status, headers, text) == ""
+
+
+def test_a_challenge_is_known_without_a_page_and_in_utf_16() -> None:
+    headers = {"server": "cloudflare"}
+    assert (
+        challenge_of(403, lambda name: headers.get(name, ""), b"error code: 1020") == "Cloudflare"
+    )
+    anubis = '<html><script id="anubis_challenge">'.encode("utf-16")
+    assert challenge_of(200, lambda name: "", anubis) == "Anubis"
 
 
 def test_the_body_counts_in_pages_only() -> None:

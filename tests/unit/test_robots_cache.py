@@ -92,6 +92,11 @@ def test_a_page_is_no_rule_book() -> None:
     assert cache.verdict(SITE + "/no", NOW) == RobotsAllowed()
 
 
+@pytest.mark.parametrize(("body", "kind"), [(b"", RobotsAnswer.TROUBLE), (BODY, RobotsAnswer.FILE)])
+def test_an_accepted_request_is_no_answer_without_a_file(body: bytes, kind: RobotsAnswer) -> None:
+    assert robots_answer(RobotsFetchResult(FILE, 202, body=body)) is kind
+
+
 def test_a_challenge_forbids_everything_as_trouble_does() -> None:
     cache = fresh()
     challenged = RobotsFetchResult(FILE, 403, "challenge", detail="Cloudflare")
