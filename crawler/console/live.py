@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from operator import add
 from pathlib import Path
 from typing import Final
 
@@ -23,9 +22,10 @@ from crawler.data.data_dir import HISTORY, OUTCOMES, folders_of_crawl
 from crawler.data.history import HistorySpan, read_history
 from crawler.inspect.shared import is_alive
 from crawler.model.types import Counts, CrawlerError, Outcome, decode_outcome
+from crawler.report.end_forecast import CrawlMoment, EndForecast
 from crawler.report.figures import FAR
-from crawler.report.progress import left_to_do
-from crawler.report.screen import EndTrend, RecentRate
+from crawler.report.progress import end_forecast, end_of, moment_of
+from crawler.report.screen import RecentRate
 from crawler.shared import keys
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.faults import FAULTS
@@ -78,7 +78,7 @@ class LiveFigures:
         self._spider = spider
         self._rate = RecentRate()
         self._rate.at(crawl.stats.pages, crawl.leases.clock.now())
-        self._trend: EndTrend | None = None
+        self._forecast: EndForecast | None = None
         self._latest: CrawlOverview | None = None
         self._others: list[WorkerRecord] = []
         self._fetched_by_others, self._others_fetched_at = 0, crawl.leases.clock.now()
@@ -108,7 +108,7 @@ class LiveFigures:
             fetching=len(crawl.leases.in_flight),
             concurrency=crawl.fetching.slots.rules.concurrency,
             paused_until=None if paused is None else min(paused, FAR),
-            ends=self._end(left_to_do(crawl, counts), now),
+            ends=self._end(),
             waits_for="" if others else crawl.stats.waits_for(now, len(crawl.leases.in_flight)),
             counts=counts,
             answers=_below(counters, "status/"),
@@ -125,15 +125,28 @@ class LiveFigures:
         own_s = self._crawl.stats.idle_s(now, len(self._crawl.leases.in_flight))
         return min(own_s, now - self._others_fetched_at) if others else own_s
 
-    def _end(self, to_do: int, now: float) -> str:
-        """Return when nothing is left *to_do*, in words, by the last minutes."""
-        if self._trend is None:  # nobody has looked before
-            self._trend = EndTrend()
-            history = read_history(self._crawl.storage.data.path / HISTORY, HistorySpan.HOUR)
-            left = map(add, history.columns["waiting"], history.columns["leased"])
-            for at, urls in zip(history.at, left, strict=True):
-                self._trend.at(int(urls), at)
-        return self._trend.at(to_do, now)
+    def _end(self) -> str:
+        """Return when the crawl ends, in words."""
+        if self._forecast is None:  # nobody has looked before
+            self._forecast = end_forecast(self._crawl)
+            for moment in self._noted():
+                self._forecast.note(moment)
+        return str(end_of(self._crawl, self._forecast))
+
+    def _noted(self) -> Iterator[CrawlMoment]:
+        """Yield the moments of this run before now."""
+        history = read_history(self._crawl.storage.data.path / HISTORY, HistorySpan.HOUR)
+        names = ("run", "pages", "waiting", "leased", "hosts_active", "seen", "done", "dead")
+        columns = (map(int, history.columns[name]) for name in names)
+        latest = moment_of(self._crawl)
+        this_run, pages_before = max(history.columns["run"], default=0), 0
+        for at, run, pages, waiting, *others in zip(history.at, *columns, strict=True):
+            if run != this_run:
+                pages_before = pages
+                continue
+            counts = Counts(waiting, 0, *others)
+            found = latest.found - (latest.counts.seen - counts.seen)
+            yield CrawlMoment(at, counts, pages - pages_before, found)
 
     async def _other_workers(self) -> list[WorkerRecord]:
         """Return what the other workers of a shared crawl that are alive announced last."""

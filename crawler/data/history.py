@@ -196,22 +196,6 @@ def sum_histories(parts: Sequence[History]) -> History:
     return History(step_s, at.tolist(), {name: summed[name].tolist() for name in COLUMNS})
 
 
-TREND_S: Final = 600.0
-_LEAST_S: Final = 60.0
-
-
-def end_estimate(points: Sequence[tuple[float, int]]) -> float | None:
-    """Return in how many seconds nothing is left to do, if the number of URLs to do goes on to fall
-    as in *points* (epoch seconds, URLs to do; the oldest first), those of the last TREND_S. Returns
-    infinity if it does not fall, and None if the points are of less than a minute."""
-    if not points or points[-1][0] - points[0][0] < _LEAST_S:
-        return None
-    (began, before), (now, left) = points[0], points[-1]
-    if not left:
-        return 0.0
-    return left * (now - began) / (before - left) if left < before else inf
-
-
 def _step_s(began: float, at: float) -> float:
     """Return the step with which the cells of ALL reach from *began* to *at*."""
     ring = _RINGS[HistorySpan.ALL]

@@ -13,6 +13,7 @@ from crawler.model.types import (
     Candidate,
     Counts,
     HostKey,
+    HostWork,
     Lease,
     Rest,
     Standing,
@@ -60,6 +61,11 @@ class Frontier(Protocol):
 
     def counts(self) -> Counts:
         """Return the counters. O(1)."""
+
+    def longest_hosts(self, limit: int) -> Sequence[HostWork]:
+        """Return up to *limit* hosts with waiting URLs, those with most left to do first. The cost
+        does not grow with the hosts. Of more than some hundred hosts, some with more left to do may
+        be missing until their next fetch."""
 
     def judge_again(self) -> None:
         """Judge what waits by the lease rules, which have changed, and put back what earlier ones

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler
+from crawler.frontier.longest import LongestHosts
 from crawler.frontier.port import DurableStore, FrontierRules, LeaseRules, OrderedStore
 from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
 from crawler.frontier.records import (
@@ -43,6 +44,7 @@ from crawler.model.types import (
     Dead,
     Done,
     HostKey,
+    HostWork,
     Lease,
     Moved,
     Pace,
@@ -123,6 +125,7 @@ class TwoTierFrontier:
         self._admitter = Admitter(self._batch, rules, self._seen)
         self._refusals = Refusals(self._batch, self._queues, self._admitter, rules, lease_rules)
         self._scheduler = HostScheduler(self._batch, self._queues, rules, self._refusals)
+        self._longest = LongestHosts(rules.min_gap_s)
         self._later = TimedQueue(self._batch, keys.LATER)
         self._sweep = Sweep(
             *(self._batch, self._queues, self._scheduler, self._refusals, self._later),
@@ -270,6 +273,14 @@ class TwoTierFrontier:
         """Return how many hosts are where. O(1)."""
         return self._scheduler.host_counts()
 
+    def longest_hosts(self, limit: int) -> list[HostWork]:
+        active = self._scheduler.active
+        return self._longest.longest(
+            limit,
+            self._batch.peek,
+            lambda host: (held := active.get(host)) is not None and held.leased,
+        )
+
     def judge_again(self) -> None:
         self._refusals.judge_again()
 
@@ -367,6 +378,7 @@ class TwoTierFrontier:
         record = self._batch.host(held.active.host)
         record.rest_until = now + min(max(rest.seconds, 0.0), self._rules.max_rest_s)
         record.pace = rest.pace
+        self._longest.note(held.active.host, record)
         self._scheduler.on_fetch_ended(held.active, now)
 
     def _apply_verdict(self, lease: Lease, verdict: Verdict, now: float) -> None:
@@ -464,6 +476,7 @@ class TwoTierFrontier:
     def _append(self, queue: QueueName, urls: Sequence[Candidate]) -> None:
         record = self._batch.host(queue[0])
         self._queues.append(record, queue, urls)
+        self._longest.note(queue[0], record)
         self._scheduler.on_url_added(*queue, record)
 
     def _end_call(self, now: float) -> None:
@@ -568,7 +581,9 @@ class TwoTierFrontier:
             keys.ACTIVE, keys.prefix_end(keys.ACTIVE), self._rules.due_slice
         ):
             for key, _ in markers:
-                self._scheduler.refile(HostKey(keys.name_of(key)), now)
+                host = HostKey(keys.name_of(key))
+                self._scheduler.refile(host, now)
+                self._longest.note(host, self._batch.peek(host))
             self._batch.commit()
         put_back = 0
         newest = self._newest_leases()

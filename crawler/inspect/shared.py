@@ -167,7 +167,7 @@ _COLUMNS: Final = np.dtype(
         ("gap", "<f8"),
         ("crawl_delay", "V8"),
         ("failures", "<u2"),
-        ("between", "V3"),
+        ("between", "V12"),
         ("waiting", "<u4"),
     ]
 )

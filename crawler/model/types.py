@@ -82,6 +82,11 @@ class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     standing: Standing = Standing.NEW
     answered: bool = False  # a page of it was answered once, without trouble
     heard: bool = False  # its server has said anything once
+    # The time of its fetches that were answered: how many there were, up to a bound, and mean and
+    # variance of the logarithms of their seconds, in which later ones count more.
+    fetches: int = 0
+    log_fetch_s: float = 0.0
+    log_variance: float = 0.0
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -209,6 +214,17 @@ class Counts:
     def left(self) -> int:
         """How many URLs are not finished: as long as there are some, the crawl is not over."""
         return self.to_fetch + self.leased
+
+
+@dataclass(frozen=True, slots=True)
+class HostWork:
+    """What is left to do at one host, when a frontier was asked."""
+
+    host: HostKey
+    waiting: int  # URLs
+    rest_until: float  # epoch seconds
+    pace: Pace
+    is_leased: bool  # a fetch is under way, or its result is
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,6 +20,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from email.utils import parsedate_tz
 from enum import StrEnum
+from math import log
 from random import Random
 from typing import Final
 
@@ -64,6 +65,12 @@ pause has begun."""
 GIVE_UP_NEW_AFTER_PAUSES: Final = 17
 """In a row, of a host that never answered for a page: after its 21st failure. So a host that is
 down for its first 20 requests loses no page."""
+
+
+MOST_TIMED: Final = 64
+"""Of this many fetches of a host the times are known in full; of more, the latest count more."""
+
+SHORTEST_FETCH_S: Final = 1e-4
 
 
 class Circuit(StrEnum):
@@ -152,6 +159,8 @@ def next_rest(pace: Pace, answer: Answer, rules: PolitenessSettings, random: Ran
         answered=pace.answered or event in (CircuitEvent.ANSWERED, CircuitEvent.BROKE_OFF),
         heard=pace.heard or answer.status is not None or answer.error == "protocol",
     )
+    if event is CircuitEvent.ANSWERED:
+        after = _timed(after, answer.duration_s)
     delays = _gaps(pace, answer, event, rules)
     gap_s = max(delays)[0]
     if circuit(after, resting=True) is Circuit.OPEN and event is not CircuitEvent.CANCELLED:
@@ -195,6 +204,17 @@ def _count_failures(pace: Pace, event: CircuitEvent) -> Pace:
         return replace(pace, failures=pace.failures + 1, pauses=0)
     paused = TRANSITIONS[circuit(pace), event] is Circuit.OPEN
     return replace(pace, failures=pace.failures + 1, pauses=pace.pauses + paused)
+
+
+def _timed(pace: Pace, duration_s: float) -> Pace:
+    """Return *pace* with the time of one more fetch in its mean and variance. The second one takes
+    the place of the first, which is longer: it connects, among many that do when a crawl begins."""
+    fetches = min(pace.fetches + 1, MOST_TIMED)
+    value, counted = log(max(duration_s, SHORTEST_FETCH_S)), max(1, fetches - 1)
+    off = value - pace.log_fetch_s
+    mean = pace.log_fetch_s + off / counted
+    variance = pace.log_variance + (off * (value - mean) - pace.log_variance) / counted
+    return replace(pace, fetches=fetches, log_fetch_s=mean, log_variance=variance)
 
 
 def _standing(pace: Pace, answer: Answer, event: CircuitEvent) -> Standing:

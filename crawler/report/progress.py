@@ -18,12 +18,14 @@ from scrapy.utils.asyncio import create_looping_call
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
+from crawler.config.settings import PolitenessSettings
 from crawler.crawl.interactive import is_interactive
 from crawler.model.choices import ProgressStyle
-from crawler.model.types import Counts
+from crawler.model.types import HostKey
+from crawler.policy.politeness import overridden
+from crawler.report.end_forecast import EVERY_S, CrawlMoment, EndForecast, EndInWords, WorkAhead
 from crawler.report.logs import Notices, logs_to_terminal
 from crawler.report.screen import (
-    EndTrend,
     ProgressFigures,
     RecentRate,
     Screen,
@@ -57,7 +59,7 @@ class Progress:
     def __init__(self, crawler: Crawler, screen: Screen) -> None:
         self._crawler = crawler
         self._screen = screen
-        self._rate, self._trend = RecentRate(), EndTrend()
+        self._rate = RecentRate()
         self._end: list[Callable[[], object]] = []
         crawler.signals.connect(self._opened, signals.spider_opened)
         crawler.signals.connect(self.end, signals.spider_closed)
@@ -70,6 +72,7 @@ class Progress:
 
     def _opened(self) -> None:
         self._crawl = crawl_of(self._crawler)
+        self._forecast = end_forecast(self._crawl)
         self._figures()  # the first point of the rate
         report = self._crawl.settings.config.report
         match style_of(report.progress, self._screen.is_terminal, logs_to_terminal()):
@@ -77,6 +80,7 @@ class Progress:
                 self._show_line()
                 self._repeat(self._log, report.progress_log_s)
             case ProgressStyle.LOG:
+                self._repeat(self._note, EVERY_S)
                 self._repeat(self._log, report.progress_log_s)
 
     def _show_line(self) -> None:
@@ -101,6 +105,10 @@ class Progress:
         call.start(interval_s, now=False)
         self._end.append(call.stop)
 
+    def _note(self) -> None:
+        """Let the forecast know the frontier as often as a line on a terminal does."""
+        end_of(self._crawl, self._forecast)
+
     def _draw(self) -> None:
         self._screen.draw(progress_line(self._figures(), self._screen.columns))
 
@@ -114,10 +122,10 @@ class Progress:
                 self._screen.show_message(STOPPING)
 
     def _figures(self) -> ProgressFigures:
-        return figures_of(self._crawl, self._rate, self._trend)
+        return figures_of(self._crawl, self._rate, self._forecast)
 
 
-def figures_of(crawl: Crawl, pages_per_s: RecentRate, trend: EndTrend) -> ProgressFigures:
+def figures_of(crawl: Crawl, pages_per_s: RecentRate, forecast: EndForecast) -> ProgressFigures:
     stats, counts, now = crawl.stats, crawl.leases.frontier.counts(), crawl.leases.clock.now()
     ready_s = crawl.content.parsers.ready_s
     return ProgressFigures(
@@ -129,7 +137,7 @@ def figures_of(crawl: Crawl, pages_per_s: RecentRate, trend: EndTrend) -> Progre
         errors=stats.errors,
         size_bytes=stats.bytes,
         waits_for=_waits_for(crawl, now) if ready_s else COMPILER,
-        ends=trend.at(left_to_do(crawl, counts), now),
+        ends=end_of(crawl, forecast),
     )
 
 
@@ -138,9 +146,29 @@ def _waits_for(crawl: Crawl, now: float) -> str:
     return ours or crawl.stats.waits_for(now, len(crawl.leases.in_flight))
 
 
-def left_to_do(crawl: Crawl, counts: Counts) -> int:
-    """Return how many URLs the crawl fetches yet, as far as they are known."""
-    arguments, left = crawl.settings.arguments, counts.left
-    if arguments is None or arguments.max_pages is None:
-        return left
-    return min(left, max(0, arguments.max_pages - crawl.stats.pages))
+def end_forecast(crawl: Crawl) -> EndForecast:
+    """Return what tells when *crawl* ends."""
+    politeness = crawl.settings.config.politeness
+    origins = crawl.selection.allowed_origins
+
+    def rules_of(host: HostKey) -> PolitenessSettings:
+        return overridden(politeness, origins.operator.of_host(host))
+
+    return EndForecast(WorkAhead(crawl.leases.frontier.longest_hosts, rules_of))
+
+
+def moment_of(crawl: Crawl) -> CrawlMoment:
+    """Return the figures of *crawl* that its forecast is made of."""
+    counts, stats = crawl.leases.frontier.counts(), crawl.stats
+    # The result of a link comes later in a shared crawl, and that of a seed with it.
+    found = counts.seen if crawl.leases.shared else stats.counters["links/new"]
+    return CrawlMoment(crawl.leases.clock.now(), counts, stats.pages, found)
+
+
+def end_of(crawl: Crawl, forecast: EndForecast) -> EndInWords:
+    """Return when *crawl* ends."""
+    now, arguments = crawl.leases.clock.now(), crawl.settings.arguments
+    if crawl.selection.allowed_origins.operator.paused_until(now) is not None:
+        return EndInWords("end unknown: the crawl is paused")
+    most = None if arguments is None else arguments.max_pages
+    return forecast.at(moment_of(crawl), most)

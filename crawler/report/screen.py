@@ -12,14 +12,13 @@ from math import inf
 from typing import Final, TextIO
 
 from crawler.crawl.under_way import Step
-from crawler.data.history import TREND_S, end_estimate
+from crawler.report.end_forecast import EndInWords
 from crawler.report.figures import (
     many,
     number,
     plain,
     rate,
     size,
-    span,
 )
 
 _WIPE: Final = "\r\x1b[2K"  # to the first column, erase the line: VT100, so every terminal
@@ -82,7 +81,6 @@ def step_line(step: Step, columns: int) -> str:
 # The line must fit the terminal, whatever its width: a line that wraps cannot be erased.
 
 RATE_WINDOW_S: Final = 10.0
-_POINT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,30 +96,7 @@ class ProgressFigures:
     size_bytes: int
     # The failing host that is tried next, if nothing is being fetched; or the compiler.
     waits_for: str = ""
-    ends: str = ""  # when all is done, in words; empty: too early to say
-
-
-class EndTrend:
-    """When a crawl ends, by how fast the number of URLs to do has fallen in the last minutes.
-    Memory: one point in _POINT_S seconds."""
-
-    def __init__(self) -> None:
-        self._points: deque[tuple[float, int]] = deque()
-
-    def at(self, to_do: int, now: float) -> str:
-        """Return when it ends, in words; empty if it is too early to say."""
-        points = self._points
-        if not points or now >= points[-1][0] + _POINT_S:
-            points.append((now, to_do))
-        while len(points) > 2 and points[1][0] <= now - TREND_S:
-            points.popleft()
-        seconds = end_estimate([points[0], (now, to_do)])
-        if seconds is None:
-            return ""
-        if seconds == inf:
-            grows = to_do > points[0][1]
-            return f"end unknown: the frontier {'grows' if grows else 'does not shrink'}"
-        return f"ends in {span(seconds)}"
+    ends: EndInWords = EndInWords()
 
 
 class RecentRate:
@@ -165,7 +140,7 @@ def progress_sentence(figures: ProgressFigures) -> str:
         f" {many(figures.duplicates, 'duplicate')}, {many(figures.errors, 'error')},"
         f" {size(figures.size_bytes)}"
         f"{f'; waits for {plain(figures.waits_for)}' if figures.waits_for else ''}"
-        f"{f'; {figures.ends}' if figures.ends else ''}"
+        f"{f'; {figures.ends}' if figures.ends.when else ''}"
     )
 
 
@@ -181,6 +156,7 @@ def _fields(figures: ProgressFigures, *, short: bool) -> tuple[str, ...]:
     if figures.waits_for:
         waits_for = f"waits for {plain(figures.waits_for)}"
         return pages, errors, waits_for, waiting, hosts, duplicates, bytes_
-    if figures.ends:
-        return pages, pages_per_s, hosts, waiting, errors, figures.ends, duplicates, bytes_
+    if figures.ends.when:
+        ends = figures.ends.when if short else str(figures.ends)
+        return pages, pages_per_s, hosts, waiting, errors, ends, duplicates, bytes_
     return pages, pages_per_s, hosts, waiting, duplicates, errors, bytes_

@@ -77,6 +77,7 @@ SHARD_KEYS: Final = (
         "Statistics of patterns of URLs.",
         "patterns with 8 pages, 1,000 a host",
     ),
+    RedisKey("<root>:z", "zset", "Hosts with most left to do, in seconds.", "200 hosts at most"),
     RedisKey(
         "<root>:a:<table>:<quarter>",
         "string",
@@ -153,6 +154,10 @@ def queue(name: str, shard: int, front: int, host: str) -> str:
 
 def resting(name: str, shard: int) -> str:
     return f"{root(name, shard)}:r"
+
+
+def longest(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:z"
 
 
 def later(name: str, shard: int) -> str:

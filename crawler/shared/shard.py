@@ -57,7 +57,7 @@ _HALF: Final = 1 << 63
 _PACKERS: Final = 10_000  # hosts whose Packer is cached, 0.5 kB each
 _Group = tuple[list[Any], Callable[[Candidate], bytes]]
 """The arguments of a host's links, and the function that packs them."""
-PACE = Struct("<ddHHB")
+PACE = Struct("<ddHHBBff")
 _DELAY = Struct("<d")
 _RULES = Struct("<dddddd")
 _MAX_UINT16: Final = 0xFFFF
@@ -403,7 +403,8 @@ def _signed(key: int) -> int:
 def _pace_bytes(pace: Pace) -> bytes:
     failures = min(pace.failures, _MAX_UINT16)
     pauses = min(pace.pauses, _HEARD - 1) | pace.answered * _ANSWERED | pace.heard * _HEARD
-    return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, pauses, pace.standing)
+    times = (pace.fetches, pace.log_fetch_s, pace.log_variance)
+    return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, pauses, pace.standing, *times)
 
 
 # Replies and records of a shard. Workers wrote them, and they are still decoded as untrusted.
@@ -461,7 +462,9 @@ def read_ids(reply: Sequence[Any], shard: int) -> set[int]:
 
 
 def read_pace(packed: bytes) -> Pace:
-    gap_s, crawl_delay_s, failures, pauses, standing = PACE.unpack(packed.ljust(PACE.size, b"\0"))
+    gap_s, crawl_delay_s, failures, pauses, standing, *times = PACE.unpack(
+        packed.ljust(PACE.size, b"\0")
+    )
     return Pace(
         gap_s,
         failures,
@@ -470,6 +473,7 @@ def read_pace(packed: bytes) -> Pace:
         Standing(standing),
         bool(pauses & _ANSWERED),
         bool(pauses & _HEARD),
+        *times,
     )
 
 
@@ -478,6 +482,8 @@ def read_pace(packed: bytes) -> Pace:
 
 FRONTS: Final = 16
 _HOST: Final = Struct("<BBHIdI")  # its beginning, before the pace
+_OLDER_PACE: Final = 21  # its bytes in versions that did not store the times of fetches
+_WAITING: Final = Struct("<I")  # after the pace
 _LEASE: Final = Struct("<dBBH")
 _REFUSED: Final = Struct("<dBHB")
 _LATER_RECORD: Final = Struct("<6sBH")
@@ -501,6 +507,7 @@ class ShardHost:
     rest_until: float
     admitted: int
     pace: Pace
+    waiting: int  # URLs; 0 of an older version, which did not store it, or elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,12 +520,17 @@ class ShardLease:
 
 def read_host(packed: bytes) -> ShardHost:
     place, _, fronts, _, rest_until, admitted = _HOST.unpack_from(packed)
+    pace_end = _HOST.size + PACE.size
+    is_older = len(packed) < pace_end + _WAITING.size
+    if is_older:
+        pace_end = _HOST.size + _OLDER_PACE
     return ShardHost(
         ShardHostPlace(place),
         [front for front in range(FRONTS) if fronts >> front & 1],
         rest_until,
         admitted,
-        read_pace(packed[_HOST.size : _HOST.size + PACE.size]),
+        read_pace(packed[_HOST.size : pace_end]),
+        0 if is_older else int(_WAITING.unpack_from(packed, pace_end)[0]),
     )
 
 

@@ -13,18 +13,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from crawler.config.settings import PolitenessSettings
 from crawler.crawl.seed_fates import SeedFates
 from crawler.data.data_dir import RUNS, SUMMARY, WARC
 from crawler.data.runs import read_runs, sum_runs
 from crawler.data.seed_table import sum_tables
 from crawler.model.choices import ProgressStyle
 from crawler.model.types import VERSION, Counts, CrawlerError
+from crawler.report.end_forecast import CrawlMoment, EndForecast, EndInWords, WorkAhead
 from crawler.report.endings import FAILED, ending
 from crawler.report.figures import (
     many,
@@ -35,7 +37,7 @@ from crawler.report.figures import (
 )
 from crawler.report.logs import logs_to_terminal
 from crawler.report.progress import style_of
-from crawler.report.screen import EndTrend, RecentRate, Screen
+from crawler.report.screen import RecentRate, Screen
 from crawler.report.summary import (
     FORMAT,
     TOP_OVER_BUDGET,
@@ -57,6 +59,7 @@ from crawler.shared import keys
 from crawler.shared.client import Nodes
 from crawler.shared.codec import ShardTotals, WorkerRecord
 from crawler.shared.faults import FAULTS, Unreachable
+from crawler.shared.longest import LongestReader
 
 RETRY_S: Final = 1.0
 NO_COUNTS: Final = Counts(0, 0, 0, 0, 0, 0, 0)
@@ -74,17 +77,19 @@ class WorkforceFigures:
     waiting: int  # URLs, with those that have a date
     errors: int
     size_bytes: int
-    ends: str = ""  # when all is done, in words; empty: too early to say
+    ends: EndInWords = EndInWords()
 
 
 class WorkforceReader:
     """Reads the records of the workers and the counts of the crawl from Redis."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, politeness: PolitenessSettings) -> None:
         self._nodes = nodes
         self._before: frozenset[str] = frozenset()  # sessions of earlier runs
         self._records: dict[str, WorkerRecord] = {}  # of our workers, by session
-        self._rate, self._trend = RecentRate(), EndTrend()
+        self._longest = LongestReader(nodes, nodes.shards)
+        self._rate = RecentRate()
+        self._forecast = EndForecast(WorkAhead(self._longest.longest_hosts, lambda _: politeness))
         self.counts = NO_COUNTS
         self.fault = ""  # why Redis did not answer
         self.all_records: list[WorkerRecord] = []
@@ -130,7 +135,7 @@ class WorkforceReader:
             waiting=self.counts.to_fetch,
             errors=sum(record.errors for record in self.session_records),
             size_bytes=sum(record.bytes for record in self.session_records),
-            ends=self._trend.at(self.counts.left, now),
+            ends=self._forecast.at(CrawlMoment(time(), self.counts, pages, self.counts.seen)),
         )
 
     def pages_of(self, names: Collection[str]) -> int:
@@ -150,6 +155,7 @@ class WorkforceReader:
         workers, *totals = await self._hashes(key)
         self.all_records = list(_read(workers[1::2]))
         self.counts = ShardTotals.summed(map(ShardTotals.of_reply, totals))
+        await self._longest.refresh()
 
     async def _hashes(self, key: str) -> Sequence[Any]:
         """Read by commands that open no shard, as only workers do. Raises the first Fault."""
@@ -218,7 +224,7 @@ def workers_line(figures: WorkforceFigures, columns: int) -> str:
         f"{number(figures.leased)} under way",
         f"{number(figures.waiting)} waiting",
         many(figures.errors, "error"),
-        *filter(None, [figures.ends]),
+        *filter(None, [figures.ends.when]),
         size(figures.size_bytes),
     ]
     while len(text := " | ".join(fields)) >= columns:  # some terminals wrap in the last column
@@ -232,7 +238,7 @@ def workers_sentence(figures: WorkforceFigures) -> str:
         f"{many(figures.pages, 'page')} ({rate(figures.pages_per_s)} a second) by"
         f" {many(figures.workers, 'worker')}, {many(figures.leased, 'URL')} under way,"
         f" {many(figures.waiting, 'URL')} waiting, {many(figures.errors, 'error')},"
-        f" {size(figures.size_bytes)}{f'; {figures.ends}' if figures.ends else ''}"
+        f" {size(figures.size_bytes)}{f'; {figures.ends}' if figures.ends.when else ''}"
     )
 
 

@@ -627,3 +627,28 @@ def test_the_hosts_that_are_left_are_known_when_nothing_else_is(tmp_path):
     frontier.release(lease, rest(1), 3.0)
     frontier.finish(lease, RetryAt(60.0), 3.0)
     assert None in frontier.hosts_left(), "one has a date"
+
+
+def test_the_hosts_with_most_left_to_do_are_known(world):
+    """By what is left times the rest; across evictions and a restart."""
+    frontier = world.reopen(0.0)
+    many = [candidate(f"{number}", host="many") for number in range(6)]
+    slow = [candidate(f"{number}", host="slow") for number in range(2)]
+    frontier.add([*many, *slow, candidate("x", host="few")], 0.0)
+    (first,) = (one for one in drain(frontier, 0.0) if one.candidate.host == "slow")
+    pace = Pace(gap_s=60.0, fetches=3, log_fetch_s=-2.5, log_variance=0.25)
+    frontier.release(first, Rest(3.0, pace), 1.0)
+    frontier.finish(first, Done(), 1.0)
+    slowest, second, *_ = frontier.longest_hosts(100)
+    assert (slowest.host, slowest.waiting, slowest.rest_until) == ("slow", 1, 4.0)
+    assert slowest.pace == pace
+    assert (second.host, second.waiting, second.is_leased) == ("many", 5, True)
+    assert [one.host for one in frontier.longest_hosts(1)] == ["slow"]
+    frontier = world.reopen(1000.0)
+    for lease in drain(frontier, 2000.0):
+        frontier.release(lease, Rest(0.0, lease.pace), 2000.0)
+        frontier.finish(lease, Done(), 2000.0)
+    found = frontier.longest_hosts(100)
+    assert [(one.host, one.waiting) for one in found] == [("many", 5)]
+    for lease in drain(frontier, 2000.0):
+        frontier.finish(lease, Done(), 2000.0)

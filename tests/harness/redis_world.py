@@ -162,7 +162,7 @@ class RedisWorld:
 EMPTY, FRONT, RESTS, LEASED = range(4)
 READS = {
     **dict.fromkeys("mhodcnyk", "hgetall"),
-    **dict.fromkeys("rlw", "zrange"),
+    **dict.fromkeys("rlwz", "zrange"),
     **dict.fromkeys("bfg", "lrange"),
     "s": "smembers",
     "x": "smembers",
@@ -201,11 +201,12 @@ def _check_shard(dump: Dump, root: str) -> None:
     assert totals.refused == len(dump.get(f"{root}:k", ()))
     assert totals.seen == sum(map(len, seen)) == len(set().union(*seen))
     assert len(set(unreleased)) == len(unreleased), "two unreleased leases on one host"
+    assert set(dump.get(f"{root}:z", ())) == {host.encode() for host in queues}
     for host, packed in dump.get(f"{root}:h", {}).items():
         place, front, fronts, number, *_ = unpack("<BBHIdI", packed[:20])
         waits = set(queues.get(host.decode(), ()))
         assert waits == {n for n in range(16) if fronts >> n & 1}, f"{host} and its queues"
-        (waiting,) = unpack("<I", packed[41:])
+        (waiting,) = unpack("<I", packed[50:])
         assert waiting == sum(queues.get(host.decode(), {}).values()), f"{host} and what waits"
         assert (place == LEASED) == (host in unreleased)
         assert (place == RESTS) == (host in resting)

@@ -24,6 +24,7 @@ from crawler.model.types import (
     Added,
     Candidate,
     Counts,
+    HostWork,
     Lease,
     OverBudgetLinks,
     PutBack,
@@ -219,6 +220,11 @@ class SettledFrontier:
             leased=counts.leased - unused,
             hosts_active=counts.hosts_active - unused,
         )
+
+    def longest_hosts(self, limit: int) -> Sequence[HostWork]:
+        self._shared.longest_hosts(limit)
+        self._world.run(lambda: False, 2 * TICK_S)
+        return self._shared.longest_hosts(limit)
 
     def may_begin(self, lease: Lease) -> bool:
         return self._shared.may_begin(lease)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import random
 from pathlib import Path
@@ -20,7 +19,6 @@ from crawler.data.history import (
     History,
     HistoryFile,
     HistorySpan,
-    end_estimate,
     read_history,
     sum_histories,
 )
@@ -213,18 +211,3 @@ def test_workers_are_added_up() -> None:
     assert sum_histories(parts[:1]) == parts[0]
     assert sum_histories([]).at == []
     assert set(TOTALS) < set(COLUMNS)
-
-
-@pytest.mark.parametrize(
-    ("points", "want"),
-    [
-        pytest.param([], None, id="nothing is known"),
-        pytest.param([(0, 100), (30, 50)], None, id="half a minute says nothing"),
-        pytest.param([(0, 100), (100, 50)], 100.0, id="half is left, so as long again"),
-        pytest.param([(0, 100), (100, 100)], math.inf, id="it does not fall"),
-        pytest.param([(0, 100), (100, 150)], math.inf, id="it grows"),
-        pytest.param([(0, 100), (100, 0)], 0.0, id="nothing is left"),
-    ],
-)
-def test_when_it_ends(points: list[tuple[float, int]], want: float | None) -> None:
-    assert end_estimate(points) == want

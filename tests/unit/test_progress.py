@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from crawler.crawl import under_way
 from crawler.crawl.under_way import STEP, Step
 from crawler.model.choices import ProgressStyle
+from crawler.report.end_forecast import GROWS, EndInWords
 from crawler.report.figures import (
     FAR,
     listed,
@@ -28,7 +29,6 @@ from crawler.report.figures import (
 from crawler.report.logs import HeldLog, Notices
 from crawler.report.progress import style_of
 from crawler.report.screen import (
-    EndTrend,
     ProgressFigures,
     RecentRate,
     Screen,
@@ -46,6 +46,7 @@ BUSY = ProgressFigures(
     errors=3,
     size_bytes=148_200_000,
 )
+ENDS = EndInWords("ends in 3 h 20 min (18:05)", "a.example, 4,000 URLs at 3.0 s")
 FRESH = ProgressFigures(0, 0.0, 0, 0, 0, 0, 0)
 WIPE = "\r\x1b[2K"
 
@@ -91,13 +92,21 @@ WIPE = "\r\x1b[2K"
             id="nothing is being asked, because hosts fail",
         ),
         pytest.param(
-            replace(BUSY, ends="ends in 3 h 20 min"),
-            84,
-            "1,234 pages | 83.2/s | 210 hosts | 12,345 waiting | 3 errors | ends in 3 h 20 min",
+            replace(BUSY, ends=ENDS),
+            92,
+            "1,234 pages | 83.2/s | 210 hosts | 12,345 waiting | 3 errors |"
+            " ends in 3 h 20 min (18:05)",
             id="the end is said before what matters less",
         ),
         pytest.param(
-            replace(BUSY, ends="end unknown: the frontier grows"),
+            replace(BUSY, ends=ENDS),
+            170,
+            "1,234 pages | 83.2/s | 210 hosts | 12,345 waiting | 3 errors |"
+            " ends in 3 h 20 min (18:05): a.example, 4,000 URLs at 3.0 s | 12 duplicates | 148 MB",
+            id="a wide one has room for the host",
+        ),
+        pytest.param(
+            replace(BUSY, ends=EndInWords(GROWS)),
             80,
             "1,234 pages | 83.2/s | 210 hosts | 12,345 waiting | 3 errors | 12 dup | 148 MB",
             id="what does not fit is left out",
@@ -118,7 +127,7 @@ def test_the_line(figures: ProgressFigures, columns: int, want: str) -> None:
         duplicates=st.integers(0, 10**12),
         errors=st.integers(0, 10**12),
         size_bytes=st.integers(0, 10**18),
-        ends=st.sampled_from(["", "ends in 3 h 20 min", "end unknown: the frontier grows"]),
+        ends=st.sampled_from([EndInWords(), ENDS, EndInWords(GROWS)]),
     ),
     st.integers(1, 200),
 )
@@ -126,39 +135,6 @@ def test_the_line_never_wraps(figures: ProgressFigures, columns: int) -> None:
     shown = progress_line(figures, columns)
     assert len(shown) < columns
     assert shown.isascii() and shown.isprintable()
-
-
-@pytest.mark.parametrize(
-    ("points", "want"),
-    [
-        pytest.param([(0, 1000), (30, 900)], "", id="half a minute says nothing"),
-        pytest.param([(0, 1000), (100, 900)], "ends in 15 min 0 s", id="a tenth in 100 seconds"),
-        pytest.param(
-            [(0, 1000), (100, 1001)], "end unknown: the frontier grows", id="more is found"
-        ),
-        pytest.param(
-            [(0, 1000), (100, 1000)],
-            "end unknown: the frontier does not shrink",
-            id="hosts rest, or the crawl is paused",
-        ),
-        pytest.param(
-            [(0, 0), *((100 + 10 * n, 1000 - n) for n in range(100))],
-            "ends in 2 h 30 min",
-            id="it grew at the beginning, which is forgotten",
-        ),
-        pytest.param([(0, 1000), (5000, 500)], "ends in 1 h 23 min", id="looks far apart"),
-    ],
-)
-def test_when_it_ends(points: list[tuple[float, int]], want: str) -> None:
-    trend = EndTrend()
-    assert [trend.at(to_do, now) for now, to_do in points][-1] == want
-
-
-def test_a_trend_remembers_some_minutes_only() -> None:
-    trend = EndTrend()
-    for moment in range(10_000):
-        trend.at(moment, moment / 2)
-    assert len(trend._points) < 125
 
 
 @pytest.mark.parametrize(

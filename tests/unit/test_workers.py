@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 import pytest
 
-from crawler.config.settings import SharedSettings
+from crawler.config.settings import PolitenessSettings, SharedSettings
 from crawler.model.choices import RedisFsync
 from crawler.model.types import ConfigError, Counts
+from crawler.report.end_forecast import CrawlMoment
 from crawler.report.summary import (
     OverBudget,
     Summary,
     encoded,
 )
+from crawler.shared import keys
 from crawler.shared.codec import WorkerRecord
+from crawler.shared.shard import PACE
 from crawler.workers.redis_server import (
     ListenAddress,
     max_memory_bytes,
@@ -40,6 +48,7 @@ from crawler.workers.workers import (
 from crawler.workers.workforce_figures import (
     KILLED,
     WorkforceFigures,
+    WorkforceReader,
     WorkforceRun,
     read_summary,
     summary_of_all,
@@ -302,3 +311,30 @@ def test_a_killed_worker_is_counted_by_its_last_record() -> None:
 )
 def test_the_reason_of_the_end(run: WorkforceRun, reasons: list[str], reason: str) -> None:
     assert summary_of_all(run, [part(reason=each) for each in reasons], []).reason == reason
+
+
+class OneHost:
+    """Redis with a crawl of one host, which rests for long; of the rest it says nothing."""
+
+    name, shards = "crawl", 1
+
+    async def command(self, key: str, *command: object) -> list[bytes] | bytes | None:
+        if key == keys.longest(self.name, 0):
+            return [b"a.example", b"30"]
+        if key != keys.hosts(self.name, 0):
+            return []
+        pace = PACE.pack(1.0, 0.0, 0, 0, 1, 9, -3.0, 0.1)
+        return struct.pack("<BBHIdI", 2, 1, 2, 1, time.time() + 600, 30) + pace + b"\x1e\0\0\0"
+
+
+def test_the_end_is_told_by_the_clock_of_the_hosts() -> None:
+    reader = WorkforceReader(OneHost(), PolitenessSettings())  # type: ignore[arg-type]  # all that it needs
+    reader.figures(1, monotonic())
+    asyncio.run(reader.refresh([]))
+    reader.counts = Counts(30, 0, 0, 1, 60, 30, 0)
+    before = reader._forecast._moments
+    before.append(CrawlMoment(time.time() - 90, Counts(60, 0, 0, 1, 60, 0, 0), 0, 60))
+    before.popleft()
+    ends = reader.figures(1, monotonic()).ends
+    assert re.fullmatch(r"ends in 10 min \d+ s \(.*\)", ends.when), ends
+    assert ends.why == "a.example, 30 URLs at 1.1 s"

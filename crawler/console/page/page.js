@@ -186,8 +186,9 @@ function ending(seen, minute) {
   if (!seen.ends) return "Too early to say when it ends.";
   if (!seen.ends.startsWith("end unknown")) return `It ${seen.ends}.`;
   const [at, pages, , , known] = minute, since = seen.now - at;
-  if (since < 10) return "No end in sight: the frontier grows.";
-  return `No end in sight: ${rate((seen.counts.seen - known) / since)} new URLs a second are found, ${rate((seen.pages - pages) / since)} fetched.`;
+  const found = seen.counts.seen - known, fetched = seen.pages - pages;
+  if (since < 10 || found <= fetched) return `No end in sight: ${seen.ends.replace("end unknown: ", "")}.`;
+  return `No end in sight: ${rate(found / since)} new URLs a second are found, ${rate(fetched / since)} fetched.`;
 }
 
 const worst = (failures) => (Object.entries(failures).sort((a, b) => b[1] - a[1])[0] || ["none"])[0].replaceAll("_", " ");

@@ -25,13 +25,14 @@
 --   <root>:t:<name>     string  a robots.txt, by its authority; expires
 --   <root>:a:<t>:<q>    string  fingerprints of which quarter t is q (codec.py)
 --   <root>:y:<host>     hash    pattern of URLs, hashed -> its statistics
+--   <root>:z            zset    hosts with most left to do, by the seconds that takes at their last rests
 --
 -- Front 0 holds what is urgent and goes before all others; level n of a Candidate is front n + 1.
 -- Numbers that leave Lua as text have 17 digits: %.14g, its default, would round times.
 local root = KEYS[1]
-local TOTALS, HOSTS, RESTING, LATER, SESSIONS, DEAD, DOMAINS, FILES, OUTBOXES, REFUSED =
+local TOTALS, HOSTS, RESTING, LATER, SESSIONS, DEAD, DOMAINS, FILES, OUTBOXES, REFUSED, LONGEST =
   root .. ':m', root .. ':h', root .. ':r', root .. ':l', root .. ':w', root .. ':d',
-  root .. ':c', root .. ':n', root .. ':x', root .. ':k'
+  root .. ':c', root .. ':n', root .. ':x', root .. ':k', root .. ':z'
 
 local function queue_key(front, host) return root .. ':b:' .. front .. ':' .. host end
 local function front_key(front, standing)
@@ -87,9 +88,10 @@ end
 local function to_text(value) return string.format('%.17g', value) end
 
 -- A host: place 1, front 1, fronts with URLs 2 (bits), filings 4, rest 8, URLs admitted 4; its pace,
--- 21 bytes: gap 8, crawl-delay 8, failures 2, pauses 2, standing 1; then URLs that wait 4.
-local HOST_FORM = '<BBI2I4dI4c21I4'
-local NO_PACE = string.rep('\0', 21)
+-- 30 bytes: gap 8, crawl-delay 8, failures 2, pauses 2, standing 1, fetches 1, mean 4 and variance 4
+-- of the logarithms of their seconds; then URLs that wait 4.
+local HOST_FORM, HOST_BYTES, OLDER_BYTES = '<BBI2I4dI4c30I4', 54, 41
+local NO_PACE = string.rep('\0', 30)
 
 local function standing_of(record) return string.byte(record.pace, 21) or 0 end
 
@@ -103,26 +105,43 @@ local function count_waiting(host, fronts)
   return waiting
 end
 
--- To be called before a queue of the host is changed: older versions did not store how many wait,
--- and at first no standing.
+-- To be called before a queue of the host is changed: older versions did not store the times of
+-- fetches, at first not how many wait either, nor a standing.
 local function load_host(host)
   local packed = redis.call('HGET', HOSTS, host)
   if not packed then
     return {place = EMPTY, front = 0, fronts = 0, filed = 0, rest = 0, admitted = 0, pace = NO_PACE,
             waiting = 0}
   end
-  local is_older = #packed < 45
+  local is_older = #packed < HOST_BYTES
+  if is_older then
+    packed = string.sub(string.sub(packed, 1, OLDER_BYTES) .. string.rep('\0', HOST_BYTES), 1, HOST_BYTES)
+  end
   local place, front, fronts, filed, rest, admitted, pace, waiting =
-    struct.unpack(HOST_FORM, is_older and string.sub(packed .. NO_PACE, 1, 45) or packed)
+    struct.unpack(HOST_FORM, packed)
   if is_older then waiting = count_waiting(host, fronts) end
   return {place = place, front = front, fronts = fronts, filed = filed, rest = rest,
           admitted = admitted, pace = pace, waiting = waiting}
+end
+
+-- Of more hosts than MOST_LONGEST those with least left to do are forgotten until their next change.
+local MOST_LONGEST, KEPT_LONGEST, LEAST_GAP_S = 200, 150, 1
+local function note_work(host, record)
+  if record.waiting <= 0 then
+    redis.call('ZREM', LONGEST, host)
+    return
+  end
+  local gap, crawl_delay = struct.unpack('<dd', record.pace)
+  redis.call('ZADD', LONGEST, record.waiting * math.max(gap, crawl_delay, LEAST_GAP_S), host)
+  local hosts = redis.call('ZCARD', LONGEST)
+  if hosts > MOST_LONGEST then redis.call('ZREMRANGEBYRANK', LONGEST, 0, hosts - KEPT_LONGEST - 1) end
 end
 
 local function save_host(host, record)
   redis.call('HSET', HOSTS, host, struct.pack(HOST_FORM, record.place, record.front, record.fronts,
     record.filed, record.rest, record.admitted, record.pace,
     record.waiting > 0 and record.waiting or 0))
+  note_work(host, record)
 end
 
 -- Count `urls` more that wait at `front`, or fewer.

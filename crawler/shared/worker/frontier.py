@@ -26,6 +26,7 @@ from crawler.model.types import (
     Counts,
     CrawlerError,
     HostKey,
+    HostWork,
     Lease,
     PutBack,
     Rest,
@@ -38,6 +39,7 @@ from crawler.shared.client import Nodes
 from crawler.shared.codec import WorkerRecord, claim_of
 from crawler.shared.faults import FAULTS, Unreachable
 from crawler.shared.keys import Scripts
+from crawler.shared.longest import LongestReader
 from crawler.shared.pushed import PushedContext, PushedUrls, WorkerHooks
 from crawler.shared.refused_leases import RefusedLeases, readmissions
 from crawler.shared.shard import BATCH, ShardOperations
@@ -237,6 +239,7 @@ class SharedFrontier:
         self._outbox_drain = OutboxDrain(
             context, base.outbox, self._full_servers.is_full, events, durable_after_s
         )
+        self._longest = LongestReader(nodes, rules.shards)
         self._overview = Overview(nodes, ops, rules.name, server_epochs, steady)
         self._pushed_urls = self._build_pushed_urls(pushing) if pushing is not None else None
 
@@ -319,6 +322,10 @@ class SharedFrontier:
     def counts(self) -> Counts:
         """Return the counts of the whole crawl, a second old."""
         return self._overview.counts()
+
+    def longest_hosts(self, limit: int) -> Sequence[HostWork]:
+        """Return as port.Frontier.longest_hosts, of the whole crawl, as they were read last."""
+        return self._longest.longest_hosts(limit)
 
     def lag_s(self) -> float:
         """Return the seconds since all servers last answered; they are asked once a second."""
@@ -454,6 +461,7 @@ class SharedFrontier:
                 await self._pushed_urls.tick()
             await self._confirm()
             await self._refresh_overview(is_announced)
+            await self._longest.refresh()
             await asyncio.sleep(TICK_S)
 
     async def _readmit(self) -> None:

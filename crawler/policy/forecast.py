@@ -1,0 +1,178 @@
+"""When a crawl ends, by the host that is last done: the requests that are left of it, times its
+rest and fetch.
+
+Rule: pure. Requests to one host follow each other, so more slots make no crawl end earlier whose
+largest host has 3,000 URLs at 1.3 s; that all URLs together were fetched at some rate says little.
+
+Of each host the times of its fetches are known as mean and variance of their logarithms. What few
+fetches say of a host is drawn to what those of all hosts say, by how much hosts differ (DerSimonian
+and Laird, 1986). Its next fetches are then simulated, with fixed random numbers, by the rule of its
+rests, as long rests come from the spread of the fetches: with 10 times a fetch of 0.08 s, from 1 s
+up, and a log-normal spread of 0.5, a rest takes 1.3 s, not 1.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import erf, sqrt
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawler.config.settings import PolitenessSettings
+from crawler.model.types import HostKey, HostWork, Pace
+from crawler.policy.politeness import (
+    GAP_FACTORS,
+    MAX_REMEMBERED_GAP_S,
+    CircuitEvent,
+)
+
+MOST_HOSTS: Final = 100
+"""Hosts that a forecast looks at, those with most left to do: 2 ms."""
+
+_FETCHES: Final = 64  # simulated of each host, and from then on as many more as there are
+_TIMES: Final = 16  # each simulation
+_SETTLED: Final = 32  # after so many fetches the first rest has no effect
+_USUAL_VARIANCE: Final = 0.25  # of the logarithms of a host's fetches, as long as few are known
+_USUAL_WEIGHT: Final = 4.0  # fetches that this counts as
+_COMMON_WEIGHT: Final = 32.0  # fetches that the variance of all hosts counts as, for each of them
+_EASING: Final = GAP_FACTORS[CircuitEvent.ANSWERED]
+_HALVINGS: Final = 30
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """When the last host is done, and which one that is."""
+
+    seconds: float  # from now: as likely earlier as later
+    host: HostKey
+    urls: int  # that wait there
+    cycle_s: float  # rest and fetch of one URL there, on average
+
+
+def forecast(
+    hosts: Sequence[HostWork],
+    rules_of: Callable[[HostKey], PolitenessSettings],
+    now: float,
+    growth: float = 0.0,
+    others: Sequence[Pace] = (),
+) -> Forecast | None:
+    """Return when all *hosts* are done, or None if nothing is known of any fetch. *growth*: URLs
+    that each fetch is expected to add, below 1. *others*: of hosts that have nothing left to do,
+    whose fetches say something of these."""
+    paces = [*(each.pace for each in hosts), *others]
+    if not hosts or not any(each.fetches for each in paces):
+        return None
+    means, variances = (each[: len(hosts)] for each in _fetch_times(paces))
+    fetches = np.exp(means[:, None, None] + np.sqrt(variances)[:, None, None] * _noise())
+    rests = _rests(hosts, fetches, rules_of)
+    cycles = fetches + rests
+    requests = np.array([_requests(each, growth) for each in hosts])
+    usual = cycles[:, :, _SETTLED:].mean(axis=(1, 2))
+    sums = np.cumsum(cycles.mean(axis=1), axis=1)
+    simulated = np.minimum(requests, _FETCHES)
+    spans = sums[np.arange(len(hosts)), simulated - 1] + (requests - simulated) * usual
+    spans -= rests[:, :, _SETTLED:].mean(axis=(1, 2))  # the last one rests for nothing
+    spans += [max(0.0, each.rest_until - now) for each in hosts]
+    spreads = np.sqrt(cycles.sum(axis=2).var(axis=1) / _FETCHES * requests)
+    last = int(spans.argmax())
+    return Forecast(
+        seconds=_median_of_latest(spans, spreads),
+        host=hosts[last].host,
+        urls=hosts[last].waiting,
+        cycle_s=float(usual[last]),
+    )
+
+
+def _requests(work: HostWork, growth: float) -> int:
+    """Return how many requests the host gets: of one never asked its robots.txt too."""
+    is_new = not work.pace.fetches and not work.rest_until
+    return max(1, round(work.waiting / (1.0 - growth)) + is_new + work.is_leased)
+
+
+@cache
+def _noise() -> _Floats:
+    """Return numbers of a standard normal distribution, always the same: of each fetch one of each
+    _TIMES-th part of it, so that their mean is exact."""
+    random = np.random.default_rng(1)
+    parts = np.sort(random.standard_normal(_TIMES * 4_096)).reshape(_TIMES, -1).mean(axis=1)
+    drawn = random.permuted(np.tile(parts[:, None] / parts.std(), _FETCHES), axis=0)
+    centred: _Floats = drawn - drawn.mean()
+    return centred
+
+
+def _fetch_times(paces: Sequence[Pace]) -> tuple[_Floats, _Floats]:
+    """Return mean and variance of the logarithms of each host's next fetches."""
+    fetched = np.array([each.fetches for each in paces], float)
+    known = np.maximum(fetched - 1, 0)  # in the mean, unless there was one only
+    if not known.any():
+        known = fetched
+    means = np.array([each.log_fetch_s for each in paces])
+    variances = np.array([each.log_variance for each in paces])
+    asked, counts = known > 0, known[known > 0]
+    within = float(
+        ((known * variances).sum() + _USUAL_WEIGHT * _USUAL_VARIANCE)
+        / ((counts - 1).sum() + _USUAL_WEIGHT)
+    )
+    of_all = float((known * means).sum() / known.sum())
+    # By how much their means differ more than equal hosts' would, and more than by chance.
+    degrees = len(counts) - 1
+    chance = within * (degrees + sqrt(2 * degrees))
+    differ = float((known * (means - of_all) ** 2)[asked].sum()) - chance
+    freedom = float(known.sum() - (known**2).sum() / known.sum())
+    between = max(0.0, differ / freedom) if freedom > 0 else 0.0
+    weights = 1.0 / (between + within / counts)
+    of_all = float((weights * means[asked]).sum() / weights.sum())
+    own = between / (between + within / np.maximum(known, 1e-9))
+    expected = own * means + (1.0 - own) * of_all
+    spread = (known * variances + _COMMON_WEIGHT * within) / (known + _COMMON_WEIGHT)
+    return expected, spread
+
+
+def _rests(
+    hosts: Sequence[HostWork],
+    fetches: _Floats,
+    rules_of: Callable[[HostKey], PolitenessSettings],
+) -> _Floats:
+    """Return the rest after each of *fetches*, by host, simulation and fetch: as
+    `politeness.next_rest` after answers without trouble."""
+    rules = [rules_of(each.host) for each in hosts]
+    factor, least, most = (
+        np.array([getattr(each, name) for each in rules])[:, None]
+        for name in ("delay_factor", "min_delay_s", "max_delay_s")
+    )
+    asked = np.array(
+        [
+            min(each.pace.crawl_delay_s, rule.max_crawl_delay_s)
+            for each, rule in zip(hosts, rules, strict=True)
+        ]
+    )[:, None]
+    rest = np.array([each.pace.gap_s for each in hosts])[:, None]
+    rests = np.empty_like(fetches)
+    for at in range(fetches.shape[2]):
+        own = np.minimum(np.maximum(factor * fetches[:, :, at], least), most)
+        eased = _EASING * np.minimum(rest, MAX_REMEMBERED_GAP_S)
+        rests[:, :, at] = rest = np.maximum(np.maximum(own, asked), eased)
+    return rests
+
+
+def _median_of_latest(spans: _Floats, spreads: _Floats) -> float:
+    """Return the time before and after which the last of all is done with equal probability, if
+    their times are normal: of forty equal hosts the last one is late."""
+    latest = float(spans.max())
+    near = spans + 4 * spreads >= latest
+    pairs = list(zip(spans[near].tolist(), spreads[near].tolist(), strict=True))
+    low, high = latest, latest + 4 * float(spreads.max())
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        chance = 1.0
+        for span, spread in pairs:
+            if spread > 0:
+                chance *= 0.5 + 0.5 * erf((middle - span) / (spread * sqrt(2)))
+        low, high = (middle, high) if chance < 0.5 else (low, middle)
+    return low
