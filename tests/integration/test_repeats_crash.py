@@ -79,7 +79,7 @@ def test_each_page_has_a_row(audit: RepeatsAudit) -> None:
 
 
 def apart(one: dict[str, Any], other: dict[str, Any]) -> int:
-    return int(one["simhash"] ^ other["simhash"]).bit_count()
+    return (int(one["simhash"], 16) ^ int(other["simhash"], 16)).bit_count()
 
 
 def test_a_page_near_to_one_that_was_there_is_marked(audit: RepeatsAudit) -> None:
