@@ -217,6 +217,8 @@ def test_a_link_has_a_kind(tag: str, kind: LinkKind) -> None:
         ("<noscript><img src=/a></noscript>", ["/a"]),
         ("<video data-src=/a data-poster=/b></video>", ["/a", "/b"]),
         ("<iframe data-src=/a></iframe>", ["/a"]),
+        ("<div data-src='x/a.jpg?w=5'><i data-original=b.png></i><p data-image-src=c.WebP>",
+         ["x/a.jpg?w=5", "b.png", "c.WebP"]),
         ("<amp-img src=/a srcset='/b 2x'></amp-img>", ["/a", "/b"]),
         ("<p data-bg=/a><p data-bg='url(\"b\")'><p DATA-BG-HiDPI=c.png>", ["/a", "b", "c.png"]),
         ("<p data-bgset='/a 1x, /b 2x'><p data-background-image=/c>", ["/a", "/b", "/c"]),
@@ -243,7 +245,10 @@ def test_what_scripts_and_other_sites_show_of_a_page(tag: str, found: list[str])
         pytest.param("<p style='color: red' title='url(x)'>", id="no style"),
         pytest.param("<link href=x><link rel=next href=x>", id="no form of this page"),
         pytest.param("<input src=x><input type=text src=x>", id="no image"),
-        pytest.param("<p data-src=x.png><script>'url(x)'</script>", id="read by scripts"),
+        pytest.param(
+            "<p data-src=/x><i data-original='x.png/y'></i><script>'url(x)'</script>",
+            id="read by scripts",
+        ),
         pytest.param("<img data-src=x data-original='a word'>", id="no URLs"),
         pytest.param(
             "<img data-src='/{width}x/a.png'><img data-lazy-src='{{ b.png }}'>",

@@ -97,9 +97,9 @@ def _places(**kinds: LinkKind) -> Callable[[Attributes], Iterator[Link]]:
 
 
 # guess: scripts fill in the rest of a template, and other words than URLs stand in such places
-_may_be_late = re.compile(
-    r"(?=[^{}<>]*$)[^/]*(?:/|\.(?:avif|bmp|gif|ico|jpe?g|png|svg|webp)(?:[?#]|$))", re.IGNORECASE
-).match
+_IMAGE_END: Final = r"\.(?:avif|bmp|gif|ico|jpe?g|png|svg|webp)(?:[?#]|$)"
+_may_be_late = re.compile(rf"(?=[^{{}}<>]*$)[^/]*(?:/|{_IMAGE_END})", re.IGNORECASE).match
+_names_image = re.compile(rf"(?=[^{{}}<>]*$)[^?#]*{_IMAGE_END}", re.IGNORECASE).match
 
 
 def _late(attrs: Attributes, kind: LinkKind) -> Iterator[Link]:
@@ -359,8 +359,11 @@ class ScannedPage:
                 self._add_styles(css_links(cut(one, two)))
             elif what == scan.STYLE:
                 self._add_styles(css_links(value(cut(one, two))))
-            elif what == scan.BACKGROUND and three:
+            elif what == scan.BACKGROUND and three == scan.LATE:
                 self._add_styles(_late_background(value(cut(one, two))))
+            elif what == scan.BACKGROUND and three:
+                url = value(cut(one, two)).strip(SPACE)
+                self.links += _to(url if _names_image(url) else "", LinkKind.IMAGE)
             elif what == scan.BACKGROUND:
                 self.links += _to(value(cut(one, two)), LinkKind.IMAGE)
             else:

@@ -38,8 +38,12 @@ TITLE: Final = 5  # begin and end of the text of a <title>
 DATA: Final = 6  # begin and end of JSON for search engines
 SHEET: Final = 7  # begin and end of the text of a <style> that may fetch something
 STYLE: Final = 8  # begin and end of the style of any element that may
-# Begin and end of the background attribute of any element, or (1) of that which a script makes one.
+# Begin and end of the background attribute of any element, and 0; or of that of which a script
+# makes one, and LATE, or LATE_SOURCE if it may be something else.
 BACKGROUND: Final = 9
+
+LATE: Final = 1
+LATE_SOURCE: Final = 2
 
 # Bits of an element.
 INLINE: Final = 1  # ends neither a line nor a word: H<sub>2</sub>O
@@ -181,10 +185,10 @@ _BEGINS: Final = 7
 _ENDS: Final = _BEGINS + len(ATTRIBUTES)
 _STYLED: Final = _ENDS + len(ATTRIBUTES)  # end of the style of a tag, 0: none; behind it its begin
 _BACKED: Final = _STYLED + 2  # the same of its background
-_LATE_BACKED: Final = _BACKED + 2  # the same of one that a script is to make
+_LATE_BACKED: Final = _BACKED + 2  # the same of one that a script is to make, and which
 # Drawings and formulas that are open, and HTML within them.
 _MAX_OPEN: Final = 64  # guess: drawings are not nested; an end tag searches through so many
-_OPENED: Final = _LATE_BACKED + 2
+_OPENED: Final = _LATE_BACKED + 3
 # Elements that mark their text, one within the other: hashes of their names, how many elements of
 # the name are open, what they mark, and their places in *out*.
 _MAX_MARKED: Final = 32  # guess
@@ -212,6 +216,9 @@ _BACKGROUND_NAME: Final = _hash_of("background")
 _DATA: Final = _hash_of("data-")
 _LAZY: Final = _hash_of("lazy-")
 _BG: Final = _hash_of("bg")
+_SRC_NAME: Final = _hash_of("src")
+_ORIGINAL: Final = _hash_of("original")
+_IMAGE_SRC: Final = _hash_of("image-src")
 _LD_JSON: Final = _hash_of("ld+json")
 _TEXT_HTML: Final = _hash_of("text/html")
 _XHTML: Final = _hash_of("application/xhtml+xml")
@@ -273,17 +280,19 @@ def _is_letter(code):
 
 
 @compiled_part
-def _is_late_background(page, name, length):
-    """Return whether the attribute at *name*, of 7 bytes or more, is one of which scripts make
-    backgrounds."""
+def _late_background(page, name, length):
+    """Return LATE or LATE_SOURCE if the attribute at *name*, of 7 bytes or more, is one of which
+    scripts make backgrounds, or 0."""
     if _hash(page, name, name + 5) != _DATA:
-        return False
+        return 0
     at, end = name + 5, name + length
+    rest = _hash(page, at, end)
+    if rest == _SRC_NAME or rest == _ORIGINAL or rest == _IMAGE_SRC:
+        return LATE_SOURCE
     if at + 7 <= end and _hash(page, at, at + 5) == _LAZY:
         at += 5
-    if _hash(page, at, at + 2) == _BG:
-        return True
-    return at + 10 <= end and _hash(page, at, at + 10) == _BACKGROUND_NAME
+    is_background = at + 10 <= end and _hash(page, at, at + 10) == _BACKGROUND_NAME
+    return LATE if is_background or _hash(page, at, at + 2) == _BG else 0
 
 
 @compiled_part
@@ -337,8 +346,11 @@ def _attributes(page, at, size, wants, state):
             state[_STYLED], state[_STYLED + 1] = end, begin
         elif length == 10 and _hash(page, name, end_of_name) == _BACKGROUND_NAME:
             state[_BACKED], state[_BACKED + 1] = end, begin
-        elif length >= 7 and page[name + 4] == _DASH and _is_late_background(page, name, length):
-            state[_LATE_BACKED], state[_LATE_BACKED + 1] = end, begin
+        elif length >= 7 and page[name + 4] == _DASH:
+            late = _late_background(page, name, length)
+            if late:
+                state[_LATE_BACKED], state[_LATE_BACKED + 1] = end, begin
+                state[_LATE_BACKED + 2] = late
         if wants:
             number = _find(_KEYS, _KEY_NUMBERS, _hash(page, name, end_of_name))
             if number >= 0 and not known >> number & 1:
@@ -707,9 +719,10 @@ def scan(page, is_xml, max_links, out, rows, state):
                     count = _add(rows, count, STYLE, state[_STYLED + 1], state[_STYLED], 0)
                 if state[_BACKED]:
                     count = _add(rows, count, BACKGROUND, state[_BACKED + 1], state[_BACKED], 0)
-                if state[_LATE_BACKED]:
+                late = state[_LATE_BACKED + 2]
+                if state[_LATE_BACKED] and (late == LATE or not bits & READ):
                     begin, behind = state[_LATE_BACKED + 1], state[_LATE_BACKED]
-                    count = _add(rows, count, BACKGROUND, begin, behind, 1)
+                    count = _add(rows, count, BACKGROUND, begin, behind, late)
                 links += count - before
             state[_STYLED] = state[_STYLED + 1] = state[_BACKED] = state[_LATE_BACKED] = 0
         is_foreign = depth > 0 and _BITS[state[_OPENED + depth - 1]] & FOREIGN != 0
