@@ -46,7 +46,7 @@ def test_records_of_a_frontier_without_standings_are_of_new_hosts():
 
 def test_records_in_redis_without_standings_are_of_new_hosts():
     pace = Pace(2.0, 1, 1, 3.0, Standing.FAILS)
-    packed = PACE.pack(2.0, 3.0, 1, 1, Standing.FAILS)
+    packed = PACE.pack(2.0, 3.0, 1, 1, Standing.FAILS, 0, 0.0, 0.0)
     assert read_pace(packed) == pace
     assert read_pace(packed[:20]).standing is Standing.NEW
 
