@@ -38,6 +38,7 @@ LONGEST_S: Final = 600.0
 _BAD_LINES: Final = 100_000  # lines of which one is no seed
 _LOOK_S: Final = 0.01
 _READ: Final = "read:"
+_LOOPBACK: Final = "loopback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,12 @@ def lines_of(count: int, of_a_host: int) -> Iterator[str]:
         yield f"{scheme}://www.site{host * 7919 % hosts}.example/{path}"
 
 
+def loopback_lines(count: int) -> Iterator[str]:
+    """Yield *count* lines, each of another host on loopback, which its seed allows."""
+    for number in range(1 << 16, count + (1 << 16)):
+        yield f"http://127.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:8000/"
+
+
 def write(path: Path, lines: Iterable[str]) -> Path:
     with path.open("w") as file:
         file.writelines(f"{line}\n" for line in lines)
@@ -208,11 +215,13 @@ def main() -> int:
             f"{'':>17} {'lines':>9} {'hosts':>9} {'s':>7} {'CPU s':>7} {'peak MB':>8}"
             f" {'anonymous':>9} {'more MB':>8}"
         )
-        for of_a_host, scope in ((10, "any"), (1, "any"), (1, "host")):
-            seeds = write(home / "seeds.txt", lines_of(count, of_a_host))
+        for of_a_host, scope in ((10, "any"), (1, "any"), (1, "host"), (1, _LOOPBACK)):
+            is_loopback = scope == _LOOPBACK
+            lines = loopback_lines(count) if is_loopback else lines_of(count, of_a_host)
+            seeds = write(home / "seeds.txt", lines)
             kinds = ["ours"] if options.only or scope != "any" else _KINDS
             for kind in kinds:
-                cost = measured(kind, seeds, home, scope)
+                cost = measured(kind, seeds, home, "any" if is_loopback else scope)
                 bars = ""
                 if kind == "ours":
                     limit_s = SECONDS * count / 1e6
@@ -221,7 +230,8 @@ def main() -> int:
                     missed = missed or not good
                     verdict = "" if good else ", MISSED"
                     bars = f" {more_mb:>8.0f}  (bar: {limit_s:g} s, {MEMORY_MB:g} MB{verdict})"
-                name = f"{kind}, scope={scope}" if kind == "ours" else kind
+                how = _LOOPBACK if is_loopback else f"scope={scope}"
+                name = f"{kind}, {how}" if kind == "ours" else kind
                 print(
                     f"{name:>17} {count:>9} {count // of_a_host:>9} {cost.seconds:>7.2f}"
                     f" {cost.cpu_s:>7.2f}"

@@ -26,17 +26,18 @@ from crawler.model.url import fetch_form, split
 from crawler.policy.admission import Admission, AdmissionRules
 from crawler.policy.operator_rules import NO_RULES, OperatorRules, Overrides, RuleBudgets
 from crawler.policy.scope import (
+    MOST_ORIGINS,
     AddressRules,
     NameSet,
     Origin,
     Refusal,
     SeedHosts,
     loopback_origin,
+    origin_text,
 )
 
 _LOGGED: Final = 20  # origins named in one log line
 _NAMED_LOGGED: Final = 100  # refused requests of a spider, for each rule
-_ORIGINS: Final = 1000  # origins of a spider's start requests that are read at its next start
 logger = logging.getLogger(__name__)
 
 
@@ -68,12 +69,13 @@ class AllowedOrigins:
         self._now = now
         # The start requests of a spider without arguments are sent one by one, while URLs of the
         # last run may be leased already. With arguments only the seeds of this start count.
-        kept = store.scan(keys.LOOPBACK, keys.prefix_end(keys.LOOPBACK), _ORIGINS)
+        kept = store.scan(keys.LOOPBACK, keys.prefix_end(keys.LOOPBACK), MOST_ORIGINS)
         self._stored_keys = {key for key, _ in kept}
         is_open = arguments is None or is_read_only
         names = (keys.name_of(key) for key in self._stored_keys if is_open)
         self._opened = frozenset(map(_read_origin, names))
         self._units = NameSet()  # of the seeds of this start
+        self._listed = NameSet()  # their loopback origins that are not in `_opened`
         self._seed_hosts: set[str] = set()  # of those received while the crawl ran
         self._seeds_are_known = arguments is None
         self._others_are_known = True
@@ -90,9 +92,10 @@ class AllowedOrigins:
         """Set the seeds, by the *hosts* of all of them. *fetched*: their list came from the
         network, so they allow no loopback."""
         if not fetched:
-            self._allow_loopback(hosts.loopback)
+            self._listed = hosts.more_loopback()
+            self._allow_loopback(hosts.loopback, len(self._listed))
         stale = self._stored_keys - {
-            keys.named(keys.LOOPBACK, _origin_text(each)) for each in self._opened
+            keys.named(keys.LOOPBACK, origin_text(each)) for each in self._opened
         }
         if stale:
             self._store.write(dict.fromkeys(stale))
@@ -163,15 +166,17 @@ class AllowedOrigins:
     def robots_candidate(self, url: str, authority: str) -> Candidate | Refusal:
         return self.admission.robots_candidate(url, None, authority)
 
-    def _allow_loopback(self, origins: AbstractSet[Origin]) -> bool:
-        """Allow *origins* on loopback, and return whether any was not before."""
+    def _allow_loopback(self, origins: AbstractSet[Origin], unnamed: int = 0) -> bool:
+        """Allow *origins* on loopback, and return whether any was not before. *unnamed*: how many
+        others their list allows."""
         origins = origins - self._opened
         if not origins:
             return False
         self._opened |= origins
-        names = sorted(map(_origin_text, origins))
+        names = sorted(map(origin_text, origins))
         self._store.write({keys.named(keys.LOOPBACK, name): b"" for name in names})
-        more = f" and {len(names) - _LOGGED} more" if len(names) > _LOGGED else ""
+        others = len(names) + unnamed - _LOGGED
+        more = f" and {others} more" if others > 0 else ""
         logger.info(
             "Loopback addresses that may be fetched from: %s%s", ", ".join(names[:_LOGGED]), more
         )
@@ -181,6 +186,7 @@ class AllowedOrigins:
         self._addresses = AddressRules(
             allow_public=self._config.may_go_public,
             opened=self._opened,
+            listed=self._listed,
             inside=self._config.fetch.allow_inside,
         )
         of_start = rules.admission_rules(
@@ -249,11 +255,6 @@ class CurrentRules:
 
     def on_readmitted(self, urls: int) -> None:
         self._stats.count("readmitted", urls)
-
-
-def _origin_text(origin: Origin) -> str:
-    hostname, port = origin
-    return f"{hostname}:{port}"
 
 
 def _read_origin(written: str) -> Origin:

@@ -452,6 +452,10 @@ def host_kind(hostname: str) -> AddressKind:
 _KNOWN_AUTHORITIES: Final = 4096
 """The pages of one host often stand together in a list; an entry takes 150 bytes."""
 
+MOST_ORIGINS: Final = 1000
+"""Loopback origins that are kept by name, 200 bytes each: of seeds, and of start requests for the
+next start of their spider."""
+
 Origin = tuple[str, int]
 """A hostname without brackets and last dot, and a port."""
 
@@ -462,6 +466,11 @@ def loopback_origin(url: str) -> Origin | None:
     parts = split(url)
     is_loopback = host_kind(parts.hostname) is AddressKind.LOOPBACK
     return (_bare_name(parts.hostname), parts.port) if is_loopback else None
+
+
+def origin_text(origin: Origin) -> str:
+    hostname, port = origin
+    return f"{hostname}:{port}"
 
 
 def _bare_name(hostname: str) -> str:
@@ -477,7 +486,10 @@ class SeedHosts:
         self._mode = mode
         self._hashes = array("q")
         self._known: set[str] = set()  # authorities seen lately
-        self.loopback: set[Origin] = set()  # their origins that are literally loopback
+        # Their origins that are literally loopback: the first MOST_ORIGINS, and the hashes of all
+        # others.
+        self.loopback: set[Origin] = set()
+        self._more_loopback = array("q")
         self.public = ""  # the first of their public hosts
         for url in urls:
             self.add(url)
@@ -497,13 +509,20 @@ class SeedHosts:
         if kind is AddressKind.PUBLIC:
             self.public = self.public or hostname
         elif origin := loopback_origin(url):
-            self.loopback.add(origin)
+            if len(self.loopback) < MOST_ORIGINS:
+                self.loopback.add(origin)
+            elif origin not in self.loopback:
+                self._more_loopback.append(hash(origin_text(origin)))
         if self._mode is not ScopeChoice.ANY:
             self._hashes.append(hash(scope_unit(hostname, self._mode)))
 
     def units(self) -> NameSet:
         """Return the `scope_unit` of each seed; none of them in a scope that leads anywhere."""
         return NameSet(self._hashes)
+
+    def more_loopback(self) -> NameSet:
+        """Return the `origin_text` of each origin on loopback that is not in `loopback`."""
+        return NameSet(self._more_loopback)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -512,6 +531,7 @@ class AddressRules:
 
     allow_public: bool  # if there is a contact address
     opened: frozenset[Origin] = frozenset()  # loopback that a person named
+    listed: NameSet = field(default_factory=NameSet, repr=False)  # by `origin_text`: so did a list
     inside: tuple[Network, ...] = ()  # admitted though not public
 
     def refusal(self, hostname: str, port: int) -> Refusal | None:
@@ -521,7 +541,7 @@ class AddressRules:
             if self.allow_public:
                 return None
             return Refusal(Reason.NO_CONTACT, f"{hostname} is not loopback")
-        if (_bare_name(hostname), port) in self.opened:
+        if self._is_opened(hostname, port):
             return None
         if self._is_admitted_inside(hostname if is_ip(hostname) else "127.0.0.1"):
             return None
@@ -534,9 +554,13 @@ class AddressRules:
         place = address_kind(ip)
         if place is AddressKind.PUBLIC:
             return self.allow_public
-        if place is AddressKind.LOOPBACK and (_bare_name(hostname), port) in self.opened:
+        if place is AddressKind.LOOPBACK and self._is_opened(hostname, port):
             return True
         return self._is_admitted_inside(ip)
+
+    def _is_opened(self, hostname: str, port: int) -> bool:
+        origin = _bare_name(hostname), port
+        return origin in self.opened or origin_text(origin) in self.listed
 
     def _is_admitted_inside(self, ip: str) -> bool:
         try:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from crawler.config.settings import Arguments, read_config
 from crawler.crawl.allowed_origins import AllowedOrigins
+from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate
-from crawler.policy.scope import SeedHosts
+from crawler.policy.scope import MOST_ORIGINS, SeedHosts
 
 
 def origins(
@@ -128,3 +131,23 @@ def test_hosts_that_are_still_to_be_opened(scope: ScopeChoice, hosts: set[str]) 
     assert one.hosts_outside_scope(urls) == hosts
     one.add_seed_hosts(hosts)
     assert one.hosts_outside_scope(urls) == set()
+
+
+def test_a_list_of_many_loopback_seeds_opens_each_in_a_few_bytes():
+    """A million of them by name took 400 MB."""
+    urls = [f"http://127.1.{number >> 8}.{number & 255}:8000/" for number in range(50_000)]
+    store = MemoryStore()
+    one = origins(ScopeChoice.ANY, store)
+    tracemalloc.start()
+    try:
+        one.set_seeds(SeedHosts(ScopeChoice.ANY, urls))
+        used_bytes, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used_bytes < 2_000_000 and most_bytes < 3_000_000
+    assert len(store.scan(keys.LOOPBACK, keys.prefix_end(keys.LOOPBACK), 10**6)) == MOST_ORIGINS
+    for url in (urls[0], urls[MOST_ORIGINS - 1], urls[MOST_ORIGINS], urls[-1]):
+        host = url.partition("//")[2].partition(":")[0]
+        assert admits(one, url) and one.admits(host, host, 8000)
+        assert not admits(one, url.replace("8000", "8001")) and not one.admits(host, host, 8001)
+    assert not admits(one, "http://127.2.0.1:8000/")
