@@ -85,6 +85,12 @@ class Leases:
         fetch.began_at = self.clock.now()  # so that the time it waited does not count as fetching
         return False
 
+    def note_head(self, request: object, status: int, retry_after: bytes | None) -> None:
+        """Note that the answer to *request* has begun."""
+        fetch = self.in_flight.fetch_of(request)
+        if fetch is not None:
+            self.completion.note_head(fetch, status, retry_after)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
@@ -153,6 +159,7 @@ class Crawl:
             cap=partial(cap_bytes, caps=fetch),
             admits=self.selection.allowed_origins.admits,
             begin_or_put_back=self.leases.begin_or_put_back,
+            note_head=self.leases.note_head,
             tls=fetch.tls,
             connect_timeout_s=fetch.connect_timeout_s,
             total_timeout_s=fetch.total_timeout_s,

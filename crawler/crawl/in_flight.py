@@ -42,7 +42,15 @@ from crawler.model.types import (
 from crawler.model.url import authority_of
 from crawler.policy.operator_rules import Overrides
 from crawler.policy.patterns import PatternStatsStore
-from crawler.policy.politeness import is_retry_status, next_rest, overridden, should_give_up
+from crawler.policy.politeness import (
+    is_retry_status,
+    is_trouble,
+    next_rest,
+    overridden,
+    retry_after_s,
+    should_give_up,
+    with_head,
+)
 from crawler.policy.scope import Refusal
 from crawler.policy.silent_hosts import NEVER_ANSWERED
 
@@ -86,6 +94,7 @@ class Fetch:
     paused_s: float = 0.0  # time of the fetch in which it waited for memory for its body
     crawl_delay_s: float | None = None  # of its host's robots.txt; None: not known
     answer: Answer | None = None  # of the host; None: no request was sent, or no answer came yet
+    head: Answer | None = None  # the answer as its head was, if that has trouble
     released: bool = False
     exchange: Exchange | None = None  # what was fetched, until completion
     body_bytes: int = 0  # of its body, set at completion
@@ -290,23 +299,30 @@ class Completion:
         # Without an answer, a middleware of the user's replaced the host, or this crawler ended the
         # fetch. A request may have reached the host, so its rest is kept.
         answer = fetch.answer or Answer(fetch.fetched_s(self._now()), error="cancelled")
-        says = self._operator(fetch.lease.candidate.url)
-        politeness = overridden(self._rules.politeness, says)
-        rest = next_rest(_pace(fetch, says), answer, politeness, self._random)
-        if fetch.purpose is Purpose.ROBOTS and rest.pace.standing is Standing.ANSWERS:
-            # A robots.txt proves nothing about pages: hosts that answer it and hang with each page
-            # would take the slots of hosts that answer.
-            before = fetch.lease.pace
-            proven = before.standing is Standing.ANSWERS
-            standing = Standing.ANSWERS if proven else Standing.NEW
-            pace = replace(rest.pace, standing=standing, answered=before.answered)
-            rest = replace(rest, pace=pace)
+        answer = with_head(answer, fetch.head)
+        rest = self._next_rest(fetch, answer)
         now = self._now()
+        if fetch.head is None and answer.status is not None and rest.asked_s is not None:
+            # A handler of the user's gives no head, and some trouble is seen in the body only.
+            self._frontier.note_trouble(fetch.lease, rest, now)
         self._frontier.release(fetch.lease, rest, now)
         self._stats.count_rest(fetch.lease.candidate.host, answer, rest, now)
         if should_give_up(rest.pace):
             self._give_up(fetch, rest)
         return rest
+
+    def note_head(self, fetch: Fetch, status: int, retry_after: bytes | None) -> None:
+        """Note that an answer has begun. If it has trouble or a Retry-After, the rest that follows
+        is written at once: the process may be killed before the answer is whole."""
+        if fetch.released:
+            return
+        now, rules = self._now(), self._rules.politeness
+        asked_s = retry_after_s(retry_after, now, rules.max_retry_after_s) if retry_after else None
+        head = Answer(fetch.fetched_s(now), status=status, retry_after_s=asked_s)
+        if asked_s is None and not is_trouble(head):
+            return
+        fetch.head = head
+        self._frontier.note_trouble(fetch.lease, self._next_rest(fetch, head), now)
 
     def complete(self, fetch: Fetch) -> None:
         """Complete *fetch*: add its links, free its body and its place among the pages under way,
@@ -351,6 +367,19 @@ class Completion:
     def end_unreadable(self, fetch: Fetch, why: str) -> None:
         """End *fetch*, whose stored request cannot be read."""
         self.end_unfetched(fetch, Dead(why), why, 0.0)
+
+    def _next_rest(self, fetch: Fetch, answer: Answer) -> Rest:
+        says = self._operator(fetch.lease.candidate.url)
+        politeness = overridden(self._rules.politeness, says)
+        rest = next_rest(_pace(fetch, says), answer, politeness, self._random)
+        if fetch.purpose is not Purpose.ROBOTS or rest.pace.standing is not Standing.ANSWERS:
+            return rest
+        # A robots.txt proves nothing about pages: hosts that answer it and hang with each page
+        # would take the slots of hosts that answer.
+        before = fetch.lease.pace
+        proven = before.standing is Standing.ANSWERS
+        standing = Standing.ANSWERS if proven else Standing.NEW
+        return replace(rest, pace=replace(rest.pace, standing=standing, answered=before.answered))
 
     def _give_up(self, fetch: Fetch, rest: Rest) -> None:
         authority = authority_of(fetch.lease.candidate.url)

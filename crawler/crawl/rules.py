@@ -65,6 +65,7 @@ def frontier_rules(config: Config, arguments: Arguments | None) -> FrontierRules
         gap_factor=config.politeness.delay_factor,
         max_gap_s=config.politeness.max_delay_s,
         longest_fetch_s=config.fetch.total_timeout_s,
+        max_retry_after_s=config.politeness.max_retry_after_s,
         max_rest_s=max(config.politeness.max_retry_after_s, config.politeness.max_crawl_delay_s)
         + config.politeness.pause_max_s,
         max_urls_per_domain=config.limits.urls_per_domain(scope),

@@ -62,12 +62,18 @@ class AnswerReader:
     *cut* says then why they are not all."""
 
     __slots__ = (
-        *("_buffered_bytes", "_connection", "_error", "_has_no_body", "_left", "_pieces"),
+        *("_buffered_bytes", "_connection", "_error", "_has_no_body", "_left", "_on_head"),
+        "_pieces",
         *("_waiting", "chunked", "cut", "gate", "is_over"),
     )
 
     def __init__(
-        self, connection: HttpConnection, head_max_bytes: int, *, has_no_body: bool
+        self,
+        connection: HttpConnection,
+        head_max_bytes: int,
+        *,
+        has_no_body: bool,
+        on_head: Callable[[bytes], None] | None,
     ) -> None:
         self.gate = HeadGate(head_max_bytes)
         self.chunked: ChunkedBody | None = None
@@ -75,6 +81,7 @@ class AnswerReader:
         self.is_over = False  # no more of it comes
         self._connection = connection
         self._has_no_body = has_no_body
+        self._on_head = on_head
         self._left: int | None = (
             None  # bytes of the body to come; None: it ends as its framing says
         )
@@ -130,6 +137,8 @@ class AnswerReader:
                 return
             if not self.gate.raw:
                 return
+            if self._on_head is not None:
+                self._on_head(self.gate.clean)
             self._frame()
             self._wake()
         if not data:
@@ -256,10 +265,16 @@ class HttpConnection(asyncio.Protocol):
         if self._answer is not None:
             self._answer.connection_lost(exc, was_used=self._was_used)
 
-    def send(self, head: bytes, body: bytes = b"") -> AnswerReader:
-        """Send a request. Its *head* ends with an empty line."""
+    def send(
+        self, head: bytes, body: bytes = b"", on_head: Callable[[bytes], None] | None = None
+    ) -> AnswerReader:
+        """Send a request. Its *head* ends with an empty line. *on_head* is called with the head of
+        the answer in the same turn of the loop in which its last byte was read."""
         self._answer = AnswerReader(
-            self, self._head_max_bytes, has_no_body=head.startswith((b"HEAD ", b"CONNECT "))
+            self,
+            self._head_max_bytes,
+            has_no_body=head.startswith((b"HEAD ", b"CONNECT ")),
+            on_head=on_head,
         )
         self._transport.write(head + body if body else head)
         return self._answer

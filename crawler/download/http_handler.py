@@ -11,7 +11,7 @@ import re
 import time
 from base64 import b64encode
 from collections.abc import Awaitable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 from weakref import WeakKeyDictionary
@@ -42,6 +42,7 @@ FOR_PROXY: Final = b"Proxy-Authorization"
 _IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
 _WITH_LENGTH: Final = frozenset(("POST", "PUT", "PATCH"))  # RFC 9110, 8.6: also of an empty body
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_RETRY_AFTER: Final = re.compile(rb"\nretry-after:[ \t]*([^\r\n]*)", re.I)
 _UNWRITABLE: Final = re.compile(r"[\0-\x20\x7f]")  # in a request's target
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
@@ -200,7 +201,7 @@ class HttpHandler(BaseDownloadHandler):
             try:
                 if not self._options.begin_or_put_back(request):
                     raise LeaseEnded
-                answer = connection.send(head, request.body)
+                answer = connection.send(head, request.body, partial(self._note_head, request))
                 await answer.head()
             except LeaseEnded:
                 self._connections.keep(server, connection)
@@ -222,6 +223,13 @@ class HttpHandler(BaseDownloadHandler):
                 raise
             else:
                 return connection, answer
+
+    def _note_head(self, request: Request, head: bytes) -> None:
+        """Pass on that an answer says to wait, before anything else is done with it."""
+        asked = _RETRY_AFTER.findall(head)
+        status = int(head[9:12])
+        if asked or status == 429 or status >= 500:
+            self._options.note_head(request, status, asked[-1] if asked else None)
 
 
 def _destination(url: str) -> tuple[Origin, str]:

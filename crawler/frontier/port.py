@@ -51,6 +51,11 @@ class Frontier(Protocol):
         """End the fetch: the host may be leased after the rest. Returns False if the lease is not
         held."""
 
+    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+        """Note, when the head of an answer with trouble has come, that the host rests at least
+        *rest* from now on, whatever becomes of the fetch and of this process. It is written, or
+        sent, when this returns; the lease stays as it is."""
+
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
         """Apply *verdict* to the URL, whose page is durable. Returns False if the lease is not
         held. A lease not yet released is released with its host's last gap."""
@@ -160,6 +165,7 @@ class FrontierRules:
     gap_factor: float = 10.0
     max_gap_s: float = 300.0
     longest_fetch_s: float = 30.0
+    max_retry_after_s: float = 86_400.0  # the longest Retry-After that is remembered of a host
     max_rest_s: float = 86_400.0  # no rest is longer
     # A host that rests longer leaves memory: at 10 x the fetch time most gaps are below 30 s.
     evict_rest_s: float = 60.0

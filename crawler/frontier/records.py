@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum, StrEnum
+from math import ceil
 from struct import Struct
 from typing import Final
 
@@ -277,6 +278,10 @@ class QueueEnds(msgspec.Struct, array_like=True, gc=False):
         return self.tail - self.head
 
 
+REMEMBER_S: Final = 86_400.0
+"""How long after its last trouble the longest Retry-After of a host is remembered."""
+
+
 class HostRecord(msgspec.Struct, array_like=True, gc=False):
     """A host on disk. `queue_ends` has the ends of the queue of each level."""
 
@@ -287,6 +292,21 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     rest_until: float = 0.0  # epoch seconds
     pace: Pace = Pace()
     admitted: int = 0  # URLs of it ever admitted
+    retry_after_s: int = 0  # the longest Retry-After that it sent
+    trouble_at: int = 0  # epoch seconds of its last trouble, if it ever sent one
+
+    def note_trouble(self, asked_s: float, now: float) -> None:
+        """Note trouble, and the *asked_s* of its Retry-After, 0 if it has none."""
+        self.retry_after_s = max(ceil(asked_s), self._remembered_s(now))
+        self.trouble_at = int(now) if self.retry_after_s else 0
+
+    def remembered_s(self, now: float, max_s: float) -> float:
+        """Return the longest Retry-After that it sent, *max_s* at most. It is forgotten after
+        REMEMBER_S without trouble."""
+        return min(self._remembered_s(now), max_s)
+
+    def _remembered_s(self, now: float) -> int:
+        return self.retry_after_s if now - self.trouble_at <= REMEMBER_S else 0
 
     def best_level(self) -> int | None:
         for level, ends in enumerate(self.queue_ends):
@@ -346,6 +366,10 @@ class OpenRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
     candidate: Candidate
     taken_at: float  # epoch seconds
+    # Of the head of an answer with trouble, which came before the lease was released.
+    rest_until: float = 0.0
+    pace: Pace | None = None  # from then on; None: no such answer
+    asked_s: float = 0.0  # by its Retry-After
 
 
 class DeadLetter(msgspec.Struct, array_like=True, gc=False, frozen=True):

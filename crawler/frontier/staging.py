@@ -7,6 +7,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from crawler.frontier import records as keys
@@ -95,6 +96,15 @@ class WriteBatch:
     def write(self, changes: dict[bytes, bytes | None]) -> None:
         """Stage *changes*: so the batch is an OrderedStore, whose writes the next commit makes."""
         self._staged.update(changes)
+
+    def put_at_once(self, key: bytes, value: bytes) -> None:
+        """Write one record now, and nothing that is staged: that may be some megabytes. If it
+        cannot be written now, it is staged."""
+        if self._failure is None and key not in self._staged:
+            with suppress(StoreUnavailable):
+                self._store.write({key: value})
+                return
+        self._staged[key] = value
 
     def put_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         self._staged.update(pairs)

@@ -21,6 +21,7 @@ from crawler.frontier.port import DurableStore, FrontierRules, LeaseRules, Order
 from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
 from crawler.frontier.records import (
     DeadLetter,
+    HostRecord,
     OpenRecord,
     UrlEvent,
     UrlState,
@@ -47,7 +48,6 @@ from crawler.model.types import (
     HostWork,
     Lease,
     Moved,
-    Pace,
     Purpose,
     PutBack,
     Rest,
@@ -201,6 +201,17 @@ class TwoTierFrontier:
         self._release(held, rest, now)
         self._end_call(now)
         return True
+
+    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+        held = self._open.get(lease.id)
+        if held is None or held.released:
+            return
+        until = now + min(max(rest.seconds, 0.0), self._rules.max_rest_s)
+        noted = OpenRecord(
+            lease.candidate, held.lease.taken_at, until, rest.pace, rest.asked_s or 0.0
+        )
+        self._batch.put_at_once(keys.numbered(keys.OPEN, lease.id), encode(noted))
+        self._end_call(now)
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
         held = self._open.pop(lease.id, None)
@@ -378,6 +389,8 @@ class TwoTierFrontier:
         record = self._batch.host(held.active.host)
         record.rest_until = now + min(max(rest.seconds, 0.0), self._rules.max_rest_s)
         record.pace = rest.pace
+        if rest.asked_s is not None:
+            record.note_trouble(rest.asked_s, now)
         self._longest.note(held.active.host, record)
         self._scheduler.on_fetch_ended(held.active, now)
 
@@ -610,16 +623,23 @@ class TwoTierFrontier:
         record = self._batch.host(lost.candidate.host)
         # A rest that ends after the lease began was set by its release, and is kept.
         if may_be_fetching and record.rest_until <= lost.taken_at:
-            record.rest_until = self._rest_after(lost.taken_at, record.pace, now)
+            if lost.pace is not None:
+                record.pace = lost.pace
+                record.note_trouble(lost.asked_s, now)
+            until = self._rest_after(lost.taken_at, record, now)
+            record.rest_until = max(until, lost.rest_until)
         self._batch.delete(key)
         self._batch.totals.count(UrlState.LEASED, UrlEvent.LOSE)
         self._scheduler.put_back(lost.candidate)
 
-    def _rest_after(self, taken_at: float, pace: Pace, now: float) -> float:
+    def _rest_after(self, taken_at: float, record: HostRecord, now: float) -> float:
         """Return until when a host rests after a fetch that the death of its process cut off. The
-        fetch counts as the longest possible one, so that the gap after it is kept in any case."""
-        rules = self._rules
+        fetch counts as the longest possible one, so that the gap after it is kept in any case; its
+        answer as one that asked for the longest time that the host ever asked for."""
+        rules, pace = self._rules, record.pace
         longest_s = min(now - taken_at, rules.longest_fetch_s)
-        worst = taken_at + longest_s + min(rules.gap_factor * longest_s, rules.max_gap_s)
+        own_s = min(rules.gap_factor * longest_s, rules.max_gap_s)
+        asked_s = record.remembered_s(now, rules.max_retry_after_s)
         gap_s = max(pace.gap_s, pace.crawl_delay_s, rules.min_gap_s)
+        worst = taken_at + longest_s + max(own_s, asked_s)
         return max(worst, now + min(gap_s, rules.max_rest_s))

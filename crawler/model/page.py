@@ -115,6 +115,8 @@ class DownloadOptions:
     admits: Callable[[str, str, int], bool]
     # request -> whether it may still be sent under its lease; if not, its URL is put back
     begin_or_put_back: Callable[[object], bool]
+    # request, status, Retry-After -> None: called as soon as a head is whole that says to wait
+    note_head: Callable[[object, int, bytes | None], None]
     tls: Tls = Tls.STRICT
     connect_timeout_s: float = 5.0
     total_timeout_s: float = 30.0

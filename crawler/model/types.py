@@ -105,6 +105,8 @@ class Rest(msgspec.Struct, frozen=True):
     seconds: float
     pace: Pace
     reason: str = "gap"
+    # What the Retry-After of an answer with trouble asked for, 0 without one; None: no trouble.
+    asked_s: float | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -124,6 +124,11 @@ there, but every other host would pay longer for one slow page."""
 _FAILURES: Final = (CircuitEvent.FAILED, CircuitEvent.FAILED_OFTEN)
 
 
+_TROUBLE: Final = frozenset(
+    {CircuitEvent.BROKE_OFF, CircuitEvent.FAILED, CircuitEvent.FAILED_OFTEN}
+)
+
+
 def circuit(pace: Pace, *, resting: bool = False) -> Circuit:
     """Return the circuit state that a pace stands for."""
     if not pace.pauses:
@@ -165,13 +170,27 @@ def next_rest(pace: Pace, answer: Answer, rules: PolitenessSettings, random: Ran
     gap_s = max(delays)[0]
     if circuit(after, resting=True) is Circuit.OPEN and event is not CircuitEvent.CANCELLED:
         delays.append((gap_s + _pause_s(after.pauses, rules), "pause"))
-    elif event in (CircuitEvent.BROKE_OFF, CircuitEvent.FAILED, CircuitEvent.FAILED_OFTEN):
+    elif event in _TROUBLE:
         gap_s += full_jitter_s(after.failures, rules.backoff_base_s, rules.backoff_max_s, random)
         delays.append((gap_s, "backoff"))
+    asked_s = 0.0 if event in _TROUBLE else None
     if answer.retry_after_s is not None:
-        delays.append((_at_least_s(answer.retry_after_s, rules, random), "retry-after"))
+        asked_s = min(max(answer.retry_after_s, 0.0), rules.max_retry_after_s)
+        delays.append((_at_least_s(asked_s, rules, random), "retry-after"))
     seconds, reason = max(delays)
-    return Rest(seconds, replace(after, gap_s=gap_s), reason)
+    return Rest(seconds, replace(after, gap_s=gap_s), reason, asked_s)
+
+
+def with_head(answer: Answer, head: Answer | None) -> Answer:
+    """Return *answer* with what its *head*, which had trouble, has told before the rest of it was
+    lost: without that a stop, a time-out or a body that broke off would lose the Retry-After."""
+    if head is None:
+        return answer
+    if answer.error == "cancelled":
+        return replace(head, duration_s=answer.duration_s)
+    if answer.retry_after_s is None:
+        return replace(answer, retry_after_s=head.retry_after_s)
+    return answer
 
 
 def overridden(rules: PolitenessSettings, says: Overrides) -> PolitenessSettings:
@@ -241,9 +260,8 @@ def _pause_s(pauses: int, rules: PolitenessSettings) -> float:
     return min(rules.pause_s * 2.0 ** min(pauses - 1, 30), rules.pause_max_s)
 
 
-def _at_least_s(retry_after_s: float, rules: PolitenessSettings, random: Random) -> float:
+def _at_least_s(asked_s: float, rules: PolitenessSettings, random: Random) -> float:
     # Jitter is upward only, so that postponed URLs do not all come back in the same second.
-    asked_s = min(max(retry_after_s, 0.0), rules.max_retry_after_s)
     return asked_s + random.uniform(0.0, min(asked_s / 10, rules.backoff_max_s))
 
 

@@ -72,6 +72,9 @@ class ShardOpener:
         self.served = frozenset(shards)
         self._open &= self.served
 
+    def has_opened(self, shard: int) -> bool:
+        return shard in self._open
+
     def reset(self) -> None:
         """Open all shards again before their next calls."""
         self._open = frozenset()
@@ -188,6 +191,12 @@ class Node:
             rest = [shards[at] for at in again], [packed[at] for at in again]
             put_at(replies, again, await self.run(*rest, tries - 1))
         return replies
+
+    def post(self, shard: int, packed: bytes, on_done: Callable[[], None]) -> None:
+        """Send *packed* before this returns, if the server is connected to and has opened
+        *shard*."""
+        if self._connection is not None and self.opener.has_opened(shard):
+            self._connection.post(packed, on_done)
 
     async def open(self) -> list[Fault]:
         """Open all shards that the server has. Returns the faults of those that could not be."""
@@ -460,12 +469,20 @@ class Nodes:
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
         """Return for each call its reply, or a Fault in its place; no Fault is raised."""
-        shas, roots = self._shas, self._roots
-        packed = [
-            pack_command(("EVALSHA", shas[script], 1, roots[shard], *args))
-            for shard, script, args in calls
-        ]
+        packed = [self._packed(call) for call in calls]
         return await self._deliver([call.shard for call in calls], packed)
+
+    def post(self, call: Call, on_done: Callable[[], None]) -> None:
+        """Send *call* before this returns, once, and only if its server is connected to: for what
+        must not be lost if this process is killed in the next moment. *on_done* is called when it
+        was carried out."""
+        node = self._servers.named(self._servers.of_shard[call.shard])
+        if node is not None:
+            node.post(call.shard, self._packed(call), on_done)
+
+    def _packed(self, call: Call) -> bytes:
+        shard, script, args = call
+        return pack_command(("EVALSHA", self._shas[script], 1, self._roots[shard], *args))
 
     async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]:
         """Send plain commands on keys of shards. Returns as `run` does."""

@@ -67,15 +67,25 @@ class RedisConnection(asyncio.Protocol):
         """Send commands and return one reply for each. Several calls may run at once."""
         if self.broken is not None:
             return [self.broken] * len(packed)
-        pipeline = _Pipeline(len(packed), self._loop.create_future())
-        if not self._pipelines:
-            self._silent_ticks = 0
-        self._pipelines.append(pipeline)
-        self._transport.write(b"".join(packed))
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._tick_s, self._count_silent_tick)
+        pipeline = self._send(packed)
         await pipeline.done
         return pipeline.replies
+
+    def post(self, packed: bytes, on_done: Callable[[], None]) -> None:
+        """Send one command before this returns, as far as the socket takes it. *on_done* is called
+        when the server has carried it out."""
+        if self.broken is not None:
+            return
+        # uvloop gathers what is written in one turn of the loop, unless that is over its limit.
+        self._transport.set_write_buffer_limits(high=0)
+        pipeline = self._send([packed])
+        self._transport.set_write_buffer_limits()
+
+        def end(_: asyncio.Future[None]) -> None:
+            if not isinstance(pipeline.replies[0], ERRORS):
+                on_done()
+
+        pipeline.done.add_done_callback(end)
 
     async def close(self) -> None:
         self._break(ConnectionAbortedError("it is closed"))
@@ -100,6 +110,16 @@ class RedisConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._closed.set_result(None)
+
+    def _send(self, packed: Sequence[bytes]) -> _Pipeline:
+        pipeline = _Pipeline(len(packed), self._loop.create_future())
+        if not self._pipelines:
+            self._silent_ticks = 0
+        self._pipelines.append(pipeline)
+        self._transport.write(b"".join(packed))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._tick_s, self._count_silent_tick)
+        return pipeline
 
     def _read_replies(self) -> None:
         next_reply = self._reader.gets

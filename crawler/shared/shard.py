@@ -45,6 +45,7 @@ from crawler.shared.codec import (
     split_by_bytes,
     unpack_candidate,
 )
+from crawler.shared.connection import Argument
 from crawler.shared.keys import URGENT_LEVEL
 
 MAX_SHARDS: Final = 1024
@@ -59,7 +60,9 @@ _Group = tuple[list[Any], Callable[[Candidate], bytes]]
 """The arguments of a host's links, and the function that packs them."""
 PACE = Struct("<ddHHBBff")
 _DELAY = Struct("<d")
-_RULES = Struct("<dddddd")
+_ASKED = Struct("<d")
+_NO_TROUBLE: Final = -1.0
+_RULES = Struct("<ddddddd")
 _MAX_UINT16: Final = 0xFFFF
 _ANSWERED: Final = 1 << 15  # beside the pauses: a page of the host was answered once
 _HEARD: Final = 1 << 14  # its server has said anything once
@@ -136,6 +139,7 @@ class ShardOperations:
             rules.longest_fetch_s,
             rules.max_rest_s,
             wait_s,
+            rules.max_retry_after_s,
         )
 
     def by_budgets(self, found: Sequence[Candidate]) -> Iterable[Sequence[Candidate]]:
@@ -230,7 +234,7 @@ class ShardOperations:
         """Release leases, all of *shard*."""
         args: list[Any] = [self.session, self._max_rest_s]
         for each in released:
-            pace = _pace_bytes(each.rest.pace)
+            pace = _pace_after(each.rest)
             args += (each.lease.id // MAX_SHARDS, each.age_s, each.rest.seconds, pace)
         return Call(shard, "release", tuple(args))
 
@@ -247,7 +251,7 @@ class ShardOperations:
         """Let the hosts of these leases rest at least so long, even if the leases have ended."""
         args: list[Any] = [self._max_rest_s]
         for each in released:
-            pace = _pace_bytes(each.rest.pace)
+            pace = _pace_after(each.rest)
             args += (each.lease.candidate.host, each.age_s, each.rest.seconds, pace)
         return Call(shard, "rest", tuple(args))
 
@@ -405,6 +409,20 @@ def _pace_bytes(pace: Pace) -> bytes:
     pauses = min(pace.pauses, _HEARD - 1) | pace.answered * _ANSWERED | pace.heard * _HEARD
     times = (pace.fetches, pace.log_fetch_s, pace.log_variance)
     return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, pauses, pace.standing, *times)
+
+
+def _pace_after(rest: Rest) -> bytes:
+    """Return the pace after *rest*, and what the host asked for in its trouble."""
+    asked_s = _NO_TROUBLE if rest.asked_s is None else rest.asked_s
+    return _pace_bytes(rest.pace) + _ASKED.pack(asked_s)
+
+
+def with_longest_asked(before: Argument, pace: Argument) -> bytes:
+    """Return *pace*, as `_pace_after` packs it, with what the host asked for in the rest *before*,
+    if that is longer."""
+    assert isinstance(before, bytes) and isinstance(pace, bytes)
+    asked_s = max(_ASKED.unpack_from(each, PACE.size)[0] for each in (before, pace))
+    return pace[: PACE.size] + _ASKED.pack(asked_s)
 
 
 # Replies and records of a shard. Workers wrote them, and they are still decoded as untrusted.

@@ -113,6 +113,50 @@ def test_a_fetch_cut_off_by_a_crash_counts_as_long_as_it_can_have_taken(world):
     assert len(drain(frontier, 1002.0)) == 1, "its longest gap is long over"
 
 
+def asks(seconds):
+    """The rest after an answer whose Retry-After asks for *seconds*."""
+    return Rest(seconds, Pace(gap_s=1.0, failures=1), "retry-after", seconds)
+
+
+def test_what_a_head_asked_for_survives_the_death_of_the_process(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.note_trouble(lease, asks(50), 1.0)
+    assert not drain(frontier, 40.0), "the lease stays as it is"
+    frontier = world.reopen(2.0)
+    assert drain(frontier, 50.9) == []
+    (again,) = drain(frontier, 1000.0)
+    assert again.pace.failures == 1
+
+
+def test_a_lost_answer_counts_as_one_that_asked_for_the_longest_time_the_host_ever_asked_for(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, asks(50), 1.0)
+    frontier.finish(lease, Done(), 1.0)
+    (lease,) = frontier.lease(60.0)
+    frontier.release(lease, asks(3), 61.0)
+    frontier.finish(lease, RetryAt(61.0), 61.0)
+    assert len(frontier.lease(70.0)) == 1
+    frontier = world.reopen(71.0)
+    assert drain(frontier, 120.9) == [], "1 s of the fetch, and the longer of both"
+    assert len(drain(frontier, 122.0)) == 1
+
+
+def test_what_a_host_asked_for_is_forgotten_after_a_day_without_trouble(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, asks(50), 1.0)
+    frontier.finish(lease, Done(), 1.0)
+    day = 86_400.0
+    assert len(frontier.lease(day + 10)) == 1
+    frontier = world.reopen(day + 11)
+    assert len(drain(frontier, day + 14)) == 1
+
+
 def test_a_host_released_before_the_crash_keeps_its_rest(world):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x")], 0.0)

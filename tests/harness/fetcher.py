@@ -70,6 +70,7 @@ def options(tls: str, keepalive_s: float) -> DownloadOptions:
         cap=lambda content_type, url: CAP_BYTES,
         admits=lambda ip, host, port: ip == ADMITTED,
         begin_or_put_back=lambda request: request.meta.get("lease") not in ASKED,
+        note_head=lambda request, status, asked: None,
         tls=Tls(tls),
         connect_timeout_s=4.0,
         total_timeout_s=4.0,

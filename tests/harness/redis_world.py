@@ -104,6 +104,10 @@ class TimedFrontier(ScriptFrontier):
         self._timed_link.set_time(now)
         return super().release(lease, rest, now)
 
+    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+        self._timed_link.set_time(now)
+        super().note_trouble(lease, rest, now)
+
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
         self._timed_link.set_time(now)
         return super().finish(lease, verdict, now)

@@ -113,6 +113,9 @@ class ScriptFrontier:
         self._touched([call])
         return read_held(reply)[0]
 
+    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+        self._link.run([self._ops.rest(shard_of_lease(lease), [ReleasedLease(lease, rest)])])
+
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
         shard = shard_of_lease(lease)
         before: list[Call] = []

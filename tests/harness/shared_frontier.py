@@ -30,6 +30,7 @@ from crawler.shared.codec import WorkerRecord
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.frontier import SharedFrontier, WorkerBase
+from crawler.shared.worker.kept_rests import KeptRests
 from crawler.shared.worker.leases import MAX_SHARD_SILENCE_S
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.status import FullServers, WorkerRules
@@ -151,6 +152,7 @@ class LoneWorker:
                 sync_outbox=sync_outbox,
             ),
             outbox=self.outbox,
+            kept_rests=KeptRests(self.disk),
             listener=self.listener,
             make_record=lambda: WorkerRecord(name=name, session=self.session, host="here", pid=1),
             now=time.time,

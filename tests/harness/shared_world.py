@@ -39,6 +39,7 @@ from crawler.shared.codec import ShardTotals, WorkerRecord
 from crawler.shared.crawl_format import check_format, encode_format, new_format
 from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.frontier import TICK_S, SharedFrontier, WorkerBase
+from crawler.shared.worker.kept_rests import KeptRests
 from crawler.shared.worker.leases import POLL_OTHERS_S
 from crawler.shared.worker.membership import return_leases
 from crawler.shared.worker.outbox import Outbox
@@ -112,6 +113,7 @@ class SimulatedWorker:
                 full_bytes=lambda _: None,
             ),
             outbox=Outbox(disk, lambda domain: shard_of(domain, SHARDS)),
+            kept_rests=KeptRests(disk),
             listener=self.listener,
             make_record=lambda: WorkerRecord(name=name, session=session, host="here", pid=1),
             now=lambda: world.now,
@@ -200,6 +202,11 @@ class SettledFrontier:
         held = self._shared.release(lease, rest, now)
         self._acknowledged()
         return held
+
+    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+        self._world.at(now)
+        self._shared.note_trouble(lease, rest, now)
+        self._world.run(lambda: False, 0.0)
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
         self._world.at(now)

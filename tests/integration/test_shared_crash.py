@@ -2,7 +2,7 @@
 no page is fetched again but for a lease that was returned.
 
 Rule: most of the killed workers restart, some with an empty data directory: the leases of those are
-not returned by their worker, and expire. A Retry-After that only a killed worker had read is not
+not returned by their worker, and expire. A Retry-After that a killed worker had not yet read is not
 kept (docs/decisions/0008): of each answer that is forgiven its lease was still held at the kill.
 """
 

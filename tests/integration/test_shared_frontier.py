@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from crawler.frontier.port import FrontierRules
+from crawler.frontier.staging import all_records
 from crawler.model.types import (
     Candidate,
     Claim,
@@ -30,6 +31,7 @@ from crawler.shared.codec import WorkerRecord, read_claim
 from crawler.shared.connection import Argument
 from crawler.shared.faults import Unreachable
 from crawler.shared.shard import shard_of
+from crawler.shared.worker.kept_rests import KeptRests
 from crawler.shared.worker.status import FullServers
 from tests.harness.frontiers import candidate
 from tests.harness.shared_frontier import BOUND_S, NAME, LoneWorker
@@ -81,6 +83,10 @@ class LossyNodes(Nodes):
         fault = Unreachable("lost by the test")
         answers = [fault if is_unsent else next(replies) for is_unsent in unsent]
         return [fault if is_lost else answer for answer, is_lost in zip(answers, lost, strict=True)]
+
+    def post(self, call: Call, on_done: Callable[[], None]) -> None:
+        if not self.dropped(call):
+            super().post(call, on_done)
 
     async def memory(self) -> dict[str, ServerMemory]:
         if self.hangs:
@@ -238,6 +244,29 @@ def test_a_rest_that_could_not_be_sent_is_sent_at_the_end(server: RedisServer) -
             one.finish(lease, Rest(300.0, Pace(), "retry-after"))
         assert rest_s(server, first) > 200.0, "as the host asked"
         assert not held(server, one.session)
+
+    asyncio.run(scenario())
+
+
+def test_what_an_answer_in_trouble_asked_for_is_sent_at_once_or_at_the_next_start(
+    server: RedisServer,
+) -> None:
+    async def scenario() -> None:
+        first = candidate("1", host="h")
+        async with worker(server) as one:
+            kept = KeptRests(one.disk)
+            await one.add(first)
+            lease, now = await one.lease_one(), time.time()
+            one.frontier.note_trouble(lease, Rest(300.0, Pace(), "retry-after", 300.0), now)
+            await wait_until_async(lambda: rest_s(server, first) > 200.0, BOUND_S)
+            await wait_until_async(lambda: not [*all_records(one.disk, b"s")], BOUND_S)
+            one.nodes.dropped = lambda call: call.script == "rest"
+            one.frontier.note_trouble(lease, Rest(3600.0, Pace(), "retry-after", 3600.0), now)
+            assert rest_s(server, first) < 400.0
+            one.nodes.dropped = nothing
+            await kept.resend(one.nodes, now + 1000.0)
+            assert 2000.0 < rest_s(server, first) < 2700.0, "it began when the answer came"
+            assert not [*all_records(one.disk, b"s")]
 
     asyncio.run(scenario())
 

@@ -220,6 +220,9 @@ class _Connection(asyncio.Transport):
     def write(self, data: Any) -> None:
         self._network.loop.call_soon(self._carry, bytes(data))
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Do nothing: a write waits for nobody."""
+
     def abort(self) -> None:
         self.end(None)
 

@@ -37,6 +37,7 @@ OPTIONS = DownloadOptions(
     cap=lambda kind, url: CAP_BYTES,
     admits=lambda ip, host, port: True,
     begin_or_put_back=lambda lease: True,
+    note_head=lambda request, status, asked: None,
 )
 
 

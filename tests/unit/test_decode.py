@@ -22,6 +22,7 @@ OPTIONS = DownloadOptions(
     cap=lambda kind, url: 1000,
     admits=lambda ip, host, port: True,
     begin_or_put_back=lambda lease: True,
+    note_head=lambda request, status, asked: None,
 )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from crawler.crawl.disk_room import WaitWarnings
 from crawler.shared.client import Call
+from crawler.shared.shard import PACE
 from crawler.shared.worker.outgoing import (
     MAX_KEPT_CALLS,
     SHARD_RETRY_S,
@@ -13,13 +16,15 @@ from crawler.shared.worker.outgoing import (
     SideQueue,
 )
 
+PACE_AFTER = bytes(PACE.size) + struct.pack("<d", 0.0)
+
 
 def claim(number: int, shard: int = 0) -> Call:
     return Call(shard, "claim", (b"%d" % number, "owner", "", b""))
 
 
 def rest(host: str, seconds: float, age_s: float = 0.0) -> Call:
-    return Call(0, "rest", (3600.0, host, age_s, seconds, b"pace"))
+    return Call(0, "rest", (3600.0, host, age_s, seconds, PACE_AFTER))
 
 
 def learn(authority: str, packed: bytes = b"") -> Call:

@@ -2,6 +2,7 @@
 -- Release leases at the end of their fetches: their hosts may be contacted again after their rests.
 --
 -- ARGV  session, longest rest; then for each: lease, age_s (since its fetch ended), seconds, pace
+--       with what its host asked for
 -- Reply run, then for each 1, or 0: not held
 local session, max_rest = ARGV[1], tonumber(ARGV[2])
 local leases = leases_key(session)
@@ -16,7 +17,7 @@ local function release(lease, age, seconds, pace)
   local record = load_host(host)
   local rest = math.max(now - age, taken) + math.min(math.max(seconds, 0), max_rest)
   record.rest = math.max(record.rest, rest)
-  record.pace = pace
+  record.pace = take_pace(record, pace)
   file_or_rest(host, record)
   save_host(host, record)
   redis.call('HSET', leases, lease, pack_lease(taken, 1, front, host, packed_url))

@@ -89,7 +89,8 @@ local function to_text(value) return string.format('%.17g', value) end
 
 -- A host: place 1, front 1, fronts with URLs 2 (bits), filings 4, rest 8, URLs admitted 4; its pace,
 -- 30 bytes: gap 8, crawl-delay 8, failures 2, pauses 2, standing 1, fetches 1, mean 4 and variance 4
--- of the logarithms of their seconds; then URLs that wait 4.
+-- of the logarithms of their seconds; then URLs that wait 4. If it ever sent a Retry-After: the
+-- longest 4, and when it was last in trouble 4.
 local HOST_FORM, HOST_BYTES, OLDER_BYTES = '<BBI2I4dI4c30I4', 54, 41
 local NO_PACE = string.rep('\0', 30)
 
@@ -111,7 +112,7 @@ local function load_host(host)
   local packed = redis.call('HGET', HOSTS, host)
   if not packed then
     return {place = EMPTY, front = 0, fronts = 0, filed = 0, rest = 0, admitted = 0, pace = NO_PACE,
-            waiting = 0}
+            waiting = 0, asked = 0, trouble = 0}
   end
   local is_older = #packed < HOST_BYTES
   if is_older then
@@ -120,8 +121,10 @@ local function load_host(host)
   local place, front, fronts, filed, rest, admitted, pace, waiting =
     struct.unpack(HOST_FORM, packed)
   if is_older then waiting = count_waiting(host, fronts) end
+  local asked, trouble = 0, 0
+  if #packed > HOST_BYTES then asked, trouble = struct.unpack('<I4I4', packed, HOST_BYTES + 1) end
   return {place = place, front = front, fronts = fronts, filed = filed, rest = rest,
-          admitted = admitted, pace = pace, waiting = waiting}
+          admitted = admitted, pace = pace, waiting = waiting, asked = asked, trouble = trouble}
 end
 
 -- Of more hosts than MOST_LONGEST those with least left to do are forgotten until their next change.
@@ -140,8 +143,26 @@ end
 local function save_host(host, record)
   redis.call('HSET', HOSTS, host, struct.pack(HOST_FORM, record.place, record.front, record.fronts,
     record.filed, record.rest, record.admitted, record.pace,
-    record.waiting > 0 and record.waiting or 0))
+    record.waiting > 0 and record.waiting or 0)
+    .. (record.asked > 0 and struct.pack('<I4I4', record.asked, record.trouble) or ''))
   note_work(host, record)
+end
+
+-- The longest Retry-After of a host is forgotten after so many seconds without trouble.
+local REMEMBER = 86400
+
+local function remembered(record)
+  return now - record.trouble <= REMEMBER and record.asked or 0
+end
+
+-- Split what a worker sends after a fetch: the pace; then, 8 bytes, what the host asked for in its
+-- trouble, which is noted. Less than 0: it had none.
+local function take_pace(record, packed)
+  local asked = struct.unpack('<d', packed, #NO_PACE + 1)
+  if asked >= 0 then
+    record.asked, record.trouble = math.max(math.ceil(asked), remembered(record)), math.floor(now)
+  end
+  return string.sub(packed, 1, #NO_PACE)
 end
 
 -- Count `urls` more that wait at `front`, or fewer.
@@ -250,21 +271,25 @@ local function take_expiry_notice(session)
   return redis.call('DEL', ended_key(session)) == 1 or ended
 end
 
--- Rules of a crawl: shortest gap, gap factor, longest gap, longest fetch, longest rest, and how long
--- a lease may wait at its worker before its fetch begins; in seconds.
+-- Rules of a crawl: shortest gap, gap factor, longest gap, longest fetch, longest rest, how long a
+-- lease may wait at its worker before its fetch begins, and the longest Retry-After; in seconds.
 local function rules_of(packed)
-  local min_gap, factor, max_gap, longest_fetch, max_rest, wait = struct.unpack('<dddddd', packed)
+  local min_gap, factor, max_gap, longest_fetch, max_rest, wait, max_asked =
+    struct.unpack('<ddddddd', packed)
   return {min_gap = min_gap, factor = factor, max_gap = max_gap,
-          longest_fetch = longest_fetch, max_rest = max_rest, wait = wait}
+          longest_fetch = longest_fetch, max_rest = max_rest, wait = wait,
+          max_asked = max_asked}
 end
 
 -- Until when a host rests whose lease was lost: its fetch is assumed to have taken as long as
--- possible (docs/decisions/0008).
-local function rest_after(taken, pace, rules)
-  local gap, crawl_delay = struct.unpack('<dd', pace)
+-- possible, and its answer to have asked for the longest time that the host ever asked for
+-- (docs/decisions/0008).
+local function rest_after(taken, record, rules)
+  local gap, crawl_delay = struct.unpack('<dd', record.pace)
   local longest = math.min(now - taken, rules.longest_fetch)
   local ended = math.min(now, taken + rules.wait + longest)
-  local worst = ended + math.min(rules.factor * longest, rules.max_gap)
+  local own = math.min(rules.factor * longest, rules.max_gap)
+  local worst = ended + math.max(own, math.min(remembered(record), rules.max_asked))
   local full_gap = math.min(math.max(gap, crawl_delay, rules.min_gap), rules.max_rest)
   return math.max(worst, now + full_gap)
 end
@@ -290,7 +315,7 @@ local function expire_leases(rules, limit, searched_session, archived)
       local record = load_host(host)
       -- A released host has its rest already.
       if released == 0 then
-        record.rest = math.max(record.rest, rest_after(taken, record.pace, rules))
+        record.rest = math.max(record.rest, rest_after(taken, record, rules))
         record.place = EMPTY
       end
       redis.call('HDEL', leases, lost[i])

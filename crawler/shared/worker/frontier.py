@@ -42,9 +42,10 @@ from crawler.shared.keys import Scripts
 from crawler.shared.longest import LongestReader
 from crawler.shared.pushed import PushedContext, PushedUrls, WorkerHooks
 from crawler.shared.refused_leases import RefusedLeases, readmissions
-from crawler.shared.shard import BATCH, ShardOperations
+from crawler.shared.shard import BATCH, ReleasedLease, ShardOperations, shard_of_lease
 from crawler.shared.worker.batcher import ShardClient
 from crawler.shared.worker.feeds import CandidateSender, PushedFeeds
+from crawler.shared.worker.kept_rests import KeptRests
 from crawler.shared.worker.leases import (
     Heartbeat,
     HeldLeases,
@@ -90,6 +91,7 @@ class WorkerBase:
     ops: ShardOperations
     rules: WorkerRules
     outbox: LinkOutbox
+    kept_rests: KeptRests
     listener: Listener
     status_log: StatusLog
     disk: DiskRoom
@@ -109,6 +111,7 @@ class WorkerBase:
         ops: ShardOperations,
         rules: WorkerRules,
         outbox: LinkOutbox,
+        kept_rests: KeptRests,
         listener: Listener,
         make_record: Callable[[], WorkerRecord],
         now: Callable[[], float],
@@ -121,6 +124,7 @@ class WorkerBase:
             ops=ops,
             rules=rules,
             outbox=outbox,
+            kept_rests=kept_rests,
             listener=listener,
             status_log=status_log,
             disk=DiskRoom(
@@ -307,6 +311,14 @@ class SharedFrontier:
         if is_first:
             self.sender.release(lease, rest)
         return is_first
+
+    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+        """Send the rest at once: of a worker that never comes back, Redis knows only what has left
+        it. And keep it, for one that does, as Redis may be out of reach."""
+        host, kept = lease.candidate.host, self._base.kept_rests
+        call = self._ops.rest(shard_of_lease(lease), [ReleasedLease(lease, rest)])
+        self.nodes.post(call, lambda: kept.drop(host))
+        kept.put(call, now)
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
         held = lease in self._held_leases

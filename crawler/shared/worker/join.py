@@ -51,6 +51,7 @@ from crawler.shared.keys import Scripts
 from crawler.shared.operator_store import read_rules
 from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.frontier import WorkerBase
+from crawler.shared.worker.kept_rests import KeptRests
 from crawler.shared.worker.leases import MAX_SHARD_SILENCE_S, UNUSED_LEASE_S
 from crawler.shared.worker.membership import (
     FindArchived,
@@ -165,6 +166,7 @@ def join(
     ours = new_format(shards, levels, identity, data.format.spider)
     dead = _dead_sessions(mine, data)
     outbox = Outbox(store, lambda domain: shard_of(domain, shards))
+    kept_rests = KeptRests(store)
     make_record = _record_maker(worker, stats, ready_s)
     check = partial(refuse_other_crawl, last, data.path, name)
 
@@ -188,6 +190,7 @@ def join(
             worker=worker.name,
             dead=dead,
             back=back,
+            resend_rests=lambda nodes: kept_rests.resend(nodes, clock.now()),
             check=check,
             begin=begin,
             is_ack_durable=is_ack_durable,
@@ -206,6 +209,7 @@ def join(
         ops=ops,
         rules=our_rules,
         outbox=outbox,
+        kept_rests=kept_rests,
         listener=listener,
         make_record=make_record,
         now=clock.now,
@@ -368,12 +372,14 @@ async def _open(
     worker: str,
     dead: tuple[Collection[str], str | None],
     back: Callable[[Nodes, ShardOperations, str], Awaitable[int]],
+    resend_rests: Callable[[Nodes], Awaitable[None]],
     check: Callable[[int], None],
     begin: Callable[[CrawlFormat, PeerRecord], WorkerRecord],
     is_ack_durable: bool,
 ) -> tuple[CrawlFormat, int]:
     """Open the crawl and announce the new session. Can be repeated after any failure. *dead* holds
-    the last sessions of the name, and the one whose leases *back* returns. *check* refuses another
+    the last sessions of the name, and the one whose leases *back* returns, after *resend_rests*:
+    it may not have sent the rests of some hosts. *check* refuses another
     crawl's data directory by its key seed. *begin* stores the session before it is announced."""
     name = nodes.name
     names = WorkerNames(nodes, name)
@@ -388,6 +394,7 @@ async def _open(
     await nodes.checked_command(workers, "HLEN", workers)  # raises ForeignData if it is no hash
     # Our own session is already stored if the reply to `take` was lost in an earlier attempt.
     last_record = await names.refuse_taken(worker, {*sessions, ops.session})
+    await resend_rests(nodes)
     put_back = await back(nodes, ops, dead_session) if dead_session else 0
     await names.take(begin(crawl, last_record), last_record)
     return crawl, put_back

@@ -43,6 +43,7 @@ from crawler.shared.shard import (
     read_held,
     shard_of,
     shard_of_lease,
+    with_longest_asked,
 )
 from crawler.shared.worker.leases import WorkerContext
 
@@ -249,6 +250,7 @@ def _latest(before: Call, call: Call) -> Call:
     if call.script != "rest":
         return call
     most_s, host, age_s, _, pace = call.args
+    pace = with_longest_asked(before.args[4], pace)
     left_s = max(float(one.args[3]) - float(one.args[2]) for one in (before, call))
     return Call(call.shard, "rest", (most_s, host, age_s, left_s + float(age_s), pace))
 
