@@ -124,6 +124,7 @@ def connections_by(lookup: AresLookup) -> Connections:
         local_address=None,
         connect_timeout_s=5.0,
         keepalive_s=1.0,
+        most_open=10,
         head_max_bytes=1000,
     )
 
