@@ -132,11 +132,10 @@ class FrontierScheduler(BaseScheduler):
         self._crawl.begin()
         self._tasks.append(asyncio.ensure_future(self._crawl.live_rules.work()))
         self._tasks.append(asyncio.ensure_future(self._crawl.stats.hand_over_regularly()))
+        self._tasks.append(asyncio.ensure_future(give_up_silent_hosts(self._crawl)))
         if self._crawl.leases.embedded is not None:
             requests = take_requests(self._crawl, self._crawl.leases.embedded)
             self._tasks.append(asyncio.ensure_future(requests))
-            silence = give_up_silent_hosts(self._crawl, self._crawl.leases.embedded.frontier)
-            self._tasks.append(asyncio.ensure_future(silence))
         self._crawler.signals.connect(self._on_idle, signals.spider_idle)
         self._crawler.signals.connect(self._note_error, signals.spider_error)
         self._crawler.signals.connect(self._note_error, signals.item_error)

@@ -1,21 +1,19 @@
 """Ends a crawl of which only hosts are left that have never answered: see policy/silent_hosts.py.
 
 Rule: their URLs are leased and become dead letters as others do, so that errbacks are called and
-outcomes are logged. In a shared crawl no worker knows what is left of the others, so there such
-hosts have their pauses.
+outcomes are logged. In a shared crawl each worker gives up those that it has tried; it sees only
+some hundred hosts, so if more are left, they have their pauses.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from typing import Final
 
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.in_flight import Fetch
 from crawler.crawl.precheck import Skip
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Dead, HostKey, Purpose, StoreUnavailable
 from crawler.policy.silent_hosts import (
     NEVER_ANSWERED,
@@ -28,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 _SLICE: Final = 1000  # hosts looked at in one turn of the event loop
+_MOST_SHARED: Final = 100  # hosts of a shared crawl that are looked at
+_READ_S: Final = 3.0  # until they have been read from Redis since they were asked for
+_CLOCKS_DIFFER_S: Final = 2.0  # those of a server and of this machine
 
 
 def given_up(fetch: Fetch, silent: SilentHosts) -> Skip | None:
@@ -41,27 +42,30 @@ def given_up(fetch: Fetch, silent: SilentHosts) -> Skip | None:
     return Skip(Dead(reason), reason)
 
 
-async def give_up_silent_hosts(crawl: Crawl, frontier: TwoTierFrontier) -> None:
+async def give_up_silent_hosts(crawl: Crawl) -> None:
     """Give up the hosts that are silent whenever nothing else is left, until cancelled."""
     silent, clock = crawl.fetching.silent_hosts, crawl.leases.clock
+    if not _ends_by_itself(crawl):
+        return
     silent.begin(clock.now())
     while True:
         await asyncio.sleep(LOOK_S)
         if silent.are_given_up:
-            if not frontier.counts().left:
+            if not crawl.leases.frontier.counts().left:
                 silent.end_giving_up()
             continue
         if not silent.is_due(clock.now(), crawl.stats.heard_at) or not _is_idle(crawl):
             continue
         try:
-            if not await _are_silent(crawl, frontier) or not await _is_uplink_up(crawl, frontier):
+            rests = await _rests_of_silent(crawl)
+            if not rests or not await _is_uplink_up(crawl):
                 continue
             silent.give_up()
             logger.warning(
                 "All that is left are hosts that have never answered. They are given up:"
                 " scrapy frontier dead lists their URLs"
             )
-            await _end_rests(crawl, frontier)
+            await _end_rests(crawl, rests)
         except StoreUnavailable as error:
             crawl.lifecycle.fail(error)
             return
@@ -80,32 +84,57 @@ def _is_idle(crawl: Crawl) -> bool:
     )
 
 
-async def _are_silent(crawl: Crawl, frontier: TwoTierFrontier) -> bool:
-    """Return whether all that is left are hosts that have failed in this run and never answered."""
-    for number, left in enumerate(frontier.hosts_left()):
+def _ends_by_itself(crawl: Crawl) -> bool:
+    """Return whether no URL is pushed from outside, for which the crawl would stay open."""
+    arguments = crawl.settings.arguments
+    if crawl.leases.shared is None:
+        return True
+    return arguments is not None and not arguments.has_pushed_seeds
+
+
+async def _rests_of_silent(crawl: Crawl) -> dict[HostKey, float] | None:
+    """Return the hosts that are left, with the ends of their rests, if all of them have failed and
+    have never answered; else None."""
+    embedded = crawl.leases.embedded
+    if embedded is None:
+        return await _rests_in_redis(crawl)
+    rests: dict[HostKey, float] = {}
+    for number, left in enumerate(embedded.frontier.hosts_left()):
         if left is None or not crawl.fetching.silent_hosts.has_failed(left[0]):
-            return False
+            return None
+        rests[left[0]] = left[1]
         if number % _SLICE == _SLICE - 1:
             await asyncio.sleep(0)
-    return _is_idle(crawl)
+    return rests if _is_idle(crawl) else None
 
 
-async def _end_rests(crawl: Crawl, frontier: TwoTierFrontier) -> None:
-    """Let the hosts that are left be leased at once."""
-    for rests in _slices(frontier):
-        frontier.end_rests(rests, crawl.leases.clock.now())
+async def _rests_in_redis(crawl: Crawl) -> dict[HostKey, float] | None:
+    """Return as `_rests_of_silent`, but of the hosts that are left only those that this worker has
+    tried."""
+    frontier, silent = crawl.leases.frontier, crawl.fetching.silent_hosts
+    frontier.longest_hosts(_MOST_SHARED)
+    await asyncio.sleep(_READ_S)
+    hosts, counts = frontier.longest_hosts(_MOST_SHARED), frontier.counts()
+    if counts.left != counts.waiting or sum(each.waiting for each in hosts) < counts.waiting:
+        return None
+    if any(each.is_leased or each.pace.heard or not each.pace.failures for each in hosts):
+        return None
+    tried = (each for each in hosts if silent.has_failed(each.host))
+    rests = {each.host: each.rest_until + _CLOCKS_DIFFER_S for each in tried}
+    return rests if _is_idle(crawl) else None
+
+
+async def _end_rests(crawl: Crawl, rests: dict[HostKey, float]) -> None:
+    """Let the hosts be leased at once."""
+    names = list(rests)
+    for at in range(0, len(names), _SLICE):
+        some = {name: rests[name] for name in names[at : at + _SLICE]}
+        crawl.leases.frontier.end_rests(some, crawl.leases.clock.now())
         crawl.lifecycle.wake()
         await asyncio.sleep(0)
 
 
-def _slices(frontier: TwoTierFrontier) -> Iterator[dict[HostKey, float]]:
-    rests = dict(filter(None, frontier.hosts_left()))
-    names = list(rests)
-    for at in range(0, len(names), _SLICE):
-        yield {name: rests[name] for name in names[at : at + _SLICE]}
-
-
-async def _is_uplink_up(crawl: Crawl, frontier: TwoTierFrontier) -> bool:
+async def _is_uplink_up(crawl: Crawl) -> bool:
     """Return whether it is not our own connection that is down. Probes it if it may be, waits for
     it if it is, and ends the crawl if that takes too long."""
     silent, clock = crawl.fetching.silent_hosts, crawl.leases.clock
@@ -120,13 +149,14 @@ async def _is_uplink_up(crawl: Crawl, frontier: TwoTierFrontier) -> bool:
         if silent.are_inside or await silent.probe():
             logger.warning("Our own connection is not the reason")
             return True
-        await _wait_for_uplink(crawl, frontier, clock.now() + UPLINK_WAIT_S)
+        if crawl.leases.shared is None:  # else workers on other machines may go on
+            await _wait_for_uplink(crawl, clock.now() + UPLINK_WAIT_S)
     finally:
         silent.wait_for("")
     return False
 
 
-async def _wait_for_uplink(crawl: Crawl, frontier: TwoTierFrontier, until: float) -> None:
+async def _wait_for_uplink(crawl: Crawl, until: float) -> None:
     silent, clock = crawl.fetching.silent_hosts, crawl.leases.clock
     logger.warning(
         "Our own connection is down: no name server answers. It is probed every %g s",
@@ -141,5 +171,5 @@ async def _wait_for_uplink(crawl: Crawl, frontier: TwoTierFrontier, until: float
         if await silent.probe():
             logger.warning("Our own connection is up again: all hosts are tried at once")
             silent.begin(clock.now())
-            await _end_rests(crawl, frontier)
+            await _end_rests(crawl, await _rests_of_silent(crawl) or {})
             return

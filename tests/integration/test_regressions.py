@@ -29,6 +29,7 @@ from crawler.report.summary import Summary
 from crawler.spiders.web import WebSpider
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, page, site
+from tests.servers.redis import RedisServer
 
 TORN = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nUser-agent: *\nDisallow: /a\n"
 CODED = (
@@ -367,3 +368,14 @@ def test_a_cookie_wall_says_that_it_sets_a_cookie(tmp_path: Path, keeps: bool):
     assert len(dead) == 2
     assert all("a redirect loop: it sets a cookie" in reason for reason in dead.values())
     assert "it sets a cookie, and none is sent back" in said[0]
+
+
+def test_a_shared_crawl_does_not_wait_for_hosts_that_have_never_answered(
+    tmp_path: Path, short_silence: None
+):
+    with RedisServer(tmp_path / "redis") as server, site("127.0.5.19", {"/": page()}) as web:
+        settings = {**LONG_PAUSES, "CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 4}
+        seeds = "\n".join([web.url("/"), *(f"http://127.0.5.20:9/{at}" for at in range(3))])
+        done = crawl(tmp_path / "data", settings=settings, seeds=seeds)
+    assert done.reason == "finished"
+    assert sorted(each.failure for each in done.outcomes if each.fate == "dead") == ["connect"] * 3
