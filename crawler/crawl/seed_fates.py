@@ -6,6 +6,7 @@ Rule: memory is bounded, whatever the number of seeds.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -14,13 +15,14 @@ from crawler.crawl.errors import words_of
 from crawler.data.data_dir import OUTCOMES, SEEDS
 from crawler.data.seed_table import (
     LEADS_ON,
+    OVER_BUDGET,
     REFUSED,
     SeedTable,
     outcomes_since,
     read_table,
     write_table,
 )
-from crawler.model.types import HTTP_OK, Outcome
+from crawler.model.types import HTTP_OK, Outcome, OverBudgetLinks
 from crawler.policy.scope import Refusal
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ _WORDS: Final = MappingProxyType(
         "lying_type": "an answer of another type than its header says",
         "soft_404": "the page of the host for names that do not exist",
         REFUSED: "refused by a rule",
+        OVER_BUDGET: "skipped, as their host or domain has its full number of URLs",
     }
 )
 _ADVICE: Final = MappingProxyType(
@@ -93,6 +96,7 @@ class SeedFates:
     def __init__(self) -> None:
         self.table = SeedTable()
         self._logged = 0
+        self._over_budget: set[str] = set()  # hosts and domains that are logged
 
     def open(self, file: Path, log: Path, *, is_new: bool) -> None:
         """Go on with what *file* and the outcome *log* say. *is_new*: nothing was fetched yet."""
@@ -119,6 +123,17 @@ class SeedFates:
         """Count a seed that a rule refuses before it is added, and log it."""
         self.table.count(url, REFUSED, url, refusal.advise())
         self._log(f"Seed {url} skipped: {refusal.explain()}")
+
+    def count_over_budget(self, kept_out: Sequence[OverBudgetLinks]) -> None:
+        """Count seeds that a budget keeps out, and log each host or domain once."""
+        for each in kept_out:
+            self.table.count_over_budget(each.links)
+            if each.name not in self._over_budget and len(self._over_budget) < LOGGED:
+                self._over_budget.add(each.name)
+                setting = f"CRAWLER_MAX_URLS_PER_{each.unit.upper()}"
+                self._log(
+                    f"Seeds of {each.name} skipped: it has its full number of URLs ({setting})"
+                )
 
     def _count(self, outcome: Outcome) -> str:
         """Count *outcome*, and return why its seed leads nowhere; empty if it does not."""

@@ -23,6 +23,7 @@ _CATCH_UP_BYTES: Final = 64_000_000  # of the log: of more than ten seconds at a
 PAGE: Final = "page"
 REDIRECTED: Final = "redirected"
 REFUSED: Final = "refused"
+OVER_BUDGET: Final = "over_budget"
 LEADS_ON: Final = frozenset({PAGE, REDIRECTED})
 BROUGHT_A_PAGE: Final = frozenset({PAGE, "nofollow", "links", "broken"})
 
@@ -60,9 +61,14 @@ class SeedTable(msgspec.Struct):
         if fate not in LEADS_ON and len(self.failed) < ROWS:
             self.failed[seed] = SeedRow(seed, fate, why[:1000], url if url != seed else "")
 
+    def count_over_budget(self, seeds: int) -> None:
+        """Count seeds that were not added, as their host or domain has its full number of URLs."""
+        self.counts[OVER_BUDGET] = self.counts.get(OVER_BUDGET, 0) + seeds
+
     def forget_refused(self) -> None:
-        """Forget the seeds that rules refused: each start reads and judges them again."""
+        """Forget the seeds that rules or budgets refused: each start judges them again."""
         self.counts.pop(REFUSED, None)
+        self.counts.pop(OVER_BUDGET, None)
         self.failed = {seed: row for seed, row in self.failed.items() if row.fate != REFUSED}
 
     @property

@@ -181,6 +181,7 @@ class WebSpider(Spider):
             crawl.stats.count(f"refused/{refusal.reason}")
         added = crawl.leases.frontier.add(found, crawl.leases.clock.now())
         crawl.stats.count_over_budget(added)
+        crawl.stats.seeds.count_over_budget(added.kept_out)
         return added.new
 
     async def _fetch_seeds(self) -> SeedHosts:

@@ -116,6 +116,16 @@ def test_each_seed_that_leads_nowhere_is_named_with_what_to_do(tmp_path: Path) -
     assert sum(fates.values()) == len(seeds) + 1 + len(more)
 
 
+def test_seeds_over_budget_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"CRAWLER_MAX_URLS_PER_HOST": 2}
+    with nowhere() as (_, served):
+        seeds = ",".join(served.url(HOST, f"/{number}") for number in range(5))
+        done = crawl(tmp_path / "data", settings=settings, seeds=seeds)
+    assert summary(done.data)["seeds"]["fates"] == {"over_budget": 3, "status_404": 2}
+    assert caplog.text.count("Seeds of 127.0.37.1 skipped: ") == 1
+    assert "(CRAWLER_MAX_URLS_PER_HOST)" in caplog.text
+
+
 def test_after_a_kill_each_seed_is_counted_once(tmp_path: Path) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
     with nowhere() as (answer, served):
