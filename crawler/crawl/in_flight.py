@@ -376,10 +376,9 @@ class Completion:
             return rest
         # A robots.txt proves nothing about pages: hosts that answer it and hang with each page
         # would take the slots of hosts that answer.
-        before = fetch.lease.pace
-        proven = before.standing is Standing.ANSWERS
+        proven = fetch.lease.pace.standing is Standing.ANSWERS
         standing = Standing.ANSWERS if proven else Standing.NEW
-        return replace(rest, pace=replace(rest.pace, standing=standing, answered=before.answered))
+        return replace(rest, pace=replace(rest.pace, standing=standing))
 
     def _give_up(self, fetch: Fetch, rest: Rest) -> None:
         authority = authority_of(fetch.lease.candidate.url)

@@ -80,7 +80,7 @@ class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pauses: int = 0  # how often in a row it was paused for failing
     crawl_delay_s: float = 0.0  # from its robots.txt
     standing: Standing = Standing.NEW
-    answered: bool = False  # a page of it was answered once, without trouble
+    answered: bool = False  # it answered once without trouble, for a page or a robots.txt
     heard: bool = False  # its server has said anything once
     # The time of its fetches that were answered: how many there were, up to a bound, and mean and
     # variance of the logarithms of their seconds, in which later ones count more.

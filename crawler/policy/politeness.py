@@ -63,8 +63,8 @@ GIVE_UP_AFTER_PAUSES: Final = 5
 pause has begun."""
 
 GIVE_UP_NEW_AFTER_PAUSES: Final = 17
-"""In a row, of a host that never answered for a page: after its 21st failure. So a host that is
-down for its first 20 requests loses no page."""
+"""In a row, of a host that never answered without trouble: after its 21st failure. So a host that
+is down for its first 20 requests loses no page."""
 
 
 MOST_TIMED: Final = 64
@@ -321,9 +321,9 @@ def retry_decision(
 
 
 def is_host_down(pace: Pace, answer: Answer) -> bool:
-    """Return whether *answer*, of a host that had *pace*, is the failure of the host as a whole: no
-    page of it was ever answered, or it is paused and the probe found it down. An error of one page,
-    such as a 500, does not prove the latter."""
+    """Return whether *answer*, of a host that had *pace*, is the failure of the host as a whole: it
+    has never answered without trouble, not even for its robots.txt, or it is paused and the probe
+    found it down. An error of one page, such as a 500, does not prove the latter."""
     if not is_trouble(answer) or (answer.error == "disconnect" and answer.status is not None):
         return False
     if not pace.answered:

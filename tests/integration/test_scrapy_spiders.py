@@ -188,16 +188,11 @@ class Fallback:
 
 
 class Busy(Spider):
-    """A spider that asks a host that answers for a page that is always busy."""
-
     name = "busy"
     root: str
     more: dict[str, Any]
 
     async def start(self) -> AsyncIterator[Any]:
-        yield Request(self.root + "/lamp", self.ask)
-
-    def ask(self, response: Response) -> Iterable[Any]:
         yield Request(self.root + "/busy", meta={"handle_httpstatus_list": [503], **self.more})
 
     def parse(self, response: Response) -> Iterable[Any]:
@@ -226,7 +221,7 @@ def test_a_middleware_may_know_a_mirror_of_what_was_given_up(tmp_path: Path, web
     done, items = crawled(tmp_path, Busy, middlewares, root=web.root, more={})
     assert web.hits["/busy"] == 2 and web.hits["/mirror"] == 1
     assert items == [{"status": 200}]
-    assert done.fates() == {"/lamp": ["done"], "/busy": ["retry", "moved"], "/mirror": ["done"]}
+    assert done.fates() == {"/busy": ["retry", "moved"], "/mirror": ["done"]}
 
 
 class Archivist(Spider):
