@@ -6,7 +6,7 @@ Rule: all values are frozen and hold bytes as they were on the wire.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -65,10 +65,13 @@ class RecordPlace(msgspec.Struct, frozen=True, gc=False):
         return f"{self.file}:{self.offset}"
 
 
-class ResponseRecord(NamedTuple):
-    """The facts that an index takes from a response or revisit record."""
+AnswerKind: TypeAlias = Literal["response", "revisit", "resource"]
 
-    kind: Literal["response", "revisit"]
+
+class ResponseRecord(NamedTuple):
+    """The facts that an index takes from the record of an answer."""
+
+    kind: AnswerKind
     head: bytes  # of HTTP, up to and with the blank line
     payload_sha1: bytes  # for a revisit: of the payload it repeats
 

@@ -24,6 +24,7 @@ import msgspec
 
 from crawler.archive import record_bytes as fields
 from crawler.archive.capture import (
+    PAGE_INFO,
     RecordPlace,
     ResponseRecord,
     StoredCapture,
@@ -58,11 +59,22 @@ _MAY_HAVE_SESSION: Final = re.compile(r"sid=|sessionid|cfid=")
 def surt(url: str) -> str:
     """Return the index key of a fetch form: the host reversed, and the rest normalized."""
     authority = authority_of(url)
-    path, mark, query = url[len(authority) :].partition("?")
-    key = _reversed(authority) + _path(path)
+    path, query = _path_and_query(url[len(authority) :])
+    return f"{_reversed(authority)}{path}{query}"
+
+
+def _page_info_key(url: str) -> str:
+    """Return the index key of what is known of the page at *url*, a fetch form."""
+    authority = authority_of(url)
+    path, query = _path_and_query(url[len(authority) :])
+    return f"{PAGE_INFO}{authority}{path.removesuffix('/')}{query}"
+
+
+def _path_and_query(target: str) -> tuple[str, str]:
+    path, mark, query = target.partition("?")
     if mark and (query := _query(query)):
-        return f"{key}?{query}"
-    return key
+        return _path(path), f"?{query}"
+    return _path(path), ""
 
 
 @lru_cache(maxsize=1024)  # hosts with pages under way
@@ -276,7 +288,8 @@ class CdxjCompanion:
 def index_line(url: str, date: str, answer: ResponseRecord, place: RecordPlace) -> str:
     """Return the index line of an answer. *url* and *date* are as written in the record."""
     type_ = REVISIT if answer.kind == "revisit" else _media_type(answer.head)
-    status, digest = _status(answer.head), answer.payload_sha1
+    status = None if answer.kind == "resource" else _status(answer.head)
+    digest = answer.payload_sha1
     return (
         f'{key_of(url)} {timestamp(date)} {{"url": {_quoted(url)}'
         + ("" if type_ is None else f', "mime": {_quoted(type_)}')
@@ -295,6 +308,8 @@ def key_of(url: str) -> str:
     """Return the index key of *url*, or the URL itself if it has no fetch form."""
     written = fields.uri(url)
     try:
+        if written.startswith(PAGE_INFO):
+            return _page_info_key(written.removeprefix(PAGE_INFO))
         return surt(written)
     except ValueError:
         return written

@@ -171,7 +171,7 @@ class _RecordCheck:
         record = self._record
         digest = sha1_of(record.field("WARC-Payload-Digest"))
         is_revisit = record.kind == "revisit"
-        answer = ResponseRecord("revisit" if is_revisit else "response", head, digest)
+        answer = ResponseRecord(ANSWER_TYPES[record.kind], head, digest)
         url, date = record.field("WARC-Target-URI"), record.field("WARC-Date")
         self.line = index_line(url, date, answer, place)
         if is_revisit:

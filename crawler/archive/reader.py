@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 from base64 import b32decode
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Final, Literal
+from types import MappingProxyType
+from typing import BinaryIO, Final
 
 from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor, IsalError
 
-from crawler.archive.capture import RecordPlace, ResponseRecord
+from crawler.archive.capture import AnswerKind, RecordPlace, ResponseRecord
 from crawler.archive.record_bytes import MAX_HEAD_BYTES, resource_head
 from crawler.model.page import head_fields
 from crawler.model.types import CrawlerError
@@ -238,7 +239,9 @@ def records(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[Record]:
         record.finish()
 
 
-ANSWER_TYPES: Final = frozenset({"response", "revisit", "resource"})
+ANSWER_TYPES: Final[Mapping[str, AnswerKind]] = MappingProxyType(
+    {"response": "response", "revisit": "revisit", "resource": "resource"}
+)
 _METADATA_BYTES: Final = 16 * 1024 * 1024
 _SHA1_HEX: Final = 40
 
@@ -248,7 +251,7 @@ class ArchivedCapture:
     """A capture read from the archive: a response or revisit with its metadata. Arrow: archive ->
     reader."""
 
-    kind: Literal["response", "revisit"]
+    kind: AnswerKind
     url: str
     date: str  # as written: WARC-Date
     place: RecordPlace
@@ -326,7 +329,7 @@ def read_capture(record: Record, name: str, most_bytes: int) -> ArchivedCapture:
     head, end, body = read.partition(_END)
     body_cut = bool(record.read(1)) or len(body) > most_bytes
     return ArchivedCapture(
-        kind="revisit" if record.kind == "revisit" else "response",
+        kind=ANSWER_TYPES[record.kind],
         url=record.field("WARC-Target-URI"),
         date=record.field("WARC-Date"),
         place=RecordPlace(name, record.offset, record.finish()),

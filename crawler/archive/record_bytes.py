@@ -323,7 +323,7 @@ def _info(capture: Capture, event: str, name: str) -> tuple[list[bytes], Respons
     digest = sha1(capture.body, usedforsecurity=False).digest()
     event += f"WARC-Payload-Digest: {sha1_label(digest)}\r\n"
     record = _record("resource", name, event, INFO_TYPE, capture.body)
-    return [record], ResponseRecord("response", resource_head(INFO_TYPE.encode()), digest)
+    return [record], ResponseRecord("resource", resource_head(INFO_TYPE.encode()), digest)
 
 
 def resource_head(content_type: bytes) -> bytes:

@@ -185,7 +185,12 @@ def test_the_error_of_a_damaged_index_names_the_remedy(tmp_path: Path, line: str
 
 
 @pytest.mark.parametrize(
-    "url", ["dns:example.com", "urn:uuid:1", "ftp://example.com:21/A", "http://example.com/é"]
+    "url",
+    [
+        *("dns:example.com", "urn:uuid:1", "ftp://example.com:21/A", "http://example.com/é"),
+        *("urn:pageinfo:http://a.example/", "urn:pageinfo:http://a.example:81/B/?q=1&A=2"),
+        *("urn:pageinfo:http://a.example/?q=%C3%A9", "urn:pageinfo:http://a.example/a%2fb/"),
+    ],
 )
 def test_keys_of_what_others_archive(url: str) -> None:
     assert key_of(url) == judged_key(url)

@@ -139,7 +139,7 @@ def test_near_duplicates_are_those_of_brute_force(compared: Compared) -> None:
     """No two pages that stand for themselves are within 3 bits, and each that does not is as far
     from its original as it says, and from no other page less."""
     rows = [row for row in compared.rows if row.simhash is not None]
-    hashes = np.array([row.simhash for row in rows], np.uint64)
+    hashes = np.array([int(row.simhash, 16) for row in rows], np.uint64)
     apart = np.bitwise_count(hashes[:, None] ^ hashes[None, :])
     at = {row.url: number for number, row in enumerate(rows)}
     marked = np.array([row.bits is not None for row in rows])

@@ -74,6 +74,7 @@ def test_a_crawl_goes_on_from_the_copy_of_a_running_one(tmp_path: Path, web: Sit
         "format.json",
         "frontier",
         "seen",
+        "settings.json",
     ]
     web.asked.clear()
     resumed = fork_server.run(crawl_command(copy, SETTINGS))
