@@ -62,7 +62,7 @@ class RocksStore:
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         """Raises DataDirError, with nothing changed, if *folder* cannot be opened."""
-        self._is_full = False  # the last write found no room
+        self._no_room = ""  # why the last write found no room
         _refuse_without_current(folder)
         try:
             self._db = _opened(folder, read_only=read_only)
@@ -110,19 +110,19 @@ class RocksStore:
                 batch.put(key, value)
         try:
             self._db.write(batch)
-            self._is_full = False
+            self._no_room = ""
         except Exception as error:  # rocksdict raises bare Exception
             # RocksDB recovers from other errors, such as a broken disk, only when opened again.
-            self._is_full = _is_out_of_room(error)
-            kind = StoreFull if self._is_full else StoreUnavailable
-            raise kind(_failed("written", error)) from error
+            why = _failed("written", error)
+            self._no_room = why if _is_out_of_room(error) else ""
+            raise (StoreFull if self._no_room else StoreUnavailable)(why) from error
 
     def sync(self) -> None:
         """Make all earlier writes survive a power cut. May run in a thread while other threads read
         and write. Raises StoreUnavailable."""
-        if self._is_full:
+        if no_room := self._no_room:
             # RocksDB resumes by itself when there is room, but never after a failed sync.
-            raise StoreFull("the frontier cannot be synced: its last write found no room")
+            raise StoreFull(no_room)
         try:
             self._db.flush_wal(sync=True)
         except Exception as error:  # rocksdict raises bare Exception
@@ -155,7 +155,7 @@ class OnlookersStore(RocksStore):
 
     def __init__(self, store: RocksStore) -> None:
         self._db = store._db
-        self._is_full = False
+        self._no_room = ""
 
     def scan(
         self, start: bytes, stop: bytes, limit: int, *, fills_cache: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import subprocess
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -23,6 +24,12 @@ class SmallDisk:
 
     def run(self, command: list[str]) -> CompletedProcess[str]:
         return fork_server.run(command)
+
+    def fill(self) -> None:
+        """Leave no room, whatever was refused until now."""
+        with suppress(OSError), (self.folder / "filler").open("ab", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 12))
 
     def make_room(self) -> None:
         self._mount("-o", "remount,size=64m", str(self.folder))

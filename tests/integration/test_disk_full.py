@@ -7,12 +7,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
 from crawler.data.outcomes import read_outcomes
+from crawler.frontier.rocks_store import RocksStore
+from crawler.model.types import StoreFull
 from tests.harness.archive_judges import Read, read_file, read_folder
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.fork_server import running
@@ -142,12 +145,24 @@ def test_a_crawl_that_is_stopped_on_a_full_disk_keeps_what_it_acknowledged(
         assert not [line for line in lines if "Traceback" in line]
         safe = acknowledged(data)
         assert 0 < len(safe) < PAGES
+        disk.fill()  # a page was refused, and what is smaller may still find room
         refused = disk.run(command)
         assert_refused(refused, disk.refusal, data)
         disk.make_room()
         assert disk.run(command).returncode == 0
     assert {one.url for one in archived(data)} == {web.url(path) for path in pages}
     assert {web.hits[path] for path in pages if web.url(path) in safe} == {1}, "not done again"
+
+
+def test_a_sync_after_a_write_without_room_says_what_refused_it(small_disk):
+    disk = small_disk(1 << 20)
+    with closing(RocksStore(disk.folder / "frontier")) as store:
+        disk.fill()
+        with pytest.raises(StoreFull, match=disk.refusal) as refused:
+            store.write({b"key": bytes(1 << 16)})
+        with pytest.raises(StoreFull) as unsynced:
+            store.sync()
+    assert str(unsynced.value) == str(refused.value)
 
 
 def until_full(process: subprocess.Popen[bytes], log: Path) -> None:
