@@ -39,7 +39,7 @@ _STEP: Final = 500  # undecided URLs of one step, and of one record: 2 ms
 
 _PART: Final = 4096  # arrived URLs that are admitted at once: 10 ms
 
-KNOWN_DOMAINS: Final = 5_000
+KNOWN_DOMAINS: Final = 20_000
 """Domains whose counts are kept in memory, 150 bytes each, beside those not yet written: the links
 of a page lead to ten domains, and a read from the store takes 3 us."""
 

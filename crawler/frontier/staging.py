@@ -22,7 +22,7 @@ from crawler.frontier.records import (
 )
 from crawler.model.types import ConfigError, HostKey, StoreFull, StoreUnavailable
 
-KNOWN_HOSTS: Final = 5_000
+KNOWN_HOSTS: Final = 20_000
 """Records of hosts in memory, 1 kB each, beside those of active hosts; of twice as many, half go.
 The links of a page lead to ten hosts, and a read takes 4 us."""
 
