@@ -30,7 +30,7 @@ class LeaseEnded(IgnoreRequest):
         super().__init__("its lease has ended")
 
 
-# Errbacks were long written for Twisted's exceptions, so these are found by their names, too.
+# Users' errbacks check for Twisted's exceptions, too, which Scrapy's own handlers raised for years.
 
 
 class NameNotFound(CannotResolveHostError, DNSLookupError):

@@ -20,9 +20,7 @@ from typing import Final, NamedTuple, Self, cast
 
 import certifi
 from aiohappyeyeballs import start_connection
-from scrapy.exceptions import (
-    DownloadFailedError,
-)
+from scrapy.exceptions import DownloadFailedError
 
 from crawler.crawl.errors import (
     ConnectionDropped,
@@ -390,8 +388,8 @@ class Connections:
         self._closing[server] = None
 
     async def open(self, server: Server) -> HttpConnection:
-        """Connect. Raises AddressRefused, NameNotFound, ConnectionFailed,
-        FetchTimedOut, TlsFailed."""
+        """Connect. Raises AddressRefused, NameNotFound, ConnectionFailed, FetchTimedOut, TlsFailed,
+        NoFileLeft."""
         through = server.proxy or server
         reached = f"the proxy {through.host}:{through.port}" if server.proxy else server.host
         resolver = self._proxy_resolver if server.proxy else self._resolver
