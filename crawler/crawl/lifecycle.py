@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 # that another Scrapy stops with a clear message before the first request
 # (docs/decisions/0006-one-hook-ends-every-request.md).
 _NEEDED = ("inprogress", "nextcall", "remove_request", "close", "closing")
+_ANY_SENDER = id(dispatcher.Any)
 
 
 def engine_of(crawler: Crawler) -> ExecutionEngine | None:
@@ -39,11 +40,13 @@ def receivers_of(signals: SignalManager, signal: object) -> list[Any]:
     """Return what is connected to *signal*, most of it as weak references. To send it to nothing
     takes 5 us."""
     found: list[Any] = []
-    for sender in (signals.sender, dispatcher.Any):
-        connected = dispatcher.connections.get(id(sender))
-        if connected:
-            found += connected.get(signal, ())
-            found += connected.get(dispatcher.Any, ())
+    for sender in (id(signals.sender), _ANY_SENDER):
+        if sender in dispatcher.connections:
+            connected = dispatcher.connections[sender]
+            if signal in connected:
+                found += connected[signal]
+            if dispatcher.Any in connected:
+                found += connected[dispatcher.Any]
     return found
 
 

@@ -161,7 +161,8 @@ def _has_handler(logger: logging.Logger) -> bool:
         return False
     above: logging.Logger | None = logger
     while above is not None:
-        if any(handler.level <= logging.DEBUG for handler in above.handlers):
-            return True
+        for handler in above.handlers:
+            if handler.level <= logging.DEBUG:
+                return True
         above = above.parent if above.propagate else None
     return False
