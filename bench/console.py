@@ -29,6 +29,7 @@ from bench.frontier.page import Embedded, candidate, fill
 from crawler.config.settings import read_config
 from crawler.crawl import rules
 from crawler.data.data_dir import CONSOLE, DataDir
+from crawler.frontier.open import frontier_rules
 
 SECONDS: Final = 1.0
 HELD_MS: Final = 20.0
@@ -42,7 +43,7 @@ def prepare(folder: Path, hosts: int, waiting: int) -> None:
     settings = get_project_settings()
     config = read_config({name: settings[name] for name in settings})
     DataDir(folder, rules.identity_of_urls(config), "web").close()
-    with closing(Embedded(folder, rules.frontier_rules(config, None), time.time())) as frontier:
+    with closing(Embedded(folder, frontier_rules(config), time.time())) as frontier:
         fill(frontier, waiting, hosts, 0)
     (folder / "rules.toml").write_text("paused = true\n")
 

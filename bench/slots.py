@@ -24,10 +24,8 @@ from statistics import median
 from typing import Final, NamedTuple, Protocol
 
 from bench.figures import Figures
-from crawler.frontier.port import DurableStore, FrontierRules
-from crawler.frontier.rocks_store import RocksStore
-from crawler.frontier.run_files import RunFolder
-from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.frontier.open import FrontierTurns, open_frontier
+from crawler.frontier.port import FrontierRules
 from crawler.model.types import Candidate, Done, HostKey, Lease, Pace, Rest, Standing
 
 BUSY: Final = 0.98
@@ -73,24 +71,13 @@ class Crawled(Protocol):
 class Ours:
     """The frontier of this project. The calls of one moment are committed together."""
 
-    def __init__(self, store: DurableStore, folder: Path) -> None:
-        self._is_work_due = False
-        runs = RunFolder(folder / "seen")
-        self.frontier = TwoTierFrontier(store, runs, FrontierRules(), 0.0, background=self)
-
-    def commit_soon(self) -> None: ...
-
-    def work_soon(self) -> None:
-        self._is_work_due = True
+    def __init__(self, folder: Path) -> None:
+        self._turns = FrontierTurns()
+        self.frontier = open_frontier(folder, FrontierRules(), 0.0, background=self._turns)
 
     def end_turn(self, now: float) -> None:
         self.frontier.admit_arrived(now)
-        self.frontier.commit()
-        while self._is_work_due and (work := self.frontier.next_work(now)) is not None:
-            work.run()
-            for _ in work.apply(now):
-                self.frontier.commit()
-        self._is_work_due = False
+        self._turns.end(self.frontier, now)
 
     def add(self, found: list[Candidate], now: float) -> None:
         self.frontier.add(found, now)
@@ -269,9 +256,9 @@ class Crawl:
 @contextmanager
 def ours(folder: Path | None) -> Iterator[Ours]:
     with tempfile.TemporaryDirectory(dir=folder) as own:
-        store = RocksStore(Path(own) / "frontier")
-        yield Ours(store, Path(own))
-        store.close()
+        opened = Ours(Path(own))
+        yield opened
+        opened.frontier.close()
 
 
 def busy_slots(figures: Figures, options: argparse.Namespace) -> None:

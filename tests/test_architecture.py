@@ -50,6 +50,7 @@ IMPURE = {
     "frontier.drum",
     "frontier.gate",
     "frontier.seen_repair",
+    "frontier.open",
 }
 
 # The standard library without clock, chance, disk, socket, process or thread.

@@ -27,7 +27,7 @@ from xxhash import xxh3_64_intdigest
 
 from bench.figures import Figures
 from bench.near import settle
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FRONTIER, SEEN, FrontierRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
@@ -83,13 +83,13 @@ class Embedded(TwoTierFrontier):
     def __init__(self, folder: Path, rules: FrontierRules | None = None, now: float = 0.0) -> None:
         self.cpu_s: defaultdict[str, float] = defaultdict(float)
         self.decided: Counter[str] = Counter()
-        self.store = RocksStore(folder / "frontier")
+        self.store = RocksStore(folder / FRONTIER)
         self._within_s = 0.0
         self._is_applying = False
         self._is_work_due = False
         super().__init__(
             self.store,
-            RunFolder(folder / "seen"),
+            RunFolder(folder / SEEN),
             rules or FrontierRules(max_urls_per_domain=10_000_000),
             now,
             on_decided=self._count,
@@ -138,7 +138,7 @@ class Embedded(TwoTierFrontier):
     def close(self) -> None:
         self.admit_arrived(self.clock)
         self.commit()
-        self.store.close()
+        super().close()
 
 
 def fill(frontier: Embedded, urls: int, hosts: int, begin: int = 0) -> None:

@@ -71,10 +71,10 @@ from crawler.duplicates.exact import LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex, convert_older
 from crawler.duplicates.near import LocalNearDuplicates
 from crawler.frontier.conversion import convert_seen
+from crawler.frontier.open import frontier_rules, open_frontier
 from crawler.frontier.port import DurableStore
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     ConfigError,
     StoreFull,
@@ -97,20 +97,19 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     origins = base.allowed_origins(data.format.key_seed, clock.now())
     rules_file = RulesFile(rules_path(config, data.path))
     origins.set_operator_rules(read_rules(rules_file.read(), len(config.frontier.level_shares)))
-    runs = RunFolder(data.seen)
-    for moved in convert_seen(store, runs):
+    for moved in convert_seen(store, RunFolder(data.seen)):
         logger.info("Converting the data directory: %d seen URLs so far", moved)
     work = FrontierWork(
         base.outcomes.append_all, base.room, base.lifecycle.fail, base.lifecycle.wake
     )
-    frontier = TwoTierFrontier(
-        store,
-        runs,
+    frontier = open_frontier(
+        data.path,
         base.frontier_rules,
         clock.now(),
-        base.lease_rules(origins),
+        lease_rules=base.lease_rules(origins),
         on_decided=base.stats.count_added,
         background=work,
+        store=store,
     )
     _log_put_back(frontier.put_back_at_open)
     pattern_stats = LocalPatternStats(frontier.records, config.patterns)
@@ -190,9 +189,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         cache_in(data.path / COMPILED)
         # Parts that may raise and need no closing are built first.
         prioritizer, parsers = _prioritizer(config), Parsers(config.content)
-        frontier_rules = replace(
-            rules.frontier_rules(config, arguments), rule_budgets=RuleBudgets()
-        )
+        limits = replace(frontier_rules(config, arguments), rule_budgets=RuleBudgets())
         joined = None
         if address is not None:
             from crawler.shared.worker.join import join  # noqa: PLC0415  # see assembly/shared.py
@@ -200,7 +197,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             joined = join(
                 address,
                 config=config,
-                frontier_rules=frontier_rules,
+                frontier_rules=limits,
                 data=data,
                 store=store,
                 max_leases=crawler.settings.getint("CONCURRENT_REQUESTS"),
@@ -217,7 +214,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             crawler=crawler,
             config=config,
             arguments=arguments,
-            frontier_rules=frontier_rules,
+            frontier_rules=limits,
             data=data,
             store=store,
             outcomes=outcomes,

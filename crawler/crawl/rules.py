@@ -11,8 +11,6 @@ from typing import Final
 
 from crawler.config.settings import Arguments, Config
 from crawler.crawl.in_flight import CompletionRules
-from crawler.frontier.port import FrontierRules
-from crawler.model.choices import ScopeChoice
 from crawler.model.url import CanonicalRules, UrlRule
 from crawler.policy.admission import AdmissionRules
 from crawler.policy.scope import AddressRules, CalendarRules, NameSet, Scope, TrapRules
@@ -51,25 +49,6 @@ def completion_rules(config: Config) -> CompletionRules:
         politeness=config.politeness,
         callback_retries=config.politeness.callback_retries,
         callback_pause_s=config.politeness.backoff_max_s,
-    )
-
-
-def frontier_rules(config: Config, arguments: Arguments | None) -> FrontierRules:
-    shares = config.frontier.level_shares
-    scope = arguments.scope if arguments else ScopeChoice.ANY
-    return FrontierRules(
-        level_shares=tuple(float(share) for share in shares),
-        max_active_hosts=config.frontier.max_active_hosts,
-        head_urls=config.frontier.head_urls,
-        min_gap_s=config.politeness.min_delay_s,
-        gap_factor=config.politeness.delay_factor,
-        max_gap_s=config.politeness.max_delay_s,
-        longest_fetch_s=config.fetch.total_timeout_s,
-        max_retry_after_s=config.politeness.max_retry_after_s,
-        max_rest_s=max(config.politeness.max_retry_after_s, config.politeness.max_crawl_delay_s)
-        + config.politeness.pause_max_s,
-        max_urls_per_domain=config.limits.urls_per_domain(scope),
-        max_urls_per_host=config.limits.max_urls_per_host,
     )
 
 

@@ -24,16 +24,15 @@ from msgspec.structs import replace
 
 from crawler.data.files import replace_file
 from crawler.data.operator_files import RULES
+from crawler.frontier.port import FRONTIER, SEEN
 from crawler.model.types import ConfigError, DataDirError
 
 FORMAT: Final = 2  # 1: seen URLs and waiting ones each by itself in the frontier's store
 _LOCK: Final = "crawl.lock"
 FORMAT_FILE: Final = "format.json"
-FRONTIER: Final = "frontier"
 WORKER: Final = "worker"  # of a shared crawl: the worker's outbox and robots.txt
 WORKERS: Final = "workers"  # the data directories of several workers on this machine
 WARC: Final = "warc"
-SEEN: Final = "seen"  # the keys of all URLs ever admitted
 OLDER_NEAR: Final = "near"  # the index of near-duplicates, as older versions had it
 OUTCOMES: Final = "outcomes.jsonl"
 SUMMARY: Final = "summary.json"

@@ -25,14 +25,13 @@ from crawler.data.crawl_requests import withdraw_snapshots
 from crawler.data.data_dir import (
     ARGUMENTS,
     FORMAT_FILE,
-    FRONTIER,
-    SEEN,
     SETTINGS,
     InheritedLock,
     lock_file_pid,
 )
 from crawler.data.files import sync_folder
 from crawler.data.operator_files import AUDIT, RULES
+from crawler.frontier.port import FRONTIER, SEEN
 from crawler.frontier.reader import FrontierReader
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import PAGE_KEYS, KeyRun, RunFolder

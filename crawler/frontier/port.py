@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from crawler.model.types import (
     STANDINGS,
@@ -21,6 +21,9 @@ from crawler.model.types import (
 )
 from crawler.policy.operator_rules import Budgets, RuleBudgets
 from crawler.policy.scope import Refusal
+
+FRONTIER: Final = "frontier"  # the folder of the records
+SEEN: Final = "seen"  # the folder of the keys of all URLs ever admitted
 
 
 class Frontier(Protocol):

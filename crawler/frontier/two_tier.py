@@ -118,7 +118,7 @@ class TwoTierFrontier:
         process left open. *lease_rules* judge waiting URLs before they are leased; None: all are
         admitted. *on_decided* is called with the result of URLs that `add` left undecided.
         *background*: None if each call commits, and does the work that is due, itself."""
-        self._rules = rules
+        self._store, self._rules = store, rules
         self._batch = WriteBatch(store, len(rules.level_shares))
         self._queues = UrlQueues(self._batch, rules.chunk_urls)
         self._seen = SeenSet(self._batch, runs)
@@ -517,6 +517,10 @@ class TwoTierFrontier:
         that its counters say what waits."""
         while self._admit_some(now):
             pass
+
+    def close(self) -> None:
+        """Close the store. What was not committed is lost, as if the process had died."""
+        self._store.close()
 
     def next_work(self, now: float) -> Work | None:
         """Return what is to be done beside the calls, or None. Call it again when that is done."""

@@ -26,9 +26,7 @@ from crawler.crawl import rules
 from crawler.data import crawl_requests, snapshots
 from crawler.data.crawl_requests import SnapshotRequest
 from crawler.data.data_dir import (
-    FRONTIER,
     OUTCOMES,
-    SEEN,
     SPIDER,
     WARC,
     DataDir,
@@ -41,6 +39,8 @@ from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile, Touched
 from crawler.data.outcomes import read_outcomes
 from crawler.data.snapshots import Snapshot
 from crawler.frontier import dead_letters
+from crawler.frontier.open import frontier_rules, open_frontier
+from crawler.frontier.port import FRONTIER, SEEN
 from crawler.frontier.reader import (
     FrontierReader,
     RecountedCounter,
@@ -50,7 +50,6 @@ from crawler.frontier.reader import (
 from crawler.frontier.rocks_store import OnlookersStore, RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen_repair import RebuiltSeen, repair_seen
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.inspect.hosts import HostQuery
 from crawler.inspect.local import LocalInspection
 from crawler.inspect.port import HostState, Inspection
@@ -580,11 +579,10 @@ def _frozen_by_crawl(path: Path, name: str) -> bool:
 
 def put_back_alone(data: DataDir, config: Config, request: ActRequest) -> int:
     """Put back the dead letters that *request*, a retry, asks for, while no crawl runs."""
-    with closing(RocksStore(data.frontier)) as store:
-        frontier_rules, now = rules.frontier_rules(config, None), time.time()
-        frontier = TwoTierFrontier(store, RunFolder(data.seen), frontier_rules, now)
+    with closing(open_frontier(data.path, frontier_rules(config), time.time())) as frontier:
+        store, now = frontier.records, frontier.clock
         robots = RobotsCache(RobotsRecords(store), config.identity.user_agent_name, config.robots)
-        is_chosen, now = chosen_letters(request, config)[0], max(now, frontier.clock)
+        is_chosen = chosen_letters(request, config)[0]
         letters = dead_letters.retry_dead(store, frontier, robots, is_chosen, lambda: now)
         return sum(letters)
 
@@ -727,17 +725,17 @@ class LocalFrontierView:
             refuse_older_format(self._path, read_format(self._path))
         with (
             closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data,
-            closing(RocksStore(data.frontier)) as store,
+            closing(
+                open_frontier(data.path, frontier_rules(self._config), time.time())
+            ) as frontier,
         ):
             identifier = UrlIdentifier(self._config, data.format.key_seed)
-            frontier_rules, now = rules.frontier_rules(self._config, None), time.time()
-            frontier = TwoTierFrontier(store, RunFolder(data.seen), frontier_rules, now)
             urls = new = unreadable = 0
             forms = (fetch_form(url) for url in indexed_urls(index))
             while some := list(islice(forms, _SEEN_AT_ONCE)):
                 found = [identifier.key(url) for url in some if url is not None]
                 urls, unreadable = urls + len(found), unreadable + len(some) - len(found)
-                new += frontier.mark_seen(found, now)
+                new += frontier.mark_seen(found, frontier.clock)
         return SeenUrls(urls, new, unreadable)
 
     def snapshot(self, folder: Path) -> Snapshot:
@@ -871,8 +869,7 @@ class RedisFrontierView:
         shared = replace(self._config.shared, frontier_shards=stored.shards)
         config, name = replace(self._config, shared=shared), shared.frontier_name
         levels, unit = len(config.frontier.level_shares), config.politeness.host_unit
-        frontier_rules = rules.frontier_rules(config, None)
-        ops = ShardOperations("", stored.shards, frontier_rules, shared.lease_s)
+        ops = ShardOperations("", stored.shards, frontier_rules(config), shared.lease_s)
         with self._redis() as opened:
 
             async def by_workers(act: Act, undone: Act | None) -> None:
@@ -902,11 +899,8 @@ class RedisFrontierView:
         with self._open_reader() as reader:
             recount = Recount(reader)
             if is_repair:
-                shared = self._config.shared
-                frontier_rules = rules.frontier_rules(self._config, None)
-                recount.repair(
-                    ShardOperations("", len(reader.shards), frontier_rules, shared.lease_s)
-                )
+                limits, lease_s = frontier_rules(self._config), self._config.shared.lease_s
+                recount.repair(ShardOperations("", len(reader.shards), limits, lease_s))
             else:
                 recount.count()
         return FrontierCheck(recount.counted, is_repair, recount.uncounted)

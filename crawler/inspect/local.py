@@ -22,9 +22,7 @@ from crawler.assembly.build import rules_path
 from crawler.config.settings import Config, PatternSettings, read_kept, read_kept_settings
 from crawler.data.data_dir import (
     ARGUMENTS,
-    FRONTIER,
     OUTCOMES,
-    SEEN,
     SETTINGS,
     WARC,
     kept_file,
@@ -37,7 +35,7 @@ from crawler.data.outcomes import read_outcomes
 from crawler.frontier import records as keys
 from crawler.frontier.dead_letters import dead_letters
 from crawler.frontier.memory_store import MemoryStore
-from crawler.frontier.port import OrderedStore
+from crawler.frontier.port import FRONTIER, SEEN, OrderedStore
 from crawler.frontier.reader import (
     FrontierReader,
     RecountedCounter,

@@ -24,6 +24,7 @@ from crawler.config.settings import (
 )
 from crawler.crawl import rules
 from crawler.crawl.allowed_origins import AllowedOrigins
+from crawler.frontier.open import frontier_rules
 from crawler.inspect.port import (
     Inspection,
     KnownUrl,
@@ -261,7 +262,7 @@ def _with_budget(
     given: Mapping[str, str],
 ) -> Why:
     """Add the refusal if the budget of its host or domain is used up."""
-    limits = rules.frontier_rules(config, read_arguments({"seeds": "none", **given}))
+    limits = frontier_rules(config, read_arguments({"seeds": "none", **given}))
     host = inspection.host(known.host)
     by_rule = RuleBudgets()
     by_rule.set_rules(_operator_rules(inspection, config))

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from crawler.archive.delivery import Delivery
 from crawler.assembly.crawl import Crawl
-from crawler.crawl import rules
 from crawler.crawl.errors import words_of
 from crawler.crawl.seed_fates import fate_words
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import REPORT, SUMMARY
 from crawler.data.runs import CountedRuns, RunFigures
 from crawler.data.seed_table import SeedRow, SeedTable
+from crawler.frontier.open import frontier_rules
 from crawler.frontier.port import FrontierRules
 from crawler.model.types import VERSION, Counts
 from crawler.policy.scope import RULES, Reason
@@ -197,7 +197,7 @@ def summary_of(
         not_pages=below(stats.counters, "flaw/"),
         answers=below(stats.counters, "status/"),
         top_hosts=[HostPages(*each) for each in stats.by_host.most_common(_TOP_HOSTS)],
-        links=_links(stats, rules.frontier_rules(crawl.settings.config, crawl.settings.arguments)),
+        links=_links(stats, frontier_rules(crawl.settings.config, crawl.settings.arguments)),
         politeness=PolitenessFigures(
             below(stats.counters, "politeness/rest/"), stats.counters["politeness/given_up"]
         ),

@@ -20,7 +20,6 @@ from typing import Final
 from crawler.config.settings import SharedSettings
 from crawler.data.data_dir import (
     CONSOLE,
-    FRONTIER,
     OUTCOMES,
     WORKER,
     WORKERS,
@@ -28,6 +27,7 @@ from crawler.data.data_dir import (
     lock_file_pid,
     lock_owner,
 )
+from crawler.frontier.port import FRONTIER
 from crawler.model.types import CrawlerError, DataDirError
 from crawler.report.endings import ending
 from crawler.report.figures import many, span

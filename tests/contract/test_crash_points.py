@@ -15,6 +15,8 @@ import pytest
 from crawler.frontier import admit, two_tier
 from crawler.frontier.gate import Gate
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.open import FrontierTurns, open_frontier
+from crawler.frontier.port import SEEN
 from crawler.frontier.run_files import OpenFd, RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
@@ -28,7 +30,7 @@ from crawler.model.types import (
     StoreUnavailable,
     Verdict,
 )
-from tests.harness.frontiers import TIGHT, NoBackground, candidate, drain, rest
+from tests.harness.frontiers import TIGHT, candidate, drain, rest
 
 ROUNDS = 7
 
@@ -154,22 +156,20 @@ def open_calls(
     store: MemoryStore, runs: RunFolder, books: Books
 ) -> tuple[TwoTierFrontier, Callable[[float], None]]:
     """Return a frontier that writes each call."""
-    return TwoTierFrontier(store, runs, TIGHT, 0.0), lambda _: books.acknowledge()
+    frontier = open_frontier(runs.path.parent, TIGHT, 0.0, store=store, runs=runs)
+    return frontier, lambda _: books.acknowledge()
 
 
 def open_turns(
     store: MemoryStore, runs: RunFolder, books: Books
 ) -> tuple[TwoTierFrontier, Callable[[float], None]]:
     """Return a frontier that writes the calls of a turn together, with work beside them."""
-    frontier = TwoTierFrontier(store, runs, TIGHT, 0.0, background=NoBackground())
+    turns = FrontierTurns()
+    frontier = open_frontier(runs.path.parent, TIGHT, 0.0, background=turns, store=store, runs=runs)
 
     def end_turn(now: float) -> None:
-        frontier.commit()
-        books.acknowledge()
-        while (work := frontier.next_work(now)) is not None:
-            work.run()
-            for _ in work.apply(now):
-                frontier.commit()
+        for _ in turns.steps(frontier, lambda: now):
+            books.acknowledge()
 
     return frontier, end_turn
 
@@ -191,7 +191,7 @@ def test_nothing_is_lost_or_done_again_wherever_it_dies(
     for writes in count():
         countdown, books = Countdown(writes), Books()
         store = DyingStore(countdown)
-        runs = DyingFolder(tmp_path / f"seen-{writes}", countdown)
+        runs = DyingFolder(tmp_path / str(writes) / SEEN, countdown)
         try:
             frontier, end_turn = mode(store, runs, books)
             live(frontier, books, end_turn)
@@ -200,7 +200,7 @@ def test_nothing_is_lost_or_done_again_wherever_it_dies(
         else:
             died = False
         countdown.left = -1
-        frontier = TwoTierFrontier(store, RunFolder(runs.path), TIGHT, 50.0)
+        frontier = open_frontier(runs.path.parent, TIGHT, 50.0, store=store)
         fetched = fetch_all(frontier)
         assert len(fetched) == len(set(fetched)), f"fetched twice after {writes} writes"
         lost = books.waiting - set(fetched) - books.unsure

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.rocks_store import RocksStore
-from crawler.frontier.run_files import RunFolder
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Done, OverBudgetLinks, Purpose
 from crawler.policy.operator_rules import RuleBudgets, read_rules
 from tests.harness.frontiers import ADMIT_ALL, Refusing, candidate, drain, rest
@@ -190,11 +189,11 @@ class Counting(RocksStore):
 
 def test_refused_urls_pass_a_thousand_a_call_and_are_read_once(tmp_path):
     store, rules = Counting(tmp_path / "frontier"), FrontierRules()
-    frontier = TwoTierFrontier(store, RunFolder(tmp_path / "seen"), rules, 0.0)
+    frontier = open_frontier(tmp_path, rules, 0.0, store=store)
     frontier.add([candidate(str(n)) for n in range(20_000)], 0.0)
     frontier.add([candidate("good", host="b")], 0.0)
     denied = Refusing(lambda url: "//a/" in url)
-    frontier = TwoTierFrontier(store, RunFolder(tmp_path / "seen"), rules, 1.0, denied)
+    frontier = open_frontier(tmp_path, rules, 1.0, lease_rules=denied, store=store)
     store.read = 0
     assert frontier.lease(1.0) == [] and frontier.wake_at() == 0.0
     (lease,) = frontier.lease(1.0)

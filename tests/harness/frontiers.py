@@ -16,7 +16,11 @@ from crawler.data.local_stores import LocalClaims
 from crawler.frontier import records as keys
 from crawler.frontier.dead_letters import dead_letters
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.open import FrontierTurns, open_frontier
 from crawler.frontier.port import (
+    FRONTIER,
+    SEEN,
+    DurableStore,
     Frontier,
     FrontierRules,
     LeaseRules,
@@ -91,13 +95,20 @@ class World(Protocol):
 class EmbeddedWorld:
     notes_releases = False
 
-    def __init__(self, store: OrderedStore, folder: Path, rules: FrontierRules = TIGHT) -> None:
+    def __init__(self, store: DurableStore, folder: Path, rules: FrontierRules = TIGHT) -> None:
         self.store = store
-        self.runs = RunFolder(folder / "seen")
+        self.folder = folder
+        self.runs = RunFolder(folder / SEEN)
         self.rules = rules
+        self.turns: FrontierTurns | None = None  # None: each call ends its turn
 
     def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> TwoTierFrontier:
-        return TwoTierFrontier(self.store, self.runs, self.rules, now, lease_rules)
+        return open_frontier(
+            *(self.folder, self.rules, now),
+            lease_rules=lease_rules,
+            background=self.turns,
+            store=self.store,
+        )
 
     def letters(self) -> list[DeadLetter]:
         return [letter for _, letter in dead_letters(self.store)]
@@ -121,35 +132,24 @@ class EmbeddedWorld:
 class TurnWorld(EmbeddedWorld):
     """As a crawl uses it: calls are committed together, and the work beside them waits."""
 
-    def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> TwoTierFrontier:
-        return TwoTierFrontier(
-            self.store, self.runs, self.rules, now, lease_rules, background=NoBackground()
-        )
+    turns: FrontierTurns
+
+    def __init__(self, store: DurableStore, folder: Path, rules: FrontierRules = TIGHT) -> None:
+        super().__init__(store, folder, rules)
+        self.turns = FrontierTurns()
 
     def end_turn(self, frontier: TwoTierFrontier, now: float) -> None:
-        frontier.commit()
-        while (work := frontier.next_work(now)) is not None:
-            work.run()
-            for _ in work.apply(now):
-                frontier.commit()
-
-
-class NoBackground:
-    """Implements two_tier.Background for tests that end the turns themselves."""
-
-    def commit_soon(self) -> None: ...
-
-    def work_soon(self) -> None: ...
+        self.turns.end(frontier, now)
 
 
 @contextmanager
-def memory_store(_: Path) -> Iterator[OrderedStore]:
+def memory_store(_: Path) -> Iterator[DurableStore]:
     yield MemoryStore()
 
 
 @contextmanager
-def rocks_store(folder: Path) -> Iterator[OrderedStore]:
-    store = RocksStore(folder / "frontier")
+def rocks_store(folder: Path) -> Iterator[DurableStore]:
+    store = RocksStore(folder / FRONTIER)
     yield store
     store.close()
 

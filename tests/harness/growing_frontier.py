@@ -9,10 +9,8 @@ import random
 import sys
 from pathlib import Path
 
+from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules
-from crawler.frontier.rocks_store import RocksStore
-from crawler.frontier.run_files import RunFolder
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     Candidate,
     Done,
@@ -42,10 +40,8 @@ def page(dice: random.Random, count: int) -> list[Candidate]:
 
 def main(folder: str, most: int) -> None:
     dice = random.Random(1)
-    store = RocksStore(Path(folder) / "frontier")
     rules = FrontierRules(max_urls_per_domain=10_000, max_active_hosts=1_000)
-    runs = RunFolder(Path(folder) / "seen")
-    frontier = TwoTierFrontier(store, runs, rules, 0.0)
+    frontier = open_frontier(Path(folder), rules, 0.0)
     for count in range(0, most, PAGE):
         now = count / 1_000
         frontier.add(page(dice, count), now)
@@ -54,7 +50,7 @@ def main(folder: str, most: int) -> None:
             frontier.finish(lease, Done(), now)
         if (count + PAGE) % 100_000 < PAGE:
             print(frontier.counts().waiting, anonymous_bytes(), flush=True)
-    store.close()
+    frontier.close()
 
 
 if __name__ == "__main__":

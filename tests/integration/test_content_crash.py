@@ -14,12 +14,12 @@ from unittest.mock import patch
 
 from crawler.archive.warc_file import companion_path
 from crawler.data.data_dir import (
-    FRONTIER,
     OUTCOMES,
     WARC,
 )
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier import records as keys
+from crawler.frontier.port import FRONTIER
 from crawler.frontier.rocks_store import RocksStore
 from tests.harness.archive_audit import ArchiveAudit
 from tests.harness.commands import crawl_command

@@ -9,10 +9,9 @@ from pathlib import Path
 from random import Random
 
 from crawler.duplicates.fingerprint_index import FingerprintIndex
+from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.rocks_store import RocksStore
-from crawler.frontier.run_files import RunFolder
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Candidate, Claim, Done, HostKey
 from tests.harness.killed_processes import preload, run_until_killed
 
@@ -32,9 +31,8 @@ def page(life: int, number: int) -> Claim:
 
 def live(folder: Path, life: int, pipe: Connection) -> None:
     """Finish pages as fast as it can, and send their numbers at once."""
-    store = RocksStore(folder / "frontier")
-    frontier = TwoTierFrontier(store, RunFolder(folder / "seen"), FrontierRules(), life * 1e6)
-    index = FingerprintIndex(store, folder)
+    frontier = open_frontier(folder, FrontierRules(), life * 1e6)
+    index = FingerprintIndex(frontier.records, folder)
     for number in itertools.count():
         claim = page(life, number)
         assert claim.simhash is not None

@@ -35,17 +35,15 @@ from twisted.internet.error import TimeoutError as TwistedTimeoutError
 from twisted.python.failure import Failure
 
 from crawler.data.outcomes import read_outcomes
+from crawler.frontier.open import FrontierTurns, open_frontier
 from crawler.frontier.port import FrontierRules
-from crawler.frontier.rocks_store import RocksStore
-from crawler.frontier.run_files import RunFolder
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.inspect.local import LocalInspection
 from crawler.model.types import ConfigError, DataDirError
 from crawler.spiders.pages import page_of
 from crawler.spiders.web import WebSpider
 from tests.harness.commands import PATIENCE_S
 from tests.harness.crawling import QUICK, Crawled, crawl
-from tests.harness.frontiers import NoBackground, candidate
+from tests.harness.frontiers import candidate
 from tests.harness.scrapy_project import write_project
 from tests.harness.sources import PROJECT
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, Site, page, site
@@ -645,14 +643,11 @@ def test_a_crawl_with_only_undecided_urls_is_not_logged_as_finished(
     """A process died after it had written links of which it did not know yet if they are new."""
     settings = {"CRAWLER_SUMMARY": True}
     crawl(tmp_path, WebSpider, settings, seeds=web.url("/mirror"))
-    store = RocksStore(tmp_path / "frontier")
-    frontier = TwoTierFrontier(
-        store, RunFolder(tmp_path / "seen"), FrontierRules(), 0.0, background=NoBackground()
-    )
+    frontier = open_frontier(tmp_path, FrontierRules(), 0.0, background=FrontierTurns())
     link = replace(candidate("lamp", host="127.0.0.77"), url=web.url("/lamp"))
     frontier.add([link], frontier.clock)
     frontier.commit()
-    store.close()
+    frontier.close()
     with LocalInspection(tmp_path) as inspection:
         assert inspection.counts().left == inspection.counts().undecided == 1
     with caplog.at_level(logging.WARNING, "crawler"):

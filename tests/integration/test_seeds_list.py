@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gzip
 import signal
+from contextlib import closing
 from pathlib import Path
 
+from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules
-from crawler.frontier.rocks_store import RocksStore
-from crawler.frontier.run_files import RunFolder
-from crawler.frontier.two_tier import TwoTierFrontier
 from tests.harness.commands import PATIENCE_S, crawl_command, running
 from tests.harness.crawling import crawl
 from tests.harness.waiting import wait_until
@@ -92,10 +91,7 @@ def test_the_crawl_begins_while_its_seeds_are_read_and_a_kill_loses_none(tmp_pat
 
 def urls_of(data: Path) -> int:
     """Return how many different URLs a crawl knows."""
-    store = RocksStore(data / "frontier")
-    runs = RunFolder(data / "seen")
-    frontier = TwoTierFrontier(store, runs, FrontierRules(max_undecided_s=0.0), 1e10)
-    counts = frontier.counts()
-    store.close()
+    with closing(open_frontier(data, FrontierRules(max_undecided_s=0.0), 1e10)) as frontier:
+        counts = frontier.counts()
     assert not counts.undecided
     return counts.seen

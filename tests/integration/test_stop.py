@@ -15,6 +15,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,10 +26,8 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from crawler.data.outcomes import read_outcomes
+from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules
-from crawler.frontier.rocks_store import RocksStore
-from crawler.frontier.run_files import RunFolder
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Counts
 from tests.harness import fork_server
 from tests.harness.commands import crawl_command, running
@@ -88,11 +87,8 @@ def stopped(
 
 def left(data: Path) -> tuple[Counts, int]:
     """What the frontier holds, and how many leases the crawl did not put back itself."""
-    store = RocksStore(data / "frontier")
-    frontier = TwoTierFrontier(store, RunFolder(data / "seen"), FrontierRules(), time.time())
-    counts = frontier.counts()
-    store.close()
-    return counts, frontier.put_back_at_open
+    with closing(open_frontier(data, FrontierRules(), time.time())) as frontier:
+        return frontier.counts(), frontier.put_back_at_open
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,10 @@ from crawler.config.settings import FetchSettings
 from crawler.data.local_stores import LocalClaims
 from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.frontier import records as keys
+from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.records import OpenRecord, encode
 from crawler.frontier.rocks_store import RocksStore
-from crawler.frontier.run_files import RunFolder
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.page import Flaw
 from crawler.model.types import (
     Candidate,
@@ -236,7 +235,7 @@ def test_leases_that_may_be_archived_are_marked(
     leased(store, URL, **changes)
     for _ in range(2):
         claim_unfinished(store, tmp_path / "warc", reading)
-    frontier = TwoTierFrontier(store, RunFolder(tmp_path / "seen"), FrontierRules(), AT)
+    frontier = open_frontier(tmp_path, FrontierRules(), AT, store=store)
     (lease,) = frontier.lease(AT + 3600)
     assert lease.candidate.may_be_archived == lost
 
@@ -250,6 +249,6 @@ def test_files_that_another_process_recovers_may_hold_any_page(
     (tmp_path / "warc" / name).write_bytes(b"")
     leased(store, URL)
     claim(store, tmp_path / "warc")
-    frontier = TwoTierFrontier(store, RunFolder(tmp_path / "seen"), FrontierRules(), AT)
+    frontier = open_frontier(tmp_path, FrontierRules(), AT, store=store)
     (lease,) = frontier.lease(AT + 3600)
     assert lease.candidate.may_be_archived == lost

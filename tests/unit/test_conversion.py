@@ -11,11 +11,11 @@ import pytest
 from crawler.frontier import conversion, records
 from crawler.frontier.conversion import convert_seen
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.reader import FrontierReader
 from crawler.frontier.records import MIDDLE, HostPlace, encode
 from crawler.frontier.run_files import RunFolder
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Done, Pace, Standing, StoreUnavailable
 from tests.harness.frontiers import candidate, drain
 
@@ -51,7 +51,7 @@ def test_the_crawl_goes_on_where_it_was(tmp_path: Path) -> None:
     store, runs = store_of_format_1(), RunFolder(tmp_path)
     assert list(convert_seen(store, runs)) == [5]
     assert store.scan(b"s", b"t", 10) == []
-    frontier = TwoTierFrontier(store, runs, RULES, 20.0)
+    frontier = open_frontier(runs.path, RULES, 20.0, store=store, runs=runs)
     assert frontier.add([*WAITING, *DONE], 20.0).new == 0
     added = frontier.add([candidate("new"), candidate("too-many")], 20.0)
     assert (added.new, added.over_budget) == (1, 1), "the domain had five, and may have six"

@@ -13,6 +13,7 @@ import pytest
 from crawler.frontier.drum import Drum, Files
 from crawler.frontier.drum_batch import DrumLimits
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.reader import FrontierReader, correct_counters, count_again
 from crawler.frontier.run_files import (
@@ -194,7 +195,7 @@ class Crawl:
         return copy
 
     def open(self) -> TwoTierFrontier:
-        return TwoTierFrontier(self.store, self.runs, RULES, 0.0)
+        return open_frontier(self.runs.path, RULES, 0.0, store=self.store, runs=self.runs)
 
     def repair(self, runs: RunFolder | None = None, fetched: bool = True) -> RebuiltSeen | None:
         reader = FrontierReader(self.store, self.runs)
@@ -325,4 +326,4 @@ def test_the_format_before_is_refused(tmp_path: Path) -> None:
     store = MemoryStore()
     store.write({b"k": old})
     with pytest.raises(DataDirError, match="is of version 1"):
-        TwoTierFrontier(store, RunFolder(tmp_path), RULES, 0.0)
+        open_frontier(tmp_path, RULES, 0.0, store=store)

@@ -13,6 +13,7 @@ from crawler.crawl.disk_room import DiskRoom, WaitWarnings
 from crawler.crawl.frontier_work import FrontierWork
 from crawler.frontier.gate import Gate
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.open import FrontierTurns, open_frontier
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.run_files import OpenFd, RunFolder
 from crawler.frontier.seen import RecentKeys
@@ -26,7 +27,7 @@ from crawler.model.types import (
     StoreFull,
     StoreUnavailable,
 )
-from tests.harness.frontiers import NoBackground, candidate, rest
+from tests.harness.frontiers import candidate, rest
 
 RULES = FrontierRules(max_arrived=4, max_new_keys=3, chunk_urls=2, max_undecided=50)
 
@@ -65,6 +66,7 @@ class Crawl:
     """A frontier with its background work, as a crawl has them."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.store, self.runs = Counting(), SmallFolder(folder / "seen")
         self.failures: list[CrawlerError] = []
         self.decided: list[Added] = []
@@ -77,13 +79,12 @@ class Crawl:
         self.work = FrontierWork(
             self.outcomes.extend, self.room, self.failures.append, self.woken.set
         )
-        self.frontier = TwoTierFrontier(
-            self.store,
-            self.runs,
-            RULES,
-            0.0,
+        self.frontier = open_frontier(
+            *(self.folder, RULES, 0.0),
             on_decided=self.decided.append,
             background=self.work,
+            store=self.store,
+            runs=self.runs,
         )
         self.work.begin(self.frontier, lambda: 1.0)
 
@@ -120,7 +121,7 @@ def test_a_lease_is_written_before_its_fetch_begins(folder: Path) -> None:
         crawl.frontier.add([candidate("1")], 1.0)
         (lease,) = crawl.frontier.lease(1.0)
         assert crawl.frontier.may_begin(lease) and crawl.store.writes == 1
-        reopened = TwoTierFrontier(crawl.store, crawl.runs, RULES, 1.0)
+        reopened = open_frontier(folder, RULES, 1.0, store=crawl.store)
         assert reopened.put_back_at_open == 1
         await crawl.work.close()
 
@@ -173,7 +174,7 @@ def test_what_finds_no_room_is_written_when_there_is_some(folder: Path, of: str)
         }
         await crawl.work.close()
         assert not crawl.failures
-        reopened = TwoTierFrontier(crawl.store, RunFolder(crawl.runs.path), RULES, 1.0)
+        reopened = open_frontier(folder, RULES, 1.0, store=crawl.store)
         assert reopened.put_back_at_open == 8 and reopened.counts().done == 1
 
     asyncio.run(scenario())
@@ -303,9 +304,7 @@ def test_a_store_that_fails_beside_the_calls_stops_the_crawl(folder: Path) -> No
 def test_an_undecided_url_is_admitted_once_though_the_gate_knows_it_for_new_by_then(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frontier = TwoTierFrontier(
-        MemoryStore(), RunFolder(folder), RULES, 0.0, background=NoBackground()
-    )
+    frontier = open_frontier(folder, RULES, 0.0, background=FrontierTurns(), store=MemoryStore())
 
     def do_work(meanwhile: Callable[[], object]) -> None:
         work = frontier.next_work(1.0)
@@ -340,8 +339,11 @@ def test_a_recent_key_is_known_until_another_takes_its_place() -> None:
 
 
 def test_slots_of_new_hosts_alone_admit_no_url_before_its_time(folder: Path) -> None:
-    runs, rules = RunFolder(folder / "seen"), FrontierRules(max_arrived_s=3.0)
-    frontier = TwoTierFrontier(MemoryStore(), runs, rules, 0.0, background=NoBackground())
+    frontier = open_frontier(
+        *(folder, FrontierRules(max_arrived_s=3.0), 0.0),
+        background=FrontierTurns(),
+        store=MemoryStore(),
+    )
     frontier.add([candidate("1", host="a")], 10.0)
     new = (Standing.NEW, Standing.FAILS)
     assert frontier.lease(11.0, 1, new) == []

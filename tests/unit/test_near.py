@@ -14,10 +14,9 @@ from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.duplicates.near import LocalNearDuplicates
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.records import encode
-from crawler.frontier.run_files import RunFolder
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.page import NearDuplicate
 from crawler.model.types import (
     Candidate,
@@ -232,7 +231,7 @@ def test_the_commit_of_a_page_logs_its_fingerprint(
     if before is not None:
         claim = Claim(digest(1), "http://a/", simhash=before)
         store.write({keys.DIGEST + claim.digest: encode(claim)})
-    frontier = TwoTierFrontier(store, RunFolder(tmp_path / "seen"), FrontierRules(), 1000.0)
+    frontier = open_frontier(tmp_path, FrontierRules(), 1000.0, store=store)
     page = Candidate(url="http://a/", key=1, host=HostKey("a"), domain="a")
     frontier.add([page], 1000.0)
     lease = frontier.lease(2000.0)[0]

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.reader import FrontierReader, correct_counters, count_again
 from crawler.frontier.run_files import RunFolder
@@ -31,7 +32,7 @@ def runs(tmp_path: Path) -> RunFolder:
 @pytest.fixture
 def frontier(store: MemoryStore, runs: RunFolder) -> TwoTierFrontier:
     """Five URLs of host `a` and one of `b` wait, one is done; not all of their keys are in runs."""
-    opened = TwoTierFrontier(store, runs, RULES, 0.0)
+    opened = open_frontier(runs.path, RULES, 0.0, store=store, runs=runs)
     opened.add([candidate(str(number)) for number in range(5)], 0.0)
     opened.add([candidate("new"), candidate("only", host="b")], 0.0)
     (lease,) = opened.lease(0.0)
@@ -90,7 +91,7 @@ def test_what_an_older_version_left_is_counted_by_level_at_the_next_opening(
     assert frontier.counts().levels == (6, 0, 1)
     frontier._batch.totals.levels.clear()
     frontier._batch.commit()
-    assert TwoTierFrontier(store, runs, RULES, 0.0).counts().levels == (6, 0, 1)
+    assert open_frontier(runs.path, RULES, 0.0, store=store, runs=runs).counts().levels == (6, 0, 1)
 
 
 @pytest.mark.parametrize("damage", ["a byte", "shorter", "gone"])

@@ -24,13 +24,13 @@ from crawler.crawl.frontier_work import FrontierWork
 from crawler.data import snapshots
 from crawler.data.data_dir import DataDir
 from crawler.frontier import records as keys
+from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.reader import FrontierReader, count_again
 from crawler.frontier.records import decode_open
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen import seen_manifest
-from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.inspect.frontier_view import FrontierCheck, LocalFrontierView, snapshot_local
 from crawler.model.types import CrawlerError, DataDirError, Done, StoreFull
 from tests.harness.budget import examples
@@ -60,21 +60,22 @@ def known(data: Path) -> tuple[set[str], int]:
 def filled(path: Path, urls: int = 300) -> None:
     """Make a data directory with runs, entries and leases."""
     identity = rules.identity_of_urls(CONFIG)
-    with closing(DataDir(path, identity)) as data, closing(RocksStore(data.frontier)) as store:
-        frontier = TwoTierFrontier(store, RunFolder(data.seen), RULES, 0.0)
+    with (
+        closing(DataDir(path, identity)) as data,
+        closing(open_frontier(path, RULES, 0.0)) as frontier,
+    ):
         for begin in range(0, urls, 10):
             frontier.add(
                 [candidate(str(n), host=f"h{n % 7}") for n in range(begin, begin + 10)], 0.0
             )
         frontier.lease(1.0, 3)
         data.keep_arguments(b"{}")
-        assert seen_manifest(store).runs
+        assert seen_manifest(frontier.records).runs
 
 
 def fetched_from(data: Path, now: float) -> set[str]:
     """Fetch all that is left in *data*, each URL once."""
-    with closing(RocksStore(data / "frontier")) as store:
-        frontier = TwoTierFrontier(store, RunFolder(data / "seen"), RULES, now)
+    with closing(open_frontier(data, RULES, now)) as frontier:
         fetched: list[str] = []
         while not frontier.is_over():
             now += 200.0
@@ -92,10 +93,10 @@ def test_snapshots_of_a_frontier_at_work_are_each_one_moment(tmp_path: Path) -> 
     async def scenario() -> None:
         failures: list[CrawlerError] = []
         data = DataDir(tmp_path / "data")
-        store, runs = RocksStore(data.frontier), RunFolder(data.seen)
+        store = RocksStore(data.frontier)
         room = DiskRoom(WaitWarnings(), "the disk", lambda: bool(failures))
         work = FrontierWork([].extend, room, failures.append, lambda: None)
-        frontier = TwoTierFrontier(store, runs, RULES, 0.0, background=work)
+        frontier = open_frontier(data.path, RULES, 0.0, background=work, store=store)
         work.begin(frontier, lambda: now)
         added: set[str] = set()
         finished: set[str] = set()

@@ -1,0 +1,110 @@
+"""Opens a frontier in a folder, without a crawl around it.
+
+Rule: the caller says the time, and when the work beside the calls is done: by each call, at the end
+of a turn (`FrontierTurns`), or on an event loop (`crawler/crawl/frontier_work.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from crawler.config.settings import Arguments, Config
+from crawler.frontier.port import FRONTIER, SEEN, DurableStore, FrontierRules, LeaseRules
+from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.run_files import RunFolder
+from crawler.frontier.two_tier import Background, TwoTierFrontier
+from crawler.model.choices import ScopeChoice
+from crawler.model.types import Added
+
+
+def frontier_rules(config: Config, arguments: Arguments | None = None) -> FrontierRules:
+    """Return the limits of a frontier by *config*, for a spider with *arguments*, if it has any."""
+    shares = config.frontier.level_shares
+    scope = arguments.scope if arguments else ScopeChoice.ANY
+    return FrontierRules(
+        level_shares=tuple(float(share) for share in shares),
+        max_active_hosts=config.frontier.max_active_hosts,
+        head_urls=config.frontier.head_urls,
+        min_gap_s=config.politeness.min_delay_s,
+        gap_factor=config.politeness.delay_factor,
+        max_gap_s=config.politeness.max_delay_s,
+        longest_fetch_s=config.fetch.total_timeout_s,
+        max_retry_after_s=config.politeness.max_retry_after_s,
+        max_rest_s=max(config.politeness.max_retry_after_s, config.politeness.max_crawl_delay_s)
+        + config.politeness.pause_max_s,
+        max_urls_per_domain=config.limits.urls_per_domain(scope),
+        max_urls_per_host=config.limits.max_urls_per_host,
+    )
+
+
+def open_frontier(
+    folder: Path,
+    rules: FrontierRules,
+    now: float,
+    *,
+    lease_rules: LeaseRules | None = None,
+    on_decided: Callable[[Added], None] | None = None,
+    background: Background | None = None,
+    store: DurableStore | None = None,
+    runs: RunFolder | None = None,
+) -> TwoTierFrontier:
+    """Open the frontier in *folder*, or begin one, and put back the leases that a dead process left
+    open. Its `close` closes it; a frontier that is closed in the middle of its work is as one whose
+    process was killed there.
+
+    *lease_rules*, *on_decided* and *background* as of TwoTierFrontier. *store*: its records, if
+    they are open already, or in memory. *runs*: the files of its seen URLs, if they are elsewhere.
+    Raises DataDirError, with nothing changed, if a file is damaged or in use.
+    """
+    opened = RocksStore(folder / FRONTIER) if store is None else store
+    try:
+        return TwoTierFrontier(
+            opened,
+            RunFolder(folder / SEEN) if runs is None else runs,
+            rules,
+            now,
+            lease_rules,
+            on_decided=on_decided,
+            background=background,
+        )
+    except BaseException:
+        if store is None:
+            opened.close()
+        raise
+
+
+class FrontierTurns:
+    """Implements two_tier.Background for an owner without an event loop, which ends the turns
+    itself."""
+
+    def __init__(self) -> None:
+        self.is_due = False  # whether the frontier has asked for a commit or for work
+
+    def commit_soon(self) -> None:
+        self.is_due = True
+
+    def work_soon(self) -> None:
+        self.is_due = True
+
+    def steps(self, frontier: TwoTierFrontier, now: Callable[[], float]) -> Iterator[None]:
+        """Commit the calls so far, and do the work beside them, step by step. Between two steps
+        the frontier may be called, and its process may die; only one turn may be at work. Raises
+        StoreUnavailable."""
+        self._commit(frontier)
+        yield
+        while (work := frontier.next_work(now())) is not None:
+            work.run()
+            yield
+            for _ in work.apply(now()):
+                self._commit(frontier)
+                yield
+
+    def end(self, frontier: TwoTierFrontier, now: float) -> None:
+        """Do all steps of a turn at once. Raises StoreUnavailable."""
+        for _ in self.steps(frontier, lambda: now):
+            pass
+
+    def _commit(self, frontier: TwoTierFrontier) -> None:
+        frontier.commit()
+        self.is_due = False  # the work that the commit has asked for is this turn's
