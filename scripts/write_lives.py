@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it, not here
 
+from crawler.download import answer_reader  # noqa: E402  # needs the path above
 from crawler.frontier import records  # noqa: E402  # needs the path above
 from crawler.policy import politeness  # noqa: E402  # needs the path above
 from scripts.write_settings import written  # noqa: E402  # needs the path above
@@ -32,6 +33,8 @@ def page_lines() -> Iterator[str]:
     yield from diagram(records.TRANSITIONS, records.HostPlace.EMPTY)
     yield "The circuit breaker of a host (`TRANSITIONS` in `crawler/policy/politeness.py`):"
     yield from diagram(politeness.TRANSITIONS, politeness.Circuit.CLOSED)
+    yield "An answer, as it is read (`ANSWER_TRANSITIONS` in `crawler/download/answer_reader.py`):"
+    yield from diagram(answer_reader.ANSWER_TRANSITIONS, answer_reader.AnswerState.HEAD)
 
 
 def diagram(table: Mapping[tuple[State, Event], State], first: State) -> Iterator[str]:

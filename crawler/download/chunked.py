@@ -31,6 +31,10 @@ class _Next(Enum):
     NOTHING = auto()
 
 
+# An attribute of an Enum takes 0.1 us, and a chunk would need several.
+SIZE, DATA, DATA_END, TRAILER, NOTHING = _Next
+
+
 class ChunkedBody:
     """The decoder of one body. O(1) memory beside what `feed` returns; lines may end in bare LF."""
 
@@ -44,7 +48,7 @@ class ChunkedBody:
         self.taken = 0  # bytes, framing included
         self.cut = Truncated.NO  # why reading ended before the end of the body, if it did
         self.has_excess = False  # bytes came after its end
-        self._next = _Next.SIZE
+        self._next = SIZE
         self._chunks = 0
         self._left = 0  # of the chunk that is being read
         self._line = b""  # as far as it came
@@ -53,12 +57,12 @@ class ChunkedBody:
     @property
     def is_over(self) -> bool:
         """Whether the end of the body has come, with its trailers."""
-        return self._next is _Next.NOTHING and not self.cut
+        return self._next is NOTHING and not self.cut
 
     @property
     def is_whole(self) -> bool:
         """Whether all of the body has come; trailers may be missing."""
-        return self._next is _Next.TRAILER or self.is_over
+        return self._next is TRAILER or self.is_over
 
     def allow(self, room: int) -> None:
         """Limit the bytes to take, framing included, to *room*."""
@@ -66,7 +70,7 @@ class ChunkedBody:
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes as received and return the bytes of the body in them."""
-        if self._next is _Next.NOTHING:
+        if self._next is NOTHING:
             self.has_excess = self.has_excess or bool(data)
             return b""
         is_full = self._room is not None and self.taken + len(data) > self._room
@@ -83,18 +87,18 @@ class ChunkedBody:
         pieces: list[bytes] = []
         at, end = 0, len(data)
         while at < end:
-            if self._next is _Next.DATA:
+            if self._next is DATA:
                 piece = data[at : at + self._left] if at or self._left < end else data
                 pieces.append(piece)
                 at += len(piece)
                 self._left -= len(piece)
                 if not self._left:
-                    self._next = _Next.DATA_END
-            elif self._next is _Next.NOTHING:
+                    self._next = DATA_END
+            elif self._next is NOTHING:
                 self.has_excess = True
                 break
             else:
-                if self._next is _Next.SIZE and not self._line:
+                if self._next is SIZE and not self._line:
                     at = self._read_whole(data, at, pieces)
                 if at < end and not self.cut:
                     at = self._read_line(data, at)
@@ -127,17 +131,17 @@ class ChunkedBody:
                 self._end(Truncated.UNSPECIFIED)
             return len(data)
         line, self._line = self._line + data[at:newline], b""
-        if self._next is _Next.SIZE:
+        if self._next is SIZE:
             size = _SIZE.fullmatch(line)
             if size is None:
                 self._end(Truncated.UNSPECIFIED)
             else:
                 self._left = int(size[1], 16)
                 self._chunks += 1
-                self._next = _Next.DATA if self._left else _Next.TRAILER
-        elif self._next is _Next.DATA_END:
+                self._next = DATA if self._left else TRAILER
+        elif self._next is DATA_END:
             if line in (b"", b"\r"):
-                self._next = _Next.SIZE
+                self._next = SIZE
             else:
                 self._end(Truncated.UNSPECIFIED)
         else:
@@ -150,4 +154,4 @@ class ChunkedBody:
     def _end(self, why: Truncated) -> None:
         # A trailer line that is too long cuts nothing off the body.
         self.cut = Truncated.NO if self.is_whole else why
-        self._next = _Next.NOTHING
+        self._next = NOTHING

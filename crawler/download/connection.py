@@ -1,15 +1,15 @@
 """Connections over HTTP/1.1: send a request, read its answer as it comes, and keep a connection
 whose answer is over for the next request to the same server.
 
-Rule: only what has passed `HeadGate` and `ChunkedBody` counts. Bytes after an answer's end are
-never taken as the next answer, and a connection is used again only if that end is certain.
+Rule: `AnswerReader` decides what the bytes mean; here are futures, flow control and the pool. Bytes
+after an answer's end are never taken as the next answer, and a connection is used again only if
+that end is certain.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import socket
 import ssl
 from collections import deque
@@ -30,8 +30,8 @@ from crawler.crawl.errors import (
     NoFileLeft,
     TlsFailed,
 )
-from crawler.download.chunked import ChunkedBody
-from crawler.download.http_head import BadHead, HeadGate
+from crawler.download.answer_reader import AnswerEnd, AnswerReader
+from crawler.download.http_head import AnswerHead
 from crawler.download.resolver import Resolver
 from crawler.model.choices import Tls
 from crawler.model.page import Truncated
@@ -46,70 +46,67 @@ _FREED_S: Final = 0.05  # guess: until the loop has closed what was aborted
 
 _MAX_CLOSING: Final = 10_000  # servers that close idle connections unnoticed, and are known for it
 
-_WITHOUT_BODY: Final = frozenset((204, 304))
-_CONNECTION: Final = re.compile(rb"\nconnection:[ \t]*([^\r\n]*)", re.IGNORECASE)
-
 
 class Stale(Exception):
     """A connection that was idle had closed unnoticed: no byte came back. The request may be sent
     again, over a new one."""
 
 
-class AnswerReader:
-    """The answer to one request. It is iterated for the bytes of its body, without chunked framing;
-    *cut* says then why they are not all."""
+class AnswerStream:
+    """The answer to one request, as it comes. It is iterated for the bytes of its body, without
+    chunked framing; *cut* says then why they are not all."""
 
     __slots__ = (
-        *("_buffered_bytes", "_connection", "_error", "_has_no_body", "_left", "_on_head"),
-        "_pieces",
-        *("_waiting", "chunked", "cut", "gate", "is_over"),
+        *("_buffered_bytes", "_connection", "_error", "_head", "_on_head", "_pieces", "_reader"),
+        *("_waiting", "cut"),
     )
 
     def __init__(
         self,
         connection: HttpConnection,
-        head_max_bytes: int,
-        *,
-        has_no_body: bool,
-        on_head: Callable[[bytes], None] | None,
+        reader: AnswerReader,
+        on_head: Callable[[AnswerHead], None] | None,
     ) -> None:
-        self.gate = HeadGate(head_max_bytes)
-        self.chunked: ChunkedBody | None = None
         self.cut = Truncated.NO
-        self.is_over = False  # no more of it comes
         self._connection = connection
-        self._has_no_body = has_no_body
+        self._reader = reader
         self._on_head = on_head
-        self._left: int | None = (
-            None  # bytes of the body to come; None: it ends as its framing says
-        )
+        self._head: AnswerHead | None = None
         self._pieces: list[bytes] = []
         self._buffered_bytes = 0
         self._error: Exception | None = None
         self._waiting: asyncio.Future[None] | None = None
 
     @property
-    def status(self) -> int:
-        return int(self.gate.clean[9:12])
+    def is_over(self) -> bool:
+        """Whether no more of it comes."""
+        return self._reader.is_over
 
-    async def head(self) -> None:
-        """Wait until the head is whole. Raises Stale, ConnectionDropped, DownloadFailedError."""
-        while not self.gate.raw:
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the next answer can follow on the same connection. Not where some of this one was
+        not read, as reading may be paused."""
+        return not self._pieces and self._reader.may_go_on
+
+    async def head(self) -> AnswerHead:
+        """Return the head when it is whole. Raises Stale, ConnectionDropped,
+        DownloadFailedError."""
+        while self._head is None:
             if self._error is not None:
                 raise self._error
             await self._wait()
+        return self._head
 
     def limit(self, room: int) -> None:
         """Limit a body in chunks to *room* bytes, framing included."""
-        if self.chunked is not None:
-            self.chunked.allow(room)
+        self._reader.limit(room)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
         while not self._pieces:
-            if self.is_over:
+            if self._reader.is_over:
                 raise StopAsyncIteration
             await self._wait()
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -119,101 +116,40 @@ class AnswerReader:
         self._buffered_bytes = 0
         return data
 
-    def feed(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Take bytes as received."""
-        self._take(data)
-        if self._buffered_bytes > READ_AHEAD_BYTES and not self.is_over:
-            self._connection.pause_reading()
-
-    def _take(self, data: bytes) -> None:
-        if not self.gate.raw:
-            try:
-                data = self.gate.feed(data)
-            except BadHead as bad:
-                self._error = DownloadFailedError(str(bad))
-                self._connection.close()
-                return
-            if not self.gate.raw:
-                return
-            if self._on_head is not None:
-                self._on_head(self.gate.clean)
-            self._frame()
+        for event in self._reader.receive(data):
+            if isinstance(event, bytes):
+                self._pieces.append(event)
+                self._buffered_bytes += len(event)
+            elif isinstance(event, AnswerHead):
+                self._head = event
+                if self._on_head is not None:
+                    self._on_head(event)
+            elif isinstance(event, AnswerEnd):
+                self.cut = event.cut
+            else:
+                self._error = DownloadFailedError(event.refused)
+        if self._waiting is not None:
             self._wake()
-        if not data:
-            return
-        if self.is_over:
-            self._connection.close()  # bytes beyond the body would be read as the next head
-        elif self.chunked is not None:
-            self._add(self.chunked.feed(data))
-            if self.chunked.cut:
-                self.cut = self.chunked.cut
-            if self.chunked.cut or self.chunked.is_over:
-                self._end()
-            if self.chunked.cut or self.chunked.has_excess:
-                self._connection.close()
-        elif self._left is None:
-            self._add(data)
-        else:
-            if len(data) > self._left:
-                data = data[: self._left]
-                self._connection.close()
-            self._left -= len(data)
-            self._add(data)
-            if not self._left:
-                self._end()
+        if self._reader.is_spoiled:
+            self._connection.close()
+        elif self._buffered_bytes > READ_AHEAD_BYTES and not self._reader.is_over:
+            self._connection.pause_reading()
 
     def connection_lost(self, error: Exception | None, *, was_used: bool) -> None:
         """Note that no more can come."""
-        if not self.gate.raw:
-            if self._error is None:
-                is_stale = was_used and self.gate.is_untouched
-                self._error = Stale() if is_stale else ConnectionDropped(str(error or "no answer"))
-        elif not self.is_over:
-            if self.chunked is not None:
-                is_cut = not self.chunked.is_whole
-            else:
-                # A body without a length is over when its connection closes, unless by an error, or
-                # while reading is paused: uvloop drops what TLS has not decoded then.
-                is_cut = (
-                    self._left is not None
-                    or self._buffered_bytes > READ_AHEAD_BYTES
-                    or (isinstance(error, OSError) and not isinstance(error, ssl.SSLError))
-                )
-            if is_cut:
-                self.cut = Truncated.DISCONNECT
-        self._end()
-
-    def may_go_on(self) -> bool:
-        """Return whether the next answer can follow on the same connection. Not where some of this
-        one was not read, as reading may be paused."""
-        if not self.is_over or self.cut or self._pieces:
-            return False
-        if self.chunked is None and self._left is None:
-            return False
-        options = b",".join(_CONNECTION.findall(self.gate.clean)).lower()
-        if b"close" in options or not self.gate.is_surely_framed:
-            return False
-        return b"keep-alive" in options or not self.gate.clean.startswith(b"HTTP/1.0")
-
-    def _frame(self) -> None:
-        framing = self.gate.framing
-        if self._has_no_body or self.status in _WITHOUT_BODY:
-            self._left = 0
-        elif framing == b"chunked":
-            self.chunked = ChunkedBody()
-        elif framing:
-            self._left = int(framing)
-        if self._left == 0:
-            self.is_over = True
-
-    def _add(self, data: bytes) -> None:
-        if data:
-            self._pieces.append(data)
-            self._buffered_bytes += len(data)
-            self._wake()
-
-    def _end(self) -> None:
-        self.is_over = True
+        # While reading is paused, uvloop drops what TLS has not decoded. Many servers end TLS
+        # without its last word.
+        is_orderly = self._buffered_bytes <= READ_AHEAD_BYTES and (
+            not isinstance(error, OSError) or isinstance(error, ssl.SSLError)
+        )
+        event = self._reader.end(is_orderly=is_orderly)
+        if isinstance(event, AnswerEnd):
+            self.cut = event.cut
+        elif event is not None:
+            is_stale = was_used and event.is_silent
+            self._error = Stale() if is_stale else ConnectionDropped(str(error or "no answer"))
         self._wake()
 
     def _wake(self) -> None:
@@ -240,7 +176,7 @@ class HttpConnection(asyncio.Protocol):
         self.idle_since = 0.0
         self.is_open = True
         self._head_max_bytes = head_max_bytes
-        self._answer: AnswerReader | None = None
+        self._answer: AnswerStream | None = None
         self._was_used = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -255,7 +191,7 @@ class HttpConnection(asyncio.Protocol):
         if self._answer is None:
             self.close()  # nothing was asked
         else:
-            self._answer.feed(data)
+            self._answer.receive(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
@@ -264,22 +200,19 @@ class HttpConnection(asyncio.Protocol):
             self._answer.connection_lost(exc, was_used=self._was_used)
 
     def send(
-        self, head: bytes, body: bytes = b"", on_head: Callable[[bytes], None] | None = None
-    ) -> AnswerReader:
+        self, head: bytes, body: bytes = b"", on_head: Callable[[AnswerHead], None] | None = None
+    ) -> AnswerStream:
         """Send a request. Its *head* ends with an empty line. *on_head* is called with the head of
         the answer in the same turn of the loop in which its last byte was read."""
-        self._answer = AnswerReader(
-            self,
-            self._head_max_bytes,
-            has_no_body=head.startswith((b"HEAD ", b"CONNECT ")),
-            on_head=on_head,
-        )
+        has_no_body = head.startswith((b"HEAD ", b"CONNECT "))
+        reader = AnswerReader(self._head_max_bytes, has_no_body=has_no_body)
+        self._answer = AnswerStream(self, reader, on_head)
         self._transport.write(head + body if body else head)
         return self._answer
 
     def end_answer(self) -> None:
         """Note that the answer was read; close the connection unless another can follow."""
-        if self._answer is not None and not self._answer.may_go_on():
+        if self._answer is not None and not self._answer.may_go_on:
             self.close()
         self._answer = None
 
@@ -470,9 +403,9 @@ class Connections:
             lines.append(f"Proxy-Authorization: {server.proxy_authorization}")
         try:
             answer = connection.send("\r\n".join((*lines, "", "")).encode("latin-1"))
-            await answer.head()
-            if answer.status not in HTTP_OK:
-                raise DownloadFailedError(f"the proxy answers {answer.status}")
+            status = (await answer.head()).status
+            if status not in HTTP_OK:
+                raise DownloadFailedError(f"the proxy answers {status}")
             if not connection.is_open:  # TLS over it would wait for ever
                 raise DownloadFailedError("the proxy closes, or sends bytes before TLS begins")
             await connection.start_tls(self._context, server.host.rstrip("."))

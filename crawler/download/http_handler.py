@@ -27,7 +27,7 @@ from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import ClosedWhileIdle, ConnectionDropped, LeaseEnded
 from crawler.download.body import BodyReader, headers_of
 from crawler.download.connection import (
-    AnswerReader,
+    AnswerStream,
     Connections,
     HttpConnection,
     Server,
@@ -35,6 +35,7 @@ from crawler.download.connection import (
     host_field,
     ssl_context,
 )
+from crawler.download.http_head import AnswerHead
 from crawler.download.resolver import AresLookup, Resolver
 from crawler.model.page import Exchange, head_fields
 
@@ -157,11 +158,11 @@ class HttpHandler(BaseDownloadHandler):
         self._resolver.check_literal(origin.server.host, origin.server.port)
         server = _through_proxy(origin.server, request)
         head, recorded_head = _request_heads(request, origin, server, target)
-        connection, answer = await self._send(server, head, request)
+        connection, answer, answer_head = await self._send(server, head, request)
         try:
             request.meta["download_latency"] = time.monotonic() - start
-            headers = headers_of(head_fields(answer.gate.clean))
-            room = self._body_reader.max_body_bytes(request, headers, answer.gate.taken)
+            headers = headers_of(head_fields(answer_head.clean))
+            room = self._body_reader.max_body_bytes(request, headers, answer_head.taken_bytes)
             answer.limit(room)
             kept = await self._body_reader.read_body(request, headers, room, answer, limit)
         finally:
@@ -173,7 +174,7 @@ class HttpHandler(BaseDownloadHandler):
             duration_s=time.monotonic() - start,
             request_head=recorded_head,
             request_body=request.body,
-            head=answer.gate.raw,
+            head=answer_head.raw,
             body=kept.body,
             ip=connection.ip,
             tls=connection.tls if server.is_tls else "",
@@ -182,7 +183,7 @@ class HttpHandler(BaseDownloadHandler):
         return self._body_reader.response(
             request,
             exchange,
-            status=answer.status,
+            status=answer_head.status,
             headers=headers,
             certificate=connection.certificate if server.is_tls else None,
             stop=kept.stop,
@@ -190,7 +191,7 @@ class HttpHandler(BaseDownloadHandler):
 
     async def _send(
         self, server: Server, head: bytes, request: Request
-    ) -> tuple[HttpConnection, AnswerReader]:
+    ) -> tuple[HttpConnection, AnswerStream, AnswerHead]:
         """Send the request and return when the head of the answer is here."""
         connection = self._connections.idle(server)
         while True:
@@ -202,7 +203,7 @@ class HttpHandler(BaseDownloadHandler):
                 if not self._options.begin_or_put_back(request):
                     raise LeaseEnded
                 answer = connection.send(head, request.body, partial(self._note_head, request))
-                await answer.head()
+                answer_head = await answer.head()
             except LeaseEnded:
                 self._connections.keep(server, connection)
                 raise
@@ -222,12 +223,12 @@ class HttpHandler(BaseDownloadHandler):
                 connection.close()
                 raise
             else:
-                return connection, answer
+                return connection, answer, answer_head
 
-    def _note_head(self, request: Request, head: bytes) -> None:
+    def _note_head(self, request: Request, head: AnswerHead) -> None:
         """Pass on that an answer says to wait, before anything else is done with it."""
-        asked = _RETRY_AFTER.findall(head)
-        status = int(head[9:12])
+        asked = _RETRY_AFTER.findall(head.clean)
+        status = head.status
         if asked or status == 429 or status >= 500:
             self._options.note_head(request, status, asked[-1] if asked else None)
 

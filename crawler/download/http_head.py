@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 MAX_INTERIM: Final = 16  # guess: 100, 102 and 103 answers before the real one
 MAX_DIGITS: Final = 18  # of a length: 64 bits hold as many
@@ -27,6 +27,7 @@ _PLAIN_FRAMING: Final = re.compile(rb"(?:\d{1,18}|chunked)[ \t]*", re.I)
 _CLEAN: Final = re.compile(
     rb"HTTP/1\.[01] [1-9]\d\d(?: [^\r\n\0]*+)?\r\n(?:[!#$%&'*+.^_`|~\w-]++:[^\r\n\0]*+\r\n)*+\r\n"
 )
+_CONNECTION: Final = re.compile(rb"\n(?i:connection):[ \t]*([^\r\n]*)")
 _LENGTH: Final = b"content-length"
 _TRANSFER: Final = b"transfer-encoding"
 
@@ -37,24 +38,13 @@ class BadHead(ValueError):
     """The head is malformed in a way that browsers refuse too, or over a limit."""
 
 
-class HeadGate:
-    """Collects the bytes before the body of one answer. Each is searched once and copied twice; at
-    most *max_bytes* are held."""
+class AnswerHead(NamedTuple):
+    """The head of an answer."""
 
-    __slots__ = ("_held", "_interim", "_max_bytes", "clean", "raw", "taken")
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._held = bytearray()
-        self._interim = 0
-        self.taken = 0  # bytes: empty lines, interim answers and the head itself
-        self.raw = b""  # as sent; empty until it is whole
-        self.clean = b""  # as a parser may see it
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether no byte has come."""
-        return not (self.raw or self._held or self.taken)
+    raw: bytes  # as sent
+    clean: bytes  # as a parser may see it
+    status: int
+    taken_bytes: int  # of it, and of the empty lines and interim answers before it
 
     @property
     def framing(self) -> bytes:
@@ -67,17 +57,46 @@ class HeadGate:
     def is_surely_framed(self) -> bool:
         """Whether all readers of this head find the same end of its body. If not, the connection is
         not used again: a Transfer-Encoding of HTTP/1.0, or beside a length (RFC 9112, 6.1)."""
+        if _TRANSFER not in self.raw.lower():  # as nearly always, and 1 us less
+            return True
         names = {name.lower() for name in _ANY_FRAMING.findall(self.raw)}
         if _TRANSFER not in names:
             return True
         return _LENGTH not in names and not self.raw.startswith(b"HTTP/1.0")
+
+    @property
+    def keeps_connection(self) -> bool:
+        """Whether the server says that the connection may be used again."""
+        options = b",".join(_CONNECTION.findall(self.clean)).lower()
+        if b"close" in options:
+            return False
+        return b"keep-alive" in options or not self.clean.startswith(b"HTTP/1.0")
+
+
+class HeadGate:
+    """Collects the bytes before the body of one answer. Each is searched once and copied twice; at
+    most *max_bytes* are held."""
+
+    __slots__ = ("_held", "_interim", "_max_bytes", "_taken", "head")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._held = bytearray()
+        self._interim = 0
+        self._taken = 0  # bytes: empty lines, interim answers and the head itself
+        self.head: AnswerHead | None = None  # once it is whole
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no byte has come."""
+        return not (self._held or self._taken)
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes, and return those after the head, if that is whole."""
         held = self._held
         start = max(0, len(held) - 2)  # an end may straddle two reads
         held += data
-        while not self.raw:
+        while self.head is None:
             self._refuse_other_protocols()
             end = _end_of_head(held, start)
             self._refuse_too_long(end or len(held))
@@ -94,23 +113,23 @@ class HeadGate:
         held = self._held
         if held.startswith((b"\r", b"\n")):  # empty lines before an answer: RFC 9112 2.2
             rest = held.lstrip(b"\r\n")
-            self.taken += len(held) - len(rest)
+            self._taken += len(held) - len(rest)
             held[:] = rest
         if held[: len(PROTOCOL)] != PROTOCOL[: len(held)]:
             raise BadHead(f"begins with {bytes(held[:16])!r}")
 
     def _refuse_too_long(self, head_bytes: int) -> None:
-        if self.taken + head_bytes > self._max_bytes:
+        if self._taken + head_bytes > self._max_bytes:
             raise BadHead(f"longer than {self._max_bytes} bytes")
 
     def _take(self, raw: bytes) -> None:
-        self.taken += len(raw)
+        self._taken += len(raw)
         clean = repair_head(raw)
         status = clean[9:12]
         if status == SWITCHING:
             raise BadHead("switches protocols unasked")
         if not status.startswith(b"1"):
-            self.raw, self.clean = raw, clean
+            self.head = AnswerHead(raw, clean, int(status), self._taken)
         elif self._interim == MAX_INTERIM:
             raise BadHead(f"more than {MAX_INTERIM} interim answers")
         else:

@@ -112,7 +112,9 @@ class ReplayHandler(BaseDownloadHandler):
             gate.feed(exchange.head)
         except BadHead as bad:
             raise DownloadFailedError(f"{exchange.url}: {bad}") from bad
-        return gate.clean
+        if gate.head is None:
+            raise DownloadFailedError(f"{exchange.url}: its head is not whole")
+        return gate.head.clean
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:

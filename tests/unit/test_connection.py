@@ -18,7 +18,7 @@ from crawler.crawl.errors import ConnectionDropped
 from crawler.download.chunked import MAX_LINE_BYTES
 from crawler.download.connection import (
     READ_AHEAD_BYTES,
-    AnswerReader,
+    AnswerStream,
     Connections,
     HttpConnection,
     Server,
@@ -63,13 +63,13 @@ class FakeTransport(asyncio.Transport):
             self._protocol.connection_lost(None)
 
 
-def asked(request: bytes = GET) -> tuple[HttpConnection, FakeTransport, AnswerReader]:
+def asked(request: bytes = GET) -> tuple[HttpConnection, FakeTransport, AnswerStream]:
     connection = HttpConnection(4096, lambda: None)
     transport = FakeTransport(connection)
     return connection, transport, connection.send(request)
 
 
-async def read(answer: AnswerReader) -> bytes:
+async def read(answer: AnswerStream) -> bytes:
     return b"".join([piece async for piece in answer])
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from crawler.download.http_head import (
     MAX_INTERIM,
     MAX_LINES,
+    AnswerHead,
     BadHead,
     HeadGate,
     repair_head,
@@ -121,10 +122,10 @@ def test_interim_answers_go_before_the_head_that_counts() -> None:
     gate = HeadGate(LIMIT_BYTES)
     assert gate.is_untouched
     assert gate.feed(hints) == b""
-    assert not gate.raw
+    assert gate.head is None
     assert not gate.is_untouched
     assert gate.feed(last + b"body") == b"body"
-    assert gate.raw == gate.clean == last
+    assert gate.head == AnswerHead(last, last, 200, len(hints + last))
 
 
 @pytest.mark.parametrize(
@@ -138,14 +139,14 @@ def test_interim_answers_go_before_the_head_that_counts() -> None:
 def test_how_the_body_is_framed(field: bytes, framing: bytes) -> None:
     gate = HeadGate(LIMIT_BYTES)
     gate.feed(head(b"B: 2", field))
-    assert gate.framing == framing
+    assert gate.head and gate.head.framing == framing
 
 
 def test_the_head_is_kept_as_sent() -> None:
     raw = OK + b"\nno colon\nA : 1\n\n"
     gate = HeadGate(LIMIT_BYTES)
     assert gate.feed(b"\r\n" + raw) == b""
-    assert (gate.raw, gate.clean) == (raw, head(b"A: 1"))
+    assert gate.head == AnswerHead(raw, head(b"A: 1"), 200, len(raw) + 2)
 
 
 SENT = st.sampled_from(
@@ -168,17 +169,17 @@ def test_a_head_may_arrive_in_any_pieces(sent: bytes, body: bytes, cuts: list[in
     assert passed(parts) == passed([whole])
 
 
-def passed(parts: list[bytes]) -> tuple[bytes, bytes, int, bytes] | None:
+def passed(parts: list[bytes]) -> tuple[AnswerHead | None, bytes] | None:
     gate, body = HeadGate(LIMIT_BYTES), b""
     for part in parts:
-        if gate.raw:
+        if gate.head:
             body += part
             continue
         try:
             body += gate.feed(part)
         except BadHead:
             return None
-    return gate.raw, gate.clean, gate.taken, body
+    return gate.head, body
 
 
 LINES = st.lists(st.binary(max_size=30) | st.sampled_from([b"Content-Length: 5", b"A: b", b" x"]))
