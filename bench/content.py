@@ -46,11 +46,10 @@ from crawler.model.page import (
     Source,
     head_fields,
 )
-from crawler.policy.admission import Admission, AdmissionRules
+from crawler.policy.admission import Admission, AdmissionRules, links_to_follow
 from crawler.policy.links import (
     base_of,
     link_headers,
-    links_to_follow,
     resolve_links,
     robots_header,
     with_headers,

@@ -37,11 +37,10 @@ from crawler.model.page import (
 )
 from crawler.model.types import Candidate, Claim, PutBack, StoreUnavailable
 from crawler.model.url import authority_of, fetch_form
-from crawler.policy.admission import unreadable_refusal
+from crawler.policy.admission import links_to_follow, unreadable_refusal
 from crawler.policy.links import (
     base_of,
     link_headers,
-    links_to_follow,
     max_links,
     resolve_links,
     robots_header,

@@ -36,7 +36,7 @@ from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.page import DownloadOptions
 from crawler.model.types import PutBack, StoreUnavailable
-from crawler.policy.media_type import cap_bytes
+from crawler.policy.body_caps import cap_bytes
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import Uplink
 from crawler.policy.priority import Prioritizer

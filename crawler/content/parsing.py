@@ -37,7 +37,7 @@ from crawler.model.page import (
     Unreadable,
 )
 from crawler.model.types import ConfigError
-from crawler.policy.media_type import ROBOTS_BYTES, cap_bytes
+from crawler.policy.body_caps import ROBOTS_BYTES, cap_bytes
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from crawler.config.settings import LinkSettings
 from crawler.model.choices import HostUnit
 from crawler.model.page import Link, LinkKind
 from crawler.model.types import (
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 _AUTHORITIES: Final = 16_384
 """Verdicts that are cached: 10 us to judge one again, 350 bytes to keep it."""
+
+_UNFOLLOWED: Final = frozenset({"nofollow", "ugc", "sponsored"})
 
 _scheme = re.compile(r"[\x00-\x20]*+([A-Za-z][A-Za-z0-9+.\-]*+):").match
 
@@ -327,6 +330,24 @@ class Admission:
             unreachable,
             unreachable or self._rules.scope.host_refusal(hostname),
         )
+
+
+def links_to_follow(
+    links: Iterable[Link], robots: frozenset[str], rules: LinkSettings
+) -> tuple[Link, ...]:
+    """Return the links that the settings and the page's author allow to follow. *robots*: the
+    page's directives for crawlers."""
+    if rules.respect_nofollow and "nofollow" in robots:
+        return ()
+    kinds, respects = frozenset(rules.follow_kinds), rules.respect_nofollow
+    return tuple(
+        [
+            link
+            for link in links
+            if link.kind in kinds
+            and not (link.rel and respects and not _UNFOLLOWED.isdisjoint(link.rel.split()))
+        ]
+    )
 
 
 def operator_refusal(rules: OperatorRules, url: str) -> Refusal | None:

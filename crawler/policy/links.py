@@ -12,7 +12,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from crawler.config.settings import LinkSettings
 from crawler.model.page import (
     ColumnsRow,
     Link,
@@ -21,8 +20,6 @@ from crawler.model.page import (
     Parsed,
 )
 from crawler.model.url import authority_of, fetch_form, fetch_forms, split
-
-_UNFOLLOWED: Final = frozenset({"nofollow", "ugc", "sponsored"})
 
 
 def robots_words(values: Iterable[str]) -> frozenset[str]:
@@ -49,24 +46,6 @@ def with_headers(parsed: Parsed, links: Sequence[Link], words: frozenset[str]) -
         links=(*parsed.links, *links),
         canonical=parsed.canonical or next(canonicals, ""),
         robots=parsed.robots | words,
-    )
-
-
-def links_to_follow(
-    links: Iterable[Link], robots: frozenset[str], rules: LinkSettings
-) -> tuple[Link, ...]:
-    """Return the links that the settings and the page's author allow to follow. *robots*: the
-    page's directives for crawlers."""
-    if rules.respect_nofollow and "nofollow" in robots:
-        return ()
-    kinds, respects = frozenset(rules.follow_kinds), rules.respect_nofollow
-    return tuple(
-        [
-            link
-            for link in links
-            if link.kind in kinds
-            and not (link.rel and respects and not _UNFOLLOWED.isdisjoint(link.rel.split()))
-        ]
     )
 
 

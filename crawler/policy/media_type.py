@@ -1,7 +1,6 @@
-"""The media type of an answer, and how many bytes of it are kept.
+"""The media type of an answer: as declared, and as its bytes say.
 
-Rule: a cap counts headers and body together, on the wire and decoded alike, so that a decompression
-bomb ends at the same figure.
+Rule: time and memory are linear in what is looked at.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ from typing import Final
 
 import msgspec
 
-from crawler.config.settings import FetchSettings
 from crawler.policy.encodings import detect_unicode
-from crawler.policy.robots import MIN_BODY_BYTES
 
 HTML: Final = "text/html"
 CSS: Final = "text/css"
@@ -28,38 +25,12 @@ GZIP_TYPES: Final = frozenset(
 MANIFEST_TYPES: Final = frozenset({"application/manifest+json", "application/json"})
 UNDECLARED: Final = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 
-ROBOTS_BYTES: Final = MIN_BODY_BYTES + 64 * 1024
-"""The least cap of a robots.txt: as much as must be read of it, and headers."""
-
-
-def cap_bytes(content_type: bytes | None, url: str, caps: FetchSettings) -> int:
-    """Return the most bytes kept of the answer to *url* with this Content-Type; the fetch stops
-    there."""
-    kind = media_type(content_type)
-    if kind in UNDECLARED:
-        kind = _guess_type(url, kind)
-    cap = caps.other_max_bytes
-    if kind in HTML_TYPES:
-        cap = caps.html_max_bytes
-    elif kind == PDF:
-        cap = caps.pdf_max_bytes
-    elif kind in XML_TYPES or (kind in GZIP_TYPES and "sitemap" in url):
-        cap = caps.sitemap_max_bytes
-    return max(cap, ROBOTS_BYTES) if url.endswith("/robots.txt") else cap
-
 
 def media_type(content_type: bytes | None) -> str:
     """Return the type in the header, lower case, without parameters; "" if there is none."""
     first = (content_type or b"").partition(b";")[0].partition(b",")[0]
     kind = first.strip().lower()
     return kind.decode("ascii") if kind.isascii() and b"/" in kind else ""
-
-
-def _guess_type(url: str, kind: str) -> str:
-    path = url.partition("?")[0].lower()
-    if path.endswith(".pdf"):
-        return PDF
-    return kind or HTML  # without a header it is most likely a page
 
 
 # The document type and first element of markup, from its first bytes, in linear time.

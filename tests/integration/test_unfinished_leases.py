@@ -34,7 +34,7 @@ from crawler.model.types import (
     HostKey,
     Purpose,
 )
-from crawler.policy.media_type import cap_bytes
+from crawler.policy.body_caps import cap_bytes
 
 AT: Final = 1767323045.123456
 URL: Final = "http://www.example.com/a?b"

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.config.settings import FetchSettings
+from crawler.policy.body_caps import cap_bytes
 from crawler.policy.media_type import (
     HEAD_BYTES,
     Markup,
     SniffResult,
     actual_type,
-    cap_bytes,
     markup,
     media_type,
     type_by_content,
