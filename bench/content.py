@@ -46,17 +46,17 @@ from crawler.model.page import (
     Source,
     head_fields,
 )
-from crawler.policy.admission import Admission, AdmissionRules, links_to_follow
-from crawler.policy.links import (
+from crawler.page.links import (
     base_of,
     link_headers,
     resolve_links,
     robots_header,
     with_headers,
 )
-from crawler.policy.media_type import actual_type
+from crawler.page.media_type import actual_type
+from crawler.page.simhash import fingerprint
+from crawler.policy.admission import Admission, AdmissionRules, links_to_follow
 from crawler.policy.scope import AddressRules, Scope
-from crawler.policy.simhash import fingerprint
 
 PAGES: Final = 400  # a round
 ROUNDS: Final = 5

@@ -49,12 +49,12 @@ from crawler.frontier.records import encode
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.page import Page, Source
 from crawler.model.types import Claim, never_waits
-from crawler.policy.links import (
+from crawler.page.links import (
     base_of,
     max_links,
     resolve_links,
 )
-from crawler.policy.simhash import fingerprint
+from crawler.page.simhash import fingerprint
 
 AT_ONCE: Final = 64  # as CONCURRENT_REQUESTS
 ORIGIN: Final = "http://127.3.0.1:8000"

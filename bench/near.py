@@ -23,7 +23,7 @@ from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.duplicates.quarters import MAX_BITS
 from crawler.frontier import records as keys
 from crawler.frontier.rocks_store import RocksStore
-from crawler.policy.simhash import fingerprint
+from crawler.page.simhash import fingerprint
 
 _ADDED: Final = 100_000
 _ASKED: Final = 4000

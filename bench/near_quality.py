@@ -20,7 +20,7 @@ from bench import text_quality
 from crawler.content.parsers.html import HtmlParser
 from crawler.duplicates.quarters import MAX_BITS
 from crawler.model.page import Source
-from crawler.policy.simhash import fingerprint
+from crawler.page.simhash import fingerprint
 
 PACKAGES: Final = (*text_quality.PACKAGES, "debian-handbook", "sqlite3-doc")
 """The handbook is in 19 languages, and what is not translated is English in each."""

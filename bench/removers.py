@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bench.copies import EDITS, Variant, variants
 from crawler.content.parsers.html import ScannedPage
-from crawler.policy.simhash import fingerprint
+from crawler.page.simhash import fingerprint
 
 BITS: Final = 3
 Remover = Callable[[str], str]

@@ -37,8 +37,7 @@ from crawler.model.page import (
 )
 from crawler.model.types import Candidate, Claim, PutBack, StoreUnavailable
 from crawler.model.url import authority_of, fetch_form
-from crawler.policy.admission import links_to_follow, unreadable_refusal
-from crawler.policy.links import (
+from crawler.page.links import (
     base_of,
     link_headers,
     max_links,
@@ -46,11 +45,12 @@ from crawler.policy.links import (
     robots_header,
     with_headers,
 )
-from crawler.policy.media_type import CSS, HTML_TYPES, MANIFEST_TYPES, actual_type, type_by_content
+from crawler.page.media_type import CSS, HTML_TYPES, MANIFEST_TYPES, actual_type, type_by_content
+from crawler.page.simhash import fingerprint
+from crawler.page.soft404 import looks_like_error
+from crawler.policy.admission import links_to_follow, unreadable_refusal
 from crawler.policy.priority import Hints
 from crawler.policy.scope import Reason, Refusal
-from crawler.policy.simhash import fingerprint
-from crawler.policy.soft404 import looks_like_error
 
 Item = TypeVar("Item")
 

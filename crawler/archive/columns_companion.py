@@ -41,7 +41,7 @@ from crawler.model.page import (
     head_fields,
 )
 from crawler.model.types import Claim, StoreUnavailable
-from crawler.policy.links import (
+from crawler.page.links import (
     base_of,
     link_headers,
     max_links,
@@ -50,8 +50,8 @@ from crawler.policy.links import (
     row_of,
     with_headers,
 )
-from crawler.policy.media_type import actual_type, media_type, type_by_content
-from crawler.policy.simhash import fingerprint
+from crawler.page.media_type import actual_type, media_type, type_by_content
+from crawler.page.simhash import fingerprint
 
 # Arrow takes 150 ms to import: a crawl does that in the archive's thread, at its first file.
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from crawler.archive.capture import AnswerKind, RecordPlace, ResponseRecord
 from crawler.archive.record_bytes import MAX_HEAD_BYTES, resource_head
 from crawler.model.page import head_fields
 from crawler.model.types import CrawlerError
-from crawler.policy.encodings import codings_of, undo_codings
+from crawler.page.encodings import codings_of, undo_codings
 
 READ_BYTES: Final = 64 * 1024
 INFLATE_BYTES: Final = 1024 * 1024  # the most that is inflated at once

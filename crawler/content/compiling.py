@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
-from crawler.policy.simhash import fingerprint
+from crawler.page.simhash import fingerprint
 
 logger = logging.getLogger(__name__)
 

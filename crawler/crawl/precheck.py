@@ -24,6 +24,14 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.model.url import authority_of
+from crawler.page.soft404 import (
+    Soft404Record,
+    is_soft_404,
+    kind_of,
+    probe_of,
+    record_of,
+    words_of,
+)
 from crawler.policy.operator_rules import Overrides
 from crawler.policy.patterns import (
     FetchAllowed,
@@ -40,14 +48,6 @@ from crawler.policy.robots_cache import (
     RobotsUnreachable,
 )
 from crawler.policy.scope import Refusal
-from crawler.policy.soft404 import (
-    Soft404Record,
-    is_soft_404,
-    kind_of,
-    probe_of,
-    record_of,
-    words_of,
-)
 
 MAX_PROBES: Final = 10_000
 

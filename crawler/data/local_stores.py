@@ -15,6 +15,7 @@ from crawler.config.settings import PatternSettings
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore, ReadableStore
 from crawler.model.types import Candidate, Claim, HostKey
+from crawler.page.soft404 import Soft404Record
 from crawler.policy.patterns import (
     NO_STATS,
     OTHER_PATTERNS,
@@ -32,7 +33,6 @@ from crawler.policy.patterns import (
 )
 from crawler.policy.robots_cache import RobotsRecord
 from crawler.policy.scope import Refusal
-from crawler.policy.soft404 import Soft404Record
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_claim = msgspec.msgpack.Decoder(Claim).decode

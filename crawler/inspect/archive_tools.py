@@ -63,8 +63,8 @@ from crawler.inspect.frontier_view import table
 from crawler.model.page import Flag, head_fields
 from crawler.model.types import VERSION, ConfigError, DataDirError
 from crawler.model.url import fetch_form
-from crawler.policy.encodings import codings_of, undo_codings
-from crawler.policy.media_type import HTML_TYPES, PDF
+from crawler.page.encodings import codings_of, undo_codings
+from crawler.page.media_type import HTML_TYPES, PDF
 from crawler.policy.targets import UrlTarget
 from crawler.report.figures import (
     many,

@@ -21,7 +21,7 @@ from crawler.crawl.body_memory import (
     BodyShare,
 )
 from crawler.model.page import DownloadOptions, Flag
-from crawler.policy.encodings import (
+from crawler.page.encodings import (
     DecodedBody,
     codings_of,
     undo_codings,

@@ -24,7 +24,7 @@ from crawler.middlewares.outcome import (
 )
 from crawler.model.page import Source, Unreadable
 from crawler.model.types import Purpose, PutBack, StoreUnavailable
-from crawler.policy.media_type import actual_type
+from crawler.page.media_type import actual_type
 
 
 class ProbeMiddleware:

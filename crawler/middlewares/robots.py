@@ -43,7 +43,7 @@ from crawler.model.types import (
     StoreUnavailable,
 )
 from crawler.model.url import authority_of, fetch_form
-from crawler.policy.challenge import challenge_of
+from crawler.page.challenge import challenge_of
 from crawler.policy.priority import Hints
 from crawler.policy.redirects import location_text
 from crawler.policy.robots_cache import (

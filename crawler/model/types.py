@@ -180,7 +180,7 @@ class Answer(msgspec.Struct, frozen=True):
     duration_s: float  # from before the request to the last byte
     status: int | None = None  # None: no answer
     # "", or timeout | connect | dns | tls | protocol | disconnect | cancelled. With a status, the
-    # body broke off; or challenge: see policy.challenge.
+    # body broke off; or challenge: see page.challenge.
     error: str = ""
     retry_after_s: float | None = None
     hung: bool = False  # the answer came, but too slowly

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from crawler.config.settings import FetchSettings
-from crawler.policy.media_type import (
+from crawler.page.media_type import (
     GZIP_TYPES,
     HTML,
     HTML_TYPES,

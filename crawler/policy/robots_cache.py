@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from crawler.config.settings import RobotsSettings
 from crawler.model.url import authority_of
-from crawler.policy.challenge import is_html
+from crawler.page.challenge import is_html
 from crawler.policy.robots import ALLOW_ALL, RobotsRules
 
 # The record of an authority after a fetch of its robots.txt (RFC 9309, 2.3.1): a file is obeyed,

@@ -24,7 +24,7 @@ import logging
 from crawler.content.compiling import Loading
 from crawler.content.parsers.html import HtmlParser
 from crawler.model.page import Source
-from crawler.policy.simhash import fingerprint
+from crawler.page.simhash import fingerprint
 logging.basicConfig()
 logging.getLogger("crawler").setLevel(logging.INFO)
 loading = Loading()

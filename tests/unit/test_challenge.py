@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from crawler.policy.challenge import challenge_of, is_html
+from crawler.page.challenge import challenge_of, is_html
 
 PAGE = "<!DOCTYPE html><html><head><title>{}</title></head><body>{}</body></html>"
 CLOUDFLARE = {"server": "cloudflare", "cf-ray": "8f1"}

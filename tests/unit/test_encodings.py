@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from webencodings.labels import LABELS  # type: ignore[import-untyped]  # it ships no types
 
 from crawler.model.page import Flag
-from crawler.policy.encodings import (
+from crawler.page.encodings import (
     NOT_CODED,
     DecodedBody,
     _guess,
@@ -444,7 +444,7 @@ def test_codings_are_read_off_all_lines(values: list[bytes], codings: list[bytes
 
 BOMBS: Final = """
 import resource
-from crawler.policy.encodings import undo_codings
+from crawler.page.encodings import undo_codings
 from tests.servers.hostile_kit import brotli_bomb, gzip_bomb, zstd_bomb
 room = 1 << 21
 bombs = [(gzip_bomb(1000), b"gzip"), (brotli_bomb(10), b"br"), (zstd_bomb(10), b"zstd")]

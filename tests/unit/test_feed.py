@@ -16,7 +16,7 @@ from crawler.model.page import (
     Source,
     Unreadable,
 )
-from crawler.policy.media_type import actual_type
+from crawler.page.media_type import actual_type
 
 MAY_6 = 1714989600.0  # 2024, 10:00 UTC
 

@@ -17,7 +17,7 @@ from crawler.model.page import (
     Parsed,
     Source,
 )
-from crawler.policy.links import refresh
+from crawler.page.links import refresh
 
 
 def read(body: str | bytes, content_type: str = "text/html; charset=utf-8") -> Parsed:

@@ -16,17 +16,17 @@ from crawler.content.parsers.dates import epoch
 from crawler.content.parsers.sitemap import loose_entries
 from crawler.content.parsers.xml import PIECE_BYTES, XmlParser
 from crawler.model.page import Source
-from crawler.policy.encodings import read_text
-from crawler.policy.links import robots_header
-from crawler.policy.patterns import pattern_of
-from crawler.policy.politeness import retry_after_s
-from crawler.policy.robots import canonical_pattern
-from crawler.policy.scope import CalendarRules, TrapRules
-from crawler.policy.soft404 import (
+from crawler.page.encodings import read_text
+from crawler.page.links import robots_header
+from crawler.page.soft404 import (
     kind_of,
     looks_like_error,
     words_of,
 )
+from crawler.policy.patterns import pattern_of
+from crawler.policy.politeness import retry_after_s
+from crawler.policy.robots import canonical_pattern
+from crawler.policy.scope import CalendarRules, TrapRules
 from tests.harness.measuring import cpu_seconds
 
 FEW, MANY = 4_000, 32_000  # letters

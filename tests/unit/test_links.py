@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.model.page import Link, LinkKind
-from crawler.policy.links import (
+from crawler.page.links import (
     BASE_CHARS,
     MAX_LINKS,
     MAX_LINKS_KEPT,

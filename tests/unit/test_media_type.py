@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.config.settings import FetchSettings
-from crawler.policy.body_caps import cap_bytes
-from crawler.policy.media_type import (
+from crawler.page.media_type import (
     HEAD_BYTES,
     Markup,
     SniffResult,
@@ -19,6 +18,7 @@ from crawler.policy.media_type import (
     media_type,
     type_by_content,
 )
+from crawler.policy.body_caps import cap_bytes
 from crawler.policy.robots import MIN_BODY_BYTES
 from tests.harness.measuring import cpu_seconds
 

@@ -15,19 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simhash import Simhash
 
-from crawler.policy import simhash_scan
-from crawler.policy.simhash import (
+from crawler.page import simhash_scan
+from crawler.page.simhash import (
     MAX_CHARS,
     _letters,
     fingerprint,
     shingle_hashes,
     word_hashes,
 )
-from crawler.policy.simhash_scan import group, simhash
+from crawler.page.simhash_scan import group, simhash
 from tests.harness.budget import examples
 from tests.harness.interpreted import interpreted
 
-INTERPRETED = interpreted("crawler.policy.simhash_scan")
+INTERPRETED = interpreted("crawler.page.simhash_scan")
 
 FOX = "The quick brown fox jumps over the lazy dog. " * 3 + "It was not amused; nor was the cat!"
 

@@ -11,8 +11,8 @@ from crawler.crawl.precheck import (
     SoftErrorVerdict,
 )
 from crawler.model.types import HostKey
-from crawler.policy.soft404 import MissingPageAnswer as Claim
-from crawler.policy.soft404 import (
+from crawler.page.soft404 import MissingPageAnswer as Claim
+from crawler.page.soft404 import (
     Soft404Record,
     TextHashes,
     is_soft_404,

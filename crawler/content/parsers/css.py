@@ -14,8 +14,8 @@ from typing import Final
 
 from crawler.content.parsers.loading import MAX_LINKS
 from crawler.model.page import Link, LinkKind, Parsed, Source
-from crawler.policy.encodings import read_text
-from crawler.policy.media_type import CSS
+from crawler.page.encodings import read_text
+from crawler.page.media_type import CSS
 
 _STRING: Final = r"\"(?:[^\"\\\n]|\\.)*+\"?|'(?:[^'\\\n]|\\.)*+'?"
 # @namespace and @document name URLs that nobody fetches.

@@ -27,7 +27,7 @@ from crawler.model.page import (
     Source,
     Unreadable,
 )
-from crawler.policy.encodings import read_text
+from crawler.page.encodings import read_text
 
 _MARKED_UP: Final = frozenset({"text/html", "application/xhtml+xml"})
 # The relations of a feed's own links: its page, and its further pages (RFC 5005).

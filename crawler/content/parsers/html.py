@@ -20,9 +20,9 @@ from crawler.content.parsers.css import css_links
 from crawler.content.parsers.dates import epoch
 from crawler.content.parsers.loading import LINKS_CUT
 from crawler.model.page import Link, LinkKind, Parsed, Source
-from crawler.policy.encodings import UTF_8, encode_query, read_text
-from crawler.policy.links import SPACE, refresh, robots_words
-from crawler.policy.media_type import HTML_TYPES, media_type
+from crawler.page.encodings import UTF_8, encode_query, read_text
+from crawler.page.links import SPACE, refresh, robots_words
+from crawler.page.media_type import HTML_TYPES, media_type
 
 # A name without semicolon before "=" is no reference: "&copy=1" is part of a query.
 _reference = re.compile(

@@ -14,8 +14,8 @@ import msgspec
 
 from crawler.content.parsers.loading import MAX_LINKS
 from crawler.model.page import Link, LinkKind, Parsed, Source
-from crawler.policy.encodings import read_text
-from crawler.policy.media_type import MANIFEST_TYPES
+from crawler.page.encodings import read_text
+from crawler.page.media_type import MANIFEST_TYPES
 
 
 class ManifestParser:

@@ -17,7 +17,7 @@ from crawler.model.page import (
     Parsed,
     Source,
 )
-from crawler.policy.encodings import read_text
+from crawler.page.encodings import read_text
 
 # Excludes the characters that end a URL in prose and in source code.
 _URL: Final = re.compile(

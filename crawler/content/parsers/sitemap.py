@@ -21,7 +21,7 @@ from crawler.content.parsers.loading import (
     MAX_WORD_CHARS,
 )
 from crawler.model.page import Link, LinkKind
-from crawler.policy.encodings import (
+from crawler.page.encodings import (
     UTF_8,
     declared_encoding,
     detect_unicode,

@@ -26,8 +26,8 @@ from crawler.model.page import (
     Source,
     Unreadable,
 )
-from crawler.policy.encodings import read_text
-from crawler.policy.media_type import (
+from crawler.page.encodings import read_text
+from crawler.page.media_type import (
     GZIP_TYPES,
     LONG_HEAD_BYTES,
     TEXT,

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from crawler.policy.encodings import detect_unicode
+from crawler.page.encodings import detect_unicode
 
 HTML: Final = "text/html"
 CSS: Final = "text/css"

@@ -36,7 +36,7 @@ _ALONE_FROM: Final = (  # first and one after the last; plane 0
 
 def fingerprint(text: str, min_words: int = 50) -> int | None:
     """Return 64 bits, unsigned, or None if *text* has fewer words, which would say little."""
-    from crawler.policy.simhash_scan import group, simhash  # noqa: PLC0415  # it imports numba: 0.4 s
+    from crawler.page.simhash_scan import group, simhash  # noqa: PLC0415  # it imports numba: 0.4 s
 
     words = word_hashes(text)
     if len(words) < max(min_words, WORDS):
@@ -53,7 +53,7 @@ def fingerprint(text: str, min_words: int = 50) -> int | None:
 def word_hashes(text: str) -> Words:
     """Return a number for each word of *text*, in order. Equal words have equal numbers; two others
     once in 2^32."""
-    from crawler.policy.simhash_scan import BLOCK, hash_words  # noqa: PLC0415  # as above
+    from crawler.page.simhash_scan import BLOCK, hash_words  # noqa: PLC0415  # as above
 
     text = text[:MAX_CHARS]
     if text.isascii():
@@ -67,7 +67,7 @@ def word_hashes(text: str) -> Words:
 
 def shingle_hashes(words: Words) -> Hashes:
     """Return a hash of each three words in a row."""
-    from crawler.policy.simhash_scan import hash_shingles  # noqa: PLC0415  # as above
+    from crawler.page.simhash_scan import hash_shingles  # noqa: PLC0415  # as above
 
     hashes = np.empty(max(0, len(words) - WORDS + 1), np.uint64)
     hash_shingles(words, hashes)
