@@ -14,8 +14,8 @@ from typing import Final
 from scrapy.statscollectors import StatsCollector
 from scrapy.utils.test import get_crawler
 
-from crawler.crawl.in_flight import Fetch
 from crawler.crawl.stats import CrawlStats
+from crawler.loop.life import Life, Plan
 from crawler.model.types import Answer, Candidate, HostKey, Lease, Outcome, Pace, Rest, Standing
 
 PAGES: Final = 50_000
@@ -29,7 +29,8 @@ def counting(stats: CrawlStats) -> Callable[[], None]:
     candidate = Candidate("http://a.example/", 1, HostKey("a.example"), "a.example")
     pace = Pace(1.0, standing=Standing.ANSWERS)
     answer = Answer(0.2, 200)
-    fetch = Fetch(Lease(1, candidate, pace, 1000.0), began_at=1000.01, answer=answer)
+    plan = Plan(lease=Lease(1, candidate, pace, 1000.0), url=candidate.url)
+    life = Life(plan, began_at=1000.01, answer=answer)
     rest = Rest(1.0, pace)
     outcome = Outcome(1001.0, candidate.url, candidate.host, "done", 200, seconds=0.2, size=9_000)
 
@@ -37,7 +38,7 @@ def counting(stats: CrawlStats) -> Callable[[], None]:
         for _ in range(PAGES):
             stats.count_begun(candidate.host, 1000.01)
             stats.count_rest(candidate.host, answer, rest, 1000.3)
-            stats.count_completed(fetch, outcome)
+            stats.count_completed(life, outcome)
 
     return count
 

@@ -22,11 +22,10 @@ from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import LinkSettings
 from crawler.content.to_capture import archive_page, wire_sha1
-from crawler.crawl.in_flight import DeadEnd, Fetch
-from crawler.crawl.precheck import ProbeResult, SoftErrorVerdict
+from crawler.loop.life import Life
+from crawler.loop.probes import ProbeResult, SoftErrorVerdict
 from crawler.model.choices import NearDuplicateChoice
 from crawler.model.page import (
-    EMBEDDED,
     Flaw,
     Link,
     LinkKind,
@@ -35,8 +34,8 @@ from crawler.model.page import (
     Source,
     Unreadable,
 )
-from crawler.model.types import Candidate, Claim, PutBack, StoreUnavailable
-from crawler.model.url import authority_of, fetch_form
+from crawler.model.types import Candidate, Claim, StoreUnavailable
+from crawler.model.url import fetch_form
 from crawler.page.links import (
     base_of,
     link_headers,
@@ -45,12 +44,11 @@ from crawler.page.links import (
     robots_header,
     with_headers,
 )
-from crawler.page.media_type import CSS, HTML_TYPES, MANIFEST_TYPES, actual_type, type_by_content
+from crawler.page.media_type import actual_type, type_by_content
 from crawler.page.simhash import fingerprint
 from crawler.page.soft404 import looks_like_error
 from crawler.policy.admission import links_to_follow, unreadable_refusal
-from crawler.policy.priority import Hints
-from crawler.policy.scope import Reason, Refusal
+from crawler.policy.scope import Refusal
 
 Item = TypeVar("Item")
 
@@ -69,26 +67,26 @@ class PipelineStage(ABC):
     async def process_item(self, item: Item) -> Item | Page:
         if not isinstance(item, Page):
             return item
-        fetch = self.crawl.leases.in_flight.fetch_by_id(item.lease_id)
-        if fetch is None:
+        life = self.crawl.loop.lives.of_lease(item.lease_id)
+        if life is None:
             return item
         try:
-            return await self.process_page(item, fetch)
+            page = await self.process_page(item, life)
+            life.see(page)
+            return page
         except StoreUnavailable as error:
             # The failure is not the page's, so it is put back and fetched again later.
-            fetch.verdict = PutBack()
+            life.put_back()
             self.crawl.lifecycle.fail(error)
             raise DropItem(str(error)) from error
 
-    def mark_flaw(self, page: Page, fetch: Fetch, flaw: Flaw) -> Page:
-        """Mark *page* with *flaw*, count it, and note it for the outcome log."""
+    def mark_flaw(self, page: Page, flaw: Flaw) -> Page:
+        """Mark *page* with *flaw*, and count it."""
         self.crawl.stats.count(f"flaw/{flaw}")
-        fetch.reason = flaw
-        fetch.is_new = False if flaw is Flaw.SOFT_404 else None
         return replace(page, flaw=flaw)
 
     @abstractmethod
-    async def process_page(self, page: Page, fetch: Fetch) -> Page:
+    async def process_page(self, page: Page, life: Life) -> Page:
         """Return the page with the results of this stage."""
 
 
@@ -96,18 +94,18 @@ class ChecksPipeline(PipelineStage):
     """First stage: decides by its bytes whether an answer is a page. One that is not is archived,
     but not parsed."""
 
-    async def process_page(self, page: Page, fetch: Fetch) -> Page:
+    async def process_page(self, page: Page, life: Life) -> Page:
         if not page.body:
             # An error answer may be empty, but a page may not.
-            return self.mark_flaw(page, fetch, Flaw.EMPTY) if page.is_answered else page
-        if fetch.lease.candidate.is_sitemap:
+            return self.mark_flaw(page, Flaw.EMPTY) if page.is_answered else page
+        if life.candidate.is_sitemap:
             return replace(
                 page, is_sitemap=True, media_type=type_by_content(page.body, page.content_type)
             )
         sniffed = actual_type(page.content_type, page.url, page.body)
         page = replace(page, media_type=sniffed.media_type)
         if sniffed.is_mislabelled and page.is_answered:
-            return self.mark_flaw(page, fetch, Flaw.WRONG_TYPE)
+            return self.mark_flaw(page, Flaw.WRONG_TYPE)
         return page
 
 
@@ -118,21 +116,18 @@ class DuplicatesPipeline(PipelineStage):
     page is the original of error pages only.
     """
 
-    async def process_page(self, page: Page, fetch: Fetch) -> Page:
+    async def process_page(self, page: Page, life: Life) -> Page:
         if not page.body:
             return page
         digest = sha1_of_parts(page.body)
         original = await self.crawl.content.duplicates.original(digest, page.url, page.lease_id)
-        page = replace(page, digest=digest, duplicate_of=original)
-        if original is not None and page.is_copy and not page.flaw:
-            fetch.reason, fetch.original, fetch.is_new = "duplicate", original.url, False
-        return page
+        return replace(page, digest=digest, duplicate_of=original)
 
 
 class ParsePipeline(PipelineStage):
     """Third stage: takes text and links from the page with the parser for its type."""
 
-    async def process_page(self, page: Page, fetch: Fetch) -> Page:
+    async def process_page(self, page: Page, life: Life) -> Page:
         if (page.flaw and page.flaw is not Flaw.EMPTY) or not page.is_answered:
             return page
         headers = page.exchange.headers if page.exchange else []
@@ -163,7 +158,7 @@ class ParsePipeline(PipelineStage):
             archive=not is_noindex,
             noindex=is_noindex,
         )
-        return self._with_canonical(page, fetch)
+        return self._with_canonical(page, life)
 
     def _with_refresh(self, page: Page, headers: list[tuple[bytes, bytes]]) -> Page:
         """Return *page*, which is empty or has the body of another, with the one link that is its
@@ -203,11 +198,11 @@ class ParsePipeline(PipelineStage):
             self.crawl.stats.count(f"parse/unreadable/{parser.name}")
             return Parsed(parser=parser.name, notes=(f"unreadable: {error}",))
 
-    def _with_canonical(self, page: Page, fetch: Fetch) -> Page:
+    def _with_canonical(self, page: Page, life: Life) -> Page:
         """If canonical URLs count and *page* names another one, let that be fetched, and store
         *page* as its copy. It keeps its text, in case the canonical page cannot be fetched. Of a
         frame, which is fetched for another page, no links are followed, so it is no copy."""
-        parsed, candidate = page.parsed, fetch.lease.candidate
+        parsed, candidate = page.parsed, life.candidate
         if parsed is None or not parsed.canonical or not self._counts_canonical:
             return page
         if candidate.requisite:
@@ -217,7 +212,6 @@ class ParsePipeline(PipelineStage):
         if isinstance(found, Refusal) or found.key in (candidate.key, *candidate.chain):
             return page
         self.crawl.stats.count("aliases")
-        fetch.reason, fetch.original, fetch.is_new = "alias", found.url, False
         link = Link(found.url, LinkKind.CANONICAL)
         return replace(page, alias_of=found.url, links=(link, *page.links))
 
@@ -230,41 +224,34 @@ class FingerprintPipeline(PipelineStage):
     """Fourth stage: compares the 64-bit fingerprint of the text with those of other pages, and
     detects the host's page for URLs that do not exist (soft 404)."""
 
-    async def process_page(self, page: Page, fetch: Fetch) -> Page:
+    async def process_page(self, page: Page, life: Life) -> Page:
         if page.flaw or not page.is_answered or page.is_copy:
             return page
         await self.end_step()
         page = replace(
             page, simhash=fingerprint(page.text, self.crawl.settings.config.content.near_min_words)
         )
-        match self._soft_error_verdict(page, fetch):
+        match self._soft_error_verdict(page, life):
             case SoftErrorVerdict.PROBE:
                 # The page is fetched again after the host was probed for a name that cannot exist.
-                fetch.verdict = PutBack()
+                life.put_back()
                 return replace(page, links=(), archive=False, flaw=Flaw.SOFT_404)
             case SoftErrorVerdict.SOFT_404:
                 # Its links are followed, so that a wrong verdict loses only its text.
-                return self.mark_flaw(page, fetch, Flaw.SOFT_404)
-        return await self._mark_new(page, fetch)
+                return self.mark_flaw(page, Flaw.SOFT_404)
+        # A page that names another as its own is neither new nor an original.
+        return page if page.alias_of else await self._compare(page, life)
 
-    async def _mark_new(self, page: Page, fetch: Fetch) -> Page:
-        if page.alias_of:
-            return page  # it is neither new nor an original
-        # A sitemap does not count for its own pattern: what it lists counts for those of its pages.
-        is_list = page.is_sitemap or (page.parsed is not None and page.parsed.parser == "sitemap")
-        fetch.is_new = None if is_list else True
-        return await self._compare(page, fetch)
-
-    def _soft_error_verdict(self, page: Page, fetch: Fetch) -> SoftErrorVerdict:
+    def _soft_error_verdict(self, page: Page, life: Life) -> SoftErrorVerdict:
         if not looks_like_error(page.title, page.text):
             return SoftErrorVerdict.PAGE
-        host, now = fetch.lease.candidate.host, self.crawl.leases.clock.now()
+        host, now = life.candidate.host, self.crawl.leases.clock.now()
         result = ProbeResult(page.status, page.digest, page.title, page.text)
-        return self.crawl.selection.probes.judge(page.url, host, result, now)
+        return self.crawl.loop.precheck.probes.judge(page.url, host, result, now)
 
-    async def _compare(self, page: Page, fetch: Fetch) -> Page:
+    async def _compare(self, page: Page, life: Life) -> Page:
         rule = self.crawl.settings.config.content.near_duplicates
-        is_requisite = fetch.lease.candidate.requisite  # it is shown, whatever it resembles
+        is_requisite = life.candidate.requisite  # it is shown, whatever it resembles
         if page.simhash is None or rule is NearDuplicateChoice.OFF or is_requisite:
             return page
         await self.end_step()
@@ -274,8 +261,6 @@ class FingerprintPipeline(PipelineStage):
         if near is None:
             return page
         page = replace(page, near=near)
-        fetch.reason = "near-duplicate"
-        fetch.original, fetch.bits, fetch.is_new = near.original.url, near.bits, False
         self.crawl.stats.count("near_duplicates")
         if rule is NearDuplicateChoice.FOLLOW:
             return page
@@ -290,19 +275,18 @@ _STATUS: Final = {Flaw.SOFT_404: 404, Flaw.WRONG_TYPE: NO_PAGE_STATUS}
 class ArchivePipeline(PipelineStage):
     """Fifth stage: archives the page and prepares the claim on its content."""
 
-    async def process_page(self, page: Page, fetch: Fetch) -> Page:
+    async def process_page(self, page: Page, life: Life) -> Page:
         await self.end_step()
         if page.noindex and not page.flaw:
-            fetch.reason = "noindex"
             self.crawl.stats.count("noindex")
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
-        if fetch.lease.candidate.may_be_archived:
+        if life.candidate.may_be_archived:
             page = replace(page, may_repeat=True)
-        fetch.record = await archive_page(page, self.crawl.storage.archive.open_writer(), body_sha1)
-        page = replace(page, record=fetch.record)
+        record = await archive_page(page, self.crawl.storage.archive.open_writer(), body_sha1)
+        page = replace(page, record=record)
         # A near-duplicate that is not stored claims nothing.
-        if page.near is None or page.archive:
-            fetch.claim = self._claim_of(page, body_sha1)
+        is_stored = page.near is None or page.archive
+        life.archive(record, self._claim_of(page, body_sha1) if is_stored else None)
         if page.is_answered:
             language = page.parsed.language if page.parsed else ""
             self.crawl.stats.count_page(page.media_type, language)
@@ -334,148 +318,50 @@ class ArchivePipeline(PipelineStage):
 
 
 _LINKS_PER_TURN: Final = 500  # links in one iteration of the event loop: 10 ms
-_HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
 _CONGESTED_S: Final = 0.05
-
-_SHOWN: Final = MANIFEST_TYPES | {CSS}
-_LOOKED_AT: Final = 100  # links of a seed that leads no further
-_BOUNDS: Final = frozenset({Reason.OUT_OF_SCOPE, Reason.NO_CONTACT, Reason.INSIDE_ADDRESS})
-
-MAX_REQUISITE_HOPS: Final = 5
-"""A style sheet of a page may import another, and frames have their own; those of Python's own
-documentation are four deep. Without a limit, a sheet that always imports new ones would never
-end."""
-
-MAX_INDEX_HOPS: Final = 3
-"""Most indexes of sitemaps in a row (sitemaps.org: one is enough). Without a limit, an index that
-always lists new ones would never end."""
 
 
 class LinksPipeline(PipelineStage):
-    """Last stage: puts the links that admission accepts on the fetch of the page.
+    """Last stage: selects the links that are followed.
 
     They are added to the frontier in one call when the fetch is complete; those of a sitemap, which
     may list 50,000, in many calls before that.
     """
 
-    async def process_page(self, page: Page, fetch: Fetch) -> Page:
+    async def process_page(self, page: Page, life: Life) -> Page:
         if self.crawl.settings.arguments is None:
             return page  # the spider's own code chooses its requests
         await self.end_step()
-        links = () if fetch.lease.candidate.requisite else page.links
+        selection = self.crawl.loop.links
+        links = () if life.candidate.requisite else page.links
         own: Sequence[Link] = page.outlinks
         if links != own:
             absolute = set(map(id, own))
             own = [each for each in links if isinstance(each, Link) and id(each) in absolute]
-        fetch.links = await self._admit(own, None, page.depth, fetch)
-        if not (fetch.links or fetch.dead_end) and fetch.lease.candidate.seed_url:
-            fetch.dead_end = self._dead_end(page, links)
+        found = await self._select(own, None, page, life)
+        if not (found or life.dead_end) and life.candidate.seed_url:
+            life.lead_nowhere(selection.dead_end(page, links))
         if len(own) < len(links):
             # The page's own links are absolute already; a user's pipeline has added others.
             others = [each for each in links if id(each) not in absolute]
             added = [Link(each) if isinstance(each, str) else each for each in others]
             base = base_of(page.url, page.parsed) if page.parsed else page.url
-            fetch.links += await self._admit(added, base, page.depth, fetch)
-        if self.crawl.settings.arguments.requisites:
-            fetch.links += self._requisites(page, fetch)
+            found += await self._select(added, base, page, life)
+        life.find(found + selection.requisites(page, life.candidate, found))
         return page
 
-    def _dead_end(self, page: Page, links: Sequence[Link | str]) -> DeadEnd | None:
-        """Return why *page*, a seed of which no link was admitted, leads no further; None if that
-        is what the arguments ask for, or a page without links is all that it is. *links*: those to
-        follow."""
-        arguments = self.crawl.settings.arguments
-        admission = self.crawl.selection.allowed_origins.admission
-        if not page.is_answered:
-            return None
-        if page.noindex:
-            return DeadEnd("noindex")
-        deepest = arguments.max_depth if arguments else None
-        if deepest is not None and page.depth >= deepest:
-            return None
-        refused: list[tuple[Link, Refusal]] = []
-        for link in links[:_LOOKED_AT]:
-            if isinstance(link, Link):
-                found = admission.candidate(link.url, page.url, depth=page.depth + 1)
-                refused += [(link, found)] if isinstance(found, Refusal) else []
-        if not links:
-            kinds = frozenset(self.crawl.settings.config.links.follow_kinds)
-            marked = any(link.kind in kinds for link in page.outlinks)
-            return DeadEnd("nofollow") if marked else None
-        if len(refused) < len(links[:_LOOKED_AT]):
-            return None
-        refreshes = [each for each in refused if each[0].kind is LinkKind.REFRESH]
-        link, refusal = (refreshes or refused)[0]
-        why = refusal.of_target(link.url)
-        if refreshes:
-            return DeadEnd("refresh", why, link.url)
-        why = f"the first of {len(links)} {why}"
-        return DeadEnd("links", why) if refusal.reason in _BOUNDS else None
-
-    def _requisites(self, page: Page, fetch: Fetch) -> list[Candidate]:
-        """Return what *page* needs to be shown, or a style sheet or frame of it in turn, unless it
-        is among the links that are followed anyway."""
-        candidate = fetch.lease.candidate
-        hops = candidate.requisite + 1
-        is_shown = page.media_type in HTML_TYPES or (page.media_type in _SHOWN and hops > 1)
-        if not is_shown or hops > MAX_REQUISITE_HOPS or page.flaw or not page.archive:
-            return []
-        urls = [link.url for link in page.outlinks if link.kind in EMBEDDED]
-        if hops == 1 and not any("icon" in link.rel.split() for link in page.outlinks if link.rel):
-            urls.append(f"{authority_of(page.url)}/favicon.ico")  # as browsers do
-        selected = self.crawl.selection.allowed_origins.admission.select_requisites(
-            urls, page.depth + 1, candidate.level, hops
-        )
-        for reason, count in selected.refused.items():
-            self.crawl.stats.count(f"refused/{reason}", count)
-        followed = {each.key for each in fetch.links}
-        return [each for each in selected.candidates if each.key not in followed]
-
-    async def _admit(
-        self, links: Sequence[Link], base: str | None, depth: int, fetch: Fetch
+    async def _select(
+        self, links: Sequence[Link], base: str | None, page: Page, life: Life
     ) -> list[Candidate]:
         """Return the candidates of the last links; those of all before are added to the
         frontier."""
+        select, now = self.crawl.loop.links.select, self.crawl.leases.clock.now
+        hops = life.candidate.index_hops
         while len(links) > _LINKS_PER_TURN:
-            await self._add(self._select(links[:_LINKS_PER_TURN], base, depth, fetch))
+            part = links[:_LINKS_PER_TURN]
+            await self._add(select(part, base, page, hops, now()))
             links = links[_LINKS_PER_TURN:]
-        return self._select(links, base, depth, fetch) if links else []
-
-    def _select(
-        self, links: Sequence[Link], base: str | None, depth: int, fetch: Fetch
-    ) -> list[Candidate]:
-        admission, depth = self.crawl.selection.allowed_origins.admission, depth + 1
-        if not _HINTED.isdisjoint([link.kind for link in links]):
-            index_hops = fetch.lease.candidate.index_hops + 1
-            if index_hops > MAX_INDEX_HOPS:
-                links = [link for link in links if link.kind is not LinkKind.SITEMAP]
-            selected = admission.select_listed(
-                links, base, depth, lambda link: self._level(link, depth), index_hops
-            )
-        else:
-            level = self.crawl.selection.prioritizer.level(Hints(depth=depth))
-            selected = admission.select([link.url for link in links], base, depth, level)
-        for reason, count in selected.refused.items():
-            self.crawl.stats.count(f"refused/{reason}", count)
-        return self._drop_stopped_patterns(selected.candidates)
-
-    def _drop_stopped_patterns(self, found: list[Candidate]) -> list[Candidate]:
-        """Return *found* without URLs of patterns that bring nothing new any more."""
-        pattern_stats, now = self.crawl.selection.pattern_stats, self.crawl.leases.clock.now()
-        if not pattern_stats.have_stopped({candidate.host for candidate in found}):
-            return found
-        wanted = [candidate for candidate in found if pattern_stats.refusal(candidate, now) is None]
-        self.crawl.stats.count(f"refused/{Reason.PATTERN}", len(found) - len(wanted))
-        return wanted
-
-    def _level(self, link: Link, depth: int) -> int:
-        hints = Hints(
-            depth=depth,
-            sitemap_priority=link.priority,
-            modified=link.modified,
-            is_sitemap=link.kind is LinkKind.SITEMAP,
-        )
-        return self.crawl.selection.prioritizer.level(hints)
+        return select(links, base, page, hops, now()) if links else []
 
     async def _add(self, found: list[Candidate]) -> None:
         """Add *found* to the frontier, before the verdict of their page, and wait while the

@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it, not here
 
 from crawler.download import answer_reader  # noqa: E402  # needs the path above
 from crawler.frontier import records  # noqa: E402  # needs the path above
+from crawler.loop import life  # noqa: E402  # needs the path above
 from crawler.policy import politeness  # noqa: E402  # needs the path above
 from scripts.write_settings import written  # noqa: E402  # needs the path above
 
@@ -31,6 +32,8 @@ def page_lines() -> Iterator[str]:
     yield from diagram(records.URL_TRANSITIONS, records.UrlState.UNKNOWN)
     yield "The place of a host in the frontier (`TRANSITIONS` in `crawler/frontier/records.py`):"
     yield from diagram(records.TRANSITIONS, records.HostPlace.EMPTY)
+    yield "A lease in the process that holds it (`TRANSITIONS` in `crawler/loop/life.py`):"
+    yield from diagram(life.TRANSITIONS, life.LifeState.PLANNED)
     yield "The circuit breaker of a host (`TRANSITIONS` in `crawler/policy/politeness.py`):"
     yield from diagram(politeness.TRANSITIONS, politeness.Circuit.CLOSED)
     yield "An answer, as it is read (`ANSWER_TRANSITIONS` in `crawler/download/answer_reader.py`):"

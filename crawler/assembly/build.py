@@ -8,6 +8,7 @@ data directory, or in a Redis that workers share.
 from __future__ import annotations
 
 import logging
+import os
 import resource
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,6 +28,7 @@ from crawler.assembly.crawl import (
     EmbeddedFrontier,
     Fetching,
     Leases,
+    Selection,
     Storage,
     UserSettings,
 )
@@ -50,22 +52,15 @@ from crawler.crawl.clock import Clock
 from crawler.crawl.cohorts import Cohorts
 from crawler.crawl.disk_room import DiskRoom, WaitWarnings
 from crawler.crawl.frontier_work import FrontierWork
-from crawler.crawl.in_flight import (
-    Completion,
-    CompletionSinks,
-    InFlight,
-    Reservations,
-)
 from crawler.crawl.interactive import is_interactive
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.live_rules import LiveRules
-from crawler.crawl.slots import SlotRules, Slots
 from crawler.crawl.stats import CrawlStats
 from crawler.crawl.under_way import under_way
 from crawler.data import data_dir as datadir
 from crawler.data.data_dir import COMPILED, DataDir, TemporaryDataDir, refuse_other_kind
 from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords
-from crawler.data.operator_files import RULES, RulesFile
+from crawler.data.operator_files import RULES, Credentials, RulesFile
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex, convert_older
@@ -75,6 +70,10 @@ from crawler.frontier.open import frontier_rules, open_frontier
 from crawler.frontier.port import DurableStore
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
+from crawler.loop.life import Lives
+from crawler.loop.links import LinkSelection
+from crawler.loop.loop import Loop
+from crawler.loop.slots import SlotRules, Slots
 from crawler.model.types import (
     ConfigError,
     StoreFull,
@@ -117,7 +116,8 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     return FrontierParts(
         frontier=frontier,
         clock=Clock(not_before=frontier.clock),
-        selection=base.selection(
+        allowed_origins=origins,
+        precheck=base.precheck(
             origins, RobotsRecords(frontier.records), pattern_stats, frontier.records
         ),
         duplicates=LocalDuplicates(LocalClaims(frontier.records)),
@@ -309,56 +309,68 @@ def _crawl(
     replay: Replay | None,
 ) -> Crawl:
     config, stats = base.config, base.stats
-    in_flight, is_ours = InFlight(), parts.frontier.may_begin
-    memory = BodyMemory(config.fetch.bodies_max_bytes, in_flight, is_ours, stats.count)
-    contents: list[Reservations] = [parts.duplicates, parts.near_duplicates]
-    outcomes = base.outcomes if parts.embedded is None else parts.embedded.work
-    sinks = CompletionSinks(outcomes, memory, contents, parts.selection.pattern_stats, stats)
-    completion = Completion(
-        parts.frontier,
-        in_flight,
-        rules.completion_rules(config),
-        sinks,
-        give_up_on=parts.selection.robots.give_up,
-        operator=parts.selection.allowed_origins.said_of,
-        random=base.random,
-        now=parts.clock.now,
+    lives, is_ours, clock = Lives(), parts.frontier.may_begin, parts.clock
+    origins, slots = parts.allowed_origins, base.slots
+    memory = BodyMemory(config.fetch.bodies_max_bytes, lives, is_ours, stats.count)
+    loop = Loop(
+        frontier=parts.frontier,
+        lives=lives,
+        origins=origins,
+        precheck=parts.precheck,
+        links=LinkSelection(
+            scope=origins,
+            prioritizer=base.prioritizer,
+            pattern_stats=parts.precheck.pattern_stats,
+            figures=stats,
+            settings=config.links,
+            arguments=base.arguments,
+        ),
+        uplink=Uplink(UplinkRules()),
+        silent_hosts=SilentHosts(),
+        slots=slots,
+        limits=rules.loop_limits(config),
+        outcomes=base.outcomes if parts.embedded is None else parts.embedded.work,
+        bodies=memory,
+        contents=(parts.duplicates, parts.near_duplicates),
         durability=archive.group_commit,
+        figures=stats,
+        random=base.random,
+        now=clock.now,
     )
-    precheck, most = parts.selection.precheck, base.slots.rules.concurrency
-    if (wanted := parts.selection.allowed_origins.operator.concurrency) is not None:
-        base.slots.set_concurrency(wanted)
+    most = slots.rules.concurrency
+    if (wanted := origins.operator.concurrency) is not None:
+        slots.set_concurrency(wanted)
     live_rules = LiveRules(
         parts.rules_source,
         len(config.frontier.level_shares),
-        parts.selection.allowed_origins,
-        precheck,
+        origins,
+        parts.precheck,
         parts.frontier,
-        now=parts.clock.now,
+        now=clock.now,
         wake=base.lifecycle.wake,
-        set_concurrency=lambda wanted: base.slots.set_concurrency(wanted or most),
+        set_concurrency=lambda wanted: slots.set_concurrency(wanted or most),
         stop=base.lifecycle.stop,
     )
+    credentials = config.operator.credentials
     return Crawl(
         settings=UserSettings(config=config, arguments=base.arguments),
+        loop=loop,
         leases=Leases(
             frontier=parts.frontier,
-            clock=parts.clock,
-            in_flight=in_flight,
-            completion=completion,
+            clock=clock,
             put_back_count=parts.put_back_count,
             embedded=parts.embedded,
             shared=parts.shared,
         ),
-        selection=parts.selection,
+        selection=Selection(
+            allowed_origins=origins,
+            prioritizer=base.prioritizer,
+            credentials=Credentials(Path(credentials) if credentials else None, os.environ),
+        ),
         fetching=Fetching(
-            slots=base.slots,
             body_memory=memory,
-            most_connections=_most_connections(base.slots),
-            cohorts=Cohorts(base.slots.rules.concurrency),
-            uplink=Uplink(UplinkRules()),
-            silent_hosts=SilentHosts(),
-            random=base.random,
+            most_connections=_most_connections(slots),
+            cohorts=Cohorts(slots.rules.concurrency),
             replay=replay,
         ),
         content=Contents(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from random import Random
 from typing import TYPE_CHECKING
 
 from crawler.archive.replay import Replay
@@ -20,11 +19,8 @@ from crawler.crawl.clock import Clock
 from crawler.crawl.cohorts import Cohorts
 from crawler.crawl.disk_room import DiskRoom
 from crawler.crawl.frontier_work import FrontierWork
-from crawler.crawl.in_flight import Completion, InFlight
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.live_rules import LiveRules
-from crawler.crawl.precheck import Precheck, Probes
-from crawler.crawl.slots import Slots
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import DataDir
 from crawler.data.operator_files import Credentials
@@ -34,14 +30,11 @@ from crawler.duplicates.near import NearDuplicatesIndex
 from crawler.frontier.port import Frontier
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.loop.loop import Loop
 from crawler.model.page import DownloadOptions
-from crawler.model.types import PutBack, StoreUnavailable
+from crawler.model.types import StoreUnavailable
 from crawler.policy.body_caps import cap_bytes
-from crawler.policy.patterns import PatternStatsStore
-from crawler.policy.politeness import Uplink
 from crawler.policy.priority import Prioritizer
-from crawler.policy.robots_cache import RobotsCache
-from crawler.policy.silent_hosts import SilentHosts
 
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
     from crawler.shared.worker.frontier import SharedFrontier
@@ -65,31 +58,13 @@ class EmbeddedFrontier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leases:
-    """The frontier, the leases taken from it, and their completion."""
+    """The frontier, and where it is."""
 
     frontier: Frontier
     clock: Clock
-    in_flight: InFlight
-    completion: Completion
     put_back_count: int  # how many leases of the last run were put back
     embedded: EmbeddedFrontier | None  # the same frontier, if it is in the data directory
     shared: SharedFrontier | None  # the same frontier, if workers share it
-
-    def begin_or_put_back(self, request: object) -> bool:
-        """Return whether *request* may still be sent under its lease, if it has one. If not, its
-        URL is put back at completion."""
-        fetch = self.in_flight.fetch_of(request)
-        if fetch is None or self.frontier.may_begin(fetch.lease):
-            return True
-        fetch.verdict = PutBack()
-        fetch.began_at = self.clock.now()  # so that the time it waited does not count as fetching
-        return False
-
-    def note_head(self, request: object, status: int, retry_after: bytes | None) -> None:
-        """Note that the answer to *request* has begun."""
-        fetch = self.in_flight.fetch_of(request)
-        if fetch is not None:
-            self.completion.note_head(fetch, status, retry_after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +73,6 @@ class Selection:
 
     allowed_origins: AllowedOrigins
     prioritizer: Prioritizer
-    robots: RobotsCache
-    probes: Probes
-    precheck: Precheck  # of a lease, by robots.txt, pattern and probes
-    pattern_stats: PatternStatsStore
     credentials: Credentials  # that the operator's rules name
 
 
@@ -109,13 +80,9 @@ class Selection:
 class Fetching:
     """The parts that fetches share."""
 
-    slots: Slots
     most_connections: int  # open at once, idle ones among them
     body_memory: BodyMemory
     cohorts: Cohorts
-    uplink: Uplink
-    silent_hosts: SilentHosts
-    random: Random  # of retries
     replay: Replay | None  # None: pages are fetched from the network
 
 
@@ -144,6 +111,7 @@ class Crawl:
     """All parts of a crawl. `close` unlocks the data directory."""
 
     settings: UserSettings
+    loop: Loop
     leases: Leases
     selection: Selection
     fetching: Fetching
@@ -158,14 +126,26 @@ class Crawl:
         return DownloadOptions(
             cap=partial(cap_bytes, caps=fetch),
             admits=self.selection.allowed_origins.admits,
-            begin_or_put_back=self.leases.begin_or_put_back,
-            note_head=self.leases.note_head,
+            begin_or_put_back=self.begin_or_put_back,
+            note_head=self.note_head,
             tls=fetch.tls,
             connect_timeout_s=fetch.connect_timeout_s,
             total_timeout_s=fetch.total_timeout_s,
             min_delay_s=self.settings.config.politeness.min_delay_s,
             most_connections=self.fetching.most_connections,
         )
+
+    def begin_or_put_back(self, request: object) -> bool:
+        """Return whether *request* may still be sent under its lease, if it has one. If not, its
+        URL is put back at completion."""
+        life = self.loop.lives.of(request)
+        return life is None or self.loop.may_send(life)
+
+    def note_head(self, request: object, status: int, retry_after: bytes | None) -> None:
+        """Note that the answer to *request* has begun."""
+        life = self.loop.lives.of(request)
+        if life is not None:
+            self.loop.note_head(life, status, retry_after)
 
     def begin(self) -> None:
         """Start the background work, when the event loop runs."""

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 from scrapy.crawler import Crawler
 
-from crawler.assembly.crawl import EmbeddedFrontier, Selection
+from crawler.assembly.crawl import EmbeddedFrontier
 from crawler.config.settings import Arguments, Config
 from crawler.crawl.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.crawl.clock import Clock
 from crawler.crawl.disk_room import DiskRoom
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.live_rules import RulesSource
-from crawler.crawl.precheck import Precheck, Probes
-from crawler.crawl.slots import Slots
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import DataDir
 from crawler.data.local_stores import Soft404Records
-from crawler.data.operator_files import Credentials
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
 from crawler.frontier.port import Frontier, FrontierRules, LeaseRules, OrderedStore
 from crawler.frontier.rocks_store import RocksStore
+from crawler.loop.precheck import Precheck
+from crawler.loop.probes import Probes
+from crawler.loop.slots import Slots
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache, RobotsStore
@@ -68,32 +66,17 @@ class BaseParts:
     def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:
         return CurrentRules(origins, self.outcomes, self.stats, time.time)
 
-    def selection(
+    def precheck(
         self,
         origins: AllowedOrigins,
         robots_store: RobotsStore,
         pattern_stats: PatternStatsStore,
         records_store: OrderedStore,
-    ) -> Selection:
+    ) -> Precheck:
         agent, records = self.config.identity.user_agent_name, Soft404Records(records_store)
         robots = RobotsCache(robots_store, agent, self.config.robots)
         probes = Probes(records, lambda: self.random.randbytes(12).hex(), self.config.content)
-        return Selection(
-            allowed_origins=origins,
-            prioritizer=self.prioritizer,
-            robots=robots,
-            probes=probes,
-            precheck=Precheck(
-                robots, origins.robots_candidate, pattern_stats, probes, origins.said_of
-            ),
-            pattern_stats=pattern_stats,
-            credentials=Credentials(
-                Path(self.config.operator.credentials)
-                if self.config.operator.credentials
-                else None,
-                os.environ,
-            ),
-        )
+        return Precheck(robots, origins.robots_candidate, pattern_stats, probes, origins.said_of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +85,8 @@ class FrontierParts:
 
     frontier: Frontier
     clock: Clock
-    selection: Selection
+    allowed_origins: AllowedOrigins
+    precheck: Precheck
     duplicates: Duplicates
     near_duplicates: NearDuplicatesIndex
     put_back_count: int  # how many leases of the last run were put back

@@ -73,13 +73,13 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
         records, shard_client, clock.now, robots_bytes, worker.status_log.on_disk_full_for_links
     )
     pattern_stats = SharedPatternStats(config.patterns, shard_client, clock.now)
-    selection = base.selection(origins, robots, pattern_stats, base.store)
+    precheck = base.precheck(origins, robots, pattern_stats, base.store)
     knowledge = SharedKnowledge(
         duplicates=duplicates,
         near_duplicates=near_duplicates,
         robots=robots,
         pattern_stats=pattern_stats,
-        on_robots_replaced=selection.precheck.drop_robots,
+        on_robots_replaced=precheck.drop_robots,
     )
     frontier = SharedFrontier(
         worker,
@@ -92,7 +92,8 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
     return FrontierParts(
         frontier=frontier,
         clock=clock,
-        selection=selection,
+        allowed_origins=origins,
+        precheck=precheck,
         duplicates=duplicates,
         near_duplicates=near_duplicates,
         put_back_count=joined.put_back,

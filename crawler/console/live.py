@@ -105,11 +105,11 @@ class LiveFigures:
             bytes=crawl.stats.bytes + sum(other.bytes for other in others),
             errors=crawl.stats.errors + sum(other.errors for other in others),
             duplicates=crawl.stats.duplicates,
-            fetching=len(crawl.leases.in_flight),
-            concurrency=crawl.fetching.slots.rules.concurrency,
+            fetching=len(crawl.loop.lives),
+            concurrency=crawl.loop.slots.rules.concurrency,
             paused_until=None if paused is None else min(paused, FAR),
             ends=self._end(),
-            waits_for="" if others else crawl.stats.waits_for(now, len(crawl.leases.in_flight)),
+            waits_for="" if others else crawl.stats.waits_for(now, len(crawl.loop.lives)),
             counts=counts,
             answers=_below(counters, "status/"),
             failures=_below(counters, "error/"),
@@ -122,7 +122,7 @@ class LiveFigures:
         fetched = sum(other.pages + other.errors for other in others)
         if fetched != self._fetched_by_others:
             self._fetched_by_others, self._others_fetched_at = fetched, now
-        own_s = self._crawl.stats.idle_s(now, len(self._crawl.leases.in_flight))
+        own_s = self._crawl.stats.idle_s(now, len(self._crawl.loop.lives))
         return min(own_s, now - self._others_fetched_at) if others else own_s
 
     def _end(self) -> str:

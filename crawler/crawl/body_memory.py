@@ -16,10 +16,7 @@ from typing import Final, NamedTuple
 
 from scrapy import Request
 
-from crawler.crawl.in_flight import (
-    Fetch,
-    InFlight,
-)
+from crawler.loop.life import Life, Lives
 from crawler.model.types import Lease
 
 # Most bodies are smaller, and never wait. One read from a socket may return as much, so a body that
@@ -34,7 +31,7 @@ CHECK_INTERVAL_S: Final = (
 class BodyShare:
     """The memory that one page holds."""
 
-    fetch: Fetch | None
+    life: Life | None
     """None for a request without a lease. It is not counted, as its end is not known, and does not
     wait: a page may need it to be finished, and would hold the memory that it waits for."""
     bytes: int = 0
@@ -58,7 +55,7 @@ class BodyMemory:
     def __init__(
         self,
         max_bytes: int,
-        in_flight: InFlight,
+        lives: Lives,
         is_lease_safe: Callable[[Lease], bool],
         add_to_stat: Callable[[str, int], None],
     ) -> None:
@@ -66,7 +63,7 @@ class BodyMemory:
         *add_to_stat*: adds to a counter."""
         self.used_bytes = 0
         self._max_bytes = max_bytes
-        self._in_flight = in_flight
+        self._lives = lives
         self._is_lease_safe = is_lease_safe
         self._add_to_stat = add_to_stat
         self._shares: dict[int, BodyShare] = {}  # by lease
@@ -75,23 +72,23 @@ class BodyMemory:
         self._numbers = count()
 
     def share_of(self, request: Request) -> BodyShare:
-        fetch = self._in_flight.fetch_of(request)
-        if fetch is None:
+        life = self._lives.of(request)
+        if life is None:
             return BodyShare(None)
-        share = self._shares.get(fetch.lease.id)
+        share = self._shares.get(life.lease.id)
         if share is None:
-            share = self._shares[fetch.lease.id] = BodyShare(fetch)
+            share = self._shares[life.lease.id] = BodyShare(life)
         return share
 
     def has_room(self, share: BodyShare, by_bytes: int) -> bool:
         """Return whether *share* may grow by *by_bytes*; if not, call `wait_for_room`."""
         if self.used_bytes + by_bytes <= self._max_bytes or share.bytes + by_bytes <= FREE_BYTES:
             return True
-        return share.fetch is None or next(iter(self._large), share) is share
+        return share.life is None or next(iter(self._large), share) is share
 
     def add(self, share: BodyShare, by_bytes: int) -> None:
         """Count *by_bytes* more for *share*."""
-        if share.fetch is None:
+        if share.life is None:
             return
         self.used_bytes += by_bytes
         share.bytes += by_bytes
@@ -100,7 +97,7 @@ class BodyMemory:
 
     def is_lease_safe(self, share: BodyShare) -> bool:
         """Return whether its fetch may go on for as long as one that begins now."""
-        return share.fetch is None or self._is_lease_safe(share.fetch.lease)
+        return share.life is None or self._is_lease_safe(share.life.lease)
 
     async def wait_for_room(
         self, share: BodyShare, by_bytes: int, on_check: Callable[[], None] | None = None
@@ -117,11 +114,11 @@ class BodyMemory:
             self._add_pause(share, now_s() - began_s)
 
     def release(self, lease_id: int) -> None:
-        """Free the memory of a page that is finished. Implements in_flight.Reservations."""
+        """Free the memory of a page that is finished. Implements loop.Reservations."""
         share = self._shares.pop(lease_id, None)
         if share is None:
             return
-        share.fetch = None
+        share.life = None
         self.used_bytes -= share.bytes
         self._large.pop(share, None)
         self._wake()
@@ -152,7 +149,7 @@ class BodyMemory:
             waiting[0].woken.set_result(None)
 
     def _add_pause(self, share: BodyShare, paused_s: float) -> None:
-        if share.fetch is not None:
-            share.fetch.paused_s += paused_s
+        if share.life is not None:
+            share.life.pause(paused_s)
         self._add_to_stat("memory/pauses", 1)
         self._add_to_stat("memory/paused_ms", round(paused_s * 1000))

@@ -7,7 +7,6 @@ turns exceptions into words, and only `exception_of` words into exceptions.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Final
 
 from scrapy.exceptions import (
@@ -76,39 +75,6 @@ class TlsFailed(DownloadFailedError):
     """No trustworthy TLS connection: a wrong certificate, or no common version."""
 
 
-WORDS: Final = MappingProxyType(
-    {
-        "broken": "error in a callback or pipeline",
-        "connect": "no connection",
-        "disconnect": "left amid the answer",
-        "dns": "name not found",
-        "redirects": "redirects without an end",
-        "robots_failed": "robots.txt not fetched",
-        "robots_unreachable": "robots.txt unreachable",
-        "tls": "no trustworthy TLS connection",
-    }
-)
-"""Readable words for the kinds of errors that are not clear by themselves."""
-
-_STATUSES: Final = (408, 429, *range(500, 512), *range(520, 531))
-"""Those that are registered, and Cloudflare's."""
-
-FAILURES: Final = (
-    *("timeout", "connect", "dns", "tls", "protocol", "disconnect", "redirects"),
-    *("robots_unreachable", "robots_failed", "broken", "other"),
-    *(f"status_{status}" for status in _STATUSES),
-    "status_5xx",
-)
-"""All kinds of failure, by the words that counters, outcomes, the summary and the metrics have for
-them. `robots_failed` counts fetches of a robots.txt, which have no outcome; a kind of each of the
-others is in the outcome of the page."""
-
-
-def status_failure(status: int) -> str:
-    """Return the kind of failure of a page that is tried again for its *status*."""
-    return f"status_{status}" if status in _STATUSES else "status_5xx"
-
-
 _ERRORS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (DownloadTimeoutError, "timeout"),
     (CannotResolveHostError, "dns"),
@@ -143,8 +109,3 @@ def exception_of(reason: str) -> Exception:
     one of the words of `Answer.error` in *reason* says, what its own fetch would have raised."""
     kinds = (_EXCEPTIONS.get(word) for word in reason.split(": "))
     return next(filter(None, kinds), IgnoreRequest)(reason)
-
-
-def words_of(kind: str) -> str:
-    """Return a kind of error in readable words: `status_503` is "status 503"."""
-    return WORDS.get(kind, kind.replace("_", " "))

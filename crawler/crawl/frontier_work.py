@@ -24,7 +24,7 @@ _FULL_RETRY_S: Final = 1.0  # between two tries while the disk is full
 
 
 class FrontierWork:
-    """Implements two_tier.Background, and in_flight.OutcomeSink: an outcome is logged when its
+    """Implements two_tier.Background, and loop.OutcomeSink: an outcome is logged when its
     verdict is written, so that no page of the log is fetched again after a crash."""
 
     def __init__(

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Final, Protocol
 
 from crawler.crawl.allowed_origins import AllowedOrigins
-from crawler.crawl.precheck import Precheck
 from crawler.frontier.port import Frontier
+from crawler.loop.precheck import Precheck
 from crawler.model.types import ConfigError, CrawlerError, HostKey
 from crawler.policy.operator_rules import OperatorRules, read_rules
 

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from crawler.config.settings import Arguments, Config
-from crawler.crawl.in_flight import CompletionRules
+from crawler.loop.loop import LoopLimits
 from crawler.model.url import CanonicalRules, UrlRule
 from crawler.policy.admission import AdmissionRules
 from crawler.policy.scope import AddressRules, CalendarRules, NameSet, Scope, TrapRules
@@ -44,9 +44,11 @@ def effective_settings(config: Config) -> Config:
     )
 
 
-def completion_rules(config: Config) -> CompletionRules:
-    return CompletionRules(
+def loop_limits(config: Config) -> LoopLimits:
+    return LoopLimits(
         politeness=config.politeness,
+        total_timeout_s=config.fetch.total_timeout_s,
+        max_redirects=config.limits.max_redirects,
         callback_retries=config.politeness.callback_retries,
         callback_pause_s=config.politeness.backoff_max_s,
     )

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from crawler.crawl.errors import words_of
 from crawler.data.data_dir import OUTCOMES, SEEDS
 from crawler.data.seed_table import (
     LEADS_ON,
@@ -23,6 +22,7 @@ from crawler.data.seed_table import (
     write_table,
 )
 from crawler.model.types import HTTP_OK, Outcome, OverBudgetLinks
+from crawler.policy.failures import words_of
 from crawler.policy.scope import Refusal
 
 logger = logging.getLogger(__name__)

@@ -17,9 +17,8 @@ from typing import Final, TypeVar
 
 from scrapy.statscollectors import StatsCollector
 
-from crawler.crawl.errors import words_of
-from crawler.crawl.in_flight import Fetch
 from crawler.crawl.seed_fates import SeedFates
+from crawler.loop.life import Life
 from crawler.model.types import (
     Added,
     Answer,
@@ -28,6 +27,7 @@ from crawler.model.types import (
     Purpose,
     Rest,
 )
+from crawler.policy.failures import words_of
 from crawler.policy.politeness import is_trouble
 
 # Above this the half with the lowest counts is dropped: the top ten of a crawl are far above them.
@@ -91,7 +91,7 @@ LOOP_BOUNDS_S: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 class CrawlStats:
-    """Implements in_flight.StatsSink."""
+    """Implements loop.LoopFigures."""
 
     def __init__(self, stats: StatsCollector) -> None:
         self._stats = stats
@@ -193,14 +193,14 @@ class CrawlStats:
             name if name in counted else f"{name.partition('/')[0]}/{_OTHER}" for name in names
         )
 
-    def count_completed(self, fetch: Fetch, outcome: Outcome) -> None:
+    def count_completed(self, life: Life, outcome: Outcome) -> None:
         self.count(f"fate/{outcome.fate}")
-        if fetch.purpose is not Purpose.PAGE:
-            self._count_robots(fetch)
+        if not life.is_of_page:
+            self._count_robots(life)
             return
-        self.seeds.count(outcome, is_listing=fetch.lease.candidate.is_sitemap)
+        self.seeds.count(outcome, is_listing=life.candidate.is_sitemap)
         if outcome.status is not None:
-            self.verdict_s.observe(outcome.at - fetch.began_at - fetch.paused_s - outcome.seconds)
+            self.verdict_s.observe(outcome.at - life.began_at - life.paused_s - outcome.seconds)
             self.count(f"status/{outcome.status // 100}xx")
             self.bytes += outcome.size
             self.count("bytes", outcome.size)
@@ -210,8 +210,8 @@ class CrawlStats:
             self.count("patterns/unfetched")
         if outcome.fate in ("retry", "dead"):
             self._count_error(outcome)
-        elif outcome.fate != "put_back" and fetch.truncated:
-            self.count(f"truncated/{fetch.truncated}")
+        elif outcome.fate != "put_back" and life.truncated:
+            self.count(f"truncated/{life.truncated}")
         if is_page(outcome):
             self.pages += 1
             self.count("pages")
@@ -265,13 +265,13 @@ class CrawlStats:
         ahead = (each for each in self._failing.values() if each.until > now)
         return min(ahead, key=lambda each: each.until, default=None)
 
-    def _count_robots(self, fetch: Fetch) -> None:
+    def _count_robots(self, life: Life) -> None:
         """Count a fetch of robots.txt. Without an answer it waited for another host, and does not
         count."""
-        if fetch.purpose is not Purpose.ROBOTS or fetch.answer is None:
+        answer = life.answer
+        if life.plan.purpose is not Purpose.ROBOTS or answer is None:
             return
         self.count("robots/fetched")
-        answer = fetch.answer
         if is_trouble(answer) and answer.error != "cancelled":
             self.errors += 1
             self.count("robots/failed")

@@ -27,10 +27,10 @@ from crawler.crawl.body_memory import (
     BodyShare,
 )
 from crawler.crawl.errors import FetchTimedOut
-from crawler.crawl.in_flight import InFlight
 from crawler.crawl.lifecycle import receivers_of
-from crawler.crawl.slots import Slots
 from crawler.download.http_head import MAX_DIGITS
+from crawler.loop.life import Lives
+from crawler.loop.slots import Slots
 from crawler.model.page import (
     STOPPED,
     DownloadOptions,
@@ -57,19 +57,19 @@ class BodyReader:
         self,
         crawler: Crawler,
         options: DownloadOptions,
-        in_flight: InFlight,
+        lives: Lives,
         memory: BodyMemory,
         slots: Slots,
     ) -> None:
         self.options = options
         self._crawler = crawler
-        self._in_flight = in_flight
+        self._lives = lives
         self._memory = memory
         self._slots = slots
 
     def is_leased(self, request: Request) -> bool:
         """Return whether *request* is sent under a lease of the frontier."""
-        return self._in_flight.fetch_of(request) is not None
+        return self._lives.of(request) is not None
 
     def timeout_s(self, request: Request) -> float:
         """Return the time from DNS lookup to last byte. A request may ask for less, not for more:
@@ -142,9 +142,9 @@ class BodyReader:
         response.headers = headers  # handed over: the constructor would copy them, 10 us a page
         if stop:
             _mark_stopped(response, stop)
-        fetch = self._in_flight.fetch_of(request)
-        if fetch is not None:
-            fetch.exchange = exchange
+        life = self._lives.of(request)
+        if life is not None:
+            life.receive(exchange)
         return response
 
     async def _read(

@@ -45,8 +45,8 @@ from twisted.python.failure import Failure
 
 from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import LeaseEnded
-from crawler.crawl.in_flight import Fetch
 from crawler.crawl.lifecycle import engine_of, receivers_of
+from crawler.loop.life import Life
 from crawler.model.page import AddressRefused
 from crawler.model.types import PutBack, Standing, StoreUnavailable
 
@@ -73,7 +73,7 @@ class FrontierDownloader(Downloader):
         # Before the download handlers are built: Scrapy only logs what a handler raises, and the
         # crawl would go on without it.
         self.crawl = crawl_of(crawler)
-        self._slots = self.crawl.fetching.slots
+        self._slots = self.crawl.loop.slots
         self._check_timer: CallLaterResult | None = None
         self._crawler = crawler
         self._handlers: dict[str, Any] = {}
@@ -108,34 +108,34 @@ class FrontierDownloader(Downloader):
             self.crawl.abandon()
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
-        fetch = self.crawl.leases.in_flight.fetch_of(request)
-        if fetch is not None and fetch.began_at:  # `download_async(response.request)`
-            fetch.sent_aside += 1
+        lives = self.crawl.loop.lives
+        life = lives.of(request)
+        if life is not None and life.began_at:  # `download_async(response.request)`
+            lives.send_aside(life)
             request = request.replace()
         return deferred_from_coro(self.transfer(request, self.begin(request)))
 
-    def begin(self, request: Request) -> Fetch | None:
+    def begin(self, request: Request) -> Life | None:
         """Count *request* as begun. It ends with its `transfer`."""
-        fetch = self.crawl.leases.in_flight.fetch_of(request)
-        if fetch is not None:
-            fetch.began_at, fetch.ended_at = self.crawl.leases.clock.now(), 0.0
-            self.crawl.stats.count_begun(fetch.lease.candidate.host, fetch.began_at)
+        life = self.crawl.loop.lives.of(request)
+        if life is not None:
+            self.crawl.loop.begin(life)
         # A request past the frontier (`engine.download_async`) counts as of a host that answers.
-        standing = Standing.ANSWERS if fetch is None else fetch.lease.pace.standing
+        standing = Standing.ANSWERS if life is None else life.lease.pace.standing
         self._slots.begin(request, standing)
         if self._check_timer is None:
             self._schedule_check()
         self.active.add(request)
-        return fetch
+        return life
 
-    async def transfer(self, request: Request, fetch: Fetch | None) -> Response | Request:
+    async def transfer(self, request: Request, life: Life | None) -> Response | Request:
         """Return the answer to *request*, which has begun, after all middlewares; or another
         request."""
         error: BaseException | None = None
         try:
             result = await self._through_middlewares(request)
-            if fetch is not None or isinstance(result, Request):
-                self._note_result(result, request, fetch)
+            if life is not None or isinstance(result, Request):
+                self._note_result(result, request, life)
             return result
         except BaseException as raised:
             error = raised
@@ -143,24 +143,22 @@ class FrontierDownloader(Downloader):
         finally:
             self.active.remove(request)
             self._slots.end(request)
-            self._release(error, fetch)
+            self._release(error, life)
 
-    def _note_result(
-        self, result: Response | Request, request: Request, fetch: Fetch | None
-    ) -> None:
+    def _note_result(self, result: Response | Request, request: Request, life: Life | None) -> None:
         """Note what middlewares returned in place of the answer to *request*: it continues what
         that was for."""
-        in_flight = self.crawl.leases.in_flight
-        if fetch is None:
-            mark = in_flight.mark_of(request)
+        lives = self.crawl.loop.lives
+        if life is None:
+            mark = lives.mark_of(request)
             if mark is not None:
-                in_flight.mark(result, mark)
+                lives.mark(result, mark)
         elif isinstance(result, Request):
-            in_flight.note_returned(fetch, result)
-        elif result.request not in (None, request) and not in_flight.fetch_of(result.request):
+            lives.note_returned(life, result)
+        elif result.request not in (None, request) and not lives.of(result.request):
             # The answer to a request of the middleware's own, whose exchange is not known.
-            in_flight.hand_out(fetch, result.request)
-            fetch.exchange = None
+            lives.hand_out(life, result.request)
+            life.receive(None)
 
     async def _through_middlewares(self, request: Request) -> Response | Request:
         """Do what `DownloaderMiddlewareManager.download_async` does, but without a name and a
@@ -234,7 +232,7 @@ class FrontierDownloader(Downloader):
             self.signals.send_catch_log(
                 signals.request_reached_downloader, request=request, spider=self._crawler.spider
             )
-            if not self.crawl.leases.begin_or_put_back(request):
+            if not self.crawl.begin_or_put_back(request):
                 raise LeaseEnded
             response = await self._answer(slot, request)
             await self.crawl.fetching.cohorts.give_turn()  # which is not the time of its host
@@ -258,9 +256,9 @@ class FrontierDownloader(Downloader):
         slot.transferring.add(request)
         try:
             response: Response = await handler.download_request(request)
-            fetch = self.crawl.leases.in_flight.fetch_of(request)
-            if fetch is not None:
-                fetch.ended_at = self.crawl.leases.clock.now()
+            life = self.crawl.loop.lives.of(request)
+            if life is not None:
+                life.end(self.crawl.leases.clock.now())
             self.signals.send_catch_log(signals.response_downloaded, response=response, **about)
         except Exception:
             await _process_pending_io()
@@ -300,7 +298,7 @@ class FrontierDownloader(Downloader):
         while slot.queue and slot.free_transfer_slots() > 0:
             request, answered = slot.queue.popleft()
             # Middlewares may have held it for long. (The handler checks again before it sends.)
-            if not self.crawl.leases.begin_or_put_back(request):
+            if not self.crawl.begin_or_put_back(request):
                 answered.errback(LeaseEnded())
                 continue
             slot.transferring.add(request)
@@ -308,11 +306,11 @@ class FrontierDownloader(Downloader):
 
     # A URL that is put back is released at its completion; if it were released here, the next URL
     # of its host could overtake it.
-    def _release(self, error: BaseException | None, fetch: Fetch | None) -> None:
-        if fetch is not None and not isinstance(fetch.verdict, PutBack):
-            _note_fault(error, fetch)
+    def _release(self, error: BaseException | None, life: Life | None) -> None:
+        if life is not None and not isinstance(life.verdict, PutBack):
+            _note_fault(error, life)
             try:
-                self.crawl.leases.completion.release(fetch)
+                self.crawl.loop.release(life)
             except StoreUnavailable as failed:
                 self.crawl.lifecycle.fail(failed)
 
@@ -356,16 +354,16 @@ def _host_of(netloc: str) -> str:
     return urlsplit(f"//{netloc}").hostname or ""
 
 
-def _note_fault(error: BaseException | None, fetch: Fetch) -> None:
-    """Note an error of a middleware on *fetch*, which has no verdict then, so that its page is not
+def _note_fault(error: BaseException | None, life: Life) -> None:
+    """Note an error of a middleware on *life*, which has no verdict then, so that its page is not
     finished as done. (An error of the fetch has an answer; an ignored request is no error.)"""
     if error is None or isinstance(error, IgnoreRequest | AddressRefused):
         return
-    if fetch.verdict is not None:
+    if life.verdict is not None:
         return
-    if fetch.answer is None or not fetch.answer.error:
+    if life.answer is None or not life.answer.error:
         where = "" if isinstance(error, NotSupported) else "error in a downloader middleware: "
-        fetch.callback_error = f"{where}{error!r}"
+        life.note_error(f"{where}{error!r}")
 
 
 class QuickSignals(SignalManager):
@@ -461,15 +459,15 @@ class RequestTasks:
             self._downloader.signals.send_catch_log(signals.scheduler_empty)
             return False
         self._slot.add_request(request)
-        fetch = self._downloader.begin(request)
-        task = asyncio.get_running_loop().create_task(self._take(request, fetch))
+        life = self._downloader.begin(request)
+        task = asyncio.get_running_loop().create_task(self._take(request, life))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return True
 
-    async def _take(self, request: Request, fetch: Fetch | None) -> None:
+    async def _take(self, request: Request, life: Life | None) -> None:
         try:
-            result = await self._downloaded(request, fetch)
+            result = await self._downloaded(request, life)
             if isinstance(result, Request):
                 self._engine.crawl(result)
             else:
@@ -484,10 +482,10 @@ class RequestTasks:
             self._slot.nextcall.schedule()
 
     async def _downloaded(
-        self, request: Request, fetch: Fetch | None
+        self, request: Request, life: Life | None
     ) -> Response | Request | Failure:
         try:
-            result = await self._downloader.transfer(request, fetch)
+            result = await self._downloader.transfer(request, life)
             if isinstance(result, Response):
                 self._note_answer(result, request)
         except Exception:

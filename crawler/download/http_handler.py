@@ -114,12 +114,12 @@ class HttpHandler(BaseDownloadHandler):
         body_reader = BodyReader(
             crawler,
             options,
-            crawl.leases.in_flight,
+            crawl.loop.lives,
             crawl.fetching.body_memory,
-            crawl.fetching.slots,
+            crawl.loop.slots,
         )
         resolver = Resolver(options.admits, AresLookup(), on_lookup=crawl.stats.count_lookup)
-        crawl.fetching.silent_hosts.probe_with(resolver.reaches_name_servers)
+        crawl.loop.silent_hosts.probe_with(resolver.reaches_name_servers)
         handler = cls(crawler, body_reader, resolver)
         crawl.lifecycle.call_at_stop(handler.transfers.cancel_all)
         return handler

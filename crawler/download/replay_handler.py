@@ -53,9 +53,9 @@ class ReplayHandler(BaseDownloadHandler):
         self._body_reader = BodyReader(
             crawler,
             options,
-            crawl.leases.in_flight,
+            crawl.loop.lives,
             crawl.fetching.body_memory,
-            crawl.fetching.slots,
+            crawl.loop.slots,
         )
         self._crawl = crawl
         self._replay = recorded

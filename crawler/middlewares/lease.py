@@ -11,7 +11,7 @@ from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 
 from crawler.assembly.build import crawl_of
 from crawler.config.settings import IdentitySettings
-from crawler.crawl.in_flight import LEASE, own_meta
+from crawler.crawl.request_meta import LEASE, own_meta
 
 # As browsers send it; some servers answer 406 or an empty page to */* alone.
 ACCEPT = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"

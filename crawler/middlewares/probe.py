@@ -15,15 +15,11 @@ from scrapy.http import Response
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.errors import LeaseEnded
-from crawler.crawl.in_flight import Fetch
-from crawler.crawl.precheck import ProbeResult
-from crawler.middlewares.outcome import (
-    answer_of,
-    failed_answer,
-    judge_answer,
-)
+from crawler.loop.life import Life
+from crawler.loop.probes import ProbeResult
+from crawler.middlewares.outcome import answer_of, failed_answer
 from crawler.model.page import Source, Unreadable
-from crawler.model.types import Purpose, PutBack, StoreUnavailable
+from crawler.model.types import Purpose, StoreUnavailable
 from crawler.page.media_type import actual_type
 
 
@@ -36,42 +32,34 @@ class ProbeMiddleware:
         self._crawl = crawl
 
     async def process_response(self, request: Request, response: Response) -> Response | Request:
-        fetch = self._probe_fetch(request)
-        if fetch is None:
+        loop, life = self._crawl.loop, self._life_of_probe(request)
+        if life is None:
             return response
-        fetch.exchange = None  # it is not archived
-        answer = answer_of(response, fetch, self._crawl)
-        fetch.answer = judge_answer(answer, fetch, self._crawl)
-        self._crawl.leases.completion.release(fetch)
-        self._store_result(fetch, ProbeResult(None) if answer.error else await self._read(response))
+        answer = loop.probe_answered(life, answer_of(response, life, loop))
+        failed = answer is not None and answer.error
+        self._keep(life, ProbeResult(None) if failed else await self._read(response))
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        fetch = self._probe_fetch(request)
-        if fetch is None or isinstance(exception, LeaseEnded):
+        loop, life = self._crawl.loop, self._life_of_probe(request)
+        if life is None or isinstance(exception, LeaseEnded):
             return None
-        answer = failed_answer(exception, request, fetch, self._crawl)
-        if answer is not None:
-            fetch.answer = judge_answer(answer, fetch, self._crawl)
-        self._crawl.leases.completion.release(fetch)
-        if fetch.answer is not None and fetch.answer.error == "cancelled":
-            fetch.verdict = PutBack()  # by ourselves, so nothing is known of the host
+        answer = loop.probe_answered(life, failed_answer(exception, request, life, loop))
+        if answer is not None and answer.error == "cancelled":
+            life.put_back()  # by ourselves, so nothing is known of the host
         else:
-            self._store_result(fetch, ProbeResult(None))
+            self._keep(life, ProbeResult(None))
         return request.replace(dont_filter=True)
 
-    def _probe_fetch(self, request: Request) -> Fetch | None:
-        fetch = self._crawl.leases.in_flight.fetch_of(request)
-        return fetch if fetch is not None and fetch.purpose is Purpose.PROBE else None
+    def _life_of_probe(self, request: Request) -> Life | None:
+        life = self._crawl.loop.lives.of(request)
+        return life if life is not None and life.plan.purpose is Purpose.PROBE else None
 
-    def _store_result(self, fetch: Fetch, result: ProbeResult) -> None:
-        fetch.verdict = PutBack()
-        now, host = self._crawl.leases.clock.now(), fetch.lease.candidate.host
+    def _keep(self, life: Life, result: ProbeResult) -> None:
         try:
-            self._crawl.selection.probes.store_result(host, fetch.authority, result, now)
+            self._crawl.loop.probed(life, result)
         except StoreUnavailable as error:
             self._crawl.lifecycle.fail(error)
-        self._crawl.stats.count("soft_404/asked")
 
     async def _read(self, response: Response) -> ProbeResult:
         digest = sha1(response.body, usedforsecurity=False).digest()

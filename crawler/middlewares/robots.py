@@ -1,13 +1,12 @@
 """Fetch and store robots.txt, and refuse requests that it forbids (RFC 9309).
 
-Rule: leases are checked before their requests are made (crawl.precheck). Requests past the frontier
+Rule: leases are checked before their requests are made (loop.precheck). Requests past the frontier
 (`engine.download_async`) wait here for their robots.txt, which is fetched once for all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import traceback
 from collections.abc import Collection
@@ -23,28 +22,17 @@ from scrapy.http import Headers, Response
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.errors import LeaseEnded, error_of, exception_of
-from crawler.crawl.in_flight import Fetch
-from crawler.middlewares.outcome import (
-    answer_of,
-    failed_answer,
-    judge_answer,
-)
+from crawler.loop.life import Life
+from crawler.middlewares.outcome import answer_of, failed_answer
 from crawler.model.page import (
     AddressRefused,
     Flag,
     Truncated,
     incomplete_error,
 )
-from crawler.model.types import (
-    Candidate,
-    Done,
-    Purpose,
-    PutBack,
-    StoreUnavailable,
-)
+from crawler.model.types import Answer, Purpose, StoreUnavailable
 from crawler.model.url import authority_of, fetch_form
 from crawler.page.challenge import challenge_of
-from crawler.policy.priority import Hints
 from crawler.policy.redirects import location_text
 from crawler.policy.robots_cache import (
     ADDRESS_REFUSED,
@@ -62,32 +50,6 @@ from crawler.policy.scope import Refusal
 
 _MAX_FAULTS: Final = 1000  # that are kept, for the errbacks of the URLs of their hosts
 
-MAX_SITEMAPS: Final = 100
-"""Sitemaps taken from a robots.txt (guess: big sites name a few dozen; an index counts as one)."""
-
-
-def sitemaps_of(authority: str, robots_url: str, crawl: Crawl) -> list[Candidate]:
-    """Return the sitemaps that robots.txt names for *authority* and that the crawl may fetch."""
-    if (
-        not crawl.settings.config.links.follow_sitemaps
-        or not crawl.selection.allowed_origins.is_complete
-    ):
-        return []
-    if crawl.settings.arguments is None:
-        return []  # a user's spider requests them itself, with its own callback
-    level = crawl.selection.prioritizer.level(Hints(is_sitemap=True))
-    found = []
-    for written in crawl.selection.robots.rules(authority).sitemaps[:MAX_SITEMAPS]:
-        candidate = crawl.selection.allowed_origins.admission.candidate(
-            written, robots_url, level=level, is_sitemap=True
-        )
-        if isinstance(candidate, Refusal):
-            crawl.stats.count(f"refused/{candidate.reason}")
-        else:
-            found.append(candidate)
-    return found
-
-
 logger = logging.getLogger(__name__)
 
 
@@ -104,51 +66,43 @@ class RobotsMiddleware:
         self._logged: set[tuple[str, int]] = set()  # the lines of code that raised a fault
 
     async def process_request(self, request: Request) -> Request | None:
-        mark = self._crawl.leases.in_flight.mark_of(request)
+        mark = self._crawl.loop.lives.mark_of(request)
         if isinstance(mark, Refusal):
             raise IgnoreRequest(mark.advise())
-        fetch = self._crawl.leases.in_flight.fetch_of(request)
-        if fetch is not None and fetch.is_refused:
+        life = self._crawl.loop.lives.of(request)
+        if life is not None and life.is_refused:
             # This calls the errback: see FrontierScheduler.
-            fault = self._faults.get(fetch.reason.removeprefix(UNREACHABLE))
-            raise fault.with_traceback(None) if fault else exception_of(fetch.reason)
-        asks_for_robots = mark is Purpose.ROBOTS or self._robots_lease_fetch(request)
+            fault = self._faults.get(life.reason.removeprefix(UNREACHABLE))
+            raise fault.with_traceback(None) if fault else exception_of(life.reason)
+        purpose = mark if life is None else life.plan.purpose
         url = fetch_form(request.url)  # None: not http, so no robots.txt applies
-        return None if asks_for_robots or url is None else await self._check(request, url)
+        if purpose is Purpose.ROBOTS or url is None:
+            return None
+        return await self._check(request, url, life)
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
-        fetch = self._robots_lease_fetch(request)
-        if fetch is None:
+        loop, life = self._crawl.loop, self._life_of_robots(request)
+        if life is None:
             return response
-        fetch.exchange = None  # it is not archived
         result = _robots_fetch(request.url, response)
-        answer = answer_of(response, fetch, self._crawl)
+        answer = answer_of(response, life, loop)
         answer = replace(answer, error=result.error or answer.error, detail=result.detail)
-        fetch.answer = judge_answer(answer, fetch, self._crawl)
-        # Its crawl-delay counts for the rest that follows, so it is learned first. A host in
-        # trouble has none, and the length of its rest is how long its verdict is valid.
-        if robots_answer(result) is RobotsAnswer.TROUBLE:
-            rest = self._crawl.leases.completion.release(fetch)
-            self._store_result(fetch, result, rest.seconds if rest else 0.0)
-        else:
-            self._store_result(fetch, result, 0.0)
+        self._note(life, result, answer)
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        fetch = self._robots_lease_fetch(request)
-        if fetch is None or isinstance(exception, LeaseEnded):
+        life = self._life_of_robots(request)
+        if life is None or isinstance(exception, LeaseEnded):
             return None
-        answer = failed_answer(exception, request, fetch, self._crawl)
-        if answer is not None:
-            fetch.answer = judge_answer(answer, fetch, self._crawl)
-        result = self._failed(request, exception)
-        if fetch.answer is not None:
-            result = dataclasses.replace(
-                result, error=fetch.answer.error, detail=fetch.answer.detail
-            )
-        rest = self._crawl.leases.completion.release(fetch)
-        self._store_result(fetch, result, rest.seconds if rest else 0.0)
+        answer = failed_answer(exception, request, life, self._crawl.loop)
+        self._note(life, self._failed(request, exception), answer)
         return request.replace(dont_filter=True)
+
+    def _note(self, life: Life, result: RobotsFetchResult, answer: Answer | None) -> None:
+        try:
+            self._crawl.loop.robots_answered(life, result, answer)
+        except StoreUnavailable as error:
+            self._crawl.lifecycle.fail(error)
 
     def _failed(self, request: Request, exception: Exception) -> RobotsFetchResult:
         """Return the result of the fetch that *exception* ended."""
@@ -179,31 +133,19 @@ class RobotsMiddleware:
                 exc_info=exception,
             )
 
-    def _robots_lease_fetch(self, request: Request) -> Fetch | None:
-        """Return the fetch of a lease that is used for a robots.txt, or None."""
-        fetch = self._crawl.leases.in_flight.fetch_of(request)
-        return fetch if fetch is not None and fetch.purpose is Purpose.ROBOTS else None
+    def _life_of_robots(self, request: Request) -> Life | None:
+        """Return the life of a lease that is used for a robots.txt, or None."""
+        life = self._crawl.loop.lives.of(request)
+        return life if life is not None and life.plan.purpose is Purpose.ROBOTS else None
 
-    def _store_result(self, fetch: Fetch, result: RobotsFetchResult, rest_s: float) -> None:
-        own = fetch.lease.candidate.purpose is Purpose.ROBOTS
-        fetch.verdict = Done() if own else PutBack()
-        try:
-            self._crawl.selection.precheck.store_robots_result(
-                fetch, result, self._crawl.leases.clock.now(), rest_s
-            )
-            fetch.links = sitemaps_of(fetch.authority, result.url, self._crawl)
-        except StoreUnavailable as error:
-            self._crawl.lifecycle.fail(error)
-
-    async def _check(self, request: Request, url: str) -> Request | None:
+    async def _check(self, request: Request, url: str, life: Life | None) -> Request | None:
         """Return None if the page may be fetched, or a request that puts its lease back.
         Raises IgnoreRequest if robots.txt forbids it or is unreachable."""
         verdict = self._verdict(url)
         if isinstance(verdict, RobotsUnknown):
-            fetch = self._crawl.leases.in_flight.fetch_of(request)
-            if fetch is not None:
+            if life is not None:
                 # The robots.txt expired since the lease was checked; the next lease fetches it.
-                fetch.verdict = PutBack()
+                life.put_back()
                 return request.replace(dont_filter=True)
             authority = authority_of(url)
             is_refused = isinstance(
@@ -216,13 +158,13 @@ class RobotsMiddleware:
         if isinstance(verdict, RobotsAllowed):
             return None
         reason = _reason(verdict)
-        if self._crawl.leases.in_flight.fetch_of(request) is None:
+        if life is None:
             # Of a lease the outcome log has it.
             logger.info("Not fetched: %s: %s", request, reason)
         raise IgnoreRequest(reason)
 
     def _verdict(self, url: str) -> RobotsVerdict:
-        return self._crawl.selection.robots.verdict(url, self._crawl.leases.clock.now())
+        return self._crawl.loop.precheck.robots.verdict(url, self._crawl.leases.clock.now())
 
     async def _fetch_verdict(self, url: str, unknown: RobotsUnknown) -> RobotsVerdict:
         """Fetch robots.txt, with its redirects, and return the verdict; Unknown if there was no
@@ -247,7 +189,7 @@ class RobotsMiddleware:
     async def _fetch_and_store(self, authority: str, url: str) -> RobotsFetchResult:
         fetch = await self._send(authority, url)
         try:
-            self._crawl.selection.robots.store_result(
+            self._crawl.loop.precheck.robots.store_result(
                 authority, fetch, self._crawl.leases.clock.now()
             )
         except StoreUnavailable as error:
@@ -262,9 +204,9 @@ class RobotsMiddleware:
             return RobotsFetchResult(url, error=ADDRESS_REFUSED)
         # Redirects are followed in `_fetch_verdict`: below, a target would wait for this verdict.
         request = Request(url, meta={"verbatim_url": True, "dont_redirect": True})
-        engine, in_flight = self._crawler.engine, self._crawl.leases.in_flight
+        engine = self._crawler.engine
         assert engine is not None
-        in_flight.mark(request, Purpose.ROBOTS)
+        self._crawl.loop.lives.mark(request, Purpose.ROBOTS)
         try:
             return _robots_fetch(url, await engine.download_async(request))
         except Exception as failed:  # any failure counts as no answer

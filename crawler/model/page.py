@@ -60,7 +60,7 @@ def incomplete_error(flags: Collection[str]) -> str:
 @dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=True)  # as Page below
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """One request and its answer, the bytes as sent. A *head* is all before the body: first line,
-    header lines, empty line. A download handler stores it in the `Fetch` of its lease."""
+    header lines, empty line. A download handler gives it to the `Life` of its lease."""
 
     url: str
     at: float  # epoch seconds, before the request
@@ -303,6 +303,11 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     def is_answered(self) -> bool:
         """Whether the status is a success: no error, no redirect."""
         return self.status in HTTP_OK
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it lists URLs for crawlers and is no page of its own pattern: a sitemap."""
+        return self.is_sitemap or (self.parsed is not None and self.parsed.parser == "sitemap")
 
     @property
     def is_copy(self) -> bool:

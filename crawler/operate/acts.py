@@ -96,7 +96,7 @@ class LocalQueues:
         now: Callable[[], float],
         domains: Collection[str] | None = None,
     ) -> AsyncIterator[int]:
-        store, robots = self._crawl.storage.store, self._crawl.selection.robots
+        store, robots = self._crawl.storage.store, self._crawl.loop.precheck.robots
         for some in dead_letters.retry_dead(store, self._frontier, robots, is_chosen, now):
             yield some
             await asyncio.sleep(0)

@@ -24,9 +24,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.errors import FAILURES
 from crawler.crawl.stats import Histogram
 from crawler.model.types import VERSION, Counts
+from crawler.policy.failures import FAILURES
 from crawler.policy.scope import Reason
 
 PREFIX: Final = "gossamer_"
@@ -109,7 +109,7 @@ def _waiting(crawl: Crawl) -> Value:
 
 
 def _hosts(crawl: Crawl) -> Value:
-    embedded, paused = crawl.leases.embedded, crawl.selection.precheck.paused_hosts
+    embedded, paused = crawl.leases.embedded, crawl.loop.precheck.paused_hosts
     if embedded is None:
         return {"paused": paused}
     counts = embedded.frontier.host_counts()
@@ -282,17 +282,17 @@ METRICS: Final = (
         _hosts,
         "state",
     ),
-    _gauge("fetches", "Fetches under way.", lambda crawl: len(crawl.fetching.slots)),
+    _gauge("fetches", "Fetches under way.", lambda crawl: len(crawl.loop.slots)),
     _gauge(
         "slow_fetches",
         "Those of them that only wait for their hosts.",
-        lambda crawl: crawl.fetching.slots.slow_count,
+        lambda crawl: crawl.loop.slots.slow_count,
     ),
     _gauge("paused", "1 while an operator has paused the crawl.", _is_paused, of=Of.CRAWL),
     _gauge(
         "unrecorded_pages",
         "Lag of the archive: pages fetched whose record is not written yet.",
-        lambda crawl: crawl.leases.in_flight.unrecorded,
+        lambda crawl: crawl.loop.lives.unrecorded,
     ),
     _gauge(
         "sync_lag_seconds",

@@ -21,7 +21,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from crawler.crawl.errors import words_of
 from crawler.crawl.seed_fates import SeedFates, fate_words
 from crawler.crawl.stats import GAP_BOUNDS_S, GAP_OVER_DUE, LANGUAGES, TYPES
 from crawler.data.data_dir import HISTORY, OUTCOMES, RUNS, SUMMARY, WARC
@@ -30,6 +29,7 @@ from crawler.data.history import History, HistorySpan, read_history, sum_histori
 from crawler.data.runs import CountedRuns, read_runs, sum_runs
 from crawler.data.seed_table import SeedTable, sum_tables
 from crawler.model.types import VERSION
+from crawler.policy.failures import words_of
 from crawler.policy.scope import Reason
 from crawler.report.endings import ending
 from crawler.report.figures import many, number, plain, rate, size, span

@@ -142,8 +142,8 @@ def figures_of(crawl: Crawl, pages_per_s: RecentRate, forecast: EndForecast) -> 
 
 
 def _waits_for(crawl: Crawl, now: float) -> str:
-    ours = crawl.fetching.silent_hosts.waits_for
-    return ours or crawl.stats.waits_for(now, len(crawl.leases.in_flight))
+    ours = crawl.loop.silent_hosts.waits_for
+    return ours or crawl.stats.waits_for(now, len(crawl.loop.lives))
 
 
 def end_forecast(crawl: Crawl) -> EndForecast:

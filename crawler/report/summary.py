@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from crawler.archive.delivery import Delivery
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.errors import words_of
 from crawler.crawl.seed_fates import fate_words
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import REPORT, SUMMARY
@@ -25,6 +24,7 @@ from crawler.data.seed_table import SeedRow, SeedTable
 from crawler.frontier.open import frontier_rules
 from crawler.frontier.port import FrontierRules
 from crawler.model.types import VERSION, Counts
+from crawler.policy.failures import words_of
 from crawler.policy.scope import RULES, Reason
 from crawler.report.endings import NOT_BEGUN, ending
 from crawler.report.figures import (

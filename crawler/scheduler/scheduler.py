@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from msgspec.structs import replace
 from scrapy import Request, Spider, signals
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.crawler import Crawler
@@ -25,17 +24,15 @@ from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl, EmbeddedFrontier
-from crawler.crawl.in_flight import LEASE, DeadEnd, Fetch, own_meta
 from crawler.crawl.lifecycle import EngineHooks
-from crawler.crawl.precheck import Proceed
+from crawler.crawl.request_meta import LEASE, own_meta
 from crawler.data import crawl_requests, snapshots
+from crawler.loop.life import Life
 from crawler.model.types import (
     Candidate,
     CrawlerError,
     Dead,
     Done,
-    Moved,
-    Purpose,
     StoreUnavailable,
     UnstorableRequest,
 )
@@ -43,7 +40,7 @@ from crawler.policy.operator_rules import Overrides
 from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal, loopback_origin
 from crawler.scheduler.requests import pack_request, unpack_request
-from crawler.scheduler.silence import give_up_silent_hosts, given_up
+from crawler.scheduler.silence import give_up_silent_hosts
 
 # Each request that Scrapy gives to its scheduler becomes a candidate, a verdict or a refusal.
 
@@ -70,19 +67,6 @@ def candidate_of(
         key=_key(request, spider),
         needs_seen_test=not request.dont_filter,
     )
-
-
-def verdict_on_returned(
-    request: Request, fetch: Fetch, spider: Spider, crawl: Crawl
-) -> Moved | Refusal:
-    """Return the verdict for a lease whose answer a downloader middleware replaced by *request*, as
-    a retry or redirect of its own: Moved, without the seen test, as it is to be fetched anyway."""
-    found = candidate_of(request, spider, crawl, is_returned=True)
-    if isinstance(found, Refusal):
-        return found
-    origin = fetch.lease.candidate
-    depth, level, seed = origin.depth, origin.level, origin.seed_url
-    return Moved(replace(found, depth=depth, level=level, needs_seen_test=False, seed=seed))
 
 
 def _key(request: Request, spider: Spider) -> int | None:
@@ -161,11 +145,11 @@ class FrontierScheduler(BaseScheduler):
             # Scrapy reads `start` until its closing ends. The next start yields the request again.
             return False
         try:
-            fetch = self._crawl.leases.in_flight.take_returned(request)
-            if fetch is None:
+            life = self._crawl.loop.lives.take_returned(request)
+            if life is None:
                 return self._add(request)
-            if _is_open(fetch, request):
-                self._move(fetch, request)
+            if _is_open(life, request):
+                self._move(life, request)
             return True
         except UnstorableRequest as error:
             logger.error("Refused: %s", error)
@@ -184,76 +168,54 @@ class FrontierScheduler(BaseScheduler):
     def _next_request(self) -> Request | None:
         if self._refused:
             return self._refused.popleft()
-        crawl = self._crawl
+        loop = self._crawl.loop
         for _ in range(_REFUSALS_PER_CALL):
-            now = crawl.leases.clock.now()
-            if not self._may_lease(now):
+            if self._is_barred():
                 break
-            leases = crawl.leases.frontier.lease(now, 1, crawl.fetching.slots.free_standings())
-            if not leases:
+            life = loop.next()
+            if life is None:
                 break
-            request = self._request_for(crawl.leases.in_flight.add(leases[0]), now)
+            request = self._with_errback(life) if life.is_refused else self._request(life)
             if request is not None:
+                self._hand_out(life, request)
                 return request
+            loop.complete(life)
         self._wake_later()
         return None
 
-    def _request_for(self, fetch: Fetch, now: float) -> Request | None:
-        """Return the request for *fetch*, or None if its lease ended without one."""
-        crawl = self._crawl
-        result = crawl.selection.precheck.check(fetch, now)
-        if isinstance(result, Proceed):
-            silent = crawl.fetching.silent_hosts
-            ended = given_up(fetch, silent) if silent.are_given_up else None
-            if ended is None:
-                return self._request(fetch, result.url)
-            result = ended
-        if result.robots_candidate is not None:
-            crawl.leases.frontier.add([result.robots_candidate], now)
-        if fetch.purpose is Purpose.PAGE and isinstance(result.verdict, Done | Dead):
-            request = self._with_errback(fetch)
-            if request is not None:
-                self._hand_out(fetch, request)
-                crawl.leases.completion.refuse(fetch, result.verdict, result.reason, result.rest_s)
-                return request
-        crawl.leases.completion.end_unfetched(fetch, result.verdict, result.reason, result.rest_s)
-        return None
-
-    def _with_errback(self, fetch: Fetch) -> Request | None:
-        """Return the spider's request that *fetch* is for, if it has an errback to call: it passes
-        the engine up to `RobotsMiddleware`, which raises IgnoreRequest."""
-        if not fetch.lease.candidate.request:
+    def _with_errback(self, life: Life) -> Request | None:
+        """Return the spider's request that *life*, which is refused, was for, if it has an errback
+        to call: it passes the engine up to `RobotsMiddleware`, which raises IgnoreRequest."""
+        is_final = life.is_of_page and isinstance(life.verdict, Done | Dead)
+        if not is_final or not life.candidate.request:
             return None
         with suppress(UnstorableRequest):
-            request = unpack_request(fetch.lease.candidate.request, self._spider)
+            request = unpack_request(life.candidate.request, self._spider)
             return request if request.errback is not None else None
         return None
 
-    def _hand_out(self, fetch: Fetch, request: Request) -> None:
-        request.meta[LEASE] = fetch.lease
-        self._crawl.leases.in_flight.hand_out(fetch, request)
+    def _hand_out(self, life: Life, request: Request) -> None:
+        request.meta[LEASE] = life.lease
+        self._crawl.loop.lives.hand_out(life, request)
 
-    def _request(self, fetch: Fetch, url: str) -> Request | None:
-        packed = fetch.lease.candidate.request
+    def _request(self, life: Life) -> Request | None:
+        """Return the request for the plan of *life*, or None if it cannot be read."""
+        url, packed = life.plan.url, life.candidate.request
         says = self._crawl.selection.allowed_origins.said_of(url)
-        if not packed or fetch.purpose is not Purpose.PAGE:
+        if not packed or not life.is_of_page:
             # verbatim_url: seen test, robots and archive use the URL in its fetch form.
             meta: dict[str, object] = {"verbatim_url": True}
-            is_page = fetch.purpose is Purpose.PAGE
-            if says.max_bytes is not None and is_page:
+            if says.max_bytes is not None and life.is_of_page:
                 meta["download_maxsize"] = says.max_bytes
-            elif fetch.lease.candidate.is_sitemap and is_page:
+            elif life.candidate.is_sitemap and life.is_of_page:
                 meta["download_maxsize"] = self._crawl.settings.config.fetch.sitemap_max_bytes
-            headers = self._authorization(url, says) if is_page else None
-            request = Request(url, headers=headers, meta=meta, dont_filter=True)
-            self._hand_out(fetch, request)
-            return request
+            headers = self._authorization(url, says) if life.is_of_page else None
+            return Request(url, headers=headers, meta=meta, dont_filter=True)
         try:
             request = unpack_request(packed, self._spider)
         except UnstorableRequest as error:
-            self._crawl.leases.completion.end_unreadable(fetch, str(error))
+            self._crawl.loop.refuse(life, Dead(str(error)), str(error))
             return None
-        self._hand_out(fetch, request)
         if says.max_bytes is not None:
             request.meta["download_maxsize"] = says.max_bytes
         for name, value in (self._authorization(url, says) or {}).items():
@@ -283,22 +245,18 @@ class FrontierScheduler(BaseScheduler):
         self._crawl.stats.count_over_budget(added)
         return bool(added.new + added.undecided)
 
-    def _move(self, fetch: Fetch, request: Request) -> None:
-        """Let *request*, which a downloader middleware returned, decide the lease of *fetch*."""
+    def _move(self, life: Life, request: Request) -> None:
+        """Let *request*, which a downloader middleware returned as a retry or redirect of its own,
+        decide the lease of *life*."""
+        loop = self._crawl.loop
         try:
-            verdict = verdict_on_returned(request, fetch, self._spider, self._crawl)
+            found = candidate_of(request, self._spider, self._crawl, is_returned=True)
         except UnstorableRequest as error:
-            fetch.verdict, fetch.reason = Done(), f"a middleware asked for {error}"
+            loop.replaced_by_unstorable(life, str(error))
             raise
-        if isinstance(verdict, Moved):
-            fetch.verdict = verdict
-        else:
-            fetch.verdict = Done()
-            fetch.reason = f"a middleware asked for {request.url}: {verdict.explain()}"
-            if fetch.lease.candidate.seed_url:
-                why = verdict.of_target(request.url)
-                fetch.dead_end = DeadEnd("redirect", why, request.url)
-            self._refuse(request, verdict)
+        loop.replaced(life, request.url, found)
+        if isinstance(found, Refusal):
+            self._refuse(request, found)
 
     def _refuse(self, request: Request, refusal: Refusal) -> bool:
         """Call the errback of *request* with *refusal*, or log it; return whether it has one."""
@@ -310,14 +268,9 @@ class FrontierScheduler(BaseScheduler):
         # Scrapy's engine takes it from `next_request`, like an admitted one. A copy, as the
         # request itself may be under way.
         refused = request.replace(meta=request.meta | {LEASE: refusal})
-        self._crawl.leases.in_flight.mark(refused, refusal)
+        self._crawl.loop.lives.mark(refused, refusal)
         self._refused.append(refused)
         return True
-
-    def _may_lease(self, now: float) -> bool:
-        crawl = self._crawl
-        is_paused = crawl.selection.allowed_origins.operator.paused_until(now) is not None
-        return not (is_paused or self._is_barred() or crawl.fetching.uplink.is_down(now))
 
     def _is_barred(self) -> bool:
         crawl = self._crawl
@@ -333,8 +286,8 @@ class FrontierScheduler(BaseScheduler):
     def _is_crowded(self) -> bool:
         """Return whether as many pages wait to be archived as can be fetched at once. So at most
         twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes no more than its slot."""
-        most = self._crawl.fetching.slots.rules.concurrency
-        return self._crawl.leases.in_flight.unrecorded >= most
+        most = self._crawl.loop.slots.rules.concurrency
+        return self._crawl.loop.lives.unrecorded >= most
 
     def _is_page_limit_reached(self) -> bool:
         """Return whether `max_pages` pages are fetched or under way."""
@@ -344,19 +297,16 @@ class FrontierScheduler(BaseScheduler):
             return False
         # pages() visits each fetch, so it is called only if all fetches together could be enough.
         left = most - crawl.stats.pages
-        return len(crawl.leases.in_flight) >= left and crawl.leases.in_flight.pages() >= left
+        return len(crawl.loop.lives) >= left and crawl.loop.lives.pages() >= left
 
     def _on_finished(self, request: Request) -> None:
-        in_flight = self._crawl.leases.in_flight
-        in_flight.unmark(request)
-        fetch = in_flight.fetch_of(request)
-        if fetch is None:
-            return
-        if fetch.sent_aside:
-            fetch.sent_aside -= 1
+        loop = self._crawl.loop
+        loop.lives.unmark(request)
+        life = loop.lives.of(request)
+        if life is None or loop.lives.came_aside(life):
             return
         try:
-            self._crawl.leases.completion.complete(fetch)
+            loop.complete(life)
         except StoreUnavailable as error:
             self._crawl.lifecycle.fail(error)
 
@@ -372,29 +322,20 @@ class FrontierScheduler(BaseScheduler):
 
     def _note_error(self, failure: object, response: object = None, **_: object) -> None:
         request = getattr(response, "request", None)
-        fetch = self._crawl.leases.in_flight.fetch_of(request) if request is not None else None
-        if fetch is not None:
-            fetch.callback_error = (
-                fetch.callback_error or f"error in a callback or pipeline: {failure}"
-            )
+        life = self._crawl.loop.lives.of(request) if request is not None else None
+        if life is not None:
+            life.note_error(f"error in a callback or pipeline: {failure}")
 
     def _wake_later(self) -> None:
         self._stop_timer()
         if self._is_barred():
             return  # the end of the condition that bars leases wakes the engine
-        now, uplink = self._crawl.leases.clock.now(), self._crawl.fetching.uplink
-        paused_until = self._crawl.selection.allowed_origins.operator.paused_until(now)
-        if paused_until is not None:
-            wake_at: float | None = min(paused_until, now + _LONGEST_WAIT_S)
-        elif uplink.is_down(now):
-            wake_at = uplink.probe_at
-        else:
-            # Hosts that wait for a slot need no timer: a fetch that ends or waits wakes the engine.
-            wake_at = self._crawl.leases.frontier.wake_at(
-                self._crawl.fetching.slots.free_standings()
-            )
+        # Hosts that wait for a slot need no timer: a fetch that ends or waits wakes the engine.
+        wake_at = self._crawl.loop.wake_at()
         if wake_at is not None:
-            self._timer = call_later(max(0.0, wake_at - now), self._crawl.lifecycle.wake)
+            wait_s = wake_at - self._crawl.leases.clock.now()
+            wait_s = min(max(0.0, wait_s), _LONGEST_WAIT_S)
+            self._timer = call_later(wait_s, self._crawl.lifecycle.wake)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -437,9 +378,9 @@ async def _make_snapshot(file: Path, folder: str, crawl: Crawl, embedded: Embedd
         snapshots.discard(data, folder)
 
 
-def _is_open(fetch: Fetch, request: Request) -> bool:
+def _is_open(life: Life, request: Request) -> bool:
     """Return whether *request* may decide the lease: it has no verdict yet, or its URL was given up
     and *request* has another URL."""
-    if isinstance(fetch.verdict, Dead):
-        return request.url != fetch.lease.candidate.url
-    return fetch.verdict is None
+    if isinstance(life.verdict, Dead):
+        return request.url != life.candidate.url
+    return life.verdict is None

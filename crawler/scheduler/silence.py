@@ -12,14 +12,10 @@ import logging
 from typing import Final
 
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.in_flight import Fetch
-from crawler.crawl.precheck import Skip
-from crawler.model.types import Dead, HostKey, Purpose, StoreUnavailable
+from crawler.model.types import HostKey, StoreUnavailable
 from crawler.policy.silent_hosts import (
-    NEVER_ANSWERED,
     UPLINK_PROBE_S,
     UPLINK_WAIT_S,
-    SilentHosts,
 )
 
 logger = logging.getLogger(__name__)
@@ -31,20 +27,9 @@ _READ_S: Final = 3.0  # until they have been read from Redis since they were ask
 _CLOCKS_DIFFER_S: Final = 2.0  # those of a server and of this machine
 
 
-def given_up(fetch: Fetch, silent: SilentHosts) -> Skip | None:
-    """Return the end of *fetch*, for which no request is sent, if its host is given up."""
-    candidate = fetch.lease.candidate
-    error = silent.given_up(candidate.host, fetch.lease.pace)
-    if not error or candidate.purpose is not Purpose.PAGE:
-        return None
-    fetch.purpose = Purpose.PAGE
-    reason = f"{NEVER_ANSWERED}{error}"
-    return Skip(Dead(reason), reason)
-
-
 async def give_up_silent_hosts(crawl: Crawl) -> None:
     """Give up the hosts that are silent whenever nothing else is left, until cancelled."""
-    silent, clock = crawl.fetching.silent_hosts, crawl.leases.clock
+    silent, clock = crawl.loop.silent_hosts, crawl.leases.clock
     if not _ends_by_itself(crawl):
         return
     silent.begin(clock.now())
@@ -75,10 +60,10 @@ def _is_idle(crawl: Crawl) -> bool:
     """Return whether nothing is fetched, and nothing but the rests of hosts is waited for."""
     now, origins = crawl.leases.clock.now(), crawl.selection.allowed_origins
     return (
-        not len(crawl.leases.in_flight)
+        not len(crawl.loop.lives)
         and origins.is_complete
         and origins.operator.paused_until(now) is None
-        and not crawl.fetching.uplink.is_down(now)
+        and not crawl.loop.uplink.is_down(now)
         and not crawl.lifecycle.has_start_requests
         and not crawl.lifecycle.is_stopping
     )
@@ -100,7 +85,7 @@ async def _rests_of_silent(crawl: Crawl) -> dict[HostKey, float] | None:
         return await _rests_in_redis(crawl)
     rests: dict[HostKey, float] = {}
     for number, left in enumerate(embedded.frontier.hosts_left()):
-        if left is None or not crawl.fetching.silent_hosts.has_failed(left[0]):
+        if left is None or not crawl.loop.silent_hosts.has_failed(left[0]):
             return None
         rests[left[0]] = left[1]
         if number % _SLICE == _SLICE - 1:
@@ -111,7 +96,7 @@ async def _rests_of_silent(crawl: Crawl) -> dict[HostKey, float] | None:
 async def _rests_in_redis(crawl: Crawl) -> dict[HostKey, float] | None:
     """Return as `_rests_of_silent`, but of the hosts that are left only those that this worker has
     tried."""
-    frontier, silent = crawl.leases.frontier, crawl.fetching.silent_hosts
+    frontier, silent = crawl.leases.frontier, crawl.loop.silent_hosts
     frontier.longest_hosts(_MOST_SHARED)
     await asyncio.sleep(_READ_S)
     hosts, counts = frontier.longest_hosts(_MOST_SHARED), frontier.counts()
@@ -137,7 +122,7 @@ async def _end_rests(crawl: Crawl, rests: dict[HostKey, float]) -> None:
 async def _is_uplink_up(crawl: Crawl) -> bool:
     """Return whether it is not our own connection that is down. Probes it if it may be, waits for
     it if it is, and ends the crawl if that takes too long."""
-    silent, clock = crawl.fetching.silent_hosts, crawl.leases.clock
+    silent, clock = crawl.loop.silent_hosts, crawl.leases.clock
     if crawl.stats.heard_at or not silent.may_be_ours:
         return True
     logger.warning(
@@ -157,7 +142,7 @@ async def _is_uplink_up(crawl: Crawl) -> bool:
 
 
 async def _wait_for_uplink(crawl: Crawl, until: float) -> None:
-    silent, clock = crawl.fetching.silent_hosts, crawl.leases.clock
+    silent, clock = crawl.loop.silent_hosts, crawl.leases.clock
     logger.warning(
         "Our own connection is down: no name server answers. It is probed every %g s",
         UPLINK_PROBE_S,

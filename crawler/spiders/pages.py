@@ -14,8 +14,8 @@ def page_of(response: Response, spider: Spider) -> Page | None:
     `engine.download_async`, or outside a crawl."""
     if response.request is None:
         return None
-    fetch = crawl_of(spider.crawler).leases.in_flight.fetch_of(response.request)
-    if fetch is None:
+    life = crawl_of(spider.crawler).loop.lives.of(response.request)
+    if life is None:
         return None
     content_type = header_value(response.headers, b"Content-Type") or b""
     return Page(
@@ -23,8 +23,8 @@ def page_of(response: Response, spider: Spider) -> Page | None:
         status=response.status,
         content_type=content_type.decode("latin-1"),
         body=response.body,
-        depth=fetch.lease.candidate.depth,
-        lease_id=fetch.lease.id,
-        exchange=fetch.exchange,
+        depth=life.candidate.depth,
+        lease_id=life.lease.id,
+        exchange=life.exchange,
         flags=tuple(response.flags),
     )

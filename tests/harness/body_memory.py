@@ -8,11 +8,8 @@ from typing import Final
 from scrapy import Request
 
 from crawler.crawl.body_memory import BodyMemory
-from crawler.crawl.in_flight import (
-    LEASE,
-    Fetch,
-    InFlight,
-)
+from crawler.crawl.request_meta import LEASE
+from crawler.loop.life import Life, Lives, Plan
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -27,24 +24,25 @@ class Memory(BodyMemory):
     """A memory whose counts can be read. *are_ours*: whether its leases are still held."""
 
     def __init__(self, max_bytes: int = PLENTY) -> None:
-        self.in_flight = InFlight()
+        self.lives = Lives()
         self.counted: Counter[str] = Counter()
         self.are_ours = True
-        super().__init__(max_bytes, self.in_flight, lambda lease: self.are_ours, self._count)
+        super().__init__(max_bytes, self.lives, lambda lease: self.are_ours, self._count)
 
-    def leased(self, lease_id: int, **meta: object) -> tuple[Request, Fetch]:
+    def leased(self, lease_id: int, **meta: object) -> tuple[Request, Life]:
         """Open a fetch: the request of a new lease."""
         host = f"h{lease_id}.example"
         url = f"http://{host}/"
         lease = Lease(lease_id, Candidate(url, lease_id, HostKey(host), host), Pace(), 0.0)
-        request, fetch = Request(url, meta={LEASE: lease, **meta}), self.in_flight.add(lease)
-        self.in_flight.hand_out(fetch, request)
-        return request, fetch
+        request = Request(url, meta={LEASE: lease, **meta})
+        life = self.lives.add(Plan(lease=lease, url=url))
+        self.lives.hand_out(life, request)
+        return request, life
 
-    def end(self, fetch: Fetch) -> None:
+    def end(self, life: Life) -> None:
         """End the fetch: its page is finished."""
-        self.in_flight.remove(fetch)
-        self.release(fetch.lease.id)
+        self.lives.remove(life)
+        self.release(life.lease.id)
 
     def _count(self, key: str, by: int) -> None:
         self.counted[key] += by

@@ -24,7 +24,6 @@ from scrapy.utils.asyncio import call_later
 from twisted.python.failure import Failure
 
 from crawler.crawl.errors import error_of
-from crawler.crawl.slots import SlotRules, Slots
 from crawler.download.body import BodyReader
 from crawler.download.http_handler import HttpHandler
 from crawler.download.resolver import (
@@ -33,6 +32,7 @@ from crawler.download.resolver import (
     ResolvedName,
     Resolver,
 )
+from crawler.loop.slots import SlotRules, Slots
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.model.choices import Tls
 from crawler.model.page import DownloadOptions, Exchange
@@ -91,7 +91,7 @@ class Handler(HttpHandler):
     def from_crawler(cls, crawler: Crawler) -> Handler:
         chosen = options(crawler.settings["TLS"], crawler.settings["KEEPALIVE_S"])
         slots = Slots(SlotRules(), lambda: None)
-        body_reader = RecordingBodyReader(crawler, chosen, MEMORY.in_flight, MEMORY, slots)
+        body_reader = RecordingBodyReader(crawler, chosen, MEMORY.lives, MEMORY, slots)
         return cls(crawler, body_reader, Resolver(chosen.admits, Names()))
 
 

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from crawler.crawl.slots import NO_LIMIT
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import FrontierRules
+from crawler.loop.slots import NO_LIMIT
 from crawler.model.types import (
     Added,
     Candidate,

@@ -17,8 +17,8 @@ import msgspec
 import redis
 
 from crawler.crawl.disk_room import DiskRoom
-from crawler.crawl.slots import NO_LIMIT
 from crawler.frontier.port import FrontierRules, LeaseRules
+from crawler.loop.slots import NO_LIMIT
 from crawler.model.types import (
     STANDINGS,
     Added,

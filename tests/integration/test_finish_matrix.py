@@ -9,7 +9,6 @@ from scrapy.exceptions import DropItem, IgnoreRequest
 from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import LeaseEnded
 from crawler.download.http_handler import HttpHandler
-from crawler.model.types import PutBack
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Reply, page, site
 
@@ -105,14 +104,14 @@ class StandsStill(HttpHandler):
     @classmethod
     def from_crawler(cls, crawler):
         handler = super().from_crawler(crawler)
-        handler.in_flight, handler.stood = crawl_of(crawler).leases.in_flight, set()
+        handler.lives, handler.stood = crawl_of(crawler).loop.lives, set()
         return handler
 
     async def download_request(self, request):
         if request.url in self.stood:
             return await super().download_request(request)
         self.stood.add(request.url)
-        self.in_flight.fetch_of(request).verdict = PutBack()
+        self.lives.of(request).put_back()
         raise LeaseEnded
 
 

@@ -40,7 +40,7 @@ class CountPages:
     async def process_item(self, item: object) -> object:
         crawl = self.crawl
         waiting = len(crawl.storage.archive.group_commit or ())
-        under_way = len(crawl.leases.in_flight) - waiting
+        under_way = len(crawl.loop.lives) - waiting
         SEEN["under way"] = max(SEEN.get("under way", 0), under_way)
         SEEN["waiting"] = max(SEEN.get("waiting", 0), waiting)
         SEEN["bytes"] = max(SEEN.get("bytes", 0), crawl.fetching.body_memory.used_bytes)

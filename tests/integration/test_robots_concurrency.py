@@ -211,7 +211,7 @@ class Forgets:
             crawl = crawl_of(self.crawler)
             authority = authority_of(request.url)
             trouble = RobotsFetchResult(authority + ROBOTS, error="timeout")
-            crawl.selection.robots.store_result(authority, trouble, crawl.leases.clock.now())
+            crawl.loop.precheck.robots.store_result(authority, trouble, crawl.leases.clock.now())
 
 
 def test_a_robots_verdict_that_expires_meanwhile_refuses_nothing(tmp_path):

@@ -15,15 +15,14 @@ import pytest
 from isal import isal_zlib
 
 from crawler.config.settings import ContentSettings, PatternSettings, RobotsSettings
-from crawler.crawl.in_flight import Fetch
-from crawler.crawl.precheck import (
-    Precheck,
-    Probes,
-    Proceed,
-    Skip,
-)
 from crawler.data.local_stores import LocalPatternStats, Soft404Records
 from crawler.frontier.memory_store import MemoryStore
+from crawler.loop.life import Plan
+from crawler.loop.precheck import (
+    Precheck,
+    Skip,
+)
+from crawler.loop.probes import Probes
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -121,13 +120,13 @@ class Sharer(RedisWorker):
         for authority in await self.robots.prefetch([lease]):
             self.precheck.drop_robots(authority)
 
-    async def check(self, lease: Lease, answer: RobotsFetchResult | None = None) -> Proceed | Skip:
+    async def check(self, lease: Lease, answer: RobotsFetchResult | None = None) -> Plan | Skip:
         """Check *lease* as the worker does; a request that follows is answered with *answer*."""
         await self.prepare(lease)
-        fetch = Fetch(lease)
-        decided = self.precheck.check(fetch, self.clock)
-        if isinstance(decided, Proceed) and fetch.purpose is Purpose.ROBOTS and answer is not None:
-            self.precheck.store_robots_result(fetch, answer, self.clock, 0.0)
+        decided = self.precheck.check(lease, self.clock)
+        is_robots = isinstance(decided, Plan) and decided.purpose is Purpose.ROBOTS
+        if is_robots and answer is not None:
+            self.precheck.store_robots_result(decided, answer, self.clock, 0.0)
             await self.flush()
         return decided
 
@@ -253,7 +252,7 @@ def test_failures_of_all_workers_count_together(server: RedisServer) -> None:
     async def scenario() -> None:
         async with sharers(server, 5) as workers:
             for worker in islice(cycle(workers), RobotsSettings().robots_tries):
-                assert await worker.check(lease_of(), answer(503)) == Proceed(robots_url(HERE))
+                assert (await worker.check(lease_of(), answer(503))).url == robots_url(HERE)
             assert isinstance(await workers[0].verdict(), RobotsUnreachable)
 
     asyncio.run(scenario())
@@ -316,18 +315,16 @@ def test_a_redirect_to_another_host_is_learned_with_that_hosts_lease(
 
     async def scenario() -> None:
         async with sharers(server, 3) as (one, other, third):
-            assert await one.check(lease_of(), moved(robots_url(THERE))) == Proceed(
-                robots_url(HERE)
-            )
+            assert (await one.check(lease_of(), moved(robots_url(THERE)))).url == robots_url(HERE)
             hopping = hop_lease(await one.check(lease_of()))
             waits = await one.check(lease_of())
             assert isinstance(waits, Skip) and waits.robots_candidate is None, (
                 "it is asked for once"
             )
             found = answer(200, RULES, robots_url(THERE))
-            assert await other.check(hopping, found) == Proceed(robots_url(THERE))
-            assert await one.check(lease_of()) == Proceed(PAGE)
-            assert await third.check(lease_of()) == Proceed(PAGE)
+            assert (await other.check(hopping, found)).url == robots_url(THERE)
+            assert (await one.check(lease_of())).url == PAGE
+            assert (await third.check(lease_of())).url == PAGE
 
     asyncio.run(scenario())
 
@@ -357,7 +354,7 @@ def test_a_hop_that_leads_on_is_asked_for_anew(server: RedisServer) -> None:
             second = hop_lease(await one.check(lease_of()))
             assert second.candidate.host == "c.org"
             await other.check(second, answer(404, url=second.candidate.url))
-            assert await one.check(lease_of()) == Proceed(PAGE)
+            assert (await one.check(lease_of())).url == PAGE
             server.client().delete(key_of(HERE))
             one.clock = other.clock = NOW + 2 * DAY_S
             await other.check(lease_of(), moved("http://c.org/robots.txt"))
@@ -374,7 +371,7 @@ def test_redirects_in_a_circle_end_however_many_workers_follow(server: RedisServ
             for fetched in range(MAX_REDIRECTS + 1):
                 to = robots_url(THERE if fetched % 2 == 0 else HERE)
                 decided = await workers[fetched % 3].check(lease, moved(to, url))
-                assert decided == Proceed(url)
+                assert decided.url == url
                 url, lease = to, Lease(2, hop(to, HERE), Pace(), NOW)
             assert await workers[0].verdict() == RobotsAllowed(), "one too many: as good as none"
 
@@ -442,7 +439,7 @@ def test_our_last_good_copy_outlives_a_redirect_that_another_met(server: RedisSe
             server.client().delete(key_of(HERE))
             one.clock = other.clock = NOW + 2 * DAY_S
             await one.learn(moved(f"{HERE}/r.txt"))
-            assert await other.check(lease_of(), answer(503)) == Proceed(f"{HERE}/r.txt")
+            assert (await other.check(lease_of(), answer(503))).url == f"{HERE}/r.txt"
             assert await other.verdict() == RobotsAllowed(7.0)
 
     asyncio.run(scenario())
@@ -486,7 +483,7 @@ def test_a_retry_by_an_operator_drops_the_record_at_every_worker(server: RedisSe
             await one.learn(*[answer(503)] * RobotsSettings().robots_tries)
             assert isinstance(await other.verdict(), RobotsUnreachable)
             server.client().delete(key_of(HERE))
-            assert await one.check(lease_of(), answer(200, RULES)) == Proceed(robots_url(HERE))
+            assert (await one.check(lease_of(), answer(200, RULES))).url == robots_url(HERE)
             assert await other.verdict() == RobotsAllowed(7.0)
 
     asyncio.run(scenario())
@@ -575,8 +572,8 @@ def test_without_redis_a_worker_uses_its_own_records(tmp_path: Any) -> None:
     async def scenario(server: RedisServer) -> None:
         async with sharers(server, patience=IMPATIENT) as (one, other):
             server.pause()
-            assert await one.check(lease_of(), answer(200, RULES)) == Proceed(robots_url(HERE))
-            assert await one.check(lease_of()) == Proceed(PAGE)
+            assert (await one.check(lease_of(), answer(200, RULES))).url == robots_url(HERE)
+            assert (await one.check(lease_of())).url == PAGE
             assert one.counted == {UNANSWERED: 1}
             server.resume()
             while one.unsent:

@@ -16,13 +16,13 @@ from scrapy.http import Headers, HtmlResponse, Response
 from scrapy.utils.test import get_crawler
 
 from crawler.crawl.body_memory import FREE_BYTES
-from crawler.crawl.slots import SlotRules, Slots
 from crawler.download.body import (
     BodyReader,
     KeptBody,
     declared_length,
     headers_of,
 )
+from crawler.loop.slots import SlotRules, Slots
 from crawler.model.page import (
     DownloadOptions,
     Exchange,
@@ -48,9 +48,7 @@ class Desk:
         self.crawler: Crawler = get_crawler()
         self.memory = memory or Memory()
         slots = Slots(SlotRules(), lambda: None)
-        self.body_reader = BodyReader(
-            self.crawler, OPTIONS, self.memory.in_flight, self.memory, slots
-        )
+        self.body_reader = BodyReader(self.crawler, OPTIONS, self.memory.lives, self.memory, slots)
         self.request, self.fetch = self.memory.leased(1, **meta)
 
     def keep(self, *parts: bytes | float, **headers: str) -> KeptBody:

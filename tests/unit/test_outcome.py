@@ -10,9 +10,10 @@ from scrapy import Request
 from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
-from crawler.config.settings import Config
-from crawler.crawl.in_flight import Fetch
-from crawler.crawl.slots import SlotRules
+from crawler.config.settings import PolitenessSettings
+from crawler.loop.life import Life, Plan
+from crawler.loop.loop import Loop, LoopLimits
+from crawler.loop.slots import SlotRules
 from crawler.middlewares.outcome import answer_of, failed_answer
 from crawler.model.types import (
     Candidate,
@@ -23,19 +24,20 @@ from crawler.model.types import (
 
 BEGUN = 1000.0
 FOUND = Candidate("http://a.example/", 1, HostKey("a.example"), "a.example")
+PLAN = Plan(lease=Lease(1, FOUND, Pace(), BEGUN), url=FOUND.url)
 
 
-def crawl(now: float) -> Any:
-    return SimpleNamespace(
-        settings=SimpleNamespace(config=Config()),
-        leases=SimpleNamespace(clock=SimpleNamespace(now=lambda: now)),
-        fetching=SimpleNamespace(slots=SimpleNamespace(rules=SlotRules())),
-    )
+def loop(now: float) -> Loop:
+    """Return a loop that can make answers, and no more."""
+    parts: dict[str, Any] = dict.fromkeys(Loop.__dataclass_fields__)
+    slots = SimpleNamespace(rules=SlotRules())
+    limits = LoopLimits(politeness=PolitenessSettings())
+    return Loop(**parts | {"slots": slots, "limits": limits, "now": lambda: now})
 
 
 def test_our_own_pauses_do_not_count_as_answer_time() -> None:
-    fetch = Fetch(Lease(1, FOUND, Pace(), BEGUN), began_at=BEGUN, paused_s=500.0)
-    took = answer_of(Response("http://a.example/"), fetch, crawl(BEGUN + 500.4))
+    life = Life(PLAN, began_at=BEGUN, paused_s=500.0)
+    took = answer_of(Response("http://a.example/"), life, loop(BEGUN + 500.4))
     assert took.duration_s == pytest.approx(0.4)
 
 
@@ -48,10 +50,8 @@ def test_our_own_pauses_do_not_count_as_answer_time() -> None:
     ],
 )
 def test_how_long_a_host_took(took_s: float, counts_s: float) -> None:
-    fetch = Fetch(Lease(1, FOUND, Pace(), BEGUN), began_at=BEGUN)
-    there = crawl(BEGUN + took_s)
-    assert answer_of(Response("http://a.example/"), fetch, there).duration_s == pytest.approx(
-        counts_s
-    )
-    failed = failed_answer(DownloadTimeoutError(), Request(FOUND.url), fetch, there)
+    life, there = Life(PLAN, began_at=BEGUN), loop(BEGUN + took_s)
+    took = answer_of(Response("http://a.example/"), life, there)
+    assert took.duration_s == pytest.approx(counts_s)
+    failed = failed_answer(DownloadTimeoutError(), Request(FOUND.url), life, there)
     assert failed is not None and failed.duration_s == pytest.approx(counts_s)

@@ -7,16 +7,11 @@ from typing import Any
 import pytest
 
 from crawler.config.settings import ContentSettings, PatternSettings, RobotsSettings
-from crawler.crawl.in_flight import Fetch
-from crawler.crawl.precheck import (
-    HOP_WAIT_S,
-    Precheck,
-    Probes,
-    Proceed,
-    Skip,
-)
 from crawler.data.local_stores import LocalPatternStats, Soft404Records
 from crawler.frontier.memory_store import MemoryStore
+from crawler.loop.life import Plan
+from crawler.loop.precheck import HOP_WAIT_S, Precheck, Skip
+from crawler.loop.probes import Probes
 from crawler.model.types import (
     Candidate,
     Dead,
@@ -60,9 +55,17 @@ def hop(url: str, authority: str) -> Candidate | Refusal:
     )
 
 
-def fetch(url: str = "http://a.org/page", **given: Any) -> Fetch:
+def lease(url: str = "http://a.org/page", **given: Any) -> Lease:
     host = split(url).hostname
-    return Fetch(Lease(1, Candidate(url, 1, HostKey(host), host, **given), Pace(), 0.0))
+    return Lease(1, Candidate(url, 1, HostKey(host), host, **given), Pace(), 0.0)
+
+
+def hop_lease() -> Lease:
+    return lease("http://b.org/robots.txt", purpose=Purpose.ROBOTS, authority="http://a.org")
+
+
+def url_of(decided: Plan | Skip) -> str:
+    return decided.url if isinstance(decided, Plan) else decided.reason
 
 
 @pytest.fixture
@@ -87,25 +90,23 @@ def answer(status: int, body: bytes = b"", target: str | None = None) -> RobotsF
 
 
 def test_robots_txt_comes_before_anything_else_of_a_host(precheck):
-    first = fetch()
-    assert precheck.check(first, 0.0) == Proceed("http://a.org/robots.txt")
+    first = precheck.check(lease(), 0.0)
+    assert url_of(first) == "http://a.org/robots.txt"
     assert (first.purpose, first.authority) == (Purpose.ROBOTS, "http://a.org")
 
 
 def test_allowed_urls_are_fetched_with_the_crawl_delay(precheck):
-    first, second = fetch(), fetch()
-    precheck.check(first, 0.0)
-    precheck.store_robots_result(first, answer(200, RULES), 0.0, 0.0)
-    assert first.crawl_delay_s == 7.0, "the rest after robots.txt itself is its crawl-delay"
-    assert precheck.check(second, 1.0) == Proceed("http://a.org/page")
-    assert second.crawl_delay_s == 7.0
+    first = precheck.check(lease(), 0.0)
+    learned_s = precheck.store_robots_result(first, answer(200, RULES), 0.0, 0.0)
+    assert learned_s == 7.0, "the rest after robots.txt itself is its crawl-delay"
+    second = precheck.check(lease(), 1.0)
+    assert (second.url, second.crawl_delay_s) == ("http://a.org/page", 7.0)
 
 
 def test_forbidden_urls_end_unfetched(precheck):
-    first = fetch()
-    precheck.check(first, 0.0)
+    first = precheck.check(lease(), 0.0)
     precheck.store_robots_result(first, answer(200, RULES), 0.0, 0.0)
-    refused = precheck.check(fetch("http://a.org/private/x"), 1.0)
+    refused = precheck.check(lease("http://a.org/private/x"), 1.0)
     assert isinstance(refused, Skip)
     assert refused.verdict == Done()
     assert "/private" in refused.reason
@@ -113,113 +114,105 @@ def test_forbidden_urls_end_unfetched(precheck):
 
 def test_an_unreachable_robots_txt_makes_dead_letters_in_the_end(precheck):
     for tries in range(RobotsSettings().robots_tries):
-        one = fetch()
-        assert precheck.check(one, float(tries)) == Proceed("http://a.org/robots.txt")
+        one = precheck.check(lease(), float(tries))
+        assert url_of(one) == "http://a.org/robots.txt"
         precheck.store_robots_result(one, answer(503), float(tries), 0.0)
-    refused = precheck.check(fetch(), 9.0)
+    refused = precheck.check(lease(), 9.0)
     assert isinstance(refused, Skip)
     assert isinstance(refused.verdict, Dead)
     assert "503" in refused.verdict.reason
 
 
 def test_a_redirect_on_the_same_host_is_fetched_under_the_next_lease(precheck):
-    one = fetch()
-    precheck.check(one, 0.0)
+    one = precheck.check(lease(), 0.0)
     precheck.store_robots_result(one, answer(301, target="http://a.org/r.txt"), 0.0, 0.0)
-    assert precheck.check(fetch(), 1.0) == Proceed("http://a.org/r.txt")
+    assert url_of(precheck.check(lease(), 1.0)) == "http://a.org/r.txt"
 
 
 def test_a_robots_redirect_to_another_host_waits_for_that_host(precheck):
-    one = fetch()
-    precheck.check(one, 0.0)
+    one = precheck.check(lease(), 0.0)
     precheck.store_robots_result(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
-    waits = precheck.check(fetch(), 1.0)
+    waits = precheck.check(lease(), 1.0)
     assert isinstance(waits, Skip)
     assert (waits.verdict, waits.rest_s) == (PutBack(), HOP_WAIT_S)
     assert waits.robots_candidate is not None and waits.robots_candidate.host == "b.org"
-    again = precheck.check(fetch(), 7.0)
+    again = precheck.check(lease(), 7.0)
     assert isinstance(again, Skip) and again.robots_candidate is None, "it is asked for once"
-    hopped = fetch("http://b.org/robots.txt", purpose=Purpose.ROBOTS, authority="http://a.org")
-    assert precheck.check(hopped, 8.0) == Proceed("http://b.org/robots.txt")
+    hopped = precheck.check(hop_lease(), 8.0)
+    assert url_of(hopped) == "http://b.org/robots.txt"
     precheck.store_robots_result(
         hopped, RobotsFetchResult("http://b.org/robots.txt", 200, body=RULES), 8.0, 0.0
     )
-    assert precheck.check(fetch(), 9.0) == Proceed("http://a.org/page")
+    assert url_of(precheck.check(lease(), 9.0)) == "http://a.org/page"
 
 
 def test_a_dropped_record_is_read_and_requested_again(precheck):
-    one = fetch()
-    precheck.check(one, 0.0)
+    one = precheck.check(lease(), 0.0)
     precheck.store_robots_result(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
-    precheck.check(fetch(), 1.0)
+    precheck.check(lease(), 1.0)
     precheck.drop_robots("http://a.org")
-    again = precheck.check(fetch(), 2.0)
+    again = precheck.check(lease(), 2.0)
     assert isinstance(again, Skip) and again.robots_candidate is not None
 
 
 def test_a_redirect_to_where_we_may_not_go_forbids_everything(precheck):
-    one = fetch()
-    precheck.check(one, 0.0)
+    one = precheck.check(lease(), 0.0)
     precheck.store_robots_result(one, answer(301, target="http://10.0.0.1/robots.txt"), 0.0, 0.0)
-    nowhere = precheck.check(fetch(), 1.0)
+    nowhere = precheck.check(lease(), 1.0)
     assert isinstance(nowhere, Skip) and nowhere.verdict == PutBack()
-    refused = precheck.check(fetch(), 2.0)
+    refused = precheck.check(lease(), 2.0)
     assert isinstance(refused, Skip) and isinstance(refused.verdict, Dead)
     assert "http://10.0.0.1/robots.txt" in refused.verdict.reason
 
 
 def test_a_name_with_an_inside_address_is_refused_like_the_address(precheck):
-    one = fetch()
-    precheck.check(one, 0.0)
+    one = precheck.check(lease(), 0.0)
     precheck.store_robots_result(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
-    precheck.check(fetch(), 1.0)
-    hopped = fetch("http://b.org/robots.txt", purpose=Purpose.ROBOTS, authority="http://a.org")
-    precheck.check(hopped, 2.0)
+    precheck.check(lease(), 1.0)
+    hopped = precheck.check(hop_lease(), 2.0)
     precheck.store_robots_result(
         hopped, RobotsFetchResult("http://b.org/robots.txt", error=ADDRESS_REFUSED), 2.0, 0.0
     )
-    refused = precheck.check(fetch(), 3.0)
+    refused = precheck.check(lease(), 3.0)
     assert isinstance(refused, Skip) and isinstance(refused.verdict, Dead)
     assert "http://b.org/robots.txt" in refused.verdict.reason
 
 
 def left_pattern(precheck, stats) -> None:
-    first = fetch()
-    precheck.check(first, 0.0)
+    first = precheck.check(lease(), 0.0)
     precheck.store_robots_result(first, answer(404), 0.0, 0.0)
     for number in range(2):
-        found = fetch(f"http://a.org/day/{number}", depth=1)
-        assert precheck.check(found, 1.0) == Proceed(f"http://a.org/day/{number}")
+        found = precheck.check(lease(f"http://a.org/day/{number}", depth=1), 1.0)
+        assert url_of(found) == f"http://a.org/day/{number}"
         stats.record_page(found.lease.candidate, is_new=False, now=1.0)
 
 
 def test_a_url_of_a_stopped_pattern_ends_unfetched(precheck, stats):
     left_pattern(precheck, stats)
-    left = precheck.check(fetch("http://a.org/day/7", depth=1), 2.0)
+    left = precheck.check(lease("http://a.org/day/7", depth=1), 2.0)
     assert left == Skip(Done(), "pattern /day/#: nothing new in its last 2 pages")
-    assert precheck.check(fetch("http://a.org/night/7", depth=1), 2.0) == Proceed(
-        "http://a.org/night/7"
-    )
+    other = precheck.check(lease("http://a.org/night/7", depth=1), 2.0)
+    assert url_of(other) == "http://a.org/night/7"
 
 
 def test_a_stopped_pattern_is_probed_regularly(precheck, stats):
     left_pattern(precheck, stats)
-    assert isinstance(precheck.check(fetch("http://a.org/day/8", depth=1), 61.0), Proceed)
-    assert isinstance(precheck.check(fetch("http://a.org/day/9", depth=1), 62.0), Skip)
+    assert isinstance(precheck.check(lease("http://a.org/day/8", depth=1), 61.0), Plan)
+    assert isinstance(precheck.check(lease("http://a.org/day/9", depth=1), 62.0), Skip)
 
 
 def test_a_lease_that_must_fetch_robots_txt_is_no_try(precheck, stats):
     left_pattern(precheck, stats)
     over = 90_000.0  # what is known of robots.txt has ended
-    one = fetch("http://a.org/day/8", depth=1)
-    assert precheck.check(one, over) == Proceed("http://a.org/robots.txt")
+    one = precheck.check(lease("http://a.org/day/8", depth=1), over)
+    assert url_of(one) == "http://a.org/robots.txt"
     precheck.store_robots_result(one, answer(404), over, 0.0)
-    again = precheck.check(fetch("http://a.org/day/8", depth=1), over + 1)
-    assert again == Proceed("http://a.org/day/8")
+    again = precheck.check(lease("http://a.org/day/8", depth=1), over + 1)
+    assert url_of(again) == "http://a.org/day/8"
 
 
 def test_seeds_and_requests_are_fetched_in_any_case(precheck, stats):
     left_pattern(precheck, stats)
-    assert isinstance(precheck.check(fetch("http://a.org/day/7", depth=0), 2.0), Proceed)
-    own = fetch("http://a.org/day/7", depth=3, request=b"of a spider")
-    assert isinstance(precheck.check(own, 2.0), Proceed)
+    assert isinstance(precheck.check(lease("http://a.org/day/7", depth=0), 2.0), Plan)
+    own = lease("http://a.org/day/7", depth=3, request=b"of a spider")
+    assert isinstance(precheck.check(own, 2.0), Plan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.crawl.slots import SlotRules, Slots
+from crawler.loop.slots import SlotRules, Slots
 from crawler.model.types import Answer, Standing
 
 RULES = SlotRules(concurrency=4, max_waiting=8, slow_after_s=1.0, slow_bytes=100)

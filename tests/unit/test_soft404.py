@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawler.config.settings import ContentSettings
-from crawler.crawl.precheck import (
+from crawler.loop.probes import (
     ProbeResult,
     Probes,
     SoftErrorVerdict,

@@ -15,10 +15,10 @@ from scrapy.utils.test import get_crawler
 
 from crawler.assembly.build import data_dir
 from crawler.config.settings import read_config
-from crawler.crawl.in_flight import Fetch
 from crawler.crawl.stats import GAP_BOUNDS_S, CrawlStats
 from crawler.data.data_dir import DataDir, path_of_spider
 from crawler.inspect.frontier_view import frontier_of
+from crawler.loop.life import Life, Plan
 from crawler.model.types import (
     Answer,
     Candidate,
@@ -355,9 +355,9 @@ def stats() -> CrawlStats:
     return CrawlStats(StatsCollector(get_crawler()))
 
 
-def fetch(**given: Any) -> Fetch:
+def life(purpose: Purpose = Purpose.PAGE, **given: Any) -> Life:
     url = Candidate("http://a/", 1, HostKey("a"), "a")
-    return Fetch(Lease(1, url, Pace(), 0.0), **given)
+    return Life(Plan(lease=Lease(1, url, Pace(), 0.0), url=url.url, purpose=purpose), **given)
 
 
 def outcome(**given: Any) -> Outcome:
@@ -365,52 +365,52 @@ def outcome(**given: Any) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    ("fetch", "outcome", "want"),
+    ("life", "outcome", "want"),
     [
         pytest.param(
-            fetch(answer=Answer(1.0, 200)),
+            life(answer=Answer(1.0, 200)),
             outcome(status=200, size=10),
             {"fate/done": 1, "status/2xx": 1, "bytes": 10, "pages": 1},
             id="a page",
         ),
         pytest.param(
-            fetch(answer=Answer(1.0, 200)),
+            life(answer=Answer(1.0, 200)),
             outcome(status=200, reason="duplicate"),
             {"fate/done": 1, "status/2xx": 1, "pages": 1, "duplicates": 1},
             id="a duplicate is a page too",
         ),
         pytest.param(
-            fetch(answer=Answer(1.0, 503)),
+            life(answer=Answer(1.0, 503)),
             outcome(status=503, fate="retry", failure="status_503"),
             {"fate/retry": 1, "status/5xx": 1, "error/status_503": 1},
             id="a 503 that is tried again is no page",
         ),
         pytest.param(
-            fetch(answer=Answer(1.0, error="timeout")),
+            life(answer=Answer(1.0, error="timeout")),
             outcome(fate="dead", reason="timeout, tried 4 times", failure="timeout"),
             {"fate/dead": 1, "error/timeout": 1},
             id="no answer",
         ),
         pytest.param(
-            fetch(answer=Answer(1.0, 200), callback_error="ValueError"),
+            life(answer=Answer(1.0, 200), error="ValueError"),
             outcome(status=200, fate="retry", failure="broken"),
             {"fate/retry": 1, "status/2xx": 1, "error/broken": 1},
             id="our own error",
         ),
         pytest.param(
-            fetch(answer=Answer(1.0, 302)),
+            life(answer=Answer(1.0, 302)),
             outcome(status=302, fate="dead", reason="too many redirects", failure="redirects"),
             {"fate/dead": 1, "status/3xx": 1, "error/redirects": 1, "pages": 1},
             id="too many redirects",
         ),
         pytest.param(
-            fetch(),
+            life(),
             outcome(reason="robots.txt: Disallow: /"),
             {"fate/done": 1, "robots/disallowed": 1},
             id="disallowed",
         ),
         pytest.param(
-            fetch(),
+            life(),
             outcome(
                 fate="dead",
                 reason="robots.txt unreachable: status 500",
@@ -420,40 +420,40 @@ def outcome(**given: Any) -> Outcome:
             id="robots.txt unreachable",
         ),
         pytest.param(
-            fetch(purpose=Purpose.ROBOTS, answer=Answer(1.0, 200)),
+            life(purpose=Purpose.ROBOTS, answer=Answer(1.0, 200)),
             outcome(fate="put_back", status=200),
             {"fate/put_back": 1, "robots/fetched": 1},
             id="a robots.txt is no page",
         ),
         pytest.param(
-            fetch(purpose=Purpose.ROBOTS, answer=Answer(1.0, error="connect")),
+            life(purpose=Purpose.ROBOTS, answer=Answer(1.0, error="connect")),
             outcome(fate="put_back"),
             {"fate/put_back": 1, "robots/fetched": 1, "robots/failed": 1, "error/robots_failed": 1},
             id="a robots.txt without an answer is an error",
         ),
         pytest.param(
-            fetch(purpose=Purpose.ROBOTS, answer=Answer(1.0, 503)),
+            life(purpose=Purpose.ROBOTS, answer=Answer(1.0, 503)),
             outcome(fate="put_back", status=503),
             {"fate/put_back": 1, "robots/fetched": 1, "robots/failed": 1, "error/robots_failed": 1},
             id="and so is one with a status of trouble",
         ),
         pytest.param(
-            fetch(purpose=Purpose.ROBOTS, answer=Answer(1.0, error="cancelled")),
+            life(purpose=Purpose.ROBOTS, answer=Answer(1.0, error="cancelled")),
             outcome(fate="put_back"),
             {"fate/put_back": 1, "robots/fetched": 1},
             id="one that we ended is none",
         ),
         pytest.param(
-            fetch(purpose=Purpose.ROBOTS),
+            life(purpose=Purpose.ROBOTS),
             outcome(fate="put_back"),
             {"fate/put_back": 1},
             id="a robots.txt that waits for another host was not fetched",
         ),
     ],
 )
-def test_counted_figures(fetch: Fetch, outcome: Outcome, want: dict[str, int]) -> None:
+def test_counted_figures(life: Life, outcome: Outcome, want: dict[str, int]) -> None:
     counted = stats()
-    counted.count_completed(fetch, outcome)
+    counted.count_completed(life, outcome)
     assert dict(counted.counters) == want
     assert counted.errors == sum(n for key, n in want.items() if key.startswith("error/"))
 
@@ -515,7 +515,7 @@ def test_failing_hosts_are_logged_at_their_first_failure(
 def test_the_stats_are_bounded() -> None:
     counted = stats()
     for number in range(50_000):
-        counted.count_completed(fetch(), outcome(host=f"h{number}", status=404, fate="dead"))
+        counted.count_completed(life(), outcome(host=f"h{number}", status=404, fate="dead"))
     assert len(counted.by_host) <= 20_000
     assert len(counted.dead) == 5
     assert len(counted.counters) < 10

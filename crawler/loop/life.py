@@ -1,0 +1,330 @@
+"""The life of a lease in this process: what is known of it, from its plan to its verdict.
+
+Rule: only this folder changes a `Life`. Its states follow each other as `TRANSITIONS` says; what
+travels to it and from it are frozen values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, auto
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.model.page import Exchange, Flaw, Page, Truncated
+from crawler.model.types import (
+    Answer,
+    Candidate,
+    Claim,
+    Lease,
+    Purpose,
+    PutBack,
+    Verdict,
+)
+from crawler.policy.scope import Refusal
+
+
+class LifeState(IntEnum):
+    """The states of a lease, in their order."""
+
+    PLANNED = auto()  # it is known what is fetched under it
+    SENT = auto()  # its request is under way
+    RESTED = auto()  # its host is released, and rests
+    RECORDED = auto()  # its record is written and its links are added
+    FINISHED = auto()  # the frontier has its verdict
+
+
+class LifeEvent(IntEnum):
+    """What moves a lease on."""
+
+    SEND = auto()
+    REFUSE = auto()  # decided without a request
+    REST = auto()  # its transfer is over
+    RECORD = auto()
+    FINISH = auto()
+
+
+TRANSITIONS: Final[Mapping[tuple[LifeState, LifeEvent], LifeState]] = {
+    (LifeState.PLANNED, LifeEvent.SEND): LifeState.SENT,
+    (LifeState.PLANNED, LifeEvent.REFUSE): LifeState.RESTED,
+    (LifeState.PLANNED, LifeEvent.REST): LifeState.RESTED,
+    (LifeState.SENT, LifeEvent.SEND): LifeState.SENT,
+    (LifeState.SENT, LifeEvent.REFUSE): LifeState.RESTED,
+    (LifeState.SENT, LifeEvent.REST): LifeState.RESTED,
+    (LifeState.RESTED, LifeEvent.SEND): LifeState.RESTED,  # for its errback: it is not sent
+    (LifeState.RESTED, LifeEvent.RECORD): LifeState.RECORDED,
+    (LifeState.RECORDED, LifeEvent.FINISH): LifeState.FINISHED,
+}
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is fetched under a lease. Arrow: lease -> fetch."""
+
+    lease: Lease
+    url: str
+    purpose: Purpose = Purpose.PAGE  # if another, the lease is not used for its own URL
+    authority: str = ""  # for ROBOTS the authority of the file, for PROBE the kind of URL
+    crawl_delay_s: float | None = None  # of its host's robots.txt; None: not known
+
+
+class DeadEnd(msgspec.Struct, frozen=True):
+    """Why the answer of a seed leads no further."""
+
+    kind: str  # redirect, refresh, nofollow, noindex or links
+    why: str = ""  # with what to do
+    target: str = ""  # where it would lead
+
+
+class Archived(msgspec.Struct, frozen=True):
+    """What the archive has of an answer."""
+
+    record: str = ""  # "file:offset"
+    claim: Claim | None = None
+
+
+class PageFacts(msgspec.Struct, frozen=True):
+    """What was found out about a page. Arrow: content -> outcome."""
+
+    reason: str = ""  # a flaw, duplicate, near-duplicate, alias or noindex
+    original: str = ""  # the URL that had the same content first
+    bits: int | None = None  # of 64 that differ from the original; None: equal bytes
+    is_new: bool | None = None  # whether it is a page of new content; None: unknown
+
+
+def facts_of(page: Page) -> PageFacts:
+    """Return what the stages have found out about *page* so far."""
+    if page.flaw:
+        return PageFacts(page.flaw, is_new=False if page.flaw is Flaw.SOFT_404 else None)
+    facts = PageFacts()
+    if page.alias_of:
+        facts = PageFacts("alias", page.alias_of, is_new=False)
+    elif page.is_copy and page.duplicate_of is not None:
+        facts = PageFacts("duplicate", page.duplicate_of.url, is_new=False)
+    elif page.near is not None:
+        near = page.near
+        facts = PageFacts("near-duplicate", near.original.url, near.bits, is_new=False)
+    elif page.is_answered and page.parsed is not None and not page.is_list:
+        facts = PageFacts(is_new=True)
+    return replace(facts, reason="noindex") if page.noindex else facts
+
+
+@dataclass(slots=True, eq=False)
+class Life:
+    """One lease in this process."""
+
+    plan: Plan
+    state: LifeState = LifeState.PLANNED
+    requests: list[object] = field(default_factory=list)  # of Scrapy, that fetch under it
+    returned: object = None  # the request that a middleware returned in place of an answer
+    sent_aside: int = 0  # how often its own request is being sent past the frontier, too
+    began_at: float = 0.0  # when its fetch began; 0: not yet
+    ended_at: float = 0.0  # when its answer was whole; 0: not yet, or not known
+    paused_s: float = 0.0  # time of the fetch in which it waited for memory for its body
+    head: Answer | None = None  # the answer as its head was, if that has trouble
+    answer: Answer | None = None  # of the host; None: no request was sent, or no answer came yet
+    exchange: Exchange | None = None  # what was fetched, until its record is written
+    body_bytes: int = 0  # of the exchange, when that is gone
+    truncated: Truncated = Truncated.NO  # why its body is not whole, when it is gone
+    page: Page | None = None  # as the last stage left it, until its record is written
+    facts: PageFacts = PageFacts()
+    archived: Archived = Archived()
+    links: list[Candidate] = field(default_factory=list)
+    dead_end: DeadEnd | None = None  # its answer leads no further; set for seeds only
+    is_wanted: bool = False  # a spider's callback takes it, though its status is an error
+    verdict: Verdict | None = None
+    reason: str = ""  # of the verdict, where the page's facts have none
+    error: str = ""  # of a callback or a pipeline, not of the host
+
+    @property
+    def lease(self) -> Lease:
+        return self.plan.lease
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.plan.lease.candidate
+
+    @property
+    def is_released(self) -> bool:
+        return self.state >= LifeState.RESTED
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it was decided, and its host released, before a fetch began."""
+        return self.is_released and self.verdict is not None and self.answer is None
+
+    @property
+    def is_of_page(self) -> bool:
+        """Whether its own URL is fetched under it, and no robots.txt or probe."""
+        return self.plan.purpose is Purpose.PAGE
+
+    def fetched_s(self, now: float) -> float:
+        """Return how long its fetch, which ends *now* if not before, took without pauses."""
+        return (self.ended_at or now) - self.began_at - self.paused_s
+
+    def step(self, event: LifeEvent) -> None:
+        """Move on; `Lives.step` counts it. Raises KeyError if *event* may not come now."""
+        self.state = TRANSITIONS[self.state, event]
+
+    def begin(self, now: float) -> None:
+        """Note that its request is sent now, or given to the downloader."""
+        self.step(LifeEvent.SEND)
+        self.began_at, self.ended_at = now, 0.0
+
+    def end(self, now: float) -> None:
+        """Note that its answer is whole."""
+        self.ended_at = now
+
+    def pause(self, seconds: float) -> None:
+        """Leave *seconds*, in which it waited for us, out of the time of its fetch."""
+        self.paused_s += seconds
+
+    def receive(self, exchange: Exchange | None) -> None:
+        """Note what was fetched; None: that is not known, or not to be archived."""
+        self.exchange = exchange
+
+    def put_back(self) -> None:
+        """Decide nothing about its URL: the failure is ours."""
+        self.verdict = PutBack()
+
+    def note_error(self, error: str) -> None:
+        """Note an error of a callback, a pipeline or a middleware; the first one counts."""
+        self.error = self.error or error
+
+    def ignore(self, reason: str) -> None:
+        """Note why no request was sent, or its answer is not kept."""
+        self.reason = reason
+
+    def want(self, *, is_wanted: bool) -> None:
+        """Note whether a spider's callback takes its answer, though that is an error."""
+        self.is_wanted = is_wanted
+
+    def see(self, page: Page) -> None:
+        """Note *page* as a stage of its processing has left it."""
+        self.page = page
+
+    def archive(self, record: str, claim: Claim | None = None) -> None:
+        """Note that its answer is in the archive."""
+        self.archived = Archived(record, claim)
+
+    def find(self, links: list[Candidate]) -> None:
+        """Add *links* to those that are added to the frontier with its record."""
+        self.links += links
+
+    def lead_nowhere(self, dead_end: DeadEnd | None) -> None:
+        """Note why its answer, that of a seed, leads no further."""
+        self.dead_end = dead_end
+
+    def decide(self, verdict: Verdict, reason: str = "") -> None:
+        self.verdict, self.reason = verdict, reason or self.reason
+
+    def hear_head(self, head: Answer) -> None:
+        """Note what the head of an answer, which has trouble, says."""
+        self.head = head
+
+    def hear(self, answer: Answer) -> None:
+        self.answer = answer
+
+    def learn(self, crawl_delay_s: float | None) -> None:
+        """Note the crawl-delay of the robots.txt that was fetched under it."""
+        self.plan = replace(self.plan, crawl_delay_s=crawl_delay_s)
+
+    def let_go(self) -> None:
+        """Keep what is needed of its body, page and links, and let them go."""
+        self.links = []
+        if self.page is not None:
+            self.facts = facts_of(self.page)
+        if self.exchange is not None:
+            self.body_bytes = len(self.exchange.body)
+            self.truncated = self.exchange.truncated
+        self.page = self.exchange = None
+
+
+class Lives:
+    """The leases of this process. Bound: one life for each open lease."""
+
+    def __init__(self) -> None:
+        self._by_lease: dict[int, Life] = {}
+        self._by_request: dict[int, Life] = {}  # by the ids of `Life.requests`
+        self._by_returned: dict[int, Life] = {}  # by the id of `Life.returned`
+        # Requests without a lease that are treated as the mark says, by their ids.
+        self._marks: dict[int, tuple[object, Refusal | Purpose]] = {}
+        self.unrecorded = 0  # fetches that have ended and whose record is not written yet
+
+    def __len__(self) -> int:
+        return len(self._by_lease)
+
+    def pages(self) -> int:
+        """Return how many of them are for pages. O(n) in the open leases."""
+        return sum([life.is_of_page for life in self._by_lease.values()])
+
+    def add(self, plan: Plan) -> Life:
+        life = self._by_lease[plan.lease.id] = Life(plan)
+        return life
+
+    def hand_out(self, life: Life, request: object) -> None:
+        """Note that *request*, and no copy of it, fetches under the lease of *life*."""
+        life.requests.append(request)
+        self._by_request[id(request)] = life
+
+    def of(self, request: object) -> Life | None:
+        """Return the life whose lease *request* was handed out for, or None: it is a copy, was
+        sent past the frontier, or is finished."""
+        return self._by_request.get(id(request))
+
+    def of_lease(self, lease_id: int) -> Life | None:
+        return self._by_lease.get(lease_id)
+
+    def note_returned(self, life: Life, request: object) -> None:
+        """Note that a middleware returned *request* in place of the answer of *life*."""
+        life.returned = request
+        self._by_returned[id(request)] = life
+
+    def take_returned(self, request: object) -> Life | None:
+        """Return, once, the life in which *request* was returned; None: in none."""
+        return self._by_returned.pop(id(request), None)
+
+    def mark(self, request: object, mark: Refusal | Purpose) -> None:
+        """Mark *request*, which has no lease: refused, or for a robots.txt. Copies are not."""
+        self._marks[id(request)] = request, mark
+
+    def mark_of(self, request: object) -> Refusal | Purpose | None:
+        return self._marks[id(request)][1] if id(request) in self._marks else None
+
+    def unmark(self, request: object) -> None:
+        self._marks.pop(id(request), None)
+
+    def send_aside(self, life: Life) -> None:
+        """Note that the request of *life* is sent past the frontier too, until `came_aside`."""
+        life.sent_aside += 1
+
+    def came_aside(self, life: Life) -> bool:
+        """Return whether it is a request sent past the frontier that has ended, and count it."""
+        is_aside = life.sent_aside > 0
+        life.sent_aside -= is_aside
+        return is_aside
+
+    def step(self, life: Life, event: LifeEvent) -> None:
+        """Move *life* on. When it rests, its record is awaited; when it is recorded, what that was
+        needed for is let go."""
+        life.step(event)
+        if event is LifeEvent.RECORD:
+            life.let_go()
+            self._forget_requests(life)
+            self.unrecorded -= 1
+        elif event is not LifeEvent.FINISH:
+            self.unrecorded += 1
+
+    def _forget_requests(self, life: Life) -> None:
+        """Forget the requests of *life*, none of which is used again."""
+        for request in life.requests:
+            self._by_request.pop(id(request), None)
+        if life.returned is not None:
+            self._by_returned.pop(id(life.returned), None)
+        life.requests, life.returned = [], None
+
+    def remove(self, life: Life) -> None:
+        self._forget_requests(life)
+        self._by_lease.pop(life.lease.id, None)

@@ -1,0 +1,164 @@
+"""Which links of a page are followed: what admission accepts of them, and at which level.
+
+Rule: pure; links are refused and counted, never dropped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from crawler.config.settings import Arguments, LinkSettings
+from crawler.loop.life import DeadEnd
+from crawler.model.page import EMBEDDED, Link, LinkKind, Page
+from crawler.model.types import Candidate
+from crawler.model.url import authority_of
+from crawler.page.media_type import CSS, HTML_TYPES, MANIFEST_TYPES
+from crawler.policy.admission import Admission
+from crawler.policy.patterns import PatternStatsStore
+from crawler.policy.priority import Hints, Prioritizer
+from crawler.policy.scope import Reason, Refusal
+
+MAX_SITEMAPS: Final = 100
+"""Sitemaps taken from a robots.txt (guess: big sites name a few dozen; an index counts as one)."""
+
+MAX_REQUISITE_HOPS: Final = 5
+"""A style sheet of a page may import another, and frames have their own; those of Python's own
+documentation are four deep. Without a limit, a sheet that always imports new ones would never
+end."""
+
+MAX_INDEX_HOPS: Final = 3
+"""Most indexes of sitemaps in a row (sitemaps.org: one is enough). Without a limit, an index that
+always lists new ones would never end."""
+
+_HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
+_SHOWN: Final = MANIFEST_TYPES | {CSS}
+_LOOKED_AT: Final = 100  # links of a seed that leads no further
+_BOUNDS: Final = frozenset({Reason.OUT_OF_SCOPE, Reason.NO_CONTACT, Reason.INSIDE_ADDRESS})
+
+
+class LinkScope(Protocol):
+    """What links are judged by; it changes with the seeds and the operator's rules."""
+
+    @property
+    def is_complete(self) -> bool: ...
+
+    @property
+    def admission(self) -> Admission: ...
+
+
+class Tally(Protocol):
+    def count(self, key: str, by: int = 1) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LinkSelection:
+    scope: LinkScope
+    prioritizer: Prioritizer
+    pattern_stats: PatternStatsStore
+    figures: Tally
+    settings: LinkSettings
+    arguments: Arguments | None  # None: a spider's own code chooses its requests
+
+    def sitemaps(self, written: Sequence[str], base: str) -> list[Candidate]:
+        """Return the candidates of the sitemaps that the robots.txt *base* names."""
+        if not self.settings.follow_sitemaps or not self.scope.is_complete:
+            return []
+        if self.arguments is None:
+            return []  # a user's spider requests them itself, with its own callback
+        level = self.prioritizer.level(Hints(is_sitemap=True))
+        found = []
+        for url in written[:MAX_SITEMAPS]:
+            candidate = self.scope.admission.candidate(url, base, level=level, is_sitemap=True)
+            if isinstance(candidate, Refusal):
+                self.figures.count(f"refused/{candidate.reason}")
+            else:
+                found.append(candidate)
+        return found
+
+    def select(
+        self, links: Sequence[Link], base: str | None, page: Page, index_hops: int, now: float
+    ) -> list[Candidate]:
+        """Return the candidates of *links* of *page*, which are read against *base*. *index_hops*:
+        how many indexes of sitemaps led to it. Those of patterns that bring nothing new any more
+        are left out."""
+        depth = page.depth + 1
+        if not _HINTED.isdisjoint([link.kind for link in links]):
+            index_hops += 1
+            if index_hops > MAX_INDEX_HOPS:
+                links = [link for link in links if link.kind is not LinkKind.SITEMAP]
+            selected = self.scope.admission.select_listed(
+                links, base, depth, lambda link: self._level(link, depth), index_hops
+            )
+        else:
+            level = self.prioritizer.level(Hints(depth=depth))
+            urls = [link.url for link in links]
+            selected = self.scope.admission.select(urls, base, depth, level)
+        for reason, count in selected.refused.items():
+            self.figures.count(f"refused/{reason}", count)
+        found = selected.candidates
+        if not self.pattern_stats.have_stopped({candidate.host for candidate in found}):
+            return found
+        wanted = [each for each in found if self.pattern_stats.refusal(each, now) is None]
+        self.figures.count(f"refused/{Reason.PATTERN}", len(found) - len(wanted))
+        return wanted
+
+    def _level(self, link: Link, depth: int) -> int:
+        hints = Hints(
+            depth=depth,
+            sitemap_priority=link.priority,
+            modified=link.modified,
+            is_sitemap=link.kind is LinkKind.SITEMAP,
+        )
+        return self.prioritizer.level(hints)
+
+    def requisites(
+        self, page: Page, origin: Candidate, followed: Sequence[Candidate]
+    ) -> list[Candidate]:
+        """Return what *page* needs to be shown, or a style sheet or frame of it in turn, unless it
+        is *followed* anyway, or the arguments do not ask for it."""
+        if self.arguments is None or not self.arguments.requisites:
+            return []
+        hops = origin.requisite + 1
+        is_shown = page.media_type in HTML_TYPES or (page.media_type in _SHOWN and hops > 1)
+        if not is_shown or hops > MAX_REQUISITE_HOPS or page.flaw or not page.archive:
+            return []
+        urls = [link.url for link in page.outlinks if link.kind in EMBEDDED]
+        if hops == 1 and not any("icon" in link.rel.split() for link in page.outlinks if link.rel):
+            urls.append(f"{authority_of(page.url)}/favicon.ico")  # as browsers do
+        selected = self.scope.admission.select_requisites(urls, page.depth + 1, origin.level, hops)
+        for reason, count in selected.refused.items():
+            self.figures.count(f"refused/{reason}", count)
+        keys = {each.key for each in followed}
+        return [each for each in selected.candidates if each.key not in keys]
+
+    def dead_end(self, page: Page, links: Sequence[Link | str]) -> DeadEnd | None:
+        """Return why *page*, a seed of which no link was admitted, leads no further; None if that
+        is what the arguments ask for, or a page without links is all that it is. *links*: those to
+        follow."""
+        if not page.is_answered:
+            return None
+        if page.noindex:
+            return DeadEnd("noindex")
+        deepest = self.arguments.max_depth if self.arguments else None
+        if deepest is not None and page.depth >= deepest:
+            return None
+        if not links:
+            kinds = frozenset(self.settings.follow_kinds)
+            marked = any(link.kind in kinds for link in page.outlinks)
+            return DeadEnd("nofollow") if marked else None
+        refused: list[tuple[Link, Refusal]] = []
+        for link in links[:_LOOKED_AT]:
+            if isinstance(link, Link):
+                found = self.scope.admission.candidate(link.url, page.url, depth=page.depth + 1)
+                refused += [(link, found)] if isinstance(found, Refusal) else []
+        if len(refused) < len(links[:_LOOKED_AT]):
+            return None
+        refreshes = [each for each in refused if each[0].kind is LinkKind.REFRESH]
+        link, refusal = (refreshes or refused)[0]
+        why = refusal.of_target(link.url)
+        if refreshes:
+            return DeadEnd("refresh", why, link.url)
+        why = f"the first of {len(links)} {why}"
+        return DeadEnd("links", why) if refusal.reason in _BOUNDS else None

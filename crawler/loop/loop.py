@@ -1,0 +1,498 @@
+"""The loop: what happens to a URL from its lease to its verdict, in the order of `Loop`'s methods.
+
+Rule: decisions only. Scrapy's scheduler, middlewares and pipelines, or a simulator, call it when
+something has happened, and do what it returns; sockets, files and the event loop are theirs. A
+page's record is written before its links are added, and its lease is finished last, so a crash
+loses nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from crawler.config.settings import PolitenessSettings
+from crawler.frontier.port import Frontier
+from crawler.loop.life import DeadEnd, Life, LifeEvent, Lives, Plan
+from crawler.loop.links import LinkSelection
+from crawler.loop.outcome import lease_to_finish, outcome_of, verdict_of
+from crawler.loop.precheck import Precheck, Skip
+from crawler.loop.probes import ProbeResult
+from crawler.loop.slots import Slots
+from crawler.model.types import (
+    Added,
+    Answer,
+    Candidate,
+    CrawlerError,
+    Dead,
+    Done,
+    HostKey,
+    Moved,
+    Outcome,
+    Pace,
+    Purpose,
+    PutBack,
+    Rest,
+    RetryAt,
+    Standing,
+    Verdict,
+)
+from crawler.model.url import authority_of
+from crawler.policy.admission import Admission
+from crawler.policy.operator_rules import OperatorRules, Overrides
+from crawler.policy.politeness import (
+    Uplink,
+    is_host_down,
+    is_retry_status,
+    is_trouble,
+    next_rest,
+    no_contact,
+    overridden,
+    retry_after_s,
+    retry_decision,
+    should_give_up,
+    with_head,
+)
+from crawler.policy.redirects import (
+    BrokenRedirect,
+    FollowRedirect,
+    RedirectDecision,
+    TooManyRedirects,
+    decide_redirect,
+)
+from crawler.policy.robots_cache import (
+    RobotsAnswer,
+    RobotsFetchResult,
+    robots_answer,
+)
+from crawler.policy.scope import Refusal
+from crawler.policy.silent_hosts import NEVER_ANSWERED, SilentHosts
+
+_CANCELLED: Final = "cancelled"
+
+
+class Origins(Protocol):
+    """Which URLs this start may fetch."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all seeds are known; before that nothing is leased."""
+
+    @property
+    def admission(self) -> Admission: ...
+
+    @property
+    def operator(self) -> OperatorRules: ...
+
+    def said_of(self, url: str) -> Overrides: ...
+
+
+class OutcomeSink(Protocol):
+    def append(self, outcome: Outcome) -> None: ...
+
+
+class Reservations(Protocol):
+    def release(self, lease_id: int) -> None: ...
+
+
+class Durability(Protocol):
+    """Syncs of records, after which they survive a power cut."""
+
+    def when_synced(self, finish: Callable[[CrawlerError | None], None]) -> None:
+        """Call *finish* when all records written so far are synced, or with the error."""
+
+
+class LoopFigures(Protocol):
+    """Where it is counted what happens."""
+
+    def count(self, key: str, by: int = 1) -> None: ...
+
+    def count_added(self, added: Added) -> None: ...
+
+    def count_begun(self, host: HostKey, now: float) -> None: ...
+
+    def count_completed(self, life: Life, outcome: Outcome) -> None: ...
+
+    def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopLimits:
+    politeness: PolitenessSettings
+    total_timeout_s: float = 30.0  # of a fetch
+    max_redirects: int = 10
+    callback_retries: int = 0  # how often an error of a callback or a pipeline is tried again
+    callback_pause_s: float = 60.0  # guess: long enough for a temporary fault
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Loop:
+    """One for each crawl. Its parts are given to it once; *now* is the crawl's clock."""
+
+    frontier: Frontier
+    lives: Lives
+    origins: Origins
+    precheck: Precheck
+    links: LinkSelection
+    uplink: Uplink
+    silent_hosts: SilentHosts
+    slots: Slots
+    limits: LoopLimits
+    outcomes: OutcomeSink
+    bodies: Reservations  # the memory of bodies, needed until the record is written
+    contents: Sequence[Reservations]  # needed until the verdict
+    durability: Durability | None  # None: no verdict waits for a sync
+    figures: LoopFigures
+    random: Random
+    now: Callable[[], float]
+
+    # A lease is taken, and it is decided what is fetched under it.
+
+    def may_lease(self) -> bool:
+        now = self.now()
+        is_paused = self.origins.operator.paused_until(now) is not None
+        return self.origins.is_complete and not is_paused and not self.uplink.is_down(now)
+
+    def next(self) -> Life | None:
+        """Take a lease; None if there is none. If it is refused, it is to be completed without a
+        request; else its plan is to be fetched."""
+        if not self.may_lease():
+            return None
+        now = self.now()
+        leases = self.frontier.lease(now, 1, self.slots.free_standings())
+        if not leases:
+            return None
+        (lease,) = leases
+        plan = self.precheck.check(lease, now)
+        if isinstance(plan, Plan):
+            plan = self._given_up(plan) or plan
+        if isinstance(plan, Plan):
+            return self.lives.add(plan)
+        life = self.lives.add(Plan(lease=lease, url=lease.candidate.url, purpose=plan.purpose))
+        if plan.robots_candidate is not None:
+            self.frontier.add([plan.robots_candidate], now)
+        self.refuse(life, plan.verdict, plan.reason, plan.rest_s)
+        return life
+
+    def wake_at(self) -> float | None:
+        """Return when to call `next` again, if nothing ends before; None: nothing waits."""
+        now = self.now()
+        paused_until = self.origins.operator.paused_until(now)
+        if paused_until is not None:
+            return paused_until
+        if self.uplink.is_down(now):
+            return self.uplink.probe_at
+        return self.frontier.wake_at(self.slots.free_standings())
+
+    def _given_up(self, plan: Plan) -> Skip | None:
+        """Return the end of *plan* if its host is one of the silent ones that are given up."""
+        if not self.silent_hosts.are_given_up:
+            return None
+        error = self.silent_hosts.given_up(plan.lease.candidate.host, plan.lease.pace)
+        if not error or plan.lease.candidate.purpose is not Purpose.PAGE:
+            return None
+        reason = f"{NEVER_ANSWERED}{error}"
+        return Skip(Dead(reason), reason)
+
+    def refuse(self, life: Life, verdict: Verdict, reason: str, rest_s: float = 0.0) -> None:
+        """Set the verdict of *life* before a request is sent. Its host was not contacted, so it
+        needs no gap. `complete` ends it later."""
+        self.lives.step(life, LifeEvent.REFUSE)
+        life.decide(verdict, reason)
+        self.frontier.release(life.lease, Rest(rest_s, life.lease.pace), self.now())
+
+    # Its request is sent.
+
+    def begin(self, life: Life) -> None:
+        now = self.now()
+        life.begin(now)
+        self.figures.count_begun(life.candidate.host, now)
+
+    def may_send(self, life: Life) -> bool:
+        """Return whether its request may still be sent; if not, its URL is put back."""
+        if self.frontier.may_begin(life.lease):
+            return True
+        life.put_back()
+        life.begin(self.now())  # so that the time it waited does not count as fetching
+        return False
+
+    # Its host has answered, or has not.
+
+    def note_head(self, life: Life, status: int, retry_after: bytes | None) -> None:
+        """Note that an answer has begun. If it has trouble or a Retry-After, the rest that follows
+        is written at once: the process may be killed before the answer is whole."""
+        if life.is_released:
+            return
+        now, longest_s = self.now(), self.limits.politeness.max_retry_after_s
+        asked_s = retry_after_s(retry_after, now, longest_s) if retry_after else None
+        head = Answer(life.fetched_s(now), status=status, retry_after_s=asked_s)
+        if asked_s is None and not is_trouble(head):
+            return
+        life.hear_head(head)
+        self.frontier.note_trouble(life.lease, self._next_rest(life, head), now)
+
+    def answer(
+        self, life: Life, status: int, *, error: str, retry_after: bytes | None, body_bytes: int
+    ) -> Answer:
+        """Make the answer of *status*. *error*: why its body is not whole, or empty; of a status
+        that is tried again anyway, the status is the more precise reason."""
+        longest_s = self.limits.politeness.max_retry_after_s
+        answer = Answer(
+            self._duration_s(life),
+            status=status,
+            error="" if is_retry_status(status) else error,
+            retry_after_s=retry_after_s(retry_after, self.now(), longest_s)
+            if retry_after
+            else None,
+        )
+        is_hung = self.slots.rules.is_hung(answer, body_bytes)
+        return replace(answer, hung=True) if is_hung else answer
+
+    def failure(self, life: Life, error: str, detail: str = "") -> Answer:
+        """Make the answer of a host that gave none."""
+        return Answer(self._duration_s(life), error=error, detail=detail)
+
+    def _duration_s(self, life: Life) -> float:
+        """Return how long the fetch took, at most the total time-out. A longer time means that this
+        process or its machine was suspended, which does not make the host slower."""
+        return min(life.fetched_s(self.now()), self.limits.total_timeout_s)
+
+    def hear(self, life: Life, answer: Answer) -> Answer:
+        """Note *answer*, and return it as it counts: while our own connection is down a failure is
+        not counted against host or URL, but as cancelled by us."""
+        host = life.candidate.host
+        self.uplink.observe(host, answer, self.now())
+        if no_contact(answer) and not self.uplink.charges_host():
+            life.ignore("our own connection is down")
+            answer = Answer(answer.duration_s, error=_CANCELLED)
+        elif answer.status is None or host in self.silent_hosts.errors:
+            self.silent_hosts.observe(host, life.lease.pace, answer)
+        life.hear(answer)
+        return answer
+
+    def answered(self, life: Life, answer: Answer, retries: int | None = None) -> bool:
+        """Note the answer to a page's request, release its host, and return whether the URL is
+        fetched again. *retries*: those of its own request, if it says how many."""
+        rules = self.limits.politeness
+        if retries is not None:
+            rules = dataclasses.replace(rules, retries=retries)
+        answer = self.hear(life, answer)
+        rest = self.release(life)
+        verdict = retry_decision(
+            life.candidate,
+            answer,
+            rest.seconds if rest else 0.0,
+            rules,
+            self.now(),
+            self.random,
+            is_host_down=retries is None and is_host_down(life.lease.pace, answer),
+        )
+        if isinstance(verdict, RetryAt | Dead | PutBack):
+            life.decide(verdict)
+        return isinstance(verdict, RetryAt | PutBack)
+
+    def robots_answered(self, life: Life, result: RobotsFetchResult, answer: Answer | None) -> None:
+        """Note the result of the fetch of a robots.txt. *answer*: None if the fetch was ended by an
+        error of code on our side. Raises StoreUnavailable."""
+        life.receive(None)  # it is not archived
+        if answer is not None:
+            answer = self.hear(life, answer)
+            if answer.status is None:
+                result = dataclasses.replace(result, error=answer.error, detail=answer.detail)
+        # Its crawl-delay counts for the rest that follows, so it is learned first. A host in
+        # trouble has none, and the length of its rest is how long its verdict is valid.
+        is_late = robots_answer(result) is RobotsAnswer.TROUBLE
+        rest = self.release(life) if is_late or result.status is None else None
+        own = life.candidate.purpose is Purpose.ROBOTS
+        life.decide(Done() if own else PutBack())
+        crawl_delay_s = self.precheck.store_robots_result(
+            life.plan, result, self.now(), rest.seconds if rest else 0.0
+        )
+        life.learn(crawl_delay_s)
+        sitemaps = self.precheck.robots.rules(life.plan.authority).sitemaps
+        life.find(self.links.sitemaps(sitemaps, result.url))
+
+    def probe_answered(self, life: Life, answer: Answer | None) -> Answer | None:
+        """Note the answer to a probe, and release its host. *answer*: as above."""
+        life.receive(None)  # it is not archived
+        if answer is not None:
+            answer = self.hear(life, answer)
+        self.release(life)
+        return answer
+
+    def probed(self, life: Life, result: ProbeResult) -> None:
+        """Keep what a probe has found, and put the URL back whose lease it used. Raises
+        StoreUnavailable."""
+        life.put_back()
+        self.figures.count("soft_404/asked")
+        self.precheck.probes.store_result(
+            life.candidate.host, life.plan.authority, result, self.now()
+        )
+
+    def redirected(
+        self, life: Life, status: int, location: bytes | None, *, is_wall: bool
+    ) -> RedirectDecision:
+        """Decide where an answer leads; if it is a redirect that is followed, or one too many, that
+        is the verdict. *is_wall*: see `decide_redirect`."""
+        candidate = life.candidate
+        decision = decide_redirect(
+            candidate,
+            status,
+            location,
+            partial(self._admit_target, candidate),
+            self.limits.max_redirects,
+            is_wall=is_wall,
+        )
+        match decision:
+            case FollowRedirect(target):
+                life.decide(Moved(target))
+            case TooManyRedirects(reason):
+                life.decide(Dead(reason))
+            case BrokenRedirect(reason, target, refusal):
+                life.ignore(reason)
+                if candidate.seed_url:
+                    why = refusal.of_target(target) if refusal else ""
+                    life.lead_nowhere(DeadEnd("redirect", why, target))
+        return decision
+
+    def _admit_target(self, origin: Candidate, text: str, base: str) -> Candidate | Refusal:
+        found = self.origins.admission.candidate(
+            text,
+            base,
+            depth=origin.depth,
+            level=origin.level,
+            requisite=origin.requisite,
+            is_sitemap=origin.is_sitemap,
+            index_hops=origin.index_hops,
+        )
+        if isinstance(found, Refusal):
+            self.figures.count(f"refused/{found.reason}")
+        return found
+
+    def replaced(self, life: Life, url: str, found: Candidate | Refusal) -> None:
+        """Let what a middleware of the user's asks for in place of an answer decide: the request
+        for *url*, as admission has *found* it. It is fetched without the seen test."""
+        if isinstance(found, Refusal):
+            life.decide(Done(), f"a middleware asked for {url}: {found.explain()}")
+            if life.candidate.seed_url:
+                life.lead_nowhere(DeadEnd("redirect", found.of_target(url), url))
+            return
+        origin = life.candidate
+        moved = replace(
+            found,
+            depth=origin.depth,
+            level=origin.level,
+            needs_seen_test=False,
+            seed=origin.seed_url,
+        )
+        life.decide(Moved(moved))
+
+    def replaced_by_unstorable(self, life: Life, why: str) -> None:
+        """As `replaced`, of a request that cannot be stored."""
+        life.decide(Done(), f"a middleware asked for {why}")
+
+    def release(self, life: Life) -> Rest | None:
+        """End the fetch of *life* and return the rest of its host, or None if it was released
+        before."""
+        if life.is_released:
+            return None
+        self.lives.step(life, LifeEvent.REST)
+        now = self.now()
+        # Without an answer, a middleware of the user's replaced the host, or this crawler ended the
+        # fetch. A request may have reached the host, so its rest is kept.
+        answer = life.answer or Answer(life.fetched_s(now), error=_CANCELLED)
+        answer = with_head(answer, life.head)
+        rest = self._next_rest(life, answer)
+        if life.head is None and answer.status is not None and rest.asked_s is not None:
+            # A handler of the user's gives no head, and some trouble is seen in the body only.
+            self.frontier.note_trouble(life.lease, rest, now)
+        self.frontier.release(life.lease, rest, now)
+        self.figures.count_rest(life.candidate.host, answer, rest, now)
+        if should_give_up(rest.pace):
+            self._give_up(life, rest)
+        return rest
+
+    def _next_rest(self, life: Life, answer: Answer) -> Rest:
+        says = self.origins.said_of(life.candidate.url)
+        politeness = overridden(self.limits.politeness, says)
+        rest = next_rest(_pace(life, says), answer, politeness, self.random)
+        if life.plan.purpose is not Purpose.ROBOTS or rest.pace.standing is not Standing.ANSWERS:
+            return rest
+        # A robots.txt proves nothing about pages: hosts that answer it and hang with each page
+        # would take the slots of hosts that answer.
+        proven = life.lease.pace.standing is Standing.ANSWERS
+        standing = Standing.ANSWERS if proven else Standing.NEW
+        return replace(rest, pace=replace(rest.pace, standing=standing))
+
+    def _give_up(self, life: Life, rest: Rest) -> None:
+        trouble = life.answer.trouble if life.answer else ""
+        reason = f"its host has failed for hours{trouble and f': {trouble}'}"
+        self.precheck.robots.give_up(
+            authority_of(life.candidate.url), reason, self.now(), rest.seconds
+        )
+        self.figures.count("politeness/given_up")
+
+    # Its page is archived, and its links are found: `Life` has them. Now they are added, and it is
+    # finished.
+
+    def complete(self, life: Life) -> None:
+        """Complete *life*: add its links, free its body and its place among the pages under way,
+        and finish its lease, now or after the next sync. Raises StoreUnavailable."""
+        self.release(life)
+        now = self.now()
+        try:
+            if life.links:
+                self.figures.count_added(self.frontier.add(life.links, now))
+        except CrawlerError:
+            self._forget(life)
+            raise
+        finally:
+            self.lives.step(life, LifeEvent.RECORD)
+            self.bodies.release(life.lease.id)
+        limits = self.limits
+        verdict = verdict_of(life, now, limits.callback_retries, limits.callback_pause_s)
+        is_fetched_again = isinstance(verdict, RetryAt | PutBack)
+        if self.durability is None or not life.archived.record or is_fetched_again:
+            self._finish(life, verdict)
+        else:
+            self.durability.when_synced(partial(self._finish_synced, life, verdict))
+
+    def _finish_synced(self, life: Life, verdict: Verdict, error: CrawlerError | None) -> None:
+        # After an error the record may be lost, so the URL is not done.
+        self._finish(life, PutBack() if error else verdict)
+
+    def _finish(self, life: Life, verdict: Verdict) -> None:
+        now, candidate = self.now(), life.candidate
+        if isinstance(verdict, Done) and self.origins.said_of(candidate.url).refuse:
+            # Perhaps it was purged meanwhile: then nothing is to be remembered of its content.
+            verdict = replace(verdict, claim=None)
+        try:
+            is_held = self.frontier.finish(lease_to_finish(life, verdict), verdict, now)
+        finally:
+            self.lives.step(life, LifeEvent.FINISH)
+            self._forget(life)
+        outcome = outcome_of(life, verdict, now)
+        self.figures.count_completed(life, outcome)
+        if life.is_of_page and not isinstance(verdict, PutBack):
+            self.outcomes.append(outcome)
+        if not is_held:
+            self.figures.count("leases/refused")  # it had ended, and another worker may have it
+        elif life.facts.is_new is not None and isinstance(verdict, Done | Moved):
+            self.precheck.pattern_stats.record_page(candidate, life.facts.is_new, now)
+
+    def _forget(self, life: Life) -> None:
+        """End the reservations of this page, so that pages that wait for it continue."""
+        self.lives.remove(life)
+        for reserved in self.contents:
+            reserved.release(life.lease.id)
+
+
+def _pace(life: Life, says: Overrides) -> Pace:
+    asked_s = life.plan.crawl_delay_s if says.crawl_delay_s is None else says.crawl_delay_s
+    return life.lease.pace if asked_s is None else replace(life.lease.pace, crawl_delay_s=asked_s)

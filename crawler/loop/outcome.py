@@ -1,0 +1,123 @@
+"""What becomes of a lease: the verdict on its URL, and the line of the outcome log.
+
+Rule: pure; only `Loop` calls it, when the life is recorded and when it is finished.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from crawler.loop.life import Life
+from crawler.model.page import Flaw
+from crawler.model.types import (
+    HTTP_OK,
+    Answer,
+    Dead,
+    Done,
+    Lease,
+    Moved,
+    Outcome,
+    PutBack,
+    RetryAt,
+    Verdict,
+)
+from crawler.policy.failures import FAILURES, status_failure
+from crawler.policy.politeness import is_retry_status
+from crawler.policy.silent_hosts import NEVER_ANSWERED
+
+_FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", Dead: "dead"}
+_NO_ANSWER: Final = Answer(0.0)
+_NO_PAGES: Final = frozenset(Flaw) - {Flaw.NONE}
+
+
+def verdict_of(life: Life, now: float, retries: int, pause_s: float) -> Verdict:
+    """Return the verdict on its URL. An error of a callback or a pipeline, which may be temporary,
+    is tried again *retries* times, *pause_s* apart, before the URL is dead."""
+    verdict, claim = life.verdict, life.archived.claim
+    if life.error and not isinstance(verdict, Dead | RetryAt | PutBack):
+        return Dead(life.error) if life.candidate.attempts >= retries else RetryAt(now + pause_s)
+    if verdict is None:
+        return Done(claim=claim)
+    return replace(verdict, claim=claim) if isinstance(verdict, Moved) else verdict
+
+
+def lease_to_finish(life: Life, verdict: Verdict) -> Lease:
+    """Return the lease of *life* with what is kept of it changed on its candidate: a dead letter
+    has its last try counted, too; and `may_be_archived` is set, as after a crash, if the URL is
+    fetched again although its answer was archived, because no claim refers to that record."""
+    lease, candidate = life.lease, life.candidate
+    if isinstance(verdict, Dead) and life.answer is not None:
+        return replace(lease, candidate=replace(candidate, attempts=candidate.attempts + 1))
+    if life.archived.record and isinstance(verdict, RetryAt | PutBack):
+        return replace(lease, candidate=replace(candidate, may_be_archived=True))
+    return lease
+
+
+def outcome_of(life: Life, verdict: Verdict, now: float) -> Outcome:
+    candidate, answer, facts = life.candidate, life.answer or _NO_ANSWER, life.facts
+    reason = life.error or facts.reason or life.reason
+    if isinstance(verdict, Dead):
+        reason = verdict.reason
+    seed, dead_end, target = candidate.seed_url, life.dead_end, ""
+    if isinstance(verdict, Moved):
+        target = verdict.candidate.url
+    elif dead_end is not None:
+        target, reason = dead_end.target, dead_end.why or reason
+    return Outcome(
+        at=round(now, 3),
+        url=candidate.url,
+        host=candidate.host,
+        fate=_FATES[type(verdict)],
+        status=answer.status,
+        reason=reason or answer.trouble,
+        seconds=round(answer.duration_s, 4),
+        size=life.body_bytes,
+        attempts=candidate.attempts,
+        depth=candidate.depth,
+        record=life.archived.record,
+        target=target,
+        original=facts.original,
+        bits=facts.bits,
+        failure=failure_of(life, reason) if isinstance(verdict, RetryAt | Dead) else "",
+        seed=seed,
+        seed_fate=seed_fate(life, verdict, reason) if seed else "",
+    )
+
+
+def seed_fate(life: Life, verdict: Verdict, reason: str) -> str:
+    """Return what became of the seed that *life* is for: page, redirected, what its answer was
+    instead, or a kind of failure. Empty: that is not decided yet."""
+    if isinstance(verdict, Moved):
+        return "redirected"
+    if isinstance(verdict, Dead):
+        return failure_of(life, reason)
+    if not isinstance(verdict, Done):
+        return ""
+    if life.dead_end is not None:
+        return life.dead_end.kind
+    status = life.answer.status if life.answer else None
+    if status is None:
+        kind = reason.partition(" ")[0].rstrip(":")
+        return {"robots.txt": "robots", "pattern": "pattern"}.get(kind, "other")
+    if status in HTTP_OK:
+        return reason if reason in _NO_PAGES else "page"
+    return "page" if life.is_wanted else f"status_{status}"
+
+
+def failure_of(life: Life, reason: str) -> str:
+    """Return the kind of failure of *life*, one of FAILURES."""
+    answer = life.answer or _NO_ANSWER
+    if life.error:
+        return "broken"  # an error in a callback or a pipeline
+    if answer.error:
+        return answer.error if answer.error in FAILURES else "other"
+    if answer.status is not None:
+        if is_retry_status(answer.status):
+            return status_failure(answer.status)
+        if 300 <= answer.status < 400:
+            return "redirects"
+    if reason.startswith(NEVER_ANSWERED):
+        return reason.removeprefix(NEVER_ANSWERED)
+    return "robots_unreachable" if reason.startswith("robots.txt ") else "other"

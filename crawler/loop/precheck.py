@@ -1,0 +1,182 @@
+"""What is fetched under a lease: its page, a robots.txt, a probe, or nothing.
+
+Rule: it is decided when the lease is taken. A page is fetched only if robots.txt allows it and its
+pattern has not stopped; a robots.txt that redirects to another host waits for that host's turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from crawler.loop.life import Plan
+from crawler.loop.probes import ProbeResult, Probes
+from crawler.model.types import (
+    Candidate,
+    Dead,
+    Done,
+    HostKey,
+    Lease,
+    Purpose,
+    PutBack,
+    Verdict,
+)
+from crawler.model.url import authority_of
+from crawler.policy.operator_rules import Overrides
+from crawler.policy.patterns import (
+    FetchAllowed,
+    PatternStatsStore,
+    PatternStopped,
+)
+from crawler.policy.robots_cache import (
+    ADDRESS_REFUSED,
+    UNREACHABLE,
+    RobotsAllowed,
+    RobotsCache,
+    RobotsDisallowed,
+    RobotsFetchResult,
+    RobotsUnreachable,
+)
+from crawler.policy.scope import Refusal
+
+PAUSE_LOOK_S: Final = 300.0
+"""A paused host rests no longer, then the rule is looked at again: so long it may rest after a
+pause that began in another process."""
+MAX_PAUSED: Final = 100_000  # hosts whose rests for a pause are remembered, 150 bytes each
+
+# How long a host rests while its robots.txt waits for another host's turn (guess).
+HOP_WAIT_S: Final = 5.0
+PAUSED: Final = "paused by the operator"
+
+
+class Skip(msgspec.Struct, frozen=True):
+    """Send no request: the lease ends with *verdict*, and its host rests *rest_s*."""
+
+    verdict: Verdict
+    reason: str
+    rest_s: float = 0.0
+    robots_candidate: Candidate | None = None  # a robots.txt to be fetched from another host
+    purpose: Purpose = Purpose.PAGE  # what the request would have been for
+
+
+class Precheck:
+    """Decides what is fetched under a lease: its page, a robots.txt, a probe, or nothing."""
+
+    def __init__(
+        self,
+        robots: RobotsCache,
+        robots_candidate: Callable[[str, str], Candidate | Refusal],
+        pattern_stats: PatternStatsStore,
+        probes: Probes,
+        operator: Callable[[str], Overrides],
+    ) -> None:
+        """*robots_candidate* makes the candidate of a robots.txt from its URL and the authority
+        that it is for. *operator* returns what the operator says about a URL."""
+        self.robots = robots
+        self._robots_candidate = robots_candidate
+        self.pattern_stats = pattern_stats
+        self.probes = probes
+        self._operator = operator
+        # Authorities whose robots.txt waits for another host.
+        self._waiting_for_hop: set[str] = set()
+        self._paused: dict[HostKey, float] = {}  # until when hosts rest for a pause
+
+    def check(self, lease: Lease, now: float) -> Plan | Skip:
+        candidate = lease.candidate
+        says = self._operator(candidate.url)
+        if says.refuse:  # since it was leased; it is judged again before the next lease
+            return Skip(PutBack(), "refused by the operator")
+        until = says.paused_until(now)
+        if until is not None:
+            return self._pause(candidate.host, min(until, now + PAUSE_LOOK_S), now)
+        if candidate.purpose is Purpose.ROBOTS:
+            return Plan(
+                lease=lease,
+                url=candidate.url,
+                purpose=Purpose.ROBOTS,
+                authority=candidate.authority,
+            )
+        decision = self.pattern_stats.decide(candidate, now)
+        if isinstance(decision, PatternStopped):
+            return Skip(Done(), decision.reason)
+        verdict = self.robots.verdict(candidate.url, now)
+        match verdict:
+            case RobotsAllowed(crawl_delay_s):
+                plan = self._probe(lease, crawl_delay_s, now)
+                if plan is not None:
+                    return plan
+                if decision is FetchAllowed.PROBE:
+                    self.pattern_stats.record_try(candidate, now)
+                return Plan(lease=lease, url=candidate.url, crawl_delay_s=crawl_delay_s)
+            case RobotsDisallowed(rule):
+                return Skip(Done(), f"robots.txt: {rule}")
+            case RobotsUnreachable(_, reason):
+                reason = f"{UNREACHABLE}{reason}"
+                return Skip(Dead(reason), reason)
+        return self._fetch_robots(lease, verdict.url, now)
+
+    @property
+    def paused_hosts(self) -> int:
+        """How many hosts rest for a pause by the operator; MAX_PAUSED at most."""
+        return len(self._paused)
+
+    def take_paused(self) -> dict[HostKey, float]:
+        """Return the hosts that rest for a pause, with the ends of these rests, and forget them."""
+        paused, self._paused = self._paused, {}
+        return paused
+
+    def _pause(self, host: HostKey, until: float, now: float) -> Skip:
+        if len(self._paused) >= MAX_PAUSED:
+            del self._paused[next(iter(self._paused))]
+        self._paused[host] = until
+        return Skip(PutBack(), PAUSED, until - now)
+
+    def store_robots_result(
+        self, plan: Plan, result: RobotsFetchResult, now: float, rest_s: float
+    ) -> float | None:
+        """Record the result of a fetch of robots.txt, whose host rests *rest_s* now, and return the
+        crawl-delay that it asks for. Raises StoreUnavailable."""
+        self._waiting_for_hop.discard(plan.authority)
+        self.robots.store_result(plan.authority, result, now, rest_s)
+        return self.robots.rules(plan.authority).crawl_delay_s
+
+    def drop_robots(self, authority: str) -> None:
+        """Drop the robots.txt of *authority* from memory, because another worker has stored a
+        newer one. If that one redirects to another host, this process has not added a URL for it
+        yet."""
+        self._waiting_for_hop.discard(authority)
+        self.robots.forget(authority)
+
+    def _probe(self, lease: Lease, crawl_delay_s: float | None, now: float) -> Plan | None:
+        """Return the plan of the probe that must be sent before its own URL, or None."""
+        host = lease.candidate.host
+        probe = self.probes.due_probe(host)
+        if probe is None:
+            return None
+        if not isinstance(self.robots.verdict(probe.url, now), RobotsAllowed):
+            self.probes.store_result(host, probe.kind, ProbeResult(None), now)
+            return None
+        return Plan(
+            lease=lease,
+            url=probe.url,
+            purpose=Purpose.PROBE,
+            authority=probe.kind,
+            crawl_delay_s=crawl_delay_s,
+        )
+
+    def _fetch_robots(self, lease: Lease, url: str, now: float) -> Plan | Skip:
+        authority = authority_of(lease.candidate.url)
+        found = self._robots_candidate(url, authority)
+        if isinstance(found, Refusal):
+            self.robots.store_result(authority, RobotsFetchResult(url, error=ADDRESS_REFUSED), now)
+            why = "robots.txt leads where we may not go"
+            return Skip(PutBack(), why, purpose=Purpose.ROBOTS)
+        if found.host == lease.candidate.host:
+            return Plan(lease=lease, url=url, purpose=Purpose.ROBOTS, authority=authority)
+        fresh = authority not in self._waiting_for_hop
+        self._waiting_for_hop.add(authority)
+        waits = "its robots.txt waits for another host"
+        candidate = found if fresh else None
+        return Skip(PutBack(), waits, HOP_WAIT_S, candidate, Purpose.ROBOTS)

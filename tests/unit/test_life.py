@@ -1,0 +1,130 @@
+"""The life of a lease: its states, the verdict on it, and who it is found by."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+
+from crawler.loop.life import (
+    TRANSITIONS,
+    Archived,
+    Life,
+    LifeEvent,
+    LifeState,
+    Lives,
+    Plan,
+)
+from crawler.loop.outcome import failure_of, verdict_of
+from crawler.model.types import (
+    Answer,
+    Candidate,
+    Claim,
+    Dead,
+    Done,
+    HostKey,
+    Lease,
+    Pace,
+    PutBack,
+    RetryAt,
+    Verdict,
+)
+from crawler.policy.failures import FAILURES
+
+
+def plan(attempts: int = 0) -> Plan:
+    candidate = Candidate("http://a/", 1, HostKey("a"), "a", attempts=attempts)
+    return Plan(lease=Lease(1, candidate, Pace(), 0.0), url=candidate.url)
+
+
+def life(attempts: int = 0, **given: object) -> Life:
+    return Life(plan(attempts), **given)
+
+
+@pytest.mark.parametrize(
+    ("account", "verdict"),
+    [
+        pytest.param(life(), Done(), id="nothing went wrong"),
+        pytest.param(
+            life(archived=Archived("", Claim(b"d", "http://a/"))),
+            Done(claim=Claim(b"d", "http://a/")),
+            id="its content is claimed with the finish",
+        ),
+        pytest.param(life(verdict=PutBack()), PutBack(), id="a verdict stands"),
+        pytest.param(life(error="boom"), RetryAt(70.0), id="our own error: again in a while"),
+        pytest.param(life(3, error="boom"), Dead("boom"), id="but not for ever"),
+        pytest.param(
+            life(verdict=PutBack(), error="boom"),
+            PutBack(),
+            id="a full disk is no page's fault",
+        ),
+        pytest.param(
+            life(verdict=RetryAt(5.0), error="boom"),
+            RetryAt(5.0),
+            id="the host's trouble first",
+        ),
+        pytest.param(life(verdict=Dead("x"), error="boom"), Dead("x"), id="dead stays dead"),
+    ],
+)
+def test_fate(account: Life, verdict: Verdict):
+    assert verdict_of(account, now=10.0, retries=3, pause_s=60.0) == verdict
+
+
+def test_each_state_is_reached_and_only_as_the_table_says():
+    reached, found = {LifeState.PLANNED}, True
+    while found:
+        found = {after for (before, _), after in TRANSITIONS.items() if before in reached} - reached
+        reached |= found
+    assert reached == set(LifeState)
+    assert all(after >= before for (before, _), after in TRANSITIONS.items()), (
+        "there is no way back"
+    )
+    for state in LifeState:
+        for event in LifeEvent:
+            one = life(state=state)
+            with nullcontext() if (state, event) in TRANSITIONS else pytest.raises(KeyError):
+                one.step(event)
+            assert one.state == TRANSITIONS.get((state, event), state)
+
+
+def test_a_life_is_found_by_its_own_request_until_it_is_removed():
+    lives = Lives()
+    one, request, copy = lives.add(plan()), ["a request"], ["a request"]
+    assert lives.of(request) is None
+    lives.hand_out(one, request)
+    assert lives.of(request) is one
+    assert lives.of(copy) is None
+    assert len(lives) == lives.pages() == 1
+    lives.remove(one)
+    assert lives.of(request) is None
+
+
+def test_a_returned_request_decides_once():
+    lives = Lives()
+    one, returned = lives.add(plan()), ["a request"]
+    lives.note_returned(one, returned)
+    assert lives.take_returned(["a request"]) is None
+    assert lives.take_returned(returned) is one
+    assert lives.take_returned(returned) is None
+
+
+@pytest.mark.parametrize(
+    ("account", "reason", "failure"),
+    [
+        (life(answer=Answer(1.0, 503)), "", "status_503"),
+        (life(answer=Answer(1.0, 408)), "", "status_408"),
+        (life(answer=Answer(1.0, 526)), "", "status_526"),
+        (life(answer=Answer(1.0, 598)), "", "status_5xx"),
+        (life(answer=Answer(1.0, None, "timeout")), "timeout, tried 4 times", "timeout"),
+        (life(answer=Answer(1.0, 200, "disconnect")), "disconnect", "disconnect"),
+        (life(answer=Answer(1.0, 302)), "too many redirects", "redirects"),
+        (life(answer=Answer(1.0, 200), error="ValueError"), "ValueError", "broken"),
+        (life(), "robots.txt unreachable: status 500", "robots_unreachable"),
+        (life(), "its host has never answered: dns", "dns"),
+        (life(), "its stored request cannot be read", "other"),
+    ],
+    ids=str,
+)
+def test_each_failure_is_of_one_kind(account: Life, reason: str, failure: str):
+    assert failure_of(account, reason) == failure
+    assert failure in FAILURES
