@@ -247,7 +247,7 @@ SET_FROM_OUTSIDE = {
     "crawl.lifecycle": {"self._slot"},  # Scrapy's: its only hooks (decision 6)
     "download.body": {"response", "stop"},  # Scrapy's
     "download.connection": {"context"},  # ssl's
-    "download.downloader": {
+    "download.engine_tasks": {
         "self._engine",
         "self._pipelines",
         "self._scraper",

@@ -16,7 +16,7 @@ from scrapy.downloadermiddlewares.useragent import UserAgentMiddleware
 from scrapy.http import Response
 from scrapy.utils.decorators import deprecated
 
-from crawler.download import downloader
+from crawler.download import engine_tasks
 from crawler.model.page import Page
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Site, page, site
@@ -121,19 +121,19 @@ class Decorated:
 
 def test_only_the_wrapper_of_old_arguments_is_passed_over() -> None:
     users, scrapys = Decorated().process_item, UserAgentMiddleware("a").process_request
-    assert downloader._unwrapped(users) == users
-    assert downloader._unwrapped(scrapys) != scrapys
+    assert engine_tasks._unwrapped(users) == users
+    assert engine_tasks._unwrapped(scrapys) != scrapys
     request = Request("http://a.example/")
-    assert downloader._unwrapped(scrapys)(request=request) is None
+    assert engine_tasks._unwrapped(scrapys)(request=request) is None
     assert request.headers[b"User-Agent"] == b"a"
 
 
 def test_where_a_name_has_moved_scrapys_own_way_is_taken(
     tmp_path: Path, web: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    names = (*downloader._OF_SLOT, "moved")
-    monkeypatch.setattr(downloader, "_OF_SLOT", names)
-    with caplog.at_level("INFO", "crawler.download.downloader"):
+    names = (*engine_tasks._OF_SLOT, "moved")
+    monkeypatch.setattr(engine_tasks, "_OF_SLOT", names)
+    with caplog.at_level("INFO", "crawler.download.engine_tasks"):
         tasks = crawled(tmp_path, web)
     assert tasks[SCRAPYS] >= PAGES and not tasks[OURS]
     assert "it has no moved any more" in caplog.text
