@@ -116,6 +116,8 @@ class Life:
     """One lease in this process."""
 
     plan: Plan
+    lease: Lease = field(init=False)
+    candidate: Candidate = field(init=False)
     state: LifeState = LifeState.PLANNED
     requests: list[object] = field(default_factory=list)  # of Scrapy, that fetch under it
     returned: object = None  # the request that a middleware returned in place of an answer
@@ -138,13 +140,8 @@ class Life:
     reason: str = ""  # of the verdict, where the page's facts have none
     error: str = ""  # of a callback or a pipeline, not of the host
 
-    @property
-    def lease(self) -> Lease:
-        return self.plan.lease
-
-    @property
-    def candidate(self) -> Candidate:
-        return self.plan.lease.candidate
+    def __post_init__(self) -> None:
+        self.lease, self.candidate = self.plan.lease, self.plan.lease.candidate
 
     @property
     def is_released(self) -> bool:
