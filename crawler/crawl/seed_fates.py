@@ -21,8 +21,8 @@ from crawler.data.seed_table import (
     read_table,
     write_table,
 )
+from crawler.loop.outcome import words_of
 from crawler.model.types import HTTP_OK, Outcome, OverBudgetLinks
-from crawler.policy.failures import words_of
 from crawler.policy.scope import Refusal
 
 logger = logging.getLogger(__name__)

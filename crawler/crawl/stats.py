@@ -19,6 +19,7 @@ from scrapy.statscollectors import StatsCollector
 
 from crawler.crawl.seed_fates import SeedFates
 from crawler.loop.life import Life
+from crawler.loop.outcome import words_of
 from crawler.model.types import (
     Added,
     Answer,
@@ -27,7 +28,6 @@ from crawler.model.types import (
     Purpose,
     Rest,
 )
-from crawler.policy.failures import words_of
 from crawler.policy.politeness import is_trouble
 
 # Above this the half with the lowest counts is dropped: the top ten of a crawl are far above them.

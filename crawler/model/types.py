@@ -246,7 +246,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     target: str = ""  # moved: where to; of a seed also where it would lead, and is not followed
     original: str = ""  # the URL whose content it repeats, exactly or nearly
     bits: int | None = None  # near duplicate: of 64 bits that differ
-    failure: str = ""  # retry, dead: its kind, by the words of the counters (policy/failures.py)
+    failure: str = ""  # retry, dead: its kind, by the words of the counters (loop/outcome.py)
     seed: str = ""  # the seed that it is, or that redirected here
     seed_fate: str = ""  # what became of that seed, in one word (loop/outcome.py)
 

@@ -25,8 +25,8 @@ from prometheus_client.registry import Collector
 
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.stats import Histogram
+from crawler.loop.outcome import FAILURES
 from crawler.model.types import VERSION, Counts
-from crawler.policy.failures import FAILURES
 from crawler.policy.scope import Reason
 
 PREFIX: Final = "gossamer_"

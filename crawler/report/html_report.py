@@ -28,8 +28,8 @@ from crawler.data.files import replace_file
 from crawler.data.history import History, HistorySpan, read_history, sum_histories
 from crawler.data.runs import CountedRuns, read_runs, sum_runs
 from crawler.data.seed_table import SeedTable, sum_tables
+from crawler.loop.outcome import words_of
 from crawler.model.types import VERSION
-from crawler.policy.failures import words_of
 from crawler.policy.scope import Reason
 from crawler.report.endings import ending
 from crawler.report.figures import many, number, plain, rate, size, span

@@ -23,8 +23,8 @@ from crawler.data.runs import CountedRuns, RunFigures
 from crawler.data.seed_table import SeedRow, SeedTable
 from crawler.frontier.open import frontier_rules
 from crawler.frontier.port import FrontierRules
+from crawler.loop.outcome import words_of
 from crawler.model.types import VERSION, Counts
-from crawler.policy.failures import words_of
 from crawler.policy.scope import RULES, Reason
 from crawler.report.endings import NOT_BEGUN, ending
 from crawler.report.figures import (

@@ -15,7 +15,7 @@ from crawler.loop.life import (
     Lives,
     Plan,
 )
-from crawler.loop.outcome import failure_of, verdict_of
+from crawler.loop.outcome import FAILURES, failure_of, verdict_of
 from crawler.model.types import (
     Answer,
     Candidate,
@@ -29,7 +29,6 @@ from crawler.model.types import (
     RetryAt,
     Verdict,
 )
-from crawler.policy.failures import FAILURES
 
 
 def plan(attempts: int = 0) -> Plan:
