@@ -54,13 +54,19 @@ from crawler.crawl.disk_room import DiskRoom, WaitWarnings
 from crawler.crawl.frontier_work import FrontierWork
 from crawler.crawl.interactive import is_interactive
 from crawler.crawl.lifecycle import Lifecycle
-from crawler.crawl.live_rules import LiveRules
 from crawler.crawl.stats import CrawlStats
 from crawler.crawl.under_way import under_way
 from crawler.data import data_dir as datadir
 from crawler.data.data_dir import COMPILED, DataDir, TemporaryDataDir, refuse_other_kind
 from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords
-from crawler.data.operator_files import RULES, Credentials, RulesFile
+from crawler.data.operator_files import (
+    AUDIT,
+    RULES,
+    Audit,
+    Credentials,
+    OperatorFiles,
+    RulesFile,
+)
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex, convert_older
@@ -127,7 +133,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
             config.content.near_max_bits,
         ),
         put_back_count=frontier.put_back_at_open,
-        rules_source=rules_file,
+        operator_store=OperatorFiles(rules_file, Audit(data.path / AUDIT)),
         embedded=EmbeddedFrontier(frontier, work),
     )
 
@@ -337,20 +343,7 @@ def _crawl(
         random=base.random,
         now=clock.now,
     )
-    most = slots.rules.concurrency
-    if (wanted := origins.operator.concurrency) is not None:
-        slots.set_concurrency(wanted)
-    live_rules = LiveRules(
-        parts.rules_source,
-        len(config.frontier.level_shares),
-        origins,
-        parts.precheck,
-        parts.frontier,
-        now=clock.now,
-        wake=base.lifecycle.wake,
-        set_concurrency=lambda wanted: slots.set_concurrency(wanted or most),
-        stop=base.lifecycle.stop,
-    )
+    slots.set_concurrency(origins.operator.concurrency)
     credentials = config.operator.credentials
     return Crawl(
         settings=UserSettings(config=config, arguments=base.arguments),
@@ -385,7 +378,7 @@ def _crawl(
         ),
         stats=stats,
         lifecycle=base.lifecycle,
-        live_rules=live_rules,
+        operator_store=parts.operator_store,
     )
 
 

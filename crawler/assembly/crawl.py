@@ -20,10 +20,9 @@ from crawler.crawl.cohorts import Cohorts
 from crawler.crawl.disk_room import DiskRoom
 from crawler.crawl.frontier_work import FrontierWork
 from crawler.crawl.lifecycle import Lifecycle
-from crawler.crawl.live_rules import LiveRules
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import DataDir
-from crawler.data.operator_files import Credentials
+from crawler.data.operator_files import Credentials, OperatorStore
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
@@ -119,7 +118,7 @@ class Crawl:
     storage: Storage
     stats: CrawlStats
     lifecycle: Lifecycle
-    live_rules: LiveRules
+    operator_store: OperatorStore  # the rules, and the audit
 
     def download_options(self) -> DownloadOptions:
         fetch = self.settings.config.fetch

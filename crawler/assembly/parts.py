@@ -15,10 +15,10 @@ from crawler.crawl.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.crawl.clock import Clock
 from crawler.crawl.disk_room import DiskRoom
 from crawler.crawl.lifecycle import Lifecycle
-from crawler.crawl.live_rules import RulesSource
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import DataDir
 from crawler.data.local_stores import Soft404Records
+from crawler.data.operator_files import OperatorStore
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
@@ -90,6 +90,6 @@ class FrontierParts:
     duplicates: Duplicates
     near_duplicates: NearDuplicatesIndex
     put_back_count: int  # how many leases of the last run were put back
-    rules_source: RulesSource
+    operator_store: OperatorStore  # of the rules in force, and of what operators did
     embedded: EmbeddedFrontier | None = None
     shared: SharedFrontier | None = None

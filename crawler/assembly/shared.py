@@ -97,7 +97,7 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
         duplicates=duplicates,
         near_duplicates=near_duplicates,
         put_back_count=joined.put_back,
-        rules_source=SharedStore(worker.nodes, worker.rules.name, version),
+        operator_store=SharedStore(worker.nodes, worker.rules.name, version),
         shared=frontier,
     )
 

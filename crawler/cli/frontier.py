@@ -40,8 +40,6 @@ from crawler.inspect.frontier_view import (
     FrontierView,
     frontier_of,
 )
-from crawler.inspect.hosts import HostQuery, HostSort
-from crawler.inspect.port import Inspection
 from crawler.inspect.why import why, why_text
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.operate.verbs import VERBS, ActRequest, read_words
@@ -52,6 +50,8 @@ from crawler.report.html_report import crawl_facts, write_report
 from crawler.report.messages import print_error
 from crawler.report.summary import frontier_counts
 from crawler.spiders.seeds import open_seeds
+from crawler.view.hosts import HostQuery, HostSort
+from crawler.view.port import Inspection
 from crawler.workers.workers import worker_folders
 
 TOP: Final = 20

@@ -26,7 +26,7 @@ class FrontierCommand(ScrapyCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         from crawler.cli.frontier import TOP
         from crawler.data.data_dir import REPORT
-        from crawler.inspect.hosts import HostSort
+        from crawler.view.hosts import HostSort
 
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="answer in JSON")

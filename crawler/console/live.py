@@ -20,7 +20,6 @@ from crawler.assembly.crawl import Crawl
 from crawler.console.views import OutcomesAsked, is_asked
 from crawler.data.data_dir import HISTORY, OUTCOMES, folders_of_crawl
 from crawler.data.history import HistorySpan, read_history
-from crawler.inspect.shared import is_alive
 from crawler.model.types import Counts, CrawlerError, Outcome, decode_outcome
 from crawler.report.end_forecast import CrawlMoment, EndForecast
 from crawler.report.figures import FAR
@@ -29,6 +28,7 @@ from crawler.report.screen import RecentRate
 from crawler.shared import keys
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.faults import FAULTS
+from crawler.view.shared import is_alive
 
 EVERY_S: Final = 1.0
 _MAX_OUTCOMES: Final = 50  # in one event: more can be read by nobody

@@ -27,10 +27,10 @@ from crawler.data.history import HistorySpan, read_history, sum_histories
 from crawler.inspect import frontier_view
 from crawler.inspect.archive_tools import NewestFile, archive_of, newest_files
 from crawler.inspect.frontier_view import FrontierView
-from crawler.inspect.hosts import HostQuery, HostSort
 from crawler.inspect.why import Why, why, why_text
 from crawler.model.types import ConfigError, DataDirError, Outcome, decode_outcome
 from crawler.policy.operator_rules import read_rules
+from crawler.view.hosts import HostQuery, HostSort
 
 _MAX_ROWS: Final = 10_000
 _OUTCOME_BYTES: Final = 4 << 20  # of the log's end that are searched: some 15,000 outcomes

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import tomlkit
@@ -22,7 +22,7 @@ from tomlkit.items import AoT, Item, Table
 from tomlkit.toml_document import TOMLDocument
 
 from crawler.data.files import replace_file
-from crawler.model.types import ConfigError, store_error
+from crawler.model.types import ConfigError, StoreUnavailable, store_error
 
 RULES: Final = "rules.toml"
 AUDIT: Final = "audit.jsonl"
@@ -69,7 +69,7 @@ class Touched(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RulesFile:
-    """The file of the rules. Implements live_rules.RulesSource, for changes after it was built."""
+    """The file of the rules, and its changes after this was built."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -230,6 +230,70 @@ def read_audit(lines: Iterable[bytes]) -> Iterator[Act | Touched]:
         with suppress(msgspec.MsgspecError):
             kind: type[Act | Touched] = Act if b'"verb":' in line else Touched
             yield msgspec.json.decode(line, type=kind)
+
+
+class OperatorStore(Protocol):
+    """Where the rules and the audit of a crawl are."""
+
+    async def rules(self) -> str:
+        """Return the text of the rules."""
+
+    async def changed(self) -> str | None:
+        """Return that text if it was not returned before, else None. Raises CrawlerError."""
+
+    async def acts(self) -> list[Act | Touched]:
+        """Return all lines of the audit."""
+
+    async def audit_lines(self) -> int:
+        """Return a number that changes when the audit does."""
+
+    async def write(self, before: str, after: str, act: Act) -> bool:
+        """Write *act* and the rules *after*, or return False if they do not say *before* any
+        more, or another act has its number. Raises CrawlerError."""
+
+    async def note(self, touched: Touched) -> None:
+        """Write how many URLs an act has touched."""
+
+
+class OperatorFiles:
+    """Implements OperatorStore in a data directory, for one process at a time."""
+
+    def __init__(self, rules: RulesFile, audit: Audit) -> None:
+        self._rules = rules
+        self._audit = audit
+
+    async def rules(self) -> str:
+        return await asyncio.to_thread(self._rules.read)
+
+    async def changed(self) -> str | None:
+        return await self._rules.changed()
+
+    async def acts(self) -> list[Act | Touched]:
+        return await asyncio.to_thread(lambda: list(self._audit.read()))
+
+    async def audit_lines(self) -> int:
+        return self._audit.size()
+
+    async def write(self, before: str, after: str, act: Act) -> bool:
+        return await asyncio.to_thread(self._write, before, after, act)
+
+    def _write(self, before: str, after: str, act: Act) -> bool:
+        if self._rules.read() != before:
+            return False
+        self._audit.append(act)
+        if after == before:
+            return True
+        try:
+            if self._rules.replace(before, after):
+                return True
+        except StoreUnavailable:
+            self._audit.append(Touched(act.at, act.number, 0, failed=True))
+            raise
+        self._audit.append(Touched(act.at, act.number, 0, failed=True))
+        return False
+
+    async def note(self, touched: Touched) -> None:
+        await asyncio.to_thread(self._audit.append, touched)
 
 
 class Credentials:

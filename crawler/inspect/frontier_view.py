@@ -35,7 +35,7 @@ from crawler.data.data_dir import (
     refuse_older_format,
 )
 from crawler.data.local_stores import RobotsRecords
-from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile, Touched
+from crawler.data.operator_files import AUDIT, Act, Audit, OperatorFiles, RulesFile, Touched
 from crawler.data.outcomes import read_outcomes
 from crawler.data.snapshots import Snapshot
 from crawler.frontier import dead_letters
@@ -50,27 +50,20 @@ from crawler.frontier.reader import (
 from crawler.frontier.rocks_store import OnlookersStore, RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen_repair import RebuiltSeen, repair_seen
-from crawler.inspect.hosts import HostQuery
-from crawler.inspect.local import LocalInspection
-from crawler.inspect.port import HostState, Inspection
-from crawler.inspect.shared import (
-    Recount,
-    RedisCrawlReader,
-    RedisInspection,
-    forget,
-    is_alive,
-    worker_records,
-)
-from crawler.inspect.why import UrlIdentifier, next_contact, refuse_other_identity, seen_among
+from crawler.inspect.why import next_contact
 from crawler.model.types import ConfigError, Counts, DataDirError, HostKey, Pace
 from crawler.model.url import fetch_form
 from crawler.operate import client
-from crawler.operate.acts import chosen_letters, count_waiting, put_dead_letters_back
-from crawler.operate.operator import LOOKED_AT, LocalStore, Operator
+from crawler.operate.acts import (
+    chosen_letters,
+    count_waiting,
+    count_waiting_on_disk,
+    put_dead_letters_back,
+)
+from crawler.operate.operator import LOOKED_AT, Operator
 from crawler.operate.verbs import ActAnswer, ActRequest, WaitingCount
 from crawler.policy.operator_rules import OperatorRules, read_rules
 from crawler.policy.robots_cache import RobotsCache
-from crawler.policy.targets import read_target
 from crawler.report.figures import (
     many,
     number,
@@ -88,6 +81,18 @@ from crawler.shared.codec import WorkerRecord
 from crawler.shared.operator_store import SharedQueues, SharedStore
 from crawler.shared.shard import ShardOperations
 from crawler.shared.worker.join import asked_once, open_args
+from crawler.view.hosts import HostQuery
+from crawler.view.identity import UrlIdentifier, refuse_other_identity, seen_among
+from crawler.view.local import LocalInspection
+from crawler.view.port import HostState, Inspection
+from crawler.view.shared import (
+    Recount,
+    RedisCrawlReader,
+    RedisInspection,
+    forget,
+    is_alive,
+    worker_records,
+)
 from crawler.workers.supervisor import has_own_redis, open_own_redis
 
 # Memory is bounded, however many hosts and dead letters there are.
@@ -745,7 +750,7 @@ class LocalFrontierView:
         crawl_format = read_format(self._path)  # else a mistyped directory would be created
         if request.dry_run:
             with self.inspection() as inspection:
-                return inspection.count_waiting(list(map(read_target, request.targets))).answer()
+                return count_waiting_on_disk(inspection.reader, request).answer()
         try:
             return client.ask(self._path, request)
         except client.NoCrawl:
@@ -761,7 +766,7 @@ class LocalFrontierView:
     async def _act_alone(self, request: ActRequest, data: DataDir) -> ActAnswer:
         """Write what is asked for into the rules and the audit: the next start does the rest."""
         rules_file = RulesFile(rules_path(self._config, self._path))
-        store = LocalStore(rules_file, Audit(self._path / AUDIT))
+        store = OperatorFiles(rules_file, Audit(self._path / AUDIT))
 
         async def at_next_start(act: Act, undone: Act | None) -> None:
             """Do nothing: no crawl runs."""

@@ -8,7 +8,7 @@ the time the URL was found is only in the frontier and the logs.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -22,18 +22,11 @@ from crawler.config.settings import (
     read_arguments,
     with_kept_arguments,
 )
-from crawler.crawl import rules
 from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.frontier.open import frontier_rules
-from crawler.inspect.port import (
-    Inspection,
-    KnownUrl,
-    NotSearched,
-    WaitingUrl,
-)
 from crawler.model.choices import ScopeChoice
-from crawler.model.types import Candidate, ConfigError, DataDirError, Outcome
-from crawler.model.url import canonical, fetch_form, host_key, key_of, registered_domain, split
+from crawler.model.types import Candidate, ConfigError, Outcome
+from crawler.model.url import split
 from crawler.policy.operator_rules import OperatorRules, Overrides, RuleBudgets, read_rules
 from crawler.policy.patterns import (
     FetchAllowed,
@@ -52,7 +45,6 @@ from crawler.policy.robots_cache import (
     RobotsUnreachable,
 )
 from crawler.policy.scope import Reason, Refusal
-from crawler.policy.seeds import seed_url
 from crawler.report.figures import (
     FAR,
     many,
@@ -61,9 +53,14 @@ from crawler.report.figures import (
     size,
     until,
 )
-from crawler.shared import crawl_format
-from crawler.shared.crawl_format import identity_of_shards
 from crawler.spiders.seeds import SeedList, list_url, open_seeds, survey_seeds
+from crawler.view.identity import UrlIdentifier, refuse_other_identity
+from crawler.view.port import (
+    Inspection,
+    KnownUrl,
+    NotSearched,
+    WaitingUrl,
+)
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,27 +101,6 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     is_shared: bool = False  # then each worker has its own log
     overridden: dict[str, int] = {}  # by key, the line of the operator's rule that sets it
     seen_as: str = ""  # the same address by another scheme or port, if that is seen and this is not
-
-
-class UrlIdentifier:
-    """Makes the key of a URL by the rules of one crawl."""
-
-    def __init__(self, config: Config, key_seed: int) -> None:
-        self._canonical = rules.canonical_rules(config)
-        self._unit = config.politeness.host_unit
-        self._seed = key_seed
-
-    def key(self, url: str) -> int:
-        """Return the key of *url*, a fetch form."""
-        return key_of(canonical(url, self._canonical), self._seed)
-
-    def identify(self, text: str) -> KnownUrl:
-        """Return the URL with its key and host. Raises ConfigError if *text* is no URL."""
-        url = fetch_form(text)
-        if url is None:
-            raise ConfigError(f"{text!r} cannot be read as an http or https URL")
-        name = split(url).hostname
-        return KnownUrl(url, host_key(name, self._unit), registered_domain(name), self.key(url))
 
 
 def why(
@@ -172,22 +148,6 @@ def _seen_as(known: KnownUrl, identifier: UrlIdentifier, inspection: Inspection)
         if other.url != known.url and inspection.is_seen(other):
             return other.url
     return ""
-
-
-def refuse_other_identity(
-    where: str, identity: Iterable[str], config: Config, is_shared: bool
-) -> None:
-    """Raise DataDirError, or ConfigError if *is_shared*, if the crawl was begun with settings that
-    make other keys or shards of URLs, as every answer would be wrong."""
-    if is_shared:
-        crawl_format.refuse_other_identity(identity, identity_of_shards(config), where)
-        return
-    changed = set(identity) ^ set(rules.identity_of_urls(config))
-    if changed:
-        raise DataDirError(
-            f"{where} was begun with other rules of which URLs are the same:"
-            f" {', '.join(sorted(changed))}. Set them as they were"
-        )
 
 
 def _judged(
@@ -309,13 +269,6 @@ def next_contact(rest_until: float, says: Overrides, rules: OperatorRules, now: 
     which the operator *says* that; FAR if it is paused without end."""
     pauses = (says.paused_until(now), rules.paused_until(now))
     return max(rest_until, *(min(until, FAR) for until in pauses if until is not None), 0.0)
-
-
-def seen_among(urls: Sequence[str], inspection: Inspection, config: Config) -> list[str]:
-    """Return those of *urls*, as typed, that the crawl has seen."""
-    identifier = UrlIdentifier(config, inspection.key_seed)
-    readable = [url for url in urls if fetch_form(seed_url(url)) is not None]
-    return [url for url in readable if inspection.is_seen(identifier.identify(seed_url(url)))]
 
 
 def _with_place(

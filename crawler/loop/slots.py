@@ -105,11 +105,14 @@ class Slots:
         self._checked_s = 0.0
         self._checks: deque[tuple[float, FetchProgress]] = deque()  # by time of the next check
 
-    def set_concurrency(self, concurrency: int) -> None:
-        """Let so many fetches take slots from now on. No more connections are made than before: if
-        needed, fewer may be slow, and then fewer may take slots."""
-        most = int(self._most_connections / _SHARES)
-        rules = replace(self._first_rules, concurrency=min(concurrency, most))
+    def set_concurrency(self, concurrency: int | None) -> None:
+        """Let so many fetches take slots from now on; None: as many as at first. No more
+        connections are made than before: if needed, fewer may be slow, and then fewer may take
+        slots."""
+        rules = self._first_rules
+        if concurrency is not None:
+            most = int(self._most_connections / _SHARES)
+            rules = replace(rules, concurrency=min(concurrency, most))
         self.rules = rules.with_connections(self._most_connections)
         self._limits = [self.rules.limits(standing) for standing in Standing]
 

@@ -13,19 +13,20 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import suppress
 from typing import Final, Protocol
 
-from crawler.assembly.build import rules_path
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import Config
 from crawler.crawl.rules import canonical_rules
-from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile, Touched
+from crawler.data.operator_files import Act, Touched
 from crawler.frontier import dead_letters
+from crawler.frontier.reader import FrontierReader
 from crawler.frontier.records import DeadLetter
 from crawler.frontier.sweep import Fate, Forget
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.choices import HostUnit
 from crawler.model.types import Candidate, Dead, HostKey, StoreUnavailable
 from crawler.model.url import canonical, fetch_form, host_key, registered_domain, split
-from crawler.operate.operator import LocalStore, OperatorStore, unfinished
+from crawler.operate.live_rules import LiveRules
+from crawler.operate.operator import unfinished
 from crawler.operate.verbs import COUNT_S, ActRequest, WaitingCount
 from crawler.policy.admission import operator_refusal
 from crawler.policy.priority import Hints
@@ -115,29 +116,26 @@ class LocalQueues:
         """Do nothing: no other process has the frontier."""
 
 
-def queues_and_store(crawl: Crawl) -> tuple[Queues, OperatorStore]:
-    """Return what of *crawl* its operators act upon."""
-    config, data = crawl.settings.config, crawl.storage.data.path
+def queues_of(crawl: Crawl) -> Queues:
+    """Return what of *crawl* acts are carried out in."""
     if crawl.leases.embedded is not None:
-        rules_file = RulesFile(rules_path(config, data))
-        return LocalQueues(crawl, crawl.leases.embedded.frontier), LocalStore(
-            rules_file, Audit(data / AUDIT)
-        )
-    frontier = crawl.leases.shared
+        return LocalQueues(crawl, crawl.leases.embedded.frontier)
+    frontier, store = crawl.leases.shared, crawl.operator_store
     assert frontier is not None
     from crawler.shared.operator_store import SharedQueues, SharedStore  # noqa: PLC0415  # 15 ms
 
-    shared = SharedStore(frontier.nodes, config.shared.frontier_name)
-    return SharedQueues(frontier.nodes, frontier.ops, shared, frontier.worker), shared
+    assert isinstance(store, SharedStore)
+    return SharedQueues(frontier.nodes, frontier.ops, store, frontier.worker)
 
 
 class FrontierActs:
     """Carries out acts in the frontier of the crawl, one after another, in the background."""
 
-    def __init__(self, crawl: Crawl, queues: Queues, store: OperatorStore) -> None:
+    def __init__(self, crawl: Crawl, live_rules: LiveRules) -> None:
         self._crawl = crawl
-        self._queues = queues
-        self._store = store
+        self._queues = queues_of(crawl)
+        self._store = crawl.operator_store
+        self._live_rules = live_rules
         self._asked = asyncio.Event()
         self._is_all_done = False  # of the lines of the audit that were read
         self._opened = 0  # the number of the last act whose hosts the crawl may reach
@@ -166,7 +164,7 @@ class FrontierActs:
 
     async def take(self, act: Act, undone: Act | None) -> None:
         """Put the rules in force, and let what is to be done be done."""
-        await self._crawl.live_rules.look()
+        await self._live_rules.look()
         self._asked.set()
 
     async def _catch_up(self) -> None:
@@ -189,7 +187,7 @@ class FrontierActs:
         # Another worker may have done some of them while this one waited.
         open_ones = unfinished(await self._store.acts())
         try:
-            await self._crawl.live_rules.look()
+            await self._live_rules.look()
             for act in open_ones:
                 touched = await self._do(act, acts.get(act.undoes))
                 await self._store.note(Touched(self._crawl.leases.clock.now(), act.number, touched))
@@ -351,6 +349,37 @@ async def count_waiting(
     except _TimeIsOver:
         return WaitingCount(counted, looked_at, is_part=True)
     return WaitingCount(counted, looked_at, is_part=False)
+
+
+def count_waiting_on_disk(frontier: FrontierReader, request: ActRequest) -> WaitingCount:
+    """Count as `count_waiting`, beside the process that has the frontier or while none has it."""
+    targets = list(map(read_target, request.targets))
+    counted = looked_at = 0
+    ends_at = time.monotonic() + COUNT_S
+    for candidate in _waiting_of_any(targets, frontier):
+        if candidate is not None:
+            looked_at += 1
+            counted += _is_meant(candidate.url, targets)
+        if time.monotonic() > ends_at:
+            return WaitingCount(counted, looked_at, is_part=True)
+    return WaitingCount(counted, looked_at, is_part=False)
+
+
+def _waiting_of_any(
+    targets: Sequence[UrlTarget], frontier: FrontierReader
+) -> Iterator[Candidate | None]:
+    """Yield what waits at the hosts that *targets* may concern, and None before each host."""
+    names = [target.host for target in targets]
+    hosts: Iterable[HostKey]
+    if all(name is not None for name in names):
+        found = {(name, registered_domain(name)) for name in names if name is not None}
+        hosts = {HostKey(each) for pair in found for each in pair}
+    else:
+        hosts = (host for host, _ in frontier.hosts())
+    for host in hosts:
+        yield None
+        if any(each.may_concern(host) for each in targets):
+            yield from frontier.waiting(host)
 
 
 class _TimeIsOver(Exception):

@@ -10,12 +10,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 
-from crawler.data.operator_files import Act, Audit, RuleEdit, RulesFile, Touched, edited
-from crawler.model.types import ConfigError, StoreUnavailable
+from crawler.data.operator_files import Act, OperatorStore, RuleEdit, Touched, edited
+from crawler.model.types import ConfigError
 from crawler.operate import verbs
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest, WaitingCount
 from crawler.policy.operator_rules import read_rules
@@ -24,64 +24,6 @@ logger = logging.getLogger(__name__)
 
 LOOKED_AT: Final = 1000  # URLs to be added: 0.3 s
 _TRIES: Final = 20  # if others change the rules at the same time
-
-
-class OperatorStore(Protocol):
-    """Where the rules and the audit of a crawl are."""
-
-    async def rules(self) -> str:
-        """Return the text of the rules."""
-
-    async def acts(self) -> list[Act | Touched]:
-        """Return all lines of the audit."""
-
-    async def audit_lines(self) -> int:
-        """Return a number that changes when the audit does."""
-
-    async def write(self, before: str, after: str, act: Act) -> bool:
-        """Write *act* and the rules *after*, or return False if they do not say *before* any
-        more, or another act has its number. Raises CrawlerError."""
-
-    async def note(self, touched: Touched) -> None:
-        """Write how many URLs an act has touched."""
-
-
-class LocalStore:
-    """Implements OperatorStore in a data directory, for one process at a time."""
-
-    def __init__(self, rules: RulesFile, audit: Audit) -> None:
-        self._rules = rules
-        self._audit = audit
-
-    async def rules(self) -> str:
-        return await asyncio.to_thread(self._rules.read)
-
-    async def acts(self) -> list[Act | Touched]:
-        return await asyncio.to_thread(lambda: list(self._audit.read()))
-
-    async def audit_lines(self) -> int:
-        return self._audit.size()
-
-    async def write(self, before: str, after: str, act: Act) -> bool:
-        return await asyncio.to_thread(self._write, before, after, act)
-
-    def _write(self, before: str, after: str, act: Act) -> bool:
-        if self._rules.read() != before:
-            return False
-        self._audit.append(act)
-        if after == before:
-            return True
-        try:
-            if self._rules.replace(before, after):
-                return True
-        except StoreUnavailable:
-            self._audit.append(Touched(act.at, act.number, 0, failed=True))
-            raise
-        self._audit.append(Touched(act.at, act.number, 0, failed=True))
-        return False
-
-    async def note(self, touched: Touched) -> None:
-        await asyncio.to_thread(self._audit.append, touched)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from crawler.model.types import (
     StoreUnavailable,
     UnstorableRequest,
 )
+from crawler.operate.steering import Steering
 from crawler.policy.operator_rules import Overrides
 from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal, loopback_origin
@@ -94,6 +95,7 @@ class FrontierScheduler(BaseScheduler):
     def __init__(self, crawler: Crawler, crawl: Crawl) -> None:
         self._crawler = crawler
         self._crawl = crawl
+        self._steering = Steering(crawler, crawl)
         self._timer: CallLaterResult | None = None
         self._tasks: list[asyncio.Future[None]] = []
         # Requests that a rule refused, for their errbacks. Bound: those that spiders yield between
@@ -114,7 +116,7 @@ class FrontierScheduler(BaseScheduler):
         hooks.on_finished(self._on_finished)
         hooks.on_stopping(self._on_stopping)
         self._crawl.begin()
-        self._tasks.append(asyncio.ensure_future(self._crawl.live_rules.work()))
+        self._steering.begin()
         self._tasks.append(asyncio.ensure_future(self._crawl.stats.hand_over_regularly()))
         self._tasks.append(asyncio.ensure_future(give_up_silent_hosts(self._crawl)))
         if self._crawl.leases.embedded is not None:
@@ -128,7 +130,14 @@ class FrontierScheduler(BaseScheduler):
         self._stop_timer()
         for task in self._tasks:
             task.cancel()
-        return deferred_from_coro(self._crawl.close(is_finished=reason == "finished"))
+        return deferred_from_coro(self._close(is_finished=reason == "finished"))
+
+    async def _close(self, *, is_finished: bool) -> None:
+        self._steering.stop_acting()
+        try:
+            await self._crawl.close(is_finished=is_finished)
+        finally:
+            await self._steering.close()
 
     def has_pending_requests(self) -> bool:
         """Scrapy calls this when no request is being fetched or in the pipelines."""

@@ -46,7 +46,7 @@ return 1
 
 
 class SharedStore:
-    """Implements operator.OperatorStore and live_rules.RulesSource."""
+    """Implements data.operator_files.OperatorStore."""
 
     def __init__(self, nodes: Nodes, name: str, version: int = 0) -> None:
         """*name*: of the crawl. *version*: of the rules that are in force already."""

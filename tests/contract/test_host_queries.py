@@ -18,15 +18,15 @@ import redis
 
 from crawler.data.data_dir import DataDir
 from crawler.frontier.records import MIDDLE, HostRecord, QueueEnds, encode, waiting_of
-from crawler.inspect import local
-from crawler.inspect.hosts import FirstHosts, HostQuery, HostSort
-from crawler.inspect.local import LocalInspection
-from crawler.inspect.port import HostState, Inspection
-from crawler.inspect.shared import RedisCrawlReader, RedisInspection, hosts
 from crawler.model.types import Dead, Done, HostKey, Pace, PutBack, Rest, RetryAt
-from crawler.policy.targets import read_target
+from crawler.operate import acts
+from crawler.operate.verbs import ActRequest
 from crawler.shared import keys
 from crawler.shared.address import Address
+from crawler.view.hosts import FirstHosts, HostQuery, HostSort
+from crawler.view.local import LocalInspection
+from crawler.view.port import HostState, Inspection
+from crawler.view.shared import RedisCrawlReader, RedisInspection, hosts
 from tests.harness.frontiers import EmbeddedWorld, World, candidate, drain, rest, rocks_store
 from tests.harness.redis_world import NAME, SHARDS, RedisWorld
 from tests.servers.redis import RedisServer
@@ -99,7 +99,7 @@ def test_on_disk_beside_the_frontier_that_writes(tmp_path: Path, seed: int) -> N
     with rocks_store(tmp_path) as store:
         frontier = lived(EmbeddedWorld(store, tmp_path), seed)
         with LocalInspection(tmp_path) as inspection:
-            reader = inspection._reader
+            reader = inspection.reader
             queued = {host: sum(1 for _ in reader.waiting(host)) for host, _ in reader.hosts()}
             states = known_states(inspection, {host: n for host, n in queued.items() if n})
             for query in QUERIES:
@@ -111,14 +111,15 @@ def test_a_dry_run_says_that_its_time_was_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     DataDir(tmp_path).close()
-    everywhere = [read_target("*.example/*")]
+    everywhere = ActRequest("drop", ("*.example/*",))
     with rocks_store(tmp_path) as store:
         frontier = lived(EmbeddedWorld(store, tmp_path), 1)
         waiting = frontier.counts().waiting
         with LocalInspection(tmp_path) as inspection:
-            assert inspection.count_waiting(everywhere) == (waiting, waiting, False)
-            monkeypatch.setattr(local, "COUNT_S", -1.0)
-            counted = inspection.count_waiting(everywhere)
+            counted = acts.count_waiting_on_disk(inspection.reader, everywhere)
+            assert counted == (waiting, waiting, False)
+            monkeypatch.setattr(acts, "COUNT_S", -1.0)
+            counted = acts.count_waiting_on_disk(inspection.reader, everywhere)
     assert counted.is_part
     assert counted.waiting < waiting
     assert counted.answer().said.startswith("at least ")

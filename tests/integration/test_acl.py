@@ -120,7 +120,7 @@ def granted() -> set[str]:
 
 def in_sources() -> set[str]:
     """Every word in quotes that may be a command."""
-    folders = (PROJECT / "crawler" / "shared", PROJECT / "crawler" / "inspect")
+    folders = [PROJECT / "crawler" / name for name in ("shared", "view", "operate")]
     files = (file for folder in folders for file in folder.rglob("*.*"))
     texts = [file.read_text() for file in files if file.suffix in {".py", ".lua"}]
     return {word.lower() for text in texts for word in re.findall(r"['\"]([A-Z_]+)['\"]", text)}

@@ -1,4 +1,7 @@
-"""What an operator does to a crawl by commands, judged by the web that it asks."""
+"""What an operator does to a crawl by commands, judged by the web that it asks.
+
+The console is off: what acts needs no page. `test_console_page.py` acts on a crawl that has one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,12 @@ from tests.servers.redis import RedisServer
 
 HOSTS = tuple(f"127.0.0.{110 + number}" for number in range(3))
 PAGES = 40
-SETTINGS = {"CRAWLER_MIN_DELAY_S": 0.15, "CRAWLER_DELAY_FACTOR": 0, "CRAWLER_SOFT_404": False}
+SETTINGS = {
+    "CRAWLER_MIN_DELAY_S": 0.15,
+    "CRAWLER_DELAY_FACTOR": 0,
+    "CRAWLER_SOFT_404": False,
+    "EXTENSIONS": '{"crawler.console.extension.Console": null}',
+}
 
 
 def answer(ask: Ask) -> Reply:
@@ -166,6 +174,8 @@ def test_acts_on_a_crawl_that_runs(crawl: Operated) -> None:
         assert "; it is known already, and" in crawl.act("add", known)
         assert f"; 1 are known already ({known}), and" in crawl.act("add", known, new)
         assert "known" not in crawl.act("add", known, "--again")
+        crawl.act("level", other, "0")
+        assert "0 URLs put back" in crawl.act("retry", "--all"), "each is back already"
         crawl.act("resume", paused)
         crawl.act("concurrency", "2")
         assert process.wait(PATIENCE_S) == 0

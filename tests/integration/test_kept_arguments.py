@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from crawler.inspect.local import LocalInspection
 from crawler.spiders.web import WebSpider
+from crawler.view.local import LocalInspection
 from tests.harness import fork_server
 from tests.harness.crawling import crawl
 from tests.servers.loopback import page, site

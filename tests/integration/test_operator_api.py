@@ -19,10 +19,8 @@ import uvloop
 from scrapy.settings import Settings
 
 from crawler.config.settings import read_config
-from crawler.console.connections import ConnectionLimit, ConnectionRules
-from crawler.console.extension import CommandSocket
 from crawler.console.live import CrawlOverview, LiveEvent
-from crawler.console.server import ApiServer, Served, read_tokens
+from crawler.console.pages import CrawlPages
 from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, is_asked
 from crawler.inspect.frontier_view import frontier_of
 from crawler.model.types import (
@@ -34,6 +32,8 @@ from crawler.model.types import (
     encode_outcome,
 )
 from crawler.operate import client
+from crawler.operate.connections import CommandSocket, ConnectionLimit, ConnectionRules
+from crawler.operate.server import ApiServer, Served, read_tokens
 from crawler.operate.verbs import ActAnswer, ActRequest, check
 from tests.servers.redis_process import free_port
 
@@ -72,7 +72,8 @@ def served(data: Path, acts: Acts) -> Served:
         yield LiveEvent(overview, [page] if is_asked(page, asked) else [], 0)
 
     shown = Shown(frontier_of(settings, config), config, settings, data)
-    return Served(acts.act, shown, glance, events, lambda: b"up 1\n", acts.failures.pop)
+    pages = CrawlPages(shown, glance, events)
+    return Served(acts.act, lambda: b"up 1\n", acts.failures.pop, pages.add_to)
 
 
 def serving(

@@ -23,10 +23,10 @@ from crawler.console.views import OutcomesAsked, is_asked
 from crawler.data.outcomes import OutcomeLog, read_outcomes
 from crawler.download.resolver import Resolver
 from crawler.inspect.frontier_view import dead_letter_rows
-from crawler.inspect.local import LocalInspection
 from crawler.model.types import Outcome, never_waits
 from crawler.report.summary import Summary
 from crawler.spiders.web import WebSpider
+from crawler.view.local import LocalInspection
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, page, site
 from tests.servers.redis import RedisServer

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from crawler.config.settings import read_config
-from crawler.inspect.local import LocalInspection
 from crawler.inspect.why import why, why_text
+from crawler.view.local import LocalInspection
 from tests.harness.crawling import Crawled, crawl
 from tests.servers.loopback import Site, page, site
 from tests.servers.redis import RedisServer

@@ -37,10 +37,10 @@ from twisted.python.failure import Failure
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier.open import FrontierTurns, open_frontier
 from crawler.frontier.port import FrontierRules
-from crawler.inspect.local import LocalInspection
 from crawler.model.types import ConfigError, DataDirError
 from crawler.spiders.pages import page_of
 from crawler.spiders.web import WebSpider
+from crawler.view.local import LocalInspection
 from tests.harness.commands import PATIENCE_S
 from tests.harness.crawling import QUICK, Crawled, crawl
 from tests.harness.frontiers import candidate

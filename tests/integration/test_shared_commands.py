@@ -22,7 +22,6 @@ from scrapy.settings import Settings
 
 from crawler.config.settings import Config, read_config
 from crawler.frontier.open import frontier_rules
-from crawler.inspect.shared import MAX_SEARCHED, Recount, RedisCrawlReader
 from crawler.inspect.why import UrlIdentifier
 from crawler.model.types import (
     Candidate,
@@ -46,6 +45,7 @@ from crawler.shared.keys import Scripts
 from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.join import quiet_s
 from crawler.shared.worker.patterns import field_of
+from crawler.view.shared import MAX_SEARCHED, Recount, RedisCrawlReader
 from tests.harness.crawling import crawl
 from tests.harness.script_frontier import ScriptFrontier
 from tests.harness.sources import PROJECT

@@ -11,8 +11,8 @@ from struct import unpack
 import pytest
 
 from crawler.config.settings import read_config
-from crawler.inspect.local import LocalInspection
 from crawler.inspect.why import why, why_text
+from crawler.view.local import LocalInspection
 from demo.pages import MONTHS_AHEAD, page
 from demo.web import CALENDAR, SmallWeb
 from tests.harness.crawling import crawl

@@ -8,11 +8,11 @@ import pytest
 
 from crawler.config.settings import Config
 from crawler.inspect.frontier_view import _because, _rest_because
-from crawler.inspect.port import HostState
 from crawler.inspect.why import Why, next_contact, why_text
 from crawler.model.types import HostKey, Outcome, Pace
 from crawler.policy.operator_rules import OperatorRules, read_rules
 from crawler.report.figures import FAR
+from crawler.view.port import HostState
 
 NOW = 1000.0
 POLITENESS = Config().politeness  # 1 s at least, ten times what an answer took

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from crawler.data.operator_files import Act, Audit, Credentials, RulesFile, Touched
+from crawler.data.operator_files import Act, Audit, Credentials, OperatorFiles, RulesFile, Touched
 from crawler.model.choices import HostUnit
 from crawler.model.types import Candidate, ConfigError, HostKey, StoreFull
 from crawler.operate.acts import count_waiting
-from crawler.operate.operator import LocalStore, Operator, unfinished
+from crawler.operate.operator import Operator, unfinished
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest, WaitingCount, read_words
 from crawler.shared.operator_store import SharedQueues
 
@@ -43,7 +43,7 @@ class Edited(RulesFile):
 
 
 def operator(folder: Path, rules: RulesFile | None = None) -> Operator:
-    store = LocalStore(rules or RulesFile(folder / "rules.toml"), Audit(folder / "audit.jsonl"))
+    store = OperatorFiles(rules or RulesFile(folder / "rules.toml"), Audit(folder / "audit.jsonl"))
 
     async def count(request: ActRequest) -> WaitingCount:
         return WaitingCount(7, 9, is_part=False)

@@ -9,7 +9,7 @@ import gzip
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -55,13 +55,6 @@ from crawler.frontier.records import (
 from crawler.frontier.rocks_store import OnlookersStore, RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.staging import all_records
-from crawler.inspect.hosts import Figures, FirstHosts, HostQuery, HostSort
-from crawler.inspect.port import (
-    HostState,
-    KnownUrl,
-    LeasedUrl,
-    WaitingUrl,
-)
 from crawler.model.types import (
     Candidate,
     Counts,
@@ -69,10 +62,14 @@ from crawler.model.types import (
     HostKey,
     Outcome,
 )
-from crawler.model.url import registered_domain
-from crawler.operate.verbs import COUNT_S, WaitingCount
 from crawler.policy.patterns import PatternStats
-from crawler.policy.targets import UrlTarget
+from crawler.view.hosts import Figures, FirstHosts, HostQuery, HostSort
+from crawler.view.port import (
+    HostState,
+    KnownUrl,
+    LeasedUrl,
+    WaitingUrl,
+)
 
 _HEAD_BYTES: Final = 64 * 1024  # of a WARC record; ours are below 4 kB
 _REFERS: Final = b"WARC-Refers-To-Target-URI:"
@@ -136,7 +133,7 @@ _PAUSE_S: Final = 0.05
 
 
 class LocalInspection:
-    """Implements inspect.port.Inspection. Raises DataDirError if *path* is no data directory, or a
+    """Implements view.port.Inspection. Raises DataDirError if *path* is no data directory, or a
     damaged one."""
 
     is_shared = False
@@ -150,7 +147,7 @@ class LocalInspection:
         if not (path / FRONTIER).is_dir():
             raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
         self._store = store or open_read_only(path / FRONTIER)
-        self._reader = FrontierReader(self._store, RunFolder(path / SEEN))
+        self.reader = FrontierReader(self._store, RunFolder(path / SEEN))
         self.robots = RobotsRecords(self._store)
         self._log_reader = LogReader(path)
 
@@ -176,7 +173,7 @@ class LocalInspection:
         return time.time()
 
     def counts(self) -> Counts:
-        totals = self._reader.totals
+        totals = self.reader.totals
         return Counts(
             waiting=totals.waiting,
             later=totals.later,
@@ -186,7 +183,7 @@ class LocalInspection:
             done=totals.done,
             dead=totals.dead,
             refused=totals.refused,
-            undecided=sum(1 for _ in self._reader.undecided()),
+            undecided=sum(1 for _ in self.reader.undecided()),
         )
 
     def count_again(self) -> list[RecountedCounter]:
@@ -211,49 +208,22 @@ class LocalInspection:
         return [state for state in states if state is not None]
 
     def host(self, host: HostKey) -> HostState | None:
-        record = self._reader.host(host)
+        record = self.reader.host(host)
         return None if record is None else _state(host, record)
-
-    def count_waiting(self, targets: Sequence[UrlTarget]) -> WaitingCount:
-        """Return how many waiting URLs are of any of *targets*, of those that can be looked at in
-        COUNT_S."""
-        counted = looked_at = 0
-        ends_at = time.monotonic() + COUNT_S
-        for candidate in self._waiting_of_any(targets):
-            if candidate is not None:
-                looked_at += 1
-                counted += any(target.matches(candidate.url) for target in targets)
-            if time.monotonic() > ends_at:
-                return WaitingCount(counted, looked_at, is_part=True)
-        return WaitingCount(counted, looked_at, is_part=False)
-
-    def _waiting_of_any(self, targets: Sequence[UrlTarget]) -> Iterator[Candidate | None]:
-        """Yield what waits at the hosts that *targets* may concern, and None before each host."""
-        names = [target.host for target in targets]
-        hosts: Iterable[HostKey]
-        if all(name is not None for name in names):
-            found = {(name, registered_domain(name)) for name in names if name is not None}
-            hosts = {HostKey(each) for pair in found for each in pair}
-        else:
-            hosts = (host for host, _ in self._reader.hosts())
-        for host in hosts:
-            yield None
-            if any(each.may_concern(host) for each in targets):
-                yield from self._reader.waiting(host)
 
     def oldest_dead(self, limit: int) -> list[DeadLetter]:
         return [letter for _, letter in islice(dead_letters(self._store), limit)]
 
     def is_seen(self, url: KnownUrl) -> bool:
-        return self._reader.is_seen(url.key)
+        return self.reader.is_seen(url.key)
 
     def waiting(self, url: KnownUrl) -> WaitingUrl | None:
         ahead = Counter[int]()
-        for candidate in self._reader.waiting(url.host):
+        for candidate in self.reader.waiting(url.host):
             if candidate.key == url.key:
                 return WaitingUrl(candidate, ahead[candidate.level])
             ahead[candidate.level] += 1
-        undecided = (each for each in self._reader.undecided() if each.key == url.key)
+        undecided = (each for each in self.reader.undecided() if each.key == url.key)
         return next((WaitingUrl(each, ahead[each.level]) for each in undecided), None)
 
     def leased(self, url: KnownUrl) -> LeasedUrl | None:
@@ -300,7 +270,7 @@ class LocalInspection:
         )
 
     def admitted_of_domain(self, url: KnownUrl) -> int:
-        return self._reader.admitted_of_domain(HostKey(url.domain))
+        return self.reader.admitted_of_domain(HostKey(url.domain))
 
     def opened_hosts(self, url: KnownUrl) -> set[str]:
         return set()

@@ -13,7 +13,6 @@ from crawler.config.settings import Config
 from crawler.data.operator_files import Act, Touched
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.records import DeadLetter, RefusedRecord
-from crawler.inspect.hosts import HostQuery
 from crawler.model.types import (
     Candidate,
     Counts,
@@ -23,6 +22,7 @@ from crawler.model.types import (
 )
 from crawler.policy.patterns import PatternStats
 from crawler.policy.robots_cache import RobotsStore
+from crawler.view.hosts import HostQuery
 
 
 @dataclass(frozen=True, slots=True)

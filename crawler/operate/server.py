@@ -1,5 +1,5 @@
 """The HTTP server of a crawl that runs, on a socket in its data directory and, if asked for, a
-port.
+port: verbs, metrics, and the pages of an extension that adds some.
 
 Rule: the socket is for the user who runs the crawl. On a port, requests that a browser sends for
 another site are refused, and beyond loopback those for data or acts without a token.
@@ -13,8 +13,7 @@ import logging
 import pwd
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -24,19 +23,17 @@ from typing import Any, Final, cast
 import msgspec
 from aiohttp import web
 
-from crawler.console.connections import (
-    BACKLOG,
-    ConnectionLimit,
-    LimitedConnection,
-    ProtocolFactory,
-)
-from crawler.console.live import CrawlOverview, LiveEvent
-from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, asked_of, shown_of
 from crawler.data.data_dir import CONSOLE
 from crawler.data.files import replace_file
 from crawler.data.operator_files import private_lines
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.operate import verbs
+from crawler.operate.connections import (
+    BACKLOG,
+    ConnectionLimit,
+    LimitedConnection,
+    ProtocolFactory,
+)
 from crawler.operate.metrics import CONTENT_TYPE
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest
 
@@ -46,13 +43,11 @@ _MAX_BODY: Final = 2 << 20
 _PORTS: Final = 20  # tried, from the one that was asked for
 _PEER: Final = struct.Struct("3i")  # struct ucred: process, user, group
 _BY: Final = web.RequestKey("by", str)
+DESCRIBED: Final = web.AppKey("described", dict[str, Any])
+"""The description of all that is served below /api, in OpenAPI 3.1."""
 
-_MAX_WATCHING: Final = 20
-"""Requests for live figures that are answered at once: each costs some 0.2 ms a second."""
 _OF_THE_CRAWL: Final = ("/api/", "/metrics", "/healthz")  # what the page itself is not
-_PAGE: Final = Path(__file__).with_name("page")
-_PAGE_FILES: Final = frozenset({"page.js", "page.css", "uplot.js", "uplot.css", "icon.svg"})
-_HEADERS: Final = {
+HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';"
     " img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none';"
     " frame-ancestors 'none'",
@@ -68,24 +63,18 @@ class Served:
     """What is served of one crawl."""
 
     act: Callable[[ActRequest, str], Awaitable[ActAnswer]]
-    shown: Shown
-    overview: Callable[[], Awaitable[CrawlOverview]]
-    events: Callable[[OutcomesAsked], AsyncIterator[LiveEvent]]
     metrics: Callable[[], bytes]  # as Prometheus scrapes them
     failure: Callable[[], CrawlerError | None]  # that stops the crawl
+    add_pages: Callable[[web.Application], None] | None = None
+    """Adds pages of an extension, and their description to DESCRIBED."""
 
 
 def application(
-    served: Served,
-    views: Executor,
-    tokens: Mapping[str, str],
-    names: frozenset[str],
-    limit: ConnectionLimit,
+    served: Served, tokens: Mapping[str, str], names: frozenset[str], limit: ConnectionLimit
 ) -> web.Application:
-    """Return the application that serves *served*. *views*: makes the views. *tokens*: by name,
-    needed on a port if there are any. *names*: of this machine in a Host header; no other name
-    leads here in earnest. *limit*: of the listener, which is told of each request."""
-    watching = asyncio.Semaphore(_MAX_WATCHING)
+    """Return the application that serves *served*. *tokens*: by name, needed on a port if there are
+    any. *names*: of this machine in a Host header; no other name leads here in earnest. *limit*:
+    of the listener, which is told of each request."""
 
     @web.middleware
     async def admit(request: web.Request, handler: Any) -> web.StreamResponse:
@@ -96,135 +85,54 @@ def application(
                 request[_BY] = _user(request, tokens)
             return await handler(request)  # type: ignore[no-any-return]  # aiohttp's own type
         except PermissionError as refused:
-            return _error(403, str(refused))
+            return error_answer(403, str(refused))
         except web.HTTPUnauthorized:
-            return _error(401, "want the header Authorization: Bearer TOKEN")
+            return error_answer(401, "want the header Authorization: Bearer TOKEN")
         except web.HTTPException as other:  # no such path, a body that is too large
-            return _error(other.status, other.reason)
+            return error_answer(other.status, other.reason)
         except ConfigError as wrong:
-            return _error(400, str(wrong))
+            return error_answer(400, str(wrong))
         except CrawlerError as failed:
-            return _error(503, str(failed))
+            return error_answer(503, str(failed))
         finally:
             limit.end(request.transport)
 
     async def post(request: web.Request) -> web.Response:
         verb = request.match_info["verb"]
         if verb not in VERBS:
-            return _error(404, f"there is no verb {verb!r}")
+            return error_answer(404, f"there is no verb {verb!r}")
         if request.content_type != "application/json":
-            return _error(415, "want Content-Type: application/json")
+            return error_answer(415, "want Content-Type: application/json")
         try:
             async with asyncio.timeout(limit.rules.body_s):
                 body = await request.read()
             fields = msgspec.json.decode(body or b"{}", type=dict[str, Any])
             asked = msgspec.convert({**fields, "verb": verb}, ActRequest)
         except TimeoutError:
-            return _error(408, f"the body did not come within {limit.rules.body_s:g} s")
+            return error_answer(408, f"the body did not come within {limit.rules.body_s:g} s")
         except (msgspec.MsgspecError, RecursionError) as wrong:  # the latter: nested too deep
-            return _error(400, str(wrong))
-        return _json(await served.act(asked, request[_BY]))
-
-    async def view(request: web.Request) -> web.Response:
-        name = request.match_info["view"].removesuffix(".csv")
-        if name not in VIEWS:
-            return _error(404, f"there is no view {name!r}")
-        found = VIEWS[name]
-        asked = asked_of(found, request.query)
-        loop = asyncio.get_running_loop()
-        rows = await loop.run_in_executor(views, shown_of, found, served.shown, asked)
-        if not request.path.endswith(".csv"):
-            return _json(rows)
-        if not isinstance(rows, list):
-            return _error(404, f"{name} is no table")
-        answer = web.Response(text=as_csv(found.row, rows), content_type="text/csv")
-        answer.headers["Content-Disposition"] = f'attachment; filename="{name}.csv"'
-        return answer
-
-    async def overview(_: web.Request) -> web.Response:
-        return _json(await served.overview())
-
-    async def live(request: web.Request) -> web.StreamResponse:
-        asked = asked_of(VIEWS["outcomes"], request.query)
-        assert isinstance(asked, OutcomesAsked)
-        if watching.locked():
-            return _error(503, f"{_MAX_WATCHING} others look at this crawl")
-        async with watching:
-            stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", **_HEADERS})
-            await stream.prepare(request)
-            with suppress(ConnectionError):
-                async for event in served.events(asked):
-                    await stream.write(b"data: " + msgspec.json.encode(event) + b"\n\n")
-        return stream
+            return error_answer(400, str(wrong))
+        return json_answer(await served.act(asked, request[_BY]))
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=served.metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     async def health(_: web.Request) -> web.Response:
         failure = served.failure()
-        return _json({"status": "ok"}) if failure is None else _error(503, str(failure))
+        return json_answer({"status": "ok"}) if failure is None else error_answer(503, str(failure))
 
     async def describe(_: web.Request) -> web.Response:
-        return _json(openapi())
-
-    async def page(request: web.Request) -> web.StreamResponse:
-        name = request.match_info.get("file", "page.html")
-        if name not in {*_PAGE_FILES, "page.html"}:
-            return _error(404, "there is no such file")
-        return web.FileResponse(_PAGE / name, headers=_HEADERS)
+        return json_answer(app[DESCRIBED])
 
     app = web.Application(middlewares=[admit], client_max_size=_MAX_BODY)
     app.router.add_post("/api/{verb}", post)
     app.router.add_get("/api/openapi.json", describe)
-    app.router.add_get("/api/overview", overview)
-    app.router.add_get("/api/live", live)
-    app.router.add_get("/api/{view}", view)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", health)
-    app.router.add_get("/", page)
-    app.router.add_get("/page/{file}", page)
+    app[DESCRIBED] = verbs.openapi()
+    if served.add_pages is not None:
+        served.add_pages(app)
     return app
-
-
-def openapi() -> dict[str, Any]:
-    """Return the description of all that is served below /api, in OpenAPI 3.1."""
-    described = verbs.openapi()
-    shown = {view.name: view.row for view in VIEWS.values()}
-    rows, components = msgspec.json.schema_components(
-        [*shown.values(), CrawlOverview, LiveEvent], ref_template="#/components/schemas/{name}"
-    )
-    *of_views, of_overview, of_live = rows
-    paths = described["paths"]
-
-    def describe(name: str, meaning: str, asked: type[msgspec.Struct] | None, content: Any) -> None:
-        paths.setdefault(f"/api/{name}", {})["get"] = {
-            "summary": meaning,
-            "operationId": f"show_{name}",
-            "parameters": [] if asked is None else list(_parameters(asked)),
-            "responses": {"200": {"description": "", "content": content}},
-        }
-
-    for view, row in zip(VIEWS.values(), of_views, strict=True):
-        schema = {"type": "array", "items": row} if view.is_table else row
-        describe(view.name, view.meaning, view.asked, verbs.json_content(schema))
-    describe("overview", "The crawl at a glance.", None, verbs.json_content(of_overview))
-    events = {"text/event-stream": {"schema": of_live}}
-    describe(
-        "live",
-        "The crawl at a glance, each second, with its latest outcomes: server-sent"
-        " events, of which each has one JSON value.",
-        OutcomesAsked,
-        events,
-    )
-    described["components"]["schemas"] |= components
-    return described
-
-
-def _parameters(asked: type[msgspec.Struct]) -> Iterator[dict[str, Any]]:
-    schema = msgspec.json.schema(asked)["$defs"][asked.__name__]
-    for name, kind in schema["properties"].items():
-        required = name in schema.get("required", ())
-        yield {"name": name, "in": "query", "required": required, "schema": kind}
 
 
 def _unix_peer(request: web.Request) -> Any:
@@ -314,8 +222,6 @@ class ApiServer:
         """*data*: the data directory, which this process has locked. *limit*: of the port."""
         self._data = data
         self._served = served
-        # One thread: a view of a large crawl takes a second.
-        self._views = ThreadPoolExecutor(1, "console")
         self._runners: list[web.AppRunner] = []
         self._listening: asyncio.Server | None = None
         self._limit = limit or ConnectionLimit()
@@ -347,9 +253,10 @@ class ApiServer:
                     tried,
                     backlog=BACKLOG,
                 )
+                what = "console" if self._served.add_pages is not None else "HTTP API"
                 if tried != port:
-                    logger.warning("Port %d is taken: the console is at port %d", port, tried)
-                logger.info("The console is at http://%s:%d/", host, tried)
+                    logger.warning("Port %d is taken: the %s is at port %d", port, what, tried)
+                logger.info("The %s is at http://%s:%d/", what, host, tried)
                 written = f"{host}:{tried}\n".encode()  # in place of a link, which is not followed
                 await asyncio.to_thread(replace_file, self._data / CONSOLE, written)
                 return
@@ -360,14 +267,12 @@ class ApiServer:
             self._listening.close()
         for runner in self._runners:
             await runner.cleanup()
-        # What a view reads is closed next.
-        await asyncio.to_thread(self._views.shutdown, cancel_futures=True)
         (self._data / CONSOLE).unlink(missing_ok=True)
 
     async def _factory(
         self, tokens: Mapping[str, str], names: frozenset[str], limit: ConnectionLimit
     ) -> ProtocolFactory:
-        app = application(self._served, self._views, tokens, names, limit)
+        app = application(self._served, tokens, names, limit)
         runner = web.AppRunner(
             app,
             access_log=None,
@@ -390,10 +295,10 @@ def _is_loopback(host: str) -> bool:
         return name == "localhost"
 
 
-def _json(value: object, status: int = 200) -> web.Response:
+def json_answer(value: object, status: int = 200) -> web.Response:
     body = msgspec.json.encode(value)
-    return web.Response(body=body, status=status, content_type="application/json", headers=_HEADERS)
+    return web.Response(body=body, status=status, content_type="application/json", headers=HEADERS)
 
 
-def _error(status: int, text: str) -> web.Response:
-    return _json({"error": text}, status)
+def error_answer(status: int, text: str) -> web.Response:
+    return json_answer({"error": text}, status)

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
-from crawler.crawl.allowed_origins import AllowedOrigins
-from crawler.frontier.port import Frontier
-from crawler.loop.precheck import Precheck
+from crawler.assembly.crawl import Crawl
 from crawler.model.types import ConfigError, CrawlerError, HostKey
 from crawler.policy.operator_rules import OperatorRules, read_rules
 
@@ -24,41 +21,12 @@ LOOK_S: Final = 0.5
 _ENDED_AT_ONCE: Final = 500  # rests, in one turn of the event loop: 10 ms
 
 
-class RulesSource(Protocol):
-    """Where the text of the rules is."""
-
-    async def changed(self) -> str | None:
-        """Return the text if it was not returned before, else None. Raises ConfigError."""
-
-
 class LiveRules:
     """Keeps the rules of a running crawl up to date, and carries out what follows from them."""
 
-    def __init__(
-        self,
-        source: RulesSource,
-        levels: int,
-        origins: AllowedOrigins,
-        precheck: Precheck,
-        frontier: Frontier,
-        *,
-        now: Callable[[], float],
-        wake: Callable[[], None],
-        set_concurrency: Callable[[int | None], None],
-        stop: Callable[[str], None],
-    ) -> None:
-        """*wake* lets the engine ask for leases; *set_concurrency* is called with the fetches at
-        once, None for what the settings say; *stop* ends the crawl in good order."""
-        self._source = source
-        self._levels = levels
-        self._origins = origins
-        self._precheck = precheck
-        self._frontier = frontier
-        self._now = now
-        self._wake = wake
-        self._set_concurrency = set_concurrency
-        self._stop = stop
-        self._began = now()
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
+        self._began = crawl.leases.clock.now()
         self._looking = asyncio.Lock()
 
     async def work(self) -> None:
@@ -71,10 +39,11 @@ class LiveRules:
         """Put the rules in force if they have changed."""
         async with self._looking:
             try:
-                written = await self._source.changed()
+                written = await self._crawl.operator_store.changed()
                 if written is None:
                     return
-                rules = await asyncio.to_thread(read_rules, written, self._levels)
+                levels = len(self._crawl.settings.config.frontier.level_shares)
+                rules = await asyncio.to_thread(read_rules, written, levels)
             except ConfigError as error:
                 logger.error("The rules stay as they were: %s", error)
             except CrawlerError as fault:
@@ -83,24 +52,25 @@ class LiveRules:
                 await self._apply(rules)
 
     async def _apply(self, rules: OperatorRules) -> None:
-        before = self._origins.operator
-        self._origins.set_operator_rules(rules)
+        crawl, origins = self._crawl, self._crawl.selection.allowed_origins
+        before = origins.operator
+        origins.set_operator_rules(rules)
         if any(_said(rules, key) != _said(before, key) for key in ("refuse", "max_urls")):
-            self._frontier.judge_again()
+            crawl.leases.frontier.judge_again()
         if rules.concurrency != before.concurrency:
-            self._set_concurrency(rules.concurrency)
+            crawl.loop.slots.set_concurrency(rules.concurrency)
         logger.info("Rules in force: %d", len(rules.rules))
         if _said(rules, "paused") != _said(before, "paused"):
-            await self._end_rests(self._precheck.take_paused())
-        self._wake()
+            await self._end_rests(crawl.loop.precheck.take_paused())
+        crawl.lifecycle.wake()
         if rules.stopped is not None and rules.stopped > self._began:
-            self._stop("operator")
+            crawl.lifecycle.stop("operator")
 
     async def _end_rests(self, paused: dict[HostKey, float]) -> None:
         """End rests for pauses. Hosts that are still paused rest again at their next turn."""
         rests = iter(paused.items())
         while some := dict(islice(rests, _ENDED_AT_ONCE)):
-            self._frontier.end_rests(some, self._now())
+            self._crawl.leases.frontier.end_rests(some, self._crawl.leases.clock.now())
             await asyncio.sleep(0)
 
 

@@ -1,4 +1,4 @@
-"""The connections that a listener of the console has open.
+"""The connections that a listener of a crawl has open, and its socket in the data directory.
 
 Rule: whatever clients do, or do not do, a listener has at most so many connections, and so many
 files, and none of them is held by a client that sends no request or takes no answer.
@@ -7,9 +7,14 @@ files, and none of them is held by a client that sends no request or takes no an
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, cast
+
+from crawler.operate.client import SOCKET
 
 BACKLOG: Final = 64  # connections that wait in the kernel to be accepted, at no file of ours
 _MAX_EARLY: Final = 4 << 20  # twice the largest body
@@ -150,3 +155,51 @@ class LimitedConnection(asyncio.Protocol):
             if self._came:
                 served.data_received(bytes(self._came))
                 self._came.clear()
+
+
+class CommandSocket:
+    """The socket in the data directory. A connection waits until what serves it is made."""
+
+    def __init__(
+        self,
+        data: Path,
+        factory: Callable[[ConnectionLimit], Awaitable[ProtocolFactory]],
+        limit: ConnectionLimit | None = None,
+    ) -> None:
+        """*data*: the data directory, which this process has locked. *factory* is called at each
+        connection."""
+        self._data = data
+        self._factory = factory
+        self._limit = limit or ConnectionLimit()
+        self._listening: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Listen. Raises OSError."""
+        listening = _bound(self._data)
+        self._listening = await asyncio.get_running_loop().create_unix_server(
+            lambda: LimitedConnection(self._limit, lambda: self._factory(self._limit)),
+            sock=listening,
+            backlog=BACKLOG,
+        )
+
+    def close(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
+            (self._data / SOCKET).unlink(missing_ok=True)
+
+
+def _bound(data: Path) -> socket.socket:
+    """Return a socket that listens in the data directory. Raises OSError."""
+    (data / SOCKET).unlink(missing_ok=True)  # of a process that is dead, for the directory is ours
+    # A path to a socket has 107 bytes at most; that of the directory is as long as it likes.
+    directory = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            listening.bind(f"/proc/self/fd/{directory}/{SOCKET}")
+        finally:
+            os.umask(before)
+    finally:
+        os.close(directory)
+    return listening

@@ -28,16 +28,6 @@ from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.reader import RecountedCounter
 from crawler.frontier.records import DeadLetter, RefusedRecord, decode_letter
-from crawler.inspect.hosts import Figures, FirstHosts, HostQuery, HostSort
-from crawler.inspect.local import LogReader, open_read_only, origins_of
-from crawler.inspect.port import (
-    DuplicateOwner,
-    HostState,
-    KnownUrl,
-    LeasedUrl,
-    NotSearched,
-    WaitingUrl,
-)
 from crawler.model.types import (
     Candidate,
     Claim,
@@ -54,7 +44,7 @@ from crawler.policy.patterns import (
 )
 from crawler.policy.robots_cache import RobotsRecord, RobotsState
 from crawler.shared import keys
-from crawler.shared.address import Address
+from crawler.shared.address import Address, RedisAddress
 from crawler.shared.client import BlockingNodes, Nodes
 from crawler.shared.codec import ShardTotals, WorkerRecord, buckets_of, read_filed, read_robots
 from crawler.shared.connection import Argument
@@ -72,8 +62,19 @@ from crawler.shared.shard import (
     read_waiting,
     shard_of,
 )
+from crawler.shared.worker.join import open_args
 from crawler.shared.worker.membership import ALIVE_S
 from crawler.shared.worker.patterns import MAX_PATTERNS, field_of
+from crawler.view.hosts import Figures, FirstHosts, HostQuery, HostSort
+from crawler.view.local import LogReader, open_read_only, origins_of
+from crawler.view.port import (
+    DuplicateOwner,
+    HostState,
+    KnownUrl,
+    LeasedUrl,
+    NotSearched,
+    WaitingUrl,
+)
 
 SLICE: Final = 1000
 """Entries of one reply: a millisecond of the server at most."""
@@ -498,7 +499,7 @@ def stored_pattern_stats(
 
 
 class RedisInspection:
-    """Implements inspect.port.Inspection. All times are the server's. Of the logs, archives and
+    """Implements view.port.Inspection. All times are the server's. Of the logs, archives and
     links on workers' disks only those of this data directory are known, if there is one."""
 
     is_shared = True
@@ -627,6 +628,17 @@ class RedisInspection:
         store = open_read_only(self._folder)
         self._closing.callback(store.close)
         return store
+
+
+@contextmanager
+def open_shared(address: RedisAddress, path: Path, config: Config) -> Iterator[RedisInspection]:
+    """Open the shared crawl at *address*. *path*: a worker's data directory, if it exists."""
+    where = Address.parse(address.url, address.params)
+    with (
+        RedisCrawlReader(where, config.shared.frontier_name, open_args(config)) as reader,
+        RedisInspection(reader, path, config.robots.robots_max_bytes) as inspection,
+    ):
+        yield inspection
 
 
 def _oldest(

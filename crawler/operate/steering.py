@@ -1,0 +1,150 @@
+"""How operators steer a crawl that runs: its rules, their acts, and where they ask for them. It is
+on in every crawl, also in one without a console.
+
+Rule: what serves requests is imported and made when CRAWLER_HTTP asks for it, or at the first
+connection to the socket in the data directory: 0.2 s of CPU that most crawls do not need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scrapy.crawler import Crawler
+
+from crawler.assembly.crawl import Crawl
+from crawler.frontier.rocks_store import OnlookersStore
+from crawler.model.types import ConfigError
+from crawler.operate.acts import FrontierActs
+from crawler.operate.connections import CommandSocket, ConnectionLimit, ProtocolFactory
+from crawler.operate.live_rules import LiveRules
+from crawler.operate.metrics import exposition_of, measure_loop
+from crawler.operate.operator import Operator
+from crawler.shared.address import redis_address
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from crawler.operate.server import ApiServer
+
+logger = logging.getLogger(__name__)
+
+
+class Pages(ABC):
+    """An extension that shows pages of the crawl beside the verbs."""
+
+    @abstractmethod
+    def add_to(self, app: web.Application) -> None:
+        """Add them to *app*, and their description to DESCRIBED in it."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End what reads the crawl."""
+
+
+class Steering:
+    """Carries out what the operators of one crawl ask for, from its start to its end."""
+
+    def __init__(self, crawler: Crawler, crawl: Crawl) -> None:
+        self._crawler = crawler
+        self._crawl = crawl
+        self._rules = LiveRules(crawl)
+        self._acts = FrontierActs(crawl, self._rules)
+        self._socket = CommandSocket(crawl.storage.data.path, self._protocol_factory)
+        self._pages: Pages | None = None
+        self._server: ApiServer | None = None
+        self._making: asyncio.Future[ProtocolFactory] | None = None  # for the socket
+        self._acting: list[asyncio.Future[None]] = []
+        self._listening: list[asyncio.Future[None]] = []
+
+    def begin(self) -> None:
+        """Carry out what was asked for before, and listen, when the event loop runs."""
+        self._acting = [
+            asyncio.ensure_future(self._rules.work()),
+            asyncio.ensure_future(self._acts.work()),
+        ]
+        self._listening = [
+            asyncio.ensure_future(measure_loop(self._crawl.stats.loop_s)),
+            asyncio.ensure_future(self._listen()),
+        ]
+
+    def stop_acting(self) -> None:
+        """Begin nothing more in the frontier, which is closed next: the next start does it."""
+        for task in self._acting:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+        if self._server is not None:
+            await self._server.close()
+        if self._pages is not None:
+            await self._pages.close()
+        for task in (self._making, *self._listening):
+            if task is not None:
+                task.cancel()
+
+    async def _listen(self) -> None:
+        """Listen on the socket, and on the port. A crawl goes on without them."""
+        config = self._crawl.settings.config.operator
+        try:
+            await self._socket.open()
+            if config.http:
+                from crawler.operate.server import read_tokens  # noqa: PLC0415  # see the rule
+
+                tokens = config.http_tokens
+                await self._made_server().open_port(
+                    *_address_of(config.http), read_tokens(Path(tokens)) if tokens else {}
+                )
+        except (OSError, ConfigError) as refused:
+            logger.warning("Commands and requests cannot reach this crawl: %s", refused)
+
+    async def _protocol_factory(self, limit: ConnectionLimit) -> ProtocolFactory:
+        if self._making is None:
+            self._making = asyncio.ensure_future(self._made_server().protocol_factory(limit))
+        return await asyncio.shield(self._making)
+
+    def _made_server(self) -> ApiServer:
+        """Return the server, made at the first call."""
+        if self._server is not None:
+            return self._server
+        from crawler.operate.server import ApiServer, Served  # noqa: PLC0415  # see the rule
+
+        crawl, acts = self._crawl, self._acts
+        self._pages = self._crawler.get_extension(Pages)  # type: ignore[type-abstract]  # a subclass of it
+        levels = len(crawl.settings.config.frontier.level_shares)
+        store, now = crawl.operator_store, crawl.leases.clock.now
+        operator = Operator(store, levels, now, acts.count, acts.put_back, acts.take, self._known)
+        served = Served(
+            act=operator.act,
+            metrics=exposition_of(crawl),
+            failure=lambda: crawl.lifecycle.failure,
+            add_pages=None if self._pages is None else self._pages.add_to,
+        )
+        self._server = ApiServer(crawl.storage.data.path, served)
+        return self._server
+
+    def _known(self, urls: Sequence[str]) -> list[str]:
+        """Return those of *urls* that the crawl has seen."""
+        from crawler.view.identity import seen_among  # noqa: PLC0415  # see the rule
+        from crawler.view.local import LocalInspection  # noqa: PLC0415  # the same
+
+        config, data = self._crawl.settings.config, self._crawl.storage.data.path
+        address = redis_address(self._crawler.settings, config)
+        if address is None:
+            with LocalInspection(data, OnlookersStore(self._crawl.storage.store)) as inspection:
+                return seen_among(urls, inspection, config)
+        from crawler.view.shared import open_shared  # noqa: PLC0415  # the same
+
+        with open_shared(address, data, config) as inspection:
+            return seen_among(urls, inspection, config)
+
+
+def _address_of(written: str) -> tuple[str, int]:
+    """Return host and port of CRAWLER_HTTP."""
+    host, _, port = written.rpartition(":")
+    return host, int(port)
