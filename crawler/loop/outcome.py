@@ -87,7 +87,8 @@ def seed_fate(life: Life, verdict: Verdict, reason: str) -> str:
     """Return what became of the seed that *life* is for: page, redirected, what its answer was
     instead, or a kind of failure. Empty: that is not decided yet."""
     if isinstance(verdict, Moved):
-        return "redirected"
+        # A loop may lead through the seed again.
+        return "" if life.lease.candidate.chain else "redirected"
     if isinstance(verdict, Dead):
         return failure_of(life, reason)
     if not isinstance(verdict, Done):

@@ -41,6 +41,8 @@ class Nowhere:
         replies = {
             "/moved": Reply(status=301, headers=(("Location", out),)),
             "/hop": Reply(status=302, headers=(("Location", "/gone"),)),
+            "/round": Reply(status=302, headers=(("Location", "/about"),)),
+            "/about": Reply(status=302, headers=(("Location", "/round"),)),
             "/good": Reply(status=302, headers=(("Location", "/page"),)),
             "/refresh": Reply(f'<meta http-equiv=refresh content="0; url={out}">'),
             "/header": Reply("on", headers=(("Refresh", f"0; url={out}"),)),
@@ -76,6 +78,8 @@ def test_each_seed_that_leads_nowhere_is_named_with_what_to_do(tmp_path: Path) -
         want = {
             "/moved": f"leads to {out}, which is not in the scope: give {out} as a seed",
             "/hop": f"which redirects to {served.url(HOST, '/gone')}, leads nowhere: status 404",
+            "/round": f"which redirects to {served.url(HOST, '/about')}, leads nowhere: redirects"
+            " without an end",
             "/refresh": f"leads to {out}, which is not in the scope: give {out} as a seed",
             "/header": f"leads to {out}, which is not in the scope: give {out} as a seed",
             "/401": "leads nowhere: status 401: give its credentials",
