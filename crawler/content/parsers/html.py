@@ -98,7 +98,9 @@ def _places(**kinds: LinkKind) -> Callable[[Attributes], Iterator[Link]]:
 
 # guess: scripts fill in the rest of a template, and other words than URLs stand in such places
 _IMAGE_END: Final = r"\.(?:avif|bmp|gif|ico|jpe?g|png|svg|webp)(?:[?#]|$)"
-_may_be_late = re.compile(rf"(?=[^{{}}<>]*$)[^/]*(?:/|{_IMAGE_END})", re.IGNORECASE).match
+_may_be_late = re.compile(
+    rf"(?=[^{{}}<>]*$)[^/]*(?:/|\?\w+=|{_IMAGE_END})", re.IGNORECASE
+).match
 _names_image = re.compile(rf"(?=[^{{}}<>]*$)[^?#]*{_IMAGE_END}", re.IGNORECASE).match
 
 
@@ -106,7 +108,7 @@ def _late(attrs: Attributes, kind: LinkKind) -> Iterator[Link]:
     """Yield the links that scripts are to load when a reader comes near: of the attributes that are
     read, those with such names."""
     for name, written in attrs.items():
-        if name.startswith("data-"):
+        if name.startswith(("data-", "nitro-")):
             if name.endswith("set"):
                 yield from _late_set(written)
             elif _may_be_late(written.strip(SPACE)):
@@ -135,6 +137,7 @@ _BY_REL: Final = {
     "stylesheet": LinkKind.STYLE,
     "icon": LinkKind.IMAGE,
     "apple-touch-icon": LinkKind.IMAGE,
+    "apple-touch-icon-precomposed": LinkKind.IMAGE,
     "mask-icon": LinkKind.IMAGE,
     "modulepreload": LinkKind.SCRIPT,
     "manifest": LinkKind.MANIFEST,

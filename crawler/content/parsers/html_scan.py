@@ -99,14 +99,18 @@ _BITS: Final = np.array(
 )
 # Attributes that scripts turn into `src` and `srcset` when a reader comes near: those of lazysizes,
 # jQuery's Lazy Load, vanilla-lazyload, Unveil, Echo, Slick, Flickity, WP Rocket, Jetpack, Mirage of
-# Cloudflare and mod_pagespeed.
+# Cloudflare, mod_pagespeed, Slider Revolution, Avada, LiteSpeed, NitroPack, Breeze, Ezoic, Optimole
+# and WP Fastest Cache.
 _LATE: Final = (
     "data-src data-original data-lazy data-lazy-src data-src-retina data-hi-res-src data-echo"
     " data-cfsrc data-pagespeed-lazy-src data-flickity-lazyload data-flickity-lazyload-src"
+    " data-lazyload data-orig-src data-original-src data-litespeed-src nitro-lazy-src data-breeze"
+    " data-ezsrc data-opt-src data-wpfc-original-src data-img-src data-defer-src data-actualsrc"
     " data-srcset data-original-set data-lazy-srcset data-flickity-lazyload-srcset"
+    " data-orig-srcset nitro-lazy-srcset data-brsrcset data-ezsrcset data-wpfc-original-srcset"
 )
 ATTRIBUTES: Final = tuple(
-    # A list is 40 lines.
+    # A list is 57 lines.
     "href rel src srcset poster data type content name property itemprop http-equiv lang xml:lang"
     " hidden role alt encoding color face size as xlink:href imagesrcset"
     f" {_LATE} data-poster".split()
