@@ -77,6 +77,7 @@ def bad(status: int | None = 503, error: str = "", retry_after_s: float | None =
         pytest.param(Pace(failures=3), bad(500), 9.0, "backoff", id="and eight the fourth time"),
         pytest.param(FRESH, bad(None, "timeout"), 2.0, "backoff", id="no answer in time"),
         pytest.param(FRESH, bad(None, "connect"), 2.0, "backoff", id="no connection"),
+        pytest.param(FRESH, bad(403, "challenge"), 2.0, "backoff", id="a guard that tests us"),
         pytest.param(FRESH, bad(200, "timeout"), 2.0, "backoff", id="no end of the answer in time"),
         pytest.param(FRESH, bad(200, "disconnect"), 2.0, "backoff", id="a body that broke off"),
         pytest.param(
