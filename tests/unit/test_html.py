@@ -213,7 +213,8 @@ def test_a_link_has_a_kind(tag: str, kind: LinkKind) -> None:
         ("<img data-lazy-src=/a data-lazy-srcset=/b>", ["/a", "/b"]),
         ("<img data-lazy=/a data-echo=/b data-cfsrc=/c data-hi-res-src=/d>",
          ["/a", "/d", "/b", "/c"]),
-        ("<img data-lazyload=/a><img data-orig-src=/b data-orig-srcset='/c 2x'>", ["/a", "/b", "/c"]),
+        ("<img data-lazyload=/a><img data-orig-src=/b data-orig-srcset='/c 2x'>",
+         ["/a", "/b", "/c"]),
         ("<img nitro-lazy-src=/a nitro-lazy-srcset='/b 9w'><img data-src=a.php?n=1 data-breeze=/c>",
          ["/a", "/b", "a.php?n=1", "/c"]),
         ("<iframe data-litespeed-src=/a></iframe><img data-ezsrc=/b data-ezsrcset=/c>",
@@ -231,7 +232,8 @@ def test_a_link_has_a_kind(tag: str, kind: LinkKind) -> None:
          ["/a", "/b", "/c"]),
         ("<meta property=og:image content=/a><meta name=twitter:image content=/b>", ["/a", "/b"]),
         ("<meta itemprop=image content=/a><meta property=og:url content=/b>", ["/a"]),
-        ("<link rel=manifest href=/a><link rel=apple-touch-icon-precomposed href=/b>", ["/a", "/b"]),
+        ("<link rel=manifest href=/a><link rel=apple-touch-icon-precomposed href=/b>",
+         ["/a", "/b"]),
     ],
 )  # fmt: skip
 def test_what_scripts_and_other_sites_show_of_a_page(tag: str, found: list[str]) -> None:

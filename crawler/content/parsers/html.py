@@ -98,9 +98,7 @@ def _places(**kinds: LinkKind) -> Callable[[Attributes], Iterator[Link]]:
 
 # guess: scripts fill in the rest of a template, and other words than URLs stand in such places
 _IMAGE_END: Final = r"\.(?:avif|bmp|gif|ico|jpe?g|png|svg|webp)(?:[?#]|$)"
-_may_be_late = re.compile(
-    rf"(?=[^{{}}<>]*$)[^/]*(?:/|\?\w+=|{_IMAGE_END})", re.IGNORECASE
-).match
+_may_be_late = re.compile(rf"(?=[^{{}}<>]*$)[^/]*(?:/|\?\w+=|{_IMAGE_END})", re.IGNORECASE).match
 _names_image = re.compile(rf"(?=[^{{}}<>]*$)[^?#]*{_IMAGE_END}", re.IGNORECASE).match
 
 
