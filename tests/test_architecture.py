@@ -103,7 +103,7 @@ CONFINED = {
     "aiodns": {"download"},
     "pyarrow": {"archive"},
     "fsspec": {"archive"},
-    "fcntl": {"content", "data", "archive", "shared", "workers"},
+    "fcntl": {"operate", "content", "data", "archive", "shared", "workers"},
     "scrapy": {folder for layer in LAYERS[6:] for folder in layer}
     - {"archive", "data", "duplicates"},
     # crawl: its exceptions are Twisted's, too, for users' errbacks.

@@ -7,11 +7,14 @@ files, and none of them is held by a client that sends no request or takes no an
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import socket
+import termios
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from sys import byteorder
 from typing import Final, cast
 
 from crawler.operate.client import SOCKET
@@ -59,15 +62,24 @@ class ConnectionLimit:
 
     def begin(self, transport: asyncio.BaseTransport | None) -> None:
         """Note that the head of a request has come on *transport*."""
-        connection = self._open.get(transport) if transport is not None else None
-        if connection is not None:
-            self._idle.pop(connection, None)
-            connection.allow(None)
+        self._note(transport, is_served=True)
 
     def end(self, transport: asyncio.BaseTransport | None) -> None:
-        """Note that the request on *transport* is answered, so that the next one may come."""
+        """Note that the answer to the request on *transport* is made. When the client has taken it,
+        the next one may come."""
+        self._note(transport, is_served=False)
+
+    def _note(self, transport: asyncio.BaseTransport | None, *, is_served: bool) -> None:
         connection = self._open.get(transport) if transport is not None else None
         if connection is not None:
+            connection.note(is_served=is_served)
+
+    def sort(self, connection: LimitedConnection) -> None:
+        """Let *connection* wait for a request as long as a head may take, if it is not busy."""
+        if connection.is_busy:
+            self._idle.pop(connection, None)
+            connection.allow(None)
+        else:
             self._idle[connection] = None
             connection.allow(self.rules.head_s)
 
@@ -85,12 +97,23 @@ class LimitedConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
         self._making: asyncio.Task[None] | None = None
+        self._is_served = False
+
+    @property
+    def is_busy(self) -> bool:
+        return self._is_served or self._writing is not None
+
+    def note(self, *, is_served: bool) -> None:
+        """Note whether a request has come whose answer is not made yet."""
+        self._is_served = is_served
+        self._limit.sort(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's class is no subclass of it
         if not self._limit.add(self, transport):
             self._transport.abort()
             return
+        self._transport.set_write_buffer_limits(0)  # writing resumes when nothing is left
         self.allow(self._limit.rules.head_s)
         self._making = asyncio.ensure_future(self._serve())
 
@@ -113,9 +136,8 @@ class LimitedConnection(asyncio.Protocol):
             self._served.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        self._writing = asyncio.get_running_loop().call_later(
-            self._limit.rules.answer_s, self.abort
-        )
+        self._wait_for_client(self._unsent_bytes())
+        self._limit.sort(self)
         if self._served is not None:
             self._served.pause_writing()
 
@@ -123,8 +145,29 @@ class LimitedConnection(asyncio.Protocol):
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
+            self._limit.sort(self)
         if self._served is not None:
             self._served.resume_writing()
+
+    def _wait_for_client(self, left_bytes: int) -> None:
+        """Close the connection if the client takes nothing of the *left_bytes* of its answer."""
+        self._writing = asyncio.get_running_loop().call_later(
+            self._limit.rules.answer_s, self._look_at_client, left_bytes
+        )
+
+    def _look_at_client(self, before_bytes: int) -> None:
+        left_bytes = self._unsent_bytes()
+        if left_bytes < before_bytes:
+            self._wait_for_client(left_bytes)
+        else:
+            self.abort()
+
+    def _unsent_bytes(self) -> int:
+        """Return how much was written that the client has not taken. The kernel may keep megabytes
+        of it, and asks for more only when a third of them is gone."""
+        number = self._transport.get_extra_info("socket").fileno()
+        in_kernel = fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4))
+        return self._transport.get_write_buffer_size() + int.from_bytes(in_kernel, byteorder)
 
     def allow(self, seconds: float | None) -> None:
         """Close the connection after *seconds*, unless this is called again; None: never."""
@@ -142,6 +185,7 @@ class LimitedConnection(asyncio.Protocol):
         for timer in (self._timer, self._writing):
             if timer is not None:
                 timer.cancel()
+        self._timer = self._writing = None
 
     async def _serve(self) -> None:
         try:

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import stat
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -436,13 +437,40 @@ def test_a_client_that_takes_no_answer_is_closed(tmp_path: Path) -> None:
     rules = ConnectionRules(most=1, answer_s=0.2)
 
     def use(port: int) -> None:
-        with connected(port) as slow:
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # the answer has 4 MB
+            slow.connect(("127.0.0.1", port))
             slow.sendall(b"GET /api/outcomes?top=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert slow.recv(1)  # it is being answered
             while True:  # the one place is taken until the slow client is closed
                 with connected(port) as asking, suppress(ConnectionError):
                     if answer_of(asking, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") == 200:
                         break
+
+    serving(tmp_path, Acts(), use, rules=rules)
+
+
+def test_a_client_that_takes_its_answer_slowly_gets_all_of_it(tmp_path: Path) -> None:
+    log = encode_outcome(Outcome(1.0, "https://a.example/" + "x" * 9000, "a.example", "done"))
+    (tmp_path / "outcomes.jsonl").write_bytes((log + b"\n") * 2000)
+    rules = ConnectionRules(most=1, head_s=0.3, answer_s=0.6)
+
+    def use(port: int) -> None:
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+            slow.settimeout(30)
+            slow.connect(("127.0.0.1", port))
+            slow.sendall(b"GET /api/outcomes?top=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = http.client.HTTPResponse(slow)
+            answer.begin()
+            assert answer.length is not None and answer.length > 4_000_000
+            slow_until_s = time.monotonic() + 3 * rules.answer_s
+            while answer.length:
+                assert answer.read(16 * 1024)
+                if time.monotonic() < slow_until_s:
+                    with connected(port) as other:  # which may not take its place
+                        assert is_closed(other)
+                    time.sleep(0.02)
 
     serving(tmp_path, Acts(), use, rules=rules)
 
