@@ -23,7 +23,7 @@ LAYERS = [
     ["loop"],
     ["data"],
     ["crawl"],
-    ["archive", "duplicates"],
+    ["archive", "duplicates", "simulate"],
     ["content"],
     ["shared"],
     ["assembly"],
@@ -105,7 +105,7 @@ CONFINED = {
     "fsspec": {"archive"},
     "fcntl": {"operate", "content", "data", "archive", "shared", "workers"},
     "scrapy": {folder for layer in LAYERS[6:] for folder in layer}
-    - {"archive", "data", "duplicates"},
+    - {"archive", "data", "duplicates", "simulate"},
     # crawl: its exceptions are Twisted's, too, for users' errbacks.
     "twisted": {folder for layer in LAYERS[11:] for folder in layer} | {"crawl"},
 }

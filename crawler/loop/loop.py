@@ -92,6 +92,8 @@ class Origins(Protocol):
 
     def said_of(self, url: str) -> Overrides: ...
 
+    def set_operator_rules(self, operator: OperatorRules) -> None: ...
+
 
 class OutcomeSink(Protocol):
     def append(self, outcome: Outcome) -> None: ...
@@ -492,7 +494,32 @@ class Loop:
         for reserved in self.contents:
             reserved.release(life.lease.id)
 
+    # Meanwhile the operator may write other rules.
+
+    def put_in_force(self, rules: OperatorRules) -> dict[HostKey, float]:
+        """Judge by *rules* from now on. Returns the rests of paused hosts, with their ends, if the
+        pauses have changed: they are given to `Frontier.end_rests`, some at a time."""
+        before = self.origins.operator
+        self.origins.set_operator_rules(rules)
+        if any(_said(rules, key) != _said(before, key) for key in ("refuse", "max_urls")):
+            self.frontier.judge_again()
+        if rules.concurrency != before.concurrency:
+            self.slots.set_concurrency(rules.concurrency)
+        are_paused_anew = _said(rules, "paused") != _said(before, "paused")
+        # Hosts that are still paused rest again at their next turn.
+        return self.precheck.take_paused() if are_paused_anew else {}
+
 
 def _pace(life: Life, says: Overrides) -> Pace:
     asked_s = life.plan.crawl_delay_s if says.crawl_delay_s is None else says.crawl_delay_s
     return life.lease.pace if asked_s is None else replace(life.lease.pace, crawl_delay_s=asked_s)
+
+
+def _said(rules: OperatorRules, key: str) -> list[tuple[str, object]]:
+    """Return what *rules* say under *key*, by target."""
+    return [
+        (target.text, value)
+        for rule in rules.rules
+        if (value := getattr(rule.says, key)) is not None
+        for target in rule.targets
+    ]

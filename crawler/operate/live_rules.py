@@ -52,16 +52,10 @@ class LiveRules:
                 await self._apply(rules)
 
     async def _apply(self, rules: OperatorRules) -> None:
-        crawl, origins = self._crawl, self._crawl.selection.allowed_origins
-        before = origins.operator
-        origins.set_operator_rules(rules)
-        if any(_said(rules, key) != _said(before, key) for key in ("refuse", "max_urls")):
-            crawl.leases.frontier.judge_again()
-        if rules.concurrency != before.concurrency:
-            crawl.loop.slots.set_concurrency(rules.concurrency)
+        crawl = self._crawl
+        ended_rests = crawl.loop.put_in_force(rules)
         logger.info("Rules in force: %d", len(rules.rules))
-        if _said(rules, "paused") != _said(before, "paused"):
-            await self._end_rests(crawl.loop.precheck.take_paused())
+        await self._end_rests(ended_rests)
         crawl.lifecycle.wake()
         if rules.stopped is not None and rules.stopped > self._began:
             crawl.lifecycle.stop("operator")
@@ -72,13 +66,3 @@ class LiveRules:
         while some := dict(islice(rests, _ENDED_AT_ONCE)):
             self._crawl.leases.frontier.end_rests(some, self._crawl.leases.clock.now())
             await asyncio.sleep(0)
-
-
-def _said(rules: OperatorRules, key: str) -> list[tuple[str, object]]:
-    """Return what *rules* say under *key*, by target."""
-    return [
-        (target.text, value)
-        for rule in rules.rules
-        if (value := getattr(rule.says, key)) is not None
-        for target in rule.targets
-    ]

@@ -1,0 +1,643 @@
+"""One process of a simulated crawl: the parts of a real one, called in the order in which Scrapy's
+adapters call them.
+
+Rule: no decision is made here. What decides is the product's own: frontier, loop, admission,
+robots.txt, rules. Between any two steps the process may be dropped, and with it all that no
+committed batch holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha1
+from heapq import heappop, heappush
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from crawler.config.settings import Arguments, Config
+from crawler.crawl import rules
+from crawler.crawl.allowed_origins import AllowedOrigins
+from crawler.data.local_stores import (
+    LocalClaims,
+    LocalPatternStats,
+    RobotsRecords,
+    Soft404Records,
+)
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.open import FrontierTurns, open_frontier
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.loop.life import Life, Lives
+from crawler.loop.links import LinkSelection
+from crawler.loop.loop import Loop
+from crawler.loop.precheck import Precheck
+from crawler.loop.probes import ProbeResult, Probes, SoftErrorVerdict
+from crawler.loop.slots import CHECKS, SlotRules, Slots
+from crawler.model.page import Flaw, Link, Page, Parsed
+from crawler.model.types import (
+    Added,
+    Answer,
+    Candidate,
+    Claim,
+    CrawlerError,
+    HostKey,
+    Outcome,
+    Purpose,
+    PutBack,
+    Rest,
+)
+from crawler.model.url import fetch_form
+from crawler.page.soft404 import looks_like_error
+from crawler.policy.operator_rules import OperatorRules, RuleBudgets, read_rules
+from crawler.policy.politeness import Uplink, UplinkRules, is_retry_status
+from crawler.policy.priority import DepthPrioritizer, Hints, Prioritizer
+from crawler.policy.redirects import FollowRedirect, TooManyRedirects
+from crawler.policy.robots_cache import RobotsCache, RobotsFetchResult, RobotsUnknown
+from crawler.policy.scope import Refusal, SeedHosts
+from crawler.policy.silent_hosts import SILENCE_S, SilentHosts
+from crawler.simulate.run_log import Hit, RunLog
+from crawler.simulate.servers import Reply, Servers
+
+_AT_ONCE_S: Final = 0.001  # until it is asked again, where something may be leased now
+_DUPLICATE_S: Final = 0.05  # between two looks whether the page with the same content is finished
+
+
+class Dropped(Exception):
+    """The process is dropped here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What is compared: settings, and what makes the parts of a crawl. Each is called as the class
+    of its name, and a test or an experiment may put another in its place."""
+
+    name: str = "default"
+    config: Config = field(default_factory=Config)
+    loop: Callable[..., Loop] = Loop
+    precheck: Callable[..., Precheck] = Precheck
+    robots: Callable[..., RobotsCache] = RobotsCache
+    links: Callable[..., LinkSelection] = LinkSelection
+    prioritizer: Callable[[int], Prioritizer] = DepthPrioritizer
+    frontier: Callable[..., TwoTierFrontier] = open_frontier
+    rules_at_start: Callable[[str, int], OperatorRules] = read_rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What of a crawl is no policy: how fast it works, and where its limits are."""
+
+    concurrency: int = 8
+    frontier: FrontierRules = field(default_factory=FrontierRules)
+    uplink: UplinkRules = field(default_factory=UplinkRules)
+    connect_s: float = 0.02  # mean time to connect
+    processing_s: float = 0.05  # mean time from an answer to its record
+    callback_errors: float = 0.0  # share of pages whose callback raises
+
+
+@dataclass(slots=True, eq=False)
+class Disk:
+    """What outlives a process: committed batches, files, the operator's rules."""
+
+    folder: Path
+    key_seed: int
+    store: MemoryStore = field(default_factory=MemoryStore)
+    rules_text: str = ""
+    records: int = 0  # in the archive
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """One request under way; for the loop it is the request."""
+
+    life: Life
+    hit: Hit | None = None
+    reply: Reply | None = None
+
+
+class _Figures:
+    """Implements loop.LoopFigures. Nothing is judged by it but how long all hosts are silent."""
+
+    def __init__(self) -> None:
+        self.heard_at = 0.0
+
+    def count(self, key: str, by: int = 1) -> None: ...
+
+    def count_added(self, added: Added) -> None: ...
+
+    def count_begun(self, host: HostKey, now: float) -> None: ...
+
+    def count_completed(self, life: Life, outcome: Outcome) -> None: ...
+
+    def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
+        if answer.status is not None:
+            self.heard_at = now
+
+
+class _WaitingRules:
+    """Implements frontier.port.LeaseRules: waiting URLs are judged as links are."""
+
+    def __init__(self, origins: AllowedOrigins, log: RunLog, now: Callable[[], float]) -> None:
+        self._origins, self._journal, self._now = origins, log, now
+
+    @property
+    def are_complete(self) -> bool:
+        return self._origins.is_complete
+
+    def refusal(self, candidate: Candidate) -> Refusal | None:
+        return self._origins.admission.refusal(candidate)
+
+    def on_refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
+        for candidate, refusal in urls:
+            self._journal.note(self._now(), f"refused {candidate.url} {refusal.reason}")
+
+    def on_readmitted(self, urls: int) -> None: ...
+
+
+class _Contents:
+    """Implements loop.Reservations: of two equal pages under way one waits for the other."""
+
+    def __init__(self) -> None:
+        self._by_digest: dict[bytes, int] = {}
+        self._by_lease: dict[int, bytes] = {}
+
+    def reserve(self, digest: bytes, lease_id: int) -> bool:
+        """Return whether *digest* is reserved for this lease now."""
+        if self._by_digest.setdefault(digest, lease_id) != lease_id:
+            return False
+        self._by_lease[lease_id] = digest
+        return True
+
+    def release(self, lease_id: int) -> None:
+        digest = self._by_lease.pop(lease_id, None)
+        if digest is not None:
+            del self._by_digest[digest]
+
+
+class _Nothing:
+    """Implements loop.Reservations for a memory of bodies without a limit."""
+
+    def release(self, lease_id: int) -> None: ...
+
+
+class _Syncs:
+    """Implements loop.Durability: one sync for all pages that wait, at intervals."""
+
+    def __init__(self, request: Callable[[], None]) -> None:
+        self._request = request
+        self._waiting: list[Callable[[CrawlerError | None], None]] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def when_synced(self, finish: Callable[[CrawlerError | None], None]) -> None:
+        if not self._waiting:
+            self._request()
+        self._waiting.append(finish)
+
+    def take(self) -> list[Callable[[CrawlerError | None], None]]:
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+
+class Process:
+    """A crawl from its start to its end or its death, on a virtual clock."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        policy: Policy,
+        machine: Machine,
+        servers: Servers,
+        log: RunLog,
+        *,
+        seeds: Sequence[str],
+        now: float,
+        random: Random,
+        steps: int,
+    ) -> None:
+        """*steps*: after so many it is dropped; 0: never."""
+        self.now, self.log = now, log
+        self._disk, self._machine, self._servers, self._seeds = disk, machine, servers, seeds
+        self._random, self._steps_left = random, steps
+        self._number = len(log.starts)
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self.event_count = 0
+        self._wake_at = 0.0  # of the last timer
+        self._is_looked = False  # silent hosts are looked at, and nothing was completed since
+        self._is_checking = self._are_seeds_added = False
+        self._uncommitted: list[Outcome] = []
+        config = self._config = policy.config
+        arguments = Arguments(seeds="simulated")
+        budgets = RuleBudgets()
+        self.origins = AllowedOrigins(
+            config, arguments, disk.store, disk.key_seed, now, rule_budgets=budgets
+        )
+        levels = len(config.frontier.level_shares)
+        self.origins.set_operator_rules(policy.rules_at_start(disk.rules_text, levels))
+        self._turns = FrontierTurns()
+        self.frontier = policy.frontier(
+            disk.folder,
+            machine.frontier,
+            now,
+            lease_rules=_WaitingRules(self.origins, log, self.clock),
+            background=self._turns,
+            store=disk.store,
+        )
+        self._claims = LocalClaims(self.frontier.records)
+        patterns = LocalPatternStats(self.frontier.records, config.patterns)
+        robots = policy.robots(
+            RobotsRecords(self.frontier.records), config.identity.user_agent_name, config.robots
+        )
+        probes = Probes(
+            Soft404Records(self.frontier.records),
+            lambda: random.randbytes(12).hex(),
+            config.content,
+        )
+        self._prioritizer = policy.prioritizer(levels)
+        self._figures, self._contents = _Figures(), _Contents()
+        self._syncs = _Syncs(self._sync_later)
+        precheck = policy.precheck(
+            robots, self.origins.robots_candidate, patterns, probes, self.origins.said_of
+        )
+        self.loop = policy.loop(
+            frontier=self.frontier,
+            lives=Lives(),
+            origins=self.origins,
+            precheck=precheck,
+            links=policy.links(
+                scope=self.origins,
+                prioritizer=self._prioritizer,
+                pattern_stats=patterns,
+                figures=self._figures,
+                settings=config.links,
+                arguments=arguments,
+            ),
+            uplink=Uplink(machine.uplink),
+            silent_hosts=SilentHosts(),
+            slots=Slots(SlotRules(concurrency=machine.concurrency), lambda: None),
+            limits=rules.loop_limits(config),
+            outcomes=self,
+            bodies=_Nothing(),
+            contents=(self._contents,),
+            durability=self._syncs if config.archive.fsync else None,
+            figures=self._figures,
+            random=random,
+            now=self.clock,
+        )
+        self.loop.silent_hosts.begin(now)
+        self._at(now, self._add_seeds)
+
+    def clock(self) -> float:
+        return self.now
+
+    def append(self, outcome: Outcome) -> None:
+        """Implements loop.OutcomeSink, as `FrontierWork`: it is logged when its verdict is."""
+        self._uncommitted.append(outcome)
+
+    # Events, in the order of their times.
+
+    @property
+    def next_at(self) -> float | None:
+        """When its next event is; None: it has none."""
+        return self._events[0][0] if self._events else None
+
+    def advance(self) -> None:
+        """Do the next event, then all that it has made possible. Raises Dropped."""
+        at, _, call, arguments = heappop(self._events)
+        self.now = max(self.now, at)
+        call(*arguments)
+        self.end_turn()
+
+    def end_turn(self) -> None:
+        """Commit, and take leases, until there is nothing to do before the next event. Raises
+        Dropped."""
+        self._commit()
+        while self._lease():
+            self._commit()
+        self._commit()
+        self._wake_later()
+
+    def put_in_force(self, text: str, at: float) -> None:
+        """Let the rules of *text* count from *at* on. Raises Dropped."""
+        self.now = max(self.now, at)
+        rests = self.loop.put_in_force(read_rules(text, len(self._config.frontier.level_shares)))
+        self._step()
+        self.frontier.end_rests(rests, self.now)
+        self.end_turn()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do."""
+        return self._are_seeds_added and self.frontier.is_over() and not len(self.loop.lives)
+
+    def _at(self, at: float, call: Callable[..., None], *arguments: Any) -> None:
+        self.event_count += 1
+        heappush(self._events, (at, self.event_count, call, arguments))
+
+    def _step(self) -> None:
+        """The process may be dropped here."""
+        self._steps_left -= 1
+        if self._steps_left == 0:
+            raise Dropped
+
+    def _commit(self) -> None:
+        """End the turn of the event loop: what was staged becomes durable."""
+        if not self._turns.is_due:
+            return
+        for _ in self._turns.steps(self.frontier, self.clock):
+            if self._uncommitted:  # in the same step, as no line may be of what is lost
+                logged, self._uncommitted = self._uncommitted, []
+                self.log.log(logged)
+            self._step()
+
+    def _add_seeds(self) -> None:
+        """Add the seeds, as each start does."""
+        urls = [url for each in self._seeds if (url := fetch_form(each))]
+        self.origins.set_seeds(SeedHosts(Arguments(seeds="simulated").scope, urls))
+        level = self._prioritizer.level(Hints(is_seed=True))
+        found, _ = self.origins.admission.select_seeds(urls, level)
+        self._step()
+        self.frontier.add(found, self.now)
+        self._are_seeds_added = True
+
+    # A lease is taken, as by the scheduler.
+
+    def _lease(self) -> bool:
+        """Take a lease and begin what it is for. Returns False if there is none."""
+        loop = self.loop
+        slots = loop.slots
+        if not slots.free_standings() or loop.lives.unrecorded >= slots.rules.concurrency:
+            return False
+        life = loop.next()
+        if life is None:
+            return False
+        self._step()
+        if life.is_refused:
+            self.log.note(self.now, f"refuses {life.plan.url} {life.reason}")
+            self._complete(life)
+            return True
+        transfer = Transfer(life)
+        loop.lives.hand_out(life, transfer)
+        self._step()
+        loop.begin(life)
+        slots.begin(transfer, life.lease.pace.standing)
+        if not self._is_checking:
+            self._is_checking = True
+            self._at(self.now + slots.rules.slow_after_s, self._check_slots)
+        self._step()
+        purpose = life.plan.purpose
+        if purpose is not Purpose.ROBOTS and isinstance(
+            loop.precheck.robots.verdict(life.plan.url, self.now), RobotsUnknown
+        ):
+            life.put_back()
+            self._leave(transfer)
+            self._complete(life)
+            return True
+        wait_s = self._random.expovariate(1.0 / self._machine.connect_s)
+        self._at(self.now + min(wait_s, 1.0), self._send, transfer)
+        return True
+
+    def _wake_later(self) -> None:
+        """Set a timer for when something may be leased next, and one for silent hosts."""
+        loop = self.loop
+        if loop.slots.free_standings() and loop.lives.unrecorded < loop.slots.rules.concurrency:
+            wake_at = loop.wake_at()
+            if wake_at is not None:
+                wake_at = max(wake_at, self.now + _AT_ONCE_S)
+                if not self.now < self._wake_at <= wake_at:
+                    self._wake_at = wake_at
+                    self._at(wake_at, self._wake)
+        if loop.silent_hosts.errors and not len(loop.lives) and not self._is_looked:
+            self._is_looked = True
+            since = max(self.log.starts[-1], self._figures.heard_at)
+            self._at(max(since + SILENCE_S, self.now + 1.0), self._look_at_silent_hosts)
+
+    def _wake(self) -> None:
+        """Let `end_turn` ask for leases."""
+
+    def _look_at_silent_hosts(self) -> None:
+        """Give up hosts that never answered if nothing else is left, as scheduler/silence.py."""
+        loop, silent = self.loop, self.loop.silent_hosts
+        if silent.are_given_up:
+            if not self.frontier.counts().left:
+                silent.end_giving_up()
+            return
+        is_idle = not len(loop.lives) and loop.may_lease()
+        if not is_idle or not silent.is_due(self.now, self._figures.heard_at):
+            return
+        rests: dict[HostKey, float] = {}
+        for left in self.frontier.hosts_left():
+            if left is None or not silent.has_failed(left[0]):
+                return
+            rests[left[0]] = left[1]
+        silent.give_up()
+        self._step()
+        self.frontier.end_rests(rests, self.now)
+
+    def _check_slots(self) -> None:
+        """Look which fetches are slow. `Slots` counts CHECKS of them in the time that makes one
+        slow."""
+        slots = self.loop.slots
+        for _ in range(CHECKS):
+            slots.check(slots.rules.check_interval_s)
+        self._is_checking = len(slots) > slots.slow_count
+        if self._is_checking:
+            self._at(self.now + slots.rules.slow_after_s, self._check_slots)
+
+    # Its request is sent, and answered, as by downloader and middlewares.
+
+    def _send(self, transfer: Transfer) -> None:
+        loop, life = self.loop, transfer.life
+        if not loop.may_send(life):
+            self._leave(transfer)
+            self._complete(life)
+            return
+        self._step()
+        loop.slots.set_waiting(loop.slots.progress_of(transfer), for_host=True)
+        left_s = loop.limits.total_timeout_s - (self.now - life.began_at)
+        url, host = life.plan.url, life.candidate.host
+        reply = self._servers.answer(host, url, self.now, left_s)
+        transfer.reply = reply
+        transfer.hit = hit = Hit(
+            *(host, url, self.now, reply.end_at, reply.status, reply.error, reply.content),
+            asks_s=reply.asks_s,
+            head_at=reply.head_at,
+            process=self._number,
+        )
+        self.log.hits.append(hit)
+        self.log.note(self.now, f"asks {url}")
+        status = reply.status
+        if status is not None and (reply.retry_after is not None or is_retry_status(status)):
+            self._at(reply.head_at, self._head, transfer)
+        self._at(reply.end_at, self._answer, transfer)
+
+    def _head(self, transfer: Transfer) -> None:
+        hit, reply = transfer.hit, transfer.reply
+        assert hit is not None and reply is not None and reply.status is not None
+        self.loop.note_head(transfer.life, reply.status, reply.retry_after)
+        hit.is_head_read = True
+        self._step()
+
+    def _answer(self, transfer: Transfer) -> None:
+        life, reply = transfer.life, transfer.reply
+        assert reply is not None
+        life.end(self.now)
+        self.log.note(self.now, f"hears {life.plan.url} {reply.status} {reply.error}")
+        size = 1000 if reply.content.status == 200 else 100
+        self.loop.slots.progress_of(transfer).received_bytes += size
+        if reply.status is None:
+            answer = self.loop.failure(life, reply.error)
+        else:
+            answer = self.loop.answer(
+                life,
+                reply.status,
+                error=reply.error,
+                retry_after=reply.retry_after,
+                body_bytes=size,
+            )
+        self._step()
+        match life.plan.purpose:
+            case Purpose.ROBOTS:
+                self.loop.robots_answered(life, _robots_result(life.plan.url, reply), answer)
+                self._step()
+                self._leave(transfer)
+                self._complete(life)
+            case Purpose.PROBE:
+                heard = self.loop.probe_answered(life, answer)
+                self._step()
+                self._probed(life, reply, heard)
+                self._leave(transfer)
+                self._complete(life)
+            case _:
+                self._page_answered(transfer, reply, answer)
+
+    def _probed(self, life: Life, reply: Reply, heard: Answer | None) -> None:
+        if heard is not None and heard.error == "cancelled":
+            life.put_back()
+            return
+        result = ProbeResult(None)
+        if reply.status is not None and not reply.error:
+            text = reply.content.text
+            digest = sha1(text.encode(), usedforsecurity=False).digest()
+            result = ProbeResult(reply.status, digest, text=text if reply.status == 200 else "")
+        self.loop.probed(life, result)
+        self._step()
+
+    def _page_answered(self, transfer: Transfer, reply: Reply, answer: Answer) -> None:
+        loop, life = self.loop, transfer.life
+        is_retried = loop.answered(life, answer)
+        self._step()
+        if is_retried or reply.status is None:
+            self._leave(transfer)
+            self._complete(life)
+            return
+        location = reply.content.location.encode() or None
+        decision = loop.redirected(life, reply.status, location, is_wall=False)
+        self._step()
+        if isinstance(decision, FollowRedirect | TooManyRedirects):
+            life.archive(self._record())
+            self._leave(transfer)
+            self._complete(life)
+            return
+        self._leave(transfer)
+        wait_s = self._random.expovariate(1.0 / self._machine.processing_s)
+        self._at(self.now + wait_s, self._page, life, reply)
+
+    def _leave(self, transfer: Transfer) -> None:
+        """End the transfer, as `FrontierDownloader.transfer` does."""
+        self.loop.slots.end(transfer)
+        if not isinstance(transfer.life.verdict, PutBack):
+            self.loop.release(transfer.life)
+        self._step()
+
+    # Its page is processed, as by the pipelines.
+
+    def _page(self, life: Life, reply: Reply) -> None:
+        loop, content = self.loop, reply.content
+        body = content.text.encode()
+        assert reply.status is not None
+        page = Page(
+            url=life.plan.url,
+            status=reply.status,
+            content_type="text/html",
+            body=body,
+            depth=life.candidate.depth,
+            lease_id=life.lease.id,
+            media_type="text/html",
+        )
+        if body:
+            digest = sha1(body, usedforsecurity=False).digest()
+            original = self._claims.claim(digest)
+            if original is not None and original.url == page.url and not original.record:
+                original = None
+            if original is None and not self._contents.reserve(digest, life.lease.id):
+                self._at(self.now + _DUPLICATE_S, self._page, life, reply)
+                return
+            page = replace(page, digest=digest, duplicate_of=original)
+        elif page.is_answered:
+            page = replace(page, flaw=Flaw.EMPTY)
+        if page.is_answered and not page.flaw and not page.is_copy:
+            page = self._parsed(page, content.links, life)
+        life.see(page)
+        self._step()
+        if self._random.random() < self._machine.callback_errors:
+            self.log.broken.append((self.now, life.candidate.url))
+            life.note_error("error in a callback or pipeline: by the simulation")
+        claim = None
+        if page.digest and page.duplicate_of is None:
+            claim = Claim(
+                page.digest, page.url, "", self.now, status=404 if page.flaw else page.status
+            )
+        record = self._record()
+        life.archive(record, None if claim is None else replace(claim, record=record))
+        self._step()
+        links = loop.links.select(page.outlinks, None, page, life.candidate.index_hops, self.now)
+        if not links and life.candidate.seed_url:
+            life.lead_nowhere(loop.links.dead_end(page, page.links))
+        life.find(links)
+        self._complete(life)
+
+    def _parsed(self, page: Page, urls: Sequence[str], life: Life) -> Page:
+        links = tuple([Link(url) for url in urls])
+        parsed = Parsed(parser="html", text=page.body.decode(), links=links)
+        page = replace(page, parsed=parsed, text=parsed.text, outlinks=links, links=links)
+        if not looks_like_error("", page.text):
+            return page
+        result = ProbeResult(page.status, page.digest, "", page.text)
+        probes, host = self.loop.precheck.probes, life.candidate.host
+        match probes.judge(page.url, host, result, self.now):
+            case SoftErrorVerdict.PROBE:
+                life.put_back()
+                return replace(page, outlinks=(), links=(), archive=False, flaw=Flaw.SOFT_404)
+            case SoftErrorVerdict.SOFT_404:
+                return replace(page, flaw=Flaw.SOFT_404)
+        return page
+
+    def _record(self) -> str:
+        self._disk.records += 1
+        return f"simulated.warc.gz:{self._disk.records}"
+
+    def _complete(self, life: Life) -> None:
+        self.loop.complete(life)
+        self._is_looked = False
+        self._step()
+
+    def _sync_later(self) -> None:
+        self._at(self.now + self._config.archive.fsync_every_s, self._sync)
+
+    def _sync(self) -> None:
+        """Sync, and finish the pages that waited for it."""
+        for finish in self._syncs.take():
+            finish(None)
+            self._step()
+
+
+def _robots_result(url: str, reply: Reply) -> RobotsFetchResult:
+    if reply.status is None or reply.error:
+        return RobotsFetchResult(url, error=reply.error)
+    target = fetch_form(reply.content.location, url) if reply.content.location else None
+    return RobotsFetchResult(url, reply.status, target=target, body=reply.content.text.encode())

@@ -1,0 +1,239 @@
+"""One simulated crawl, from its seed: its web, its machine, its operator, its crashes, and the run.
+
+Rule: all comes from the seed and the policy, so a failure is a seed to replay.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from crawler.config.settings import (
+    Config,
+    IdentitySettings,
+    PatternSettings,
+    PolitenessSettings,
+)
+from crawler.frontier.open import frontier_rules
+from crawler.policy.operator_rules import read_rules
+from crawler.simulate.process import Disk, Dropped, Machine, Policy, Process
+from crawler.simulate.run_log import RulesChange, RunLog
+from crawler.simulate.servers import ServerRules, Servers
+from crawler.simulate.web import DAY_S, START, Web, WebRules
+
+CONFIG: Final = Config(identity=IdentitySettings(contact="https://simulated.example/"))
+DEFAULT: Final = Policy(config=CONFIG)
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The death of a process, after so many of its steps; the next begins so much later."""
+
+    steps: int
+    down_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAct:
+    """The rules, as text, that an operator writes at a time."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """All of a simulation but its policy."""
+
+    seed: int
+    web: WebRules = field(default_factory=WebRules)
+    servers: ServerRules = field(default_factory=ServerRules)
+    machine: Machine = field(default_factory=Machine)
+    acts: tuple[OperatorAct, ...] = ()
+    crashes: tuple[Crash, ...] = ()
+    edges: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    longest_s: float = 60 * DAY_S  # a crawl that is not over then is at fault
+    most_events: int = 1 << 60
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """A crawl that has ended: what judges read."""
+
+    world: World
+    policy: Policy
+    web: Web
+    servers: Servers
+    log: RunLog
+    last: Process
+
+
+def run(world: World, policy: Policy = DEFAULT, trace: Callable[[str], None] | None = None) -> Run:
+    """Run a crawl of *world* by *policy* to its end. *trace* is called with each event."""
+    web = Web(world.seed, world.web, world.edges)
+    servers = Servers(world.seed, web, world.servers)
+    log = RunLog(trace=trace)
+    levels = len(policy.config.frontier.level_shares)
+    log.rules_changes.append(RulesChange(START, read_rules("", levels), ""))
+    now, acts, crashes = START, list(world.acts), list(world.crashes)
+    with tempfile.TemporaryDirectory(prefix="simulate-") as folder:
+        disk = Disk(Path(folder), key_seed=world.seed)
+        while True:
+            while acts and acts[0].at <= now:  # written while no process ran
+                _write(acts.pop(0), disk, log, levels)
+            log.starts.append(now)
+            log.note(now, "starts")
+            process = Process(
+                disk,
+                policy,
+                world.machine,
+                servers,
+                log,
+                seeds=web.seeds,
+                now=now,
+                random=Random(world.seed * 1000 + len(log.starts)),
+                steps=crashes[0].steps if crashes else 0,
+            )
+            try:
+                _live(process, world, acts, log, levels, disk)
+                break
+            except Dropped:
+                log.die(process.now)
+                now = process.now + crashes.pop(0).down_s
+            finally:
+                log.events += process.event_count
+        process.frontier.close()
+    log.ended_at = process.now
+    log.note(process.now, f"ends {log.is_over} {log.why_not}")
+    return Run(world, policy, web, servers, log, process)
+
+
+def _live(
+    process: Process,
+    world: World,
+    acts: list[OperatorAct],
+    log: RunLog,
+    levels: int,
+    disk: Disk,
+) -> None:
+    """Let *process* live until nothing is left. Raises Dropped."""
+    while True:
+        at = process.next_at
+        if acts and (at is None or acts[0].at <= at):
+            act = acts.pop(0)
+            _write(act, disk, log, levels)
+            process.put_in_force(act.text, act.at)
+            continue
+        if process.is_over and not acts:
+            log.is_over = True
+            return
+        if at is None:
+            log.why_not = "nothing will happen any more, and URLs are left"
+        elif at > START + world.longest_s:
+            log.why_not = f"not over after {world.longest_s / DAY_S:g} days"
+        elif process.event_count > world.most_events:
+            log.why_not = f"not over after {world.most_events:,} events"
+        if log.why_not:
+            return
+        process.advance()
+
+
+def _write(act: OperatorAct, disk: Disk, log: RunLog, levels: int) -> None:
+    disk.rules_text = act.text
+    log.rules_changes.append(RulesChange(act.at, read_rules(act.text, levels), act.text))
+    log.note(act.at, f"rules {act.text!r}")
+
+
+# The worlds of `make test`: small, but with all that may happen in large ones.
+
+
+def small_world(seed: int) -> World:
+    """Return a small world: its limits are tight, so that hosts are evicted, queues have many
+    chunks and the seen set many runs; its crawls may last for days."""
+    random = Random(seed)
+    kind = random.choice(("plain", "plain", "long", "many hosts", "troubled"))
+    hosts, largest = random.randint(2, 7), random.choice((10, 25, 60))
+    delays: tuple[int, ...] = (0, 0, 2, 20)
+    servers = ServerRules()
+    if kind == "long":  # the largest host takes more than a day
+        hosts, largest, delays = random.randint(2, 3), 40, (0, 2400)
+    elif kind == "many hosts":
+        hosts, largest = 26, 4
+        servers = replace(servers, dead=0.05, troubles=0.5, cut_offs=1)
+    elif kind == "troubled":
+        servers = replace(servers, troubles=5.0, broken_off=0.1, limited=0.6)
+    web = WebRules(hosts=hosts, largest=largest, crawl_delays=delays)
+    config = CONFIG
+    frontier = replace(
+        frontier_rules(config),
+        max_active_hosts=3,
+        head_urls=4,
+        chunk_urls=4,
+        evict_rest_s=random.choice((2.0, 5.0, 60.0)),
+        max_front_reads=4,
+        due_slice=4,
+        judged_slice=8,
+        max_arrived=20,
+        max_new_keys=random.choice((30, 60, 1 << 16)),
+        max_undecided=10,
+        max_undecided_s=10.0,
+    )
+    machine = Machine(
+        concurrency=random.choice((2, 8)),
+        frontier=frontier,
+        callback_errors=random.choice((0.0, 0.02)),
+    )
+    crashes = tuple(
+        Crash(1 + int(random.expovariate(1 / 300)), random.choice((0.0, 1.0, 60.0, 5000.0, 1e5)))
+        for _ in range(random.choice((0, 1, 3, 8)))
+    )
+    return World(
+        seed=seed,
+        web=web,
+        servers=servers,
+        machine=machine,
+        acts=_acts(random, [f"h{n}.test" for n in range(hosts)]),
+        crashes=crashes,
+        most_events=200_000,
+    )
+
+
+SMALL: Final = Policy(
+    config=replace(
+        CONFIG,
+        politeness=PolitenessSettings(callback_retries=2),
+        patterns=PatternSettings(pattern_max_pages=25, pattern_barren_pages=8),
+    )
+)
+"""The policy of `make test`: the defaults, with patterns that stop in small webs, too."""
+
+
+def _acts(random: Random, hosts: list[str]) -> tuple[OperatorAct, ...]:
+    """Return what an operator does: pauses and delays of hosts, refusals, a pause of all; at the
+    end all of it is undone, so that the crawl can be over."""
+    if random.random() < 0.4:
+        return ()
+    acts, at = [], START
+    for _ in range(random.randint(1, 4)):
+        at += random.uniform(0.5, 10.0) ** 3
+        host = random.choice(hosts)
+        until = datetime.fromtimestamp(int(at + random.uniform(10.0, 4000.0)), UTC)
+        says = random.choice(
+            (
+                "paused = true",
+                f"paused = {until:%Y-%m-%dT%H:%M:%SZ}",
+                "refuse = true",
+                "delay_s = 7",
+            )
+        )
+        text = f'[[rule]]\nfor = "{host}"\n{says}\n'
+        if random.random() < 0.15:
+            text = f"paused = {until:%Y-%m-%dT%H:%M:%SZ}\n"
+        acts.append(OperatorAct(at, text))
+    at += random.uniform(10.0, 8000.0)
+    return (*acts, OperatorAct(at, ""))

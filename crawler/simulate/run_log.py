@@ -1,0 +1,87 @@
+"""What a simulated crawl leaves behind, as seen from outside: the log of the web servers, the
+outcome log, the starts and deaths of its processes, the rules of its operator.
+
+Rule: judges read only this and the store; it holds no counter of the crawler's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from crawler.model.types import Outcome
+from crawler.policy.operator_rules import OperatorRules
+from crawler.simulate.web import Content
+
+
+@dataclass(slots=True, eq=False)
+class Hit:
+    """One line of a web server's log."""
+
+    host: str
+    url: str
+    start: float  # epoch seconds, when the request came
+    end: float  # when the last byte was sent, or the connection was lost
+    status: int | None  # None: no answer
+    error: str  # as of model.types.Answer
+    content: Content
+    asks_s: float  # of its Retry-After, from *head_at*
+    head_at: float
+    process: int  # number of the client's process
+    is_head_read: bool = False  # the client has read its head and noted what that asks for
+    is_cut: bool = False  # the client died meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class RulesChange:
+    """The rules of the operator from *at* on."""
+
+    at: float
+    rules: OperatorRules
+    text: str
+
+
+@dataclass(slots=True, eq=False)
+class RunLog:
+    """All of one run. The same seed gives the same *digest*."""
+
+    hits: list[Hit] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    deaths: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+    rules_changes: list[RulesChange] = field(default_factory=list)
+    broken: list[tuple[float, str]] = field(default_factory=list)  # errors of callbacks: time, URL
+    events: int = 0
+    ended_at: float = 0.0
+    is_over: bool = False  # the frontier says that nothing is left
+    why_not: str = ""  # why the run was ended before
+    trace: Callable[[str], None] | None = None
+    _hash: blake2b = field(default_factory=lambda: blake2b(digest_size=16))
+
+    @property
+    def digest(self) -> str:
+        """The digest of all events so far, in their order."""
+        return self._hash.hexdigest()
+
+    def note(self, now: float, what: str) -> None:
+        """Note one event."""
+        line = f"{now:.6f} {what}\n"
+        self._hash.update(line.encode())
+        if self.trace is not None:
+            self.trace(line)
+
+    def log(self, outcomes: list[Outcome]) -> None:
+        self.outcomes += outcomes
+        for each in outcomes:
+            self.note(each.at, f"outcome {each.fate} {each.url} {each.reason}")
+
+    def die(self, now: float) -> None:
+        """Note that the process is dropped; what it was reading is cut off."""
+        self.deaths.append(now)
+        self.note(now, "dies")
+        for hit in reversed(self.hits):
+            if hit.process != len(self.starts):
+                break
+            if hit.end > now:
+                hit.end, hit.is_cut = now, True
