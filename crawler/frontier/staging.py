@@ -45,15 +45,6 @@ def records_between(
         begin = found[-1][0] + b"\0"
 
 
-def count_levels(store: ReadableStore, levels: int) -> list[int]:
-    """Return how many URLs wait, by level. Reads the record of each host: 2 us each."""
-    waiting = [0] * levels
-    for _, packed in all_records(store, keys.HOST):
-        for level, ends in enumerate(decode_host(packed).queue_ends):
-            waiting[level] += len(ends)
-    return waiting
-
-
 class WriteBatch:
     """Staged changes over a store, and the records of hosts used lately, one object each."""
 

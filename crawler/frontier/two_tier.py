@@ -34,7 +34,7 @@ from crawler.frontier.records import (
 from crawler.frontier.refusals import Refusals
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen import SeenSet
-from crawler.frontier.staging import WriteBatch, all_records, count_levels
+from crawler.frontier.staging import WriteBatch, all_records
 from crawler.frontier.sweep import Fate, Sweep
 from crawler.model.types import (
     STANDINGS,
@@ -135,9 +135,6 @@ class TwoTierFrontier:
         self._background = background
         self._is_starved = False  # nothing but undecided URLs may be left to lease
         self._open: dict[int, OpenLease] = {}
-        totals = self._batch.totals
-        if sum(totals.levels) != totals.waiting:  # an older version did not count them by level
-            totals.levels[:] = count_levels(store, len(totals.levels))
         self._arrived = ArrivedUrls(self._batch, self._seen)
         self._batch.totals.clock = max(now, self.clock)
         self.put_back_at_open = self._recover(self.clock)

@@ -27,7 +27,6 @@ from crawler.data.data_dir import (
     WARC,
     kept_file,
     read_format,
-    refuse_older_format,
 )
 from crawler.data.local_stores import LocalPatternStats, RobotsRecords
 from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile, Touched
@@ -142,7 +141,6 @@ class LocalInspection:
         """*store*: the frontier, if this process has opened it to write."""
         self.path = path
         found = read_format(path)
-        refuse_older_format(path, found)
         self.key_seed, self.identity = found.key_seed, found.identity
         if not (path / FRONTIER).is_dir():
             raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
