@@ -822,7 +822,7 @@ def encode_kept(kept: Mapping[str, object]) -> bytes:
 
 
 def read_kept_settings(packed: bytes | None, where: str) -> dict[str, object] | None:
-    """Decode kept settings; None: an older version kept none. Raises ConfigError, whose text names
+    """Decode kept settings; None if there are none. Raises ConfigError, whose text names
     *where* they are."""
     try:
         return msgspec.json.decode(packed, type=dict[str, object]) if packed else None
