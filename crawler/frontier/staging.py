@@ -40,8 +40,21 @@ def records_between(
     store: ReadableStore, begin: bytes, stop: bytes
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield the pairs with begin <= key < stop, in order of key, in bounded memory."""
-    while found := store.scan(begin, stop, _SLICE):
+    for found in _slices_between(store, begin, stop, _SLICE):
         yield from found
+
+
+def slices(store: ReadableStore, prefix: bytes, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yield the same in lists of *size*. What was yielded may be deleted meanwhile: it is not
+    scanned again, which for a store that keeps tombstones grows with the square."""
+    return _slices_between(store, prefix, keys.prefix_end(prefix), size)
+
+
+def _slices_between(
+    store: ReadableStore, begin: bytes, stop: bytes, size: int
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    while found := store.scan(begin, stop, size):
+        yield found
         begin = found[-1][0] + b"\0"
 
 
