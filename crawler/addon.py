@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from scrapy.crawler import Crawler
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, default_settings
+from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
 
 from crawler.assembly.components import (
@@ -85,6 +86,32 @@ def refuse_replaced(settings: BaseSettings) -> None:
         raise ConfigError("; ".join(errors))
 
 
+def refuse_moved(settings: BaseSettings) -> None:
+    """Raise ConfigError if a component of ours is named by a path that no longer exists. Scrapy
+    would ignore it if the project turns it off."""
+    for setting, ours in COMPONENTS.items():
+        for name in _names_and_paths(settings[setting]) - ours.keys():
+            if not name.startswith("crawler."):
+                continue
+            try:
+                load_object(name)
+            except (ImportError, NameError) as missing:
+                raise ConfigError(
+                    f"{setting} names {name}, which does not exist; ours are {', '.join(ours)}"
+                ) from missing
+
+    handlers = settings.getdict("DOWNLOAD_HANDLERS")
+    for scheme, handler in handlers.items():
+        if isinstance(handler, str) and handler.startswith("crawler."):
+            try:
+                load_object(handler)
+            except (ImportError, NameError) as missing:
+                raise ConfigError(
+                    f"DOWNLOAD_HANDLERS names {handler} for {scheme}, which does not exist; remove"
+                    f" it: the add-on sets {FETCH_HANDLER}"
+                ) from missing
+
+
 def refuse_wrong_reactor(settings: BaseSettings) -> None:
     """Raise ConfigError for a reactor that is chosen too late, or that is not asyncio's."""
     if settings.getpriority("TWISTED_REACTOR_ENABLED") == SETTINGS_PRIORITIES["spider"]:
@@ -139,8 +166,7 @@ SWITCHED_OFF: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Components that Scrapy imports to find that they are off: 0.2 s of CPU, with tldextract and
 aiohttp."""
-FETCH_HANDLER: Final = "crawler.download.http_handler.HttpHandler"
-REPLAY_HANDLER: Final = "crawler.download.replay_handler.ReplayHandler"
+FETCH_HANDLER: Final = "crawler.download.handler.FetchHandler"
 PAGE_FILTER: Final = "crawler.report.extensions.PageFilter"
 # A link from the web must not open a file of this machine; `scrapy shell ./page.html` may.
 DISABLED_SCHEMES: Final = ("file", "data", "ftp", "s3")
@@ -173,6 +199,7 @@ class Addon:
             _name_data_dir(settings, self._spider)
         config = read_config(settings)
         refuse_replaced(settings)
+        refuse_moved(settings)
         refuse_wrong_reactor(settings)
         redis_address(settings, config)  # refused here, before anything is opened
         if is_interactive(settings):
@@ -197,12 +224,11 @@ class Addon:
             for scheme in DISABLED_SCHEMES
             if scheme != "file" or not is_interactive(settings)
         ]
-        handlers = {"http": FETCH_HANDLER, "https": FETCH_HANDLER, **dict.fromkeys(disabled)}
-        _add_defaults(settings["DOWNLOAD_HANDLERS"], handlers)
+        handlers = dict.fromkeys(("http", "https"), FETCH_HANDLER)
+        _add_defaults(settings["DOWNLOAD_HANDLERS"], {**handlers, **dict.fromkeys(disabled)})
         if config.fetch.replay:
             # Replaces a project's own handlers too, which would use the network.
-            replayed = {"http": REPLAY_HANDLER, "https": REPLAY_HANDLER}
-            settings["DOWNLOAD_HANDLERS"].update(replayed, SETTINGS_PRIORITIES["cmdline"])
+            settings["DOWNLOAD_HANDLERS"].update(handlers, SETTINGS_PRIORITIES["cmdline"])
 
 
 def _name_data_dir(settings: BaseSettings, spider: str) -> None:

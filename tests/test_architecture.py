@@ -40,9 +40,12 @@ LAYERS = [
 # Strings of that form that name no module: the entry points of parsers, and names that are refused.
 NOT_MODULES = {
     "crawler.parsers",
+    "crawler.ops.commands",
+    "crawler.pipelines.links.LinksPipeline",
     "crawler.core.parsed.Parser",
+    "crawler.download.twisted_handler.TwistedHandler",
 }
-FREE = {"", "addon", "api", "settings"}  # they name components, and no module imports them
+FREE = {"", "addon", "api", "ops", "settings"}  # they name components, and no module imports them
 PURE_LAYERS = 6
 # In the pure folder of the frontier, what keeps it on a disk.
 IMPURE = {
@@ -244,7 +247,7 @@ SET_FROM_OUTSIDE = {
     "content.feed_export": {"ItemAdapter"},  # itemadapter's list of what it can read
     "content.parsers.sitemap": {"self._xml"},  # expat takes its handlers so
     "crawl.lifecycle": {"self._slot"},  # Scrapy's: its only hooks (decision 6)
-    "download.body": {"response", "stop"},  # Scrapy's
+    "download.handler": {"response", "stop"},  # Scrapy's
     "download.connection": {"context"},  # ssl's
     "download.engine_tasks": {
         "self._engine",
@@ -355,7 +358,7 @@ def test_callbacks_that_do_nothing_are_found(code: str, found: bool) -> None:
         pytest.param("policy.robots", "random.random", "pure layer", id="chance of its own"),
         pytest.param("frontier.admit", "scrapy", "pure layer", id="Scrapy in the pure part"),
         pytest.param("archive.writer", "scrapy", "belongs into", id="Scrapy in the archive"),
-        pytest.param("download.body", "crawler.spiders.web", "may not import", id="a neighbour"),
+        pytest.param("download.watch", "crawler.spiders.web", "may not import", id="a neighbour"),
         pytest.param("middlewares.robots", "hiredis", "belongs into", id="Redis at the edge"),
         pytest.param("policy.robots", "random.Random", "", id="chance as an argument is fine"),
         pytest.param("report.report", "crawler.assembly.crawl.Crawl", "", id="downwards is fine"),

@@ -125,26 +125,12 @@ class Crawl:
         return DownloadOptions(
             cap=partial(cap_bytes, caps=fetch),
             admits=self.selection.allowed_origins.admits,
-            begin_or_put_back=self.begin_or_put_back,
-            note_head=self.note_head,
             tls=fetch.tls,
             connect_timeout_s=fetch.connect_timeout_s,
             total_timeout_s=fetch.total_timeout_s,
             min_delay_s=self.settings.config.politeness.min_delay_s,
             most_connections=self.fetching.most_connections,
         )
-
-    def begin_or_put_back(self, request: object) -> bool:
-        """Return whether *request* may still be sent under its lease, if it has one. If not, its
-        URL is put back at completion."""
-        life = self.loop.lives.of(request)
-        return life is None or self.loop.may_send(life)
-
-    def note_head(self, request: object, status: int, retry_after: bytes | None) -> None:
-        """Note that the answer to *request* has begun."""
-        life = self.loop.lives.of(request)
-        if life is not None:
-            self.loop.note_head(life, status, retry_after)
 
     def begin(self) -> None:
         """Start the background work, when the event loop runs."""

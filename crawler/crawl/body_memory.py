@@ -14,9 +14,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple
 
-from scrapy import Request
-
-from crawler.loop.life import Life, Lives
+from crawler.loop.life import Life
 from crawler.model.types import Lease
 
 # Most bodies are smaller, and never wait. One read from a socket may return as much, so a body that
@@ -55,7 +53,6 @@ class BodyMemory:
     def __init__(
         self,
         max_bytes: int,
-        lives: Lives,
         is_lease_safe: Callable[[Lease], bool],
         add_to_stat: Callable[[str, int], None],
     ) -> None:
@@ -63,7 +60,6 @@ class BodyMemory:
         *add_to_stat*: adds to a counter."""
         self.used_bytes = 0
         self._max_bytes = max_bytes
-        self._lives = lives
         self._is_lease_safe = is_lease_safe
         self._add_to_stat = add_to_stat
         self._shares: dict[int, BodyShare] = {}  # by lease
@@ -71,8 +67,8 @@ class BodyMemory:
         self._waiting: list[_Waiting] = []  # a heap; entries that are woken are removed later
         self._numbers = count()
 
-    def share_of(self, request: Request) -> BodyShare:
-        life = self._lives.of(request)
+    def share_of(self, life: Life | None) -> BodyShare:
+        """Return what the fetches under one lease share; None: of a request without one."""
         if life is None:
             return BodyShare(None)
         share = self._shares.get(life.lease.id)

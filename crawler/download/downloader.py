@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -99,7 +99,7 @@ class FrontierDownloader(Downloader):
         request."""
         error: BaseException | None = None
         try:
-            result = await self._middlewares.download(request, self._enqueue_request)
+            result = await self._middlewares.download(request, partial(self._enqueue, life))
             if life is not None or isinstance(result, Request):
                 self._note_result(result, request, life)
             return result
@@ -146,10 +146,10 @@ class FrontierDownloader(Downloader):
         parts = request.url.split("/", 3)  # "http:", "", "host:8000" and the path
         return _host_of(parts[2]) if len(parts) > 2 else ""  # parsing each URL takes 9 us
 
-    async def _enqueue_request(self, request: Request) -> Response:
+    async def _enqueue(self, life: Life | None, request: Request) -> Response:
         name, slot = self._get_slot(request)
         if slot.queue or slot.latercall or slot.delay or slot.free_transfer_slots() < 1:
-            return await super()._enqueue_request(request)
+            return await self._enqueue_request(request)
         # Nothing is to be waited for: it needs no queue, task and Deferred.
         request.meta[self.DOWNLOAD_SLOT] = name
         slot.active.add(request)
@@ -157,15 +157,18 @@ class FrontierDownloader(Downloader):
             self.signals.send_catch_log(
                 signals.request_reached_downloader, request=request, spider=self._crawler.spider
             )
-            if not self.crawl.begin_or_put_back(request):
+            if not self._may_send(life):
                 raise LeaseEnded
-            response = await self._answer(slot, request)
+            response = await self._answer(slot, request, life)
             await self.crawl.fetching.cohorts.give_turn()  # which is not the time of its host
             return response
         finally:
             slot.active.remove(request)
 
-    async def _answer(self, slot: Slot, request: Request) -> Response:
+    def _may_send(self, life: Life | None) -> bool:
+        return life is None or self.crawl.loop.may_send(life)
+
+    async def _answer(self, slot: Slot, request: Request, life: Life | None) -> Response:
         """Do what `_download` does, but find the handler without parsing the URL: 8 us."""
         scheme = request.url.partition(":")[0]
         handler = self._handlers.get(scheme)
@@ -181,7 +184,6 @@ class FrontierDownloader(Downloader):
         slot.transferring.add(request)
         try:
             response: Response = await handler.download_request(request)
-            life = self.crawl.loop.lives.of(request)
             if life is not None:
                 life.end(self.crawl.leases.clock.now())
             self.signals.send_catch_log(signals.response_downloaded, response=response, **about)
@@ -223,7 +225,7 @@ class FrontierDownloader(Downloader):
         while slot.queue and slot.free_transfer_slots() > 0:
             request, answered = slot.queue.popleft()
             # Middlewares may have held it for long. (The handler checks again before it sends.)
-            if not self.crawl.begin_or_put_back(request):
+            if not self._may_send(self.crawl.loop.lives.of(request)):
                 answered.errback(LeaseEnded())
                 continue
             slot.transferring.add(request)

@@ -20,6 +20,7 @@ from crawler.crawl.body_memory import (
     BodyMemory,
     BodyShare,
 )
+from crawler.loop.life import Lives
 from crawler.model.page import DownloadOptions, Flag
 from crawler.page.encodings import (
     DecodedBody,
@@ -35,12 +36,16 @@ class DecodeMiddleware:
     def from_crawler(cls, crawler: Crawler) -> Self:
         assert crawler.stats is not None  # Scrapy sets them before it builds middlewares
         crawl = crawl_of(crawler)
-        return cls(crawl.download_options(), crawler.stats, crawl.fetching.body_memory)
+        options, memory = crawl.download_options(), crawl.fetching.body_memory
+        return cls(options, crawler.stats, memory, crawl.loop.lives)
 
-    def __init__(self, options: DownloadOptions, stats: StatsCollector, memory: BodyMemory) -> None:
+    def __init__(
+        self, options: DownloadOptions, stats: StatsCollector, memory: BodyMemory, lives: Lives
+    ) -> None:
         self._options = options
         self._stats = stats
         self._memory = memory
+        self._lives = lives
 
     def process_request(self, request: Request) -> None:
         request.headers.setdefault(b"Accept-Encoding", ACCEPTED)
@@ -51,7 +56,7 @@ class DecodeMiddleware:
             return response
         wanted: int | None = request.meta.get("download_maxsize")
         room = self._options.max_bytes(response.headers.get(b"Content-Type"), response.url, wanted)
-        share = self._memory.share_of(request)
+        share = self._memory.share_of(self._lives.of(request))
         result = await self._decode(share, response.body, codings_of(values), room)
         for flag in result.flags:
             self._stats.inc_value(f"decode/{flag}")

@@ -108,15 +108,11 @@ def header_value(headers: dict[bytes, list[bytes]], name: bytes) -> bytes | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadOptions:
-    """The limits and callbacks of the download handlers."""
+    """The limits of a fetch."""
 
     cap: Callable[[bytes | None, str], int]  # Content-Type, URL -> bytes kept, headers included
     # address, host name, port -> whether a connection to it is allowed
     admits: Callable[[str, str, int], bool]
-    # request -> whether it may still be sent under its lease; if not, its URL is put back
-    begin_or_put_back: Callable[[object], bool]
-    # request, status, Retry-After -> None: called as soon as a head is whole that says to wait
-    note_head: Callable[[object, int, bytes | None], None]
     tls: Tls = Tls.STRICT
     connect_timeout_s: float = 5.0
     total_timeout_s: float = 30.0

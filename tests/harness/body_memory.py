@@ -1,4 +1,4 @@
-"""The memory that bodies share, with leases for the fetches that use it."""
+"""The memory that bodies share, with leases for the fetches that use it, and their loop."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from scrapy import Request
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.request_meta import LEASE
 from crawler.loop.life import Life, Lives, Plan
+from crawler.loop.slots import SlotRules, Slots
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -27,7 +28,7 @@ class Memory(BodyMemory):
         self.lives = Lives()
         self.counted: Counter[str] = Counter()
         self.are_ours = True
-        super().__init__(max_bytes, self.lives, lambda lease: self.are_ours, self._count)
+        super().__init__(max_bytes, lambda lease: self.are_ours, self._count)
 
     def leased(self, lease_id: int, **meta: object) -> tuple[Request, Life]:
         """Open a fetch: the request of a new lease."""
@@ -46,3 +47,18 @@ class Memory(BodyMemory):
 
     def _count(self, key: str, by: int) -> None:
         self.counted[key] += by
+
+
+class Leases:
+    """As much of a loop as a fetch needs; its leases are held."""
+
+    def __init__(self, lives: Lives) -> None:
+        self.lives = lives
+        self.slots = Slots(SlotRules(), lambda: None)
+        self.heads: list[tuple[int, bytes | None]] = []
+
+    def may_send(self, life: Life) -> bool:
+        return True
+
+    def note_head(self, life: Life, status: int, retry_after: bytes | None) -> None:
+        self.heads.append((status, retry_after))

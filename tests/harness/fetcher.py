@@ -24,24 +24,27 @@ from scrapy.utils.asyncio import call_later
 from twisted.python.failure import Failure
 
 from crawler.crawl.errors import error_of
-from crawler.download.body import BodyReader
-from crawler.download.http_handler import HttpHandler
+from crawler.crawl.request_meta import LEASE
+from crawler.download.handler import FetchHandler
+from crawler.download.network import NetworkFetch
+from crawler.download.port import Fetched, FetchWatch, WireRequest
 from crawler.download.resolver import (
     AresLookup,
     LookupFailed,
     ResolvedName,
     Resolver,
 )
-from crawler.loop.slots import SlotRules, Slots
+from crawler.download.watch import WatchParts
+from crawler.loop.life import Life
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.model.choices import Tls
 from crawler.model.page import DownloadOptions, Exchange
-from tests.harness.body_memory import Memory
+from tests.harness.body_memory import Leases, Memory
 
 CAP_BYTES: Final = 2_000_000
 ADMITTED: Final = "127.0.0.1"
 OF_THE_PROCESS: Final = {"TWISTED_REACTOR_ENABLED", "ASYNCIO_EVENT_LOOP", "LOG_LEVEL"}
-EXCHANGES: Final[dict[Request, Exchange]] = {}
+EXCHANGES: Final[dict[str, Exchange]] = {}
 MEMORY: Final = Memory()
 NAMES: Final = {
     "inside.example": ("127.0.0.2",),
@@ -69,8 +72,6 @@ def options(tls: str, keepalive_s: float) -> DownloadOptions:
     return DownloadOptions(
         cap=lambda content_type, url: CAP_BYTES,
         admits=lambda ip, host, port: ip == ADMITTED,
-        begin_or_put_back=lambda request: request.meta.get("lease") not in ASKED,
-        note_head=lambda request, status, asked: None,
         tls=Tls(tls),
         connect_timeout_s=4.0,
         total_timeout_s=4.0,
@@ -78,28 +79,42 @@ def options(tls: str, keepalive_s: float) -> DownloadOptions:
     )
 
 
-class RecordingBodyReader(BodyReader):
-    """A body reader that keeps the exchanges of all requests; these have no leases."""
+class EndingLeases(Leases):
+    """A lease has ended when the name in its request's meta was looked up."""
 
-    def response(self, request: Request, exchange: Exchange, **more: Any) -> Response:
-        EXCHANGES[request] = exchange
-        return super().response(request, exchange, **more)
+    def may_send(self, life: Life) -> bool:
+        request = life.requests[-1]
+        assert isinstance(request, Request)
+        return request.meta[LEASE] not in ASKED
 
 
-class Handler(HttpHandler):
+class RecordingFetch(NetworkFetch):
+    """It keeps the exchanges of all requests, most of which have no leases."""
+
+    async def fetch(self, request: WireRequest, watch: FetchWatch) -> Fetched:
+        fetched = await super().fetch(request, watch)
+        EXCHANGES[request.url] = fetched.exchanges[-1]
+        return fetched
+
+
+class Handler(FetchHandler):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Handler:
         chosen = options(crawler.settings["TLS"], crawler.settings["KEEPALIVE_S"])
-        slots = Slots(SlotRules(), lambda: None)
-        body_reader = RecordingBodyReader(crawler, chosen, MEMORY.lives, MEMORY, slots)
-        return cls(crawler, body_reader, Resolver(chosen.admits, Names()))
+        port = RecordingFetch(chosen, Resolver(chosen.admits, Names()))
+        return cls(crawler, port, WatchParts(crawler, chosen, EndingLeases(MEMORY.lives), MEMORY))
+
+    async def download_request(self, request: Request) -> Response:
+        if LEASE in request.meta:
+            MEMORY.lives.hand_out(MEMORY.leased(1)[1], request)
+        return await super().download_request(request)
 
 
 class Decode(DecodeMiddleware):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Decode:
         assert crawler.stats
-        return cls(options("strict", 4.0), crawler.stats, MEMORY)
+        return cls(options("strict", 4.0), crawler.stats, MEMORY, MEMORY.lives)
 
 
 class Fetches(Spider):
@@ -127,7 +142,7 @@ class Fetches(Spider):
 
     def page(self, response: Response, name: str) -> None:
         assert response.request
-        exchange = EXCHANGES.pop(response.request, None)
+        exchange = EXCHANGES.pop(response.request.url, None)
         assert exchange, "a page without its exchange"
         report(
             name=name,

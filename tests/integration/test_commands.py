@@ -97,7 +97,7 @@ def test_a_crawl_imports_nothing_for_pages_that_it_has_not(web: Site, tmp_path: 
     done = run([sys.executable, "-c", SHOWING_IMPORTS, *command[3:]])
     assert "robots.txt" in done.stderr and done.returncode == 1, "no page was fetched"
     imported = set(done.stderr.splitlines()[-1].split())
-    assert "crawler.download.http_handler" in imported
+    assert "crawler.download.handler" in imported
     assert imported.isdisjoint(NOT_AT_START)
 
 

@@ -8,7 +8,7 @@ from scrapy.exceptions import DropItem, IgnoreRequest
 
 from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import LeaseEnded
-from crawler.download.http_handler import HttpHandler
+from crawler.download.handler import FetchHandler
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Reply, page, site
 
@@ -98,7 +98,7 @@ class Own(Spider):
         self.seen.append(f"errback {failure.type.__name__}")
 
 
-class StandsStill(HttpHandler):
+class StandsStill(FetchHandler):
     """As if each URL's first lease had ended while its request was made."""
 
     @classmethod

@@ -19,7 +19,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import Settings
 
-from crawler.addon import REPLAY_HANDLER, Addon
+from crawler.addon import FETCH_HANDLER, Addon
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.replay import Replay
@@ -309,7 +309,7 @@ def test_no_other_handler_is_named(small: Path) -> None:
     Addon.update_pre_crawler_settings(settings)
     Addon().update_settings(settings)
     handlers = settings.getwithbase("DOWNLOAD_HANDLERS")
-    assert {name for name in handlers.values() if name} == {REPLAY_HANDLER}
+    assert {name for name in handlers.values() if name} == {FETCH_HANDLER}
 
 
 def test_no_other_handler_is_asked(small: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scrapy import Request
 
 from crawler.crawl.body_memory import FREE_BYTES
 from tests.harness.body_memory import Memory
@@ -23,8 +22,8 @@ class Body:
 
     def __init__(self, memory: Memory, lease_id: int) -> None:
         self.memory = memory
-        self.request, self.fetch = memory.leased(lease_id)
-        self.share = memory.share_of(self.request)
+        _, self.fetch = memory.leased(lease_id)
+        self.share = memory.share_of(self.fetch)
 
     def add(self, by_bytes: int) -> Body:
         self.memory.add(self.share, by_bytes)
@@ -98,13 +97,13 @@ def test_bytes_after_the_end_of_a_lease_do_not_count() -> None:
 def test_two_fetches_under_one_lease_have_one_share() -> None:
     memory = Memory(MOST)
     body = Body(memory, 1)
-    assert memory.share_of(body.request) is body.share
+    assert memory.share_of(body.fetch) is body.share
 
 
 def test_requests_beside_a_page_neither_count_nor_wait() -> None:
     """It may be what the page waits for that holds the memory."""
     memory, *_ = full()
-    share = memory.share_of(Request("http://a.example/"))
+    share = memory.share_of(None)
     memory.add(share, MOST)
     assert memory.used_bytes == MOST
     assert memory.has_room(share, MOST) and memory.is_lease_safe(share)

@@ -25,7 +25,7 @@ from crawler.download.connection import (
     Stale,
     ssl_context,
 )
-from crawler.download.http_handler import _destination
+from crawler.download.network import _destination
 from crawler.download.resolver import AresLookup, Resolver
 from crawler.model.choices import Tls
 from crawler.model.page import Truncated

@@ -21,8 +21,6 @@ GZIP = zlib.compress(HTML, 9, 31)
 OPTIONS = DownloadOptions(
     cap=lambda kind, url: 1000,
     admits=lambda ip, host, port: True,
-    begin_or_put_back=lambda lease: True,
-    note_head=lambda request, status, asked: None,
 )
 
 
@@ -36,10 +34,10 @@ class Desk:
         assert crawler.stats
         self.stats = crawler.stats
         self.memory = memory or Memory()
-        self.middleware = DecodeMiddleware(OPTIONS, crawler.stats, self.memory)
+        self.middleware = DecodeMiddleware(OPTIONS, crawler.stats, self.memory, self.memory.lives)
         leased, self.fetch = self.memory.leased(1, **meta)
         self.request = leased.replace(method=method, url="http://a.example/page")
-        self.memory.in_flight.hand_out(self.fetch, self.request)
+        self.memory.lives.hand_out(self.fetch, self.request)
         self.body = body
 
     def decoded(self, coding: str | None, kind: str = "text/html; charset=latin-1") -> Response:
@@ -130,8 +128,8 @@ def test_an_unchanged_body_counts_once() -> None:
 )
 def test_decoding_waits_for_memory(made_bytes: int, pauses: int) -> None:
     memory = Memory(FREE_BYTES)
-    request, other = memory.leased(2)
-    memory.add(memory.share_of(request), FREE_BYTES + 1)
+    _, other = memory.leased(2)
+    memory.add(memory.share_of(other), FREE_BYTES + 1)
     packed = zlib.compress(bytes(made_bytes), 9, 31)
     desk = Desk(packed, memory=memory, download_maxsize=4 * FREE_BYTES)
     answer = Response(desk.request.url, headers={"Content-Encoding": "gzip"}, body=packed)

@@ -21,7 +21,7 @@ from crawler.crawl.errors import (
     error_of,
 )
 from crawler.download.connection import ssl_context
-from crawler.download.http_handler import Transfers
+from crawler.download.handler import Transfers
 from crawler.model.choices import Tls
 from crawler.model.page import AddressRefused
 

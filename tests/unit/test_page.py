@@ -79,8 +79,6 @@ def test_how_much_is_kept(asked: int | None, room: int) -> None:
     options = DownloadOptions(
         cap=lambda kind, url: 7,
         admits=lambda ip, host, port: True,
-        begin_or_put_back=lambda lease: True,
-        note_head=lambda request, status, asked: None,
     )
     assert options.max_bytes(b"text/html", "http://a.example/", asked) == room
 

@@ -1,4 +1,4 @@
-"""The part of a body that is kept: up to its limit, and up to the first error."""
+"""What is kept of a body: up to its limits of bytes, time and memory; and the response of it."""
 
 from __future__ import annotations
 
@@ -9,26 +9,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scrapy import Request, signals
+from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadTimeoutError, StopDownload
-from scrapy.http import Headers, HtmlResponse, Response
+from scrapy.http import Headers, HtmlResponse
 from scrapy.utils.test import get_crawler
 
 from crawler.crawl.body_memory import FREE_BYTES
-from crawler.download.body import (
-    BodyReader,
-    KeptBody,
-    declared_length,
-    headers_of,
-)
-from crawler.loop.slots import SlotRules, Slots
+from crawler.download.handler import response_of
+from crawler.download.http_head import AnswerHead
+from crawler.download.port import Fetched, KeptBody
+from crawler.download.watch import RequestWatch, WatchParts, declared_length, headers_of
 from crawler.model.page import (
     DownloadOptions,
     Exchange,
     Truncated,
 )
-from tests.harness.body_memory import Memory
+from tests.harness.body_memory import Leases, Memory
 from tests.harness.waiting import run_in_virtual_time
 
 HEAD = b"HTTP/1.0 200 OK\r\n\r\n"
@@ -36,42 +33,27 @@ CAP_BYTES = len(HEAD) + 10
 OPTIONS = DownloadOptions(
     cap=lambda kind, url: CAP_BYTES,
     admits=lambda ip, host, port: True,
-    begin_or_put_back=lambda lease: True,
-    note_head=lambda request, status, asked: None,
 )
 
 
 class Desk:
-    """A body reader, its crawler, and a request."""
+    """The watch of one request."""
 
     def __init__(self, memory: Memory | None = None, **meta: Any) -> None:
         self.crawler: Crawler = get_crawler()
         self.memory = memory or Memory()
-        slots = Slots(SlotRules(), lambda: None)
-        self.body_reader = BodyReader(self.crawler, OPTIONS, self.memory.lives, self.memory, slots)
-        self.request, self.fetch = self.memory.leased(1, **meta)
+        self.request, self.life = self.memory.leased(1, **meta)
+        self.loop = Leases(self.memory.lives)
+        parts = WatchParts(self.crawler, OPTIONS, self.loop, self.memory)
+        self.watch = RequestWatch(parts, self.request)
 
-    def keep(self, *parts: bytes | float, **headers: str) -> KeptBody:
+    def keep(self, *parts: bytes | float, head: bytes = HEAD) -> KeptBody:
         """Of *parts* numbers are seconds that nothing comes."""
-        return run_in_virtual_time(self.kept(*parts, **headers))
+        return run_in_virtual_time(self.kept(*parts, head=head))
 
-    async def kept(self, *parts: bytes | float, **headers: str) -> KeptBody:
-        response_headers = Headers(
-            {name.replace("_", "-"): value for name, value in headers.items()}
-        )
-        all_kept: list[KeptBody] = []
-
-        async def fetch(request: Request, limit: asyncio.Timeout) -> Response:
-            room = self.body_reader.max_body_bytes(request, response_headers, len(HEAD))
-            all_kept.append(
-                await self.body_reader.read_body(
-                    request, response_headers, room, chunks(*parts), limit
-                )
-            )
-            return Response(request.url)
-
-        await self.body_reader.with_timeout(self.request, fetch)
-        return all_kept[0]
+    async def kept(self, *parts: bytes | float, head: bytes = HEAD) -> KeptBody:
+        room = self.watch.room(AnswerHead(head, head, 200, len(HEAD)))
+        return await self.watch.in_time(self.watch.keep(chunks(*parts), room))
 
 
 async def chunks(*parts: bytes | float) -> AsyncIterator[bytes]:
@@ -104,14 +86,8 @@ def test_a_body_within_its_limit_is_kept(parts: list[bytes | float], expect: Kep
 
 
 def test_an_answer_without_a_head_in_time_is_an_error() -> None:
-    desk = Desk()
-
-    async def fetch(request: Request, limit: asyncio.Timeout) -> Response:
-        await asyncio.sleep(31.0)
-        return Response(request.url)
-
     with pytest.raises(DownloadTimeoutError):
-        run_in_virtual_time(desk.body_reader.with_timeout(desk.request, fetch))
+        run_in_virtual_time(Desk().watch.in_time(asyncio.sleep(31.0)))
 
 
 def test_a_cancelled_fetch_is_not_taken_for_a_time_out() -> None:
@@ -144,29 +120,29 @@ def test_a_fetch_pauses_while_there_is_no_memory(
 ) -> None:
     memory = Memory(1)
     memory.are_ours = are_ours
-    request, fetch = memory.leased(2)
-    memory.add(memory.share_of(request), len(LONG))
+    _, other = memory.leased(2)
+    memory.add(memory.share_of(other), len(LONG))
     desk = Desk(memory, **NO_CAP)
 
     async def life() -> KeptBody:
-        asyncio.get_running_loop().call_later(paused_s, memory.end, fetch)
+        asyncio.get_running_loop().call_later(paused_s, memory.end, other)
         return await desk.kept(b"1", LONG)
 
     kept = run_in_virtual_time(life())
     assert kept.truncated == cut
     assert kept.body == (b"1" if cut else b"1" + LONG)
     assert memory.counted["memory/pauses"] == 1
-    assert desk.fetch.paused_s == pytest.approx(30.0 if cut else paused_s)
+    assert desk.life.paused_s == pytest.approx(30.0 if cut else paused_s)
 
 
 def test_the_time_before_and_after_a_pause_counts() -> None:
     memory = Memory(1)
-    request, fetch = memory.leased(2)
-    memory.add(memory.share_of(request), len(LONG))
+    _, other = memory.leased(2)
+    memory.add(memory.share_of(other), len(LONG))
     desk = Desk(memory, **NO_CAP)
 
     async def life() -> KeptBody:
-        asyncio.get_running_loop().call_later(200.0, memory.end, fetch)
+        asyncio.get_running_loop().call_later(200.0, memory.end, other)
         return await desk.kept(20.0, LONG, 9.0, b"2", 2.0, b"3")
 
     assert run_in_virtual_time(life()) == KeptBody(LONG + b"2", Truncated.TIME)
@@ -176,7 +152,7 @@ def test_a_body_counts_until_its_page_is_finished() -> None:
     desk = Desk()
     desk.keep(b"1", b"22")
     assert desk.memory.used_bytes == 3
-    desk.memory.end(desk.fetch)
+    desk.memory.end(desk.life)
     assert desk.memory.used_bytes == 0
 
 
@@ -201,8 +177,8 @@ def test_a_request_may_ask_for_more_or_less() -> None:
 )
 def test_a_fetch_is_never_longer_than_the_total(asked: object, expect_s: float) -> None:
     desk = Desk(download_timeout=asked)
-    assert desk.body_reader.timeout_s(desk.request) == expect_s
-    assert Desk().body_reader.timeout_s(Desk().request) == OPTIONS.total_timeout_s
+    assert desk.watch.timeout_s() == expect_s
+    assert Desk().watch.timeout_s() == OPTIONS.total_timeout_s
 
 
 def test_a_users_component_receives_all_signals_and_may_end_the_fetch() -> None:
@@ -218,9 +194,10 @@ def test_a_users_component_receives_all_signals_and_may_end_the_fetch() -> None:
 
     desk.crawler.signals.connect(on_headers, signals.headers_received)
     desk.crawler.signals.connect(on_bytes, signals.bytes_received)
-    kept = desk.keep(b"1", b"22", b"333", content_length="6")
-    assert (kept.body, kept.truncated) == (b"122", Truncated.UNSPECIFIED)
-    assert kept.stop is not None
+    head = HEAD[:-2] + b"Content-Length: 6\r\n\r\n"
+    kept = desk.keep(b"1", b"22", b"333", head=head)
+    assert kept == KeptBody(b"122", Truncated.UNSPECIFIED)
+    assert desk.watch.stop is not None
     assert received == [6, 1, 2]
 
 
@@ -234,7 +211,25 @@ def test_a_component_of_the_user_may_refuse_the_body() -> None:
     assert desk.keep(b"1").body == b""
 
 
-def test_the_response_is_scrapys_and_the_exchange_is_kept() -> None:
+@pytest.mark.parametrize(
+    ("status", "line", "heads"),
+    [
+        pytest.param(200, b"A: 1", [], id="a page"),
+        pytest.param(429, b"A: 1", [(429, None)], id="too many"),
+        pytest.param(503, b"retry-after: 7 ", [(503, b"7 ")], id="down, for so long"),
+        pytest.param(302, b"Retry-After: 7", [(302, b"7")], id="to wait before the next"),
+    ],
+)
+def test_a_head_that_says_to_wait_is_passed_on_at_once(
+    status: int, line: bytes, heads: list[tuple[int, bytes | None]]
+) -> None:
+    desk = Desk()
+    clean = b"HTTP/1.1 %d Word\r\n%b\r\n\r\n" % (status, line)
+    desk.watch.note_head(AnswerHead(clean, clean, status, len(clean)))
+    assert desk.loop.heads == heads
+
+
+def test_the_response_is_scrapys() -> None:
     desk = Desk()
     exchange = Exchange(
         url=desk.request.url,
@@ -246,14 +241,16 @@ def test_the_response_is_scrapys_and_the_exchange_is_kept() -> None:
         ip="192.0.2.1",
         truncated=Truncated.TIME,
     )
-    headers = Headers({"Content-Type": "text/html"})
-    response = desk.body_reader.response(desk.request, exchange, status=200, headers=headers)
+    clean = HEAD[:-2] + b"Content-Type: text/html\r\n\r\n"
+    head = AnswerHead(HEAD, clean, 200, len(HEAD))
+    desk.watch.room(head)
+    response = response_of(desk.request, Fetched(exchanges=(exchange,), head=head), desk.watch)
     assert isinstance(response, HtmlResponse)
     assert (response.body, response.protocol, str(response.ip_address)) == (
         *(b"<p>", "HTTP/1.0", "192.0.2.1"),
     )
     assert response.flags == ["truncated_time"]
-    assert desk.fetch.exchange is exchange
+    assert response.headers == Headers({"Content-Type": "text/html"})
 
 
 @pytest.mark.parametrize(

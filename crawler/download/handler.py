@@ -1,0 +1,176 @@
+"""The download handler of http and https: Scrapy's requests go through the fetch port, and what
+comes back becomes Scrapy's responses.
+
+Rule: here alone an exchange is given to the lease that it was fetched under.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from scrapy import Request
+from scrapy.core.downloader.handlers.base import BaseDownloadHandler
+from scrapy.crawler import Crawler
+from scrapy.exceptions import DownloadCancelledError, StopDownload
+from scrapy.http import Response
+from scrapy.responsetypes import responsetypes
+from scrapy.utils._download_handlers import normalize_bind_address
+
+from crawler.assembly.build import crawl_of
+from crawler.assembly.crawl import Crawl
+from crawler.download.network import NetworkFetch
+from crawler.download.port import Fetched, FetchPort, WireRequest
+from crawler.download.replay import ReplayFetch
+from crawler.download.resolver import AresLookup, Resolver
+from crawler.download.watch import RequestWatch, WatchParts, headers_of
+from crawler.model.page import STOPPED, head_fields
+
+HTTP_1_0: Final = b"HTTP/1.0"
+
+T = TypeVar("T")
+
+
+class Transfers:
+    """The fetches under way, so that a stop can cancel them all. O(1) a fetch.
+
+    A cancelled fetch fails with DownloadCancelledError, which is not counted against its host.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._cancelled: set[asyncio.Task[object]] = set()
+
+    async def run(self, fetch: Awaitable[T]) -> T:
+        """Await *fetch* in the present task, which Scrapy gave to this one request."""
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine that awaits runs in a task"
+        self._tasks.add(task)
+        try:
+            return await fetch
+        except asyncio.CancelledError as error:
+            if task not in self._cancelled:
+                raise
+            raise DownloadCancelledError("the crawl stops") from error
+        finally:
+            self._tasks.discard(task)
+            self._cancelled.discard(task)
+
+    def cancel_all(self) -> None:
+        """Cancel the fetches under way, but not those that begin later."""
+        for task in self._tasks - self._cancelled:
+            self._cancelled.add(task)
+            task.cancel()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
+_HANDLERS: Final[WeakKeyDictionary[Crawler, FetchHandler]] = WeakKeyDictionary()
+
+
+class FetchHandler(BaseDownloadHandler):
+    """The download handler of http and https: one for both, so that the number of connections is
+    bounded for both together."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> FetchHandler:
+        known = _HANDLERS.get(crawler)
+        if known is None:
+            known = _HANDLERS[crawler] = cls._built(crawler)
+        return known
+
+    @classmethod
+    def _built(cls, crawler: Crawler) -> FetchHandler:
+        crawl = crawl_of(crawler)
+        parts = WatchParts(
+            crawler, crawl.download_options(), crawl.loop, crawl.fetching.body_memory
+        )
+        handler = cls(crawler, _port(crawler, crawl), parts)
+        crawl.lifecycle.call_at_stop(handler.transfers.cancel_all)
+        return handler
+
+    def __init__(self, crawler: Crawler, port: FetchPort, parts: WatchParts) -> None:
+        super().__init__(crawler)
+        self.transfers = Transfers()
+        self._port = port
+        self._parts = parts
+
+    async def download_request(self, request: Request) -> Response:
+        watch = RequestWatch(self._parts, request)
+        fetch = self._port.fetch(wire_request(request, is_leased=watch.life is not None), watch)
+        fetched = await self.transfers.run(watch.in_time(fetch))
+        response = response_of(request, fetched, watch)
+        if watch.life is not None:
+            watch.life.receive(fetched.exchanges[-1])
+        return response
+
+    async def close(self) -> None:
+        self.transfers.cancel_all()
+        await self._port.close()
+
+
+def _port(crawler: Crawler, crawl: Crawl) -> FetchPort:
+    options = crawl.download_options()
+    if crawl.fetching.replay is not None:
+        return ReplayFetch(
+            crawl.fetching.replay,
+            options.head_max_bytes,
+            count=crawl.stats.count,
+            fail=crawl.lifecycle.fail,
+        )
+    resolver = Resolver(options.admits, AresLookup(), on_lookup=crawl.stats.count_lookup)
+    crawl.loop.silent_hosts.probe_with(resolver.reaches_name_servers)
+    local_address = normalize_bind_address(crawler.settings.get("DOWNLOAD_BIND_ADDRESS"))
+    return NetworkFetch(options, resolver, local_address)
+
+
+def wire_request(request: Request, *, is_leased: bool) -> WireRequest:
+    """Return *request* as it is sent."""
+    # `items` of Scrapy's Headers would normalize each name once more.
+    fields = dict.items(request.headers)
+    return WireRequest(
+        url=request.url,
+        method=request.method,
+        fields=tuple([(name, value) for name, values in fields for value in values]),
+        body=request.body,
+        proxy=request.meta.get("proxy") or "",
+        is_leased=is_leased,
+    )
+
+
+def response_of(request: Request, fetched: Fetched, watch: RequestWatch) -> Response:
+    """Make Scrapy's response. Raises StopDownload, with it, if a component of the user's has ended
+    the fetch so."""
+    exchange, head = fetched.exchanges[-1], fetched.head
+    headers = watch.headers if watch.head is head else headers_of(head_fields(head.clean))
+    url = request.url.partition("#")[0]  # as Scrapy's handlers do
+    cls = responsetypes.from_args(headers=headers, url=url, body=exchange.body)
+    response = cls(
+        url,
+        status=head.status,
+        body=exchange.body,
+        flags=[exchange.truncated.flag] if exchange.truncated else [],
+        certificate=fetched.certificate,
+        ip_address=_address(exchange.ip) if exchange.ip else None,
+        protocol="HTTP/1.0" if exchange.head.startswith(HTTP_1_0) else "HTTP/1.1",
+    )
+    response.headers = headers  # handed over: the constructor would copy them, 10 us a page
+    if watch.stop is not None:
+        _mark_stopped(response, watch.stop)
+    return response
+
+
+_address = lru_cache(maxsize=4096)(ip_address)
+
+
+def _mark_stopped(response: Response, stop: StopDownload) -> None:
+    """Mark the response as Scrapy does for StopDownload, and raise that if it asks to fail."""
+    response.flags.append(STOPPED)
+    if stop.fail:
+        stop.response = response
+        raise stop
