@@ -24,7 +24,7 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
         "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
         # After the default headers (400), so that a project's own headers take precedence.
-        "crawler.middlewares.lease.IdentityMiddleware": 410,
+        "crawler.middlewares.identity.IdentityMiddleware": 410,
         # Responses pass these from bottom to top.
         "crawler.middlewares.redirect.RedirectMiddleware": 560,
         "crawler.middlewares.outcome.OutcomeMiddleware": 570,
