@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from crawler.duplicates.quarters import QUARTERS
 from crawler.frontier.port import FrontierRules
-from crawler.model.types import Candidate, Claim, HostKey
+from crawler.model.types import Candidate, Claim, HostKey, Purpose
 from crawler.shared.codec import (
     MAX_BATCH_BYTES,
     bucket_cell,
@@ -55,26 +55,31 @@ def test_a_packed_claim_is_read_back(digest, url, record, at, wire_sha1, status)
     assert read_claim(packed, file.encode()) == claim
 
 
-def test_a_packed_url_is_read_back():
-    url = Candidate("https://a.example/x", 7, HostKey("a.example"), "a.example", 2, 1)
-    for each in (
-        url,
-        replace(url, seed="http://b/"),
-        replace(url, requisite=2),
-        replace(url, is_sitemap=True, index_hops=2),
-    ):
-        assert unpack_candidate(pack_candidate(each), "a.example", 1) == each
+OF_QUEUE = {"host", "level", "not_before"}  # have defaults, and are known from where a URL waits
+
+
+@pytest.mark.parametrize("name", [*Candidate.__struct_fields__, ""])
+@pytest.mark.parametrize("start", ["https://a.example/", "http://a.example/", "https://b.example/"])
+def test_a_packed_url_is_read_back_whichever_field_is_not_the_default(start: str, name: str):
+    url = Candidate(f"{start}x", 7, HostKey("a.example"), "a.example", 2, 1)
+    changes: dict[str, object] = {
+        "purpose": Purpose.ROBOTS,
+        "needs_seen_test": False,
+        "chain": (3, 2**64 - 1),
+        "request": b"r",
+        "domain": "other.example",
+    }
+    beside = {"authority": {"purpose": Purpose.ROBOTS}, "index_hops": {"is_sitemap": True}}
+    if name not in ("", "url", *OF_QUEUE):
+        value = changes[name] if name in changes else type(getattr(url, name))(9)
+        url = replace(url, **{name: value, **beside.get(name, {})})
+    assert unpack_candidate(pack_candidate(url), "a.example", 1) == url
 
 
 def test_the_fingerprint_is_stored_elsewhere():
     claim = Claim(SHA1, URL, RECORD, 1.8e9, SHA1, 200, 2**64 - 1)
     file, packed = pack_claim(claim)
     assert read_claim(packed, file.encode()) == msgspec.structs.replace(claim, simhash=None)
-
-
-def test_a_claim_of_an_older_version_is_that_of_a_page():
-    packed = msgspec.msgpack.encode((SHA1, URL, 1.8e9, 17, None))
-    assert read_claim(packed, b"f") == Claim(SHA1, URL, "f:17", 1.8e9, SHA1, 200)
 
 
 @given(digest=st.binary(min_size=1, max_size=255), url=TEXTS, status=st.sampled_from([200, 404]))
