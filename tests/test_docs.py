@@ -87,6 +87,14 @@ def test_every_setting_a_page_names_exists(page: Path) -> None:
     assert set(re.findall(r"\bCRAWLER_[A-Z_]+\b", text)) <= known
 
 
+def test_the_index_of_decisions_names_each_by_its_title() -> None:
+    folder = PROJECT / "docs" / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    for page in folder.glob("0*.md"):
+        number, _, title = page.read_text(encoding="utf-8").splitlines()[0].partition(". ")
+        assert f"| [{number.removeprefix('# ')}]({page.name}) | {title} |" in index
+
+
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_no_contact_of_a_page_can_be_copied_by_mistake(page: Path) -> None:
     """ADDRESS is refused, with a sentence that names what to type."""
