@@ -12,7 +12,6 @@ from typing import Final, Self
 
 from scrapy.crawler import Crawler
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, default_settings
-from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
 
 from crawler.assembly.components import (
@@ -84,32 +83,6 @@ def refuse_replaced(settings: BaseSettings) -> None:
     ]
     if errors:
         raise ConfigError("; ".join(errors))
-
-
-def refuse_moved(settings: BaseSettings) -> None:
-    """Raise ConfigError if a component of ours is named by a path that no longer exists. Scrapy
-    would ignore it if the project turns it off."""
-    for setting, ours in COMPONENTS.items():
-        for name in _names_and_paths(settings[setting]) - ours.keys():
-            if not name.startswith("crawler."):
-                continue
-            try:
-                load_object(name)
-            except (ImportError, NameError) as missing:
-                raise ConfigError(
-                    f"{setting} names {name}, which does not exist; ours are {', '.join(ours)}"
-                ) from missing
-
-    handlers = settings.getdict("DOWNLOAD_HANDLERS")
-    for scheme, handler in handlers.items():
-        if isinstance(handler, str) and handler.startswith("crawler."):
-            try:
-                load_object(handler)
-            except (ImportError, NameError) as missing:
-                raise ConfigError(
-                    f"DOWNLOAD_HANDLERS names {handler} for {scheme}, which does not exist; remove"
-                    f" it: the add-on sets {FETCH_HANDLER}"
-                ) from missing
 
 
 def refuse_wrong_reactor(settings: BaseSettings) -> None:
@@ -199,7 +172,6 @@ class Addon:
             _name_data_dir(settings, self._spider)
         config = read_config(settings)
         refuse_replaced(settings)
-        refuse_moved(settings)
         refuse_wrong_reactor(settings)
         redis_address(settings, config)  # refused here, before anything is opened
         if is_interactive(settings):

@@ -40,12 +40,9 @@ LAYERS = [
 # Strings of that form that name no module: the entry points of parsers, and names that are refused.
 NOT_MODULES = {
     "crawler.parsers",
-    "crawler.ops.commands",
-    "crawler.pipelines.links.LinksPipeline",
     "crawler.core.parsed.Parser",
-    "crawler.download.twisted_handler.TwistedHandler",
 }
-FREE = {"", "addon", "api", "ops", "settings"}  # they name components, and no module imports them
+FREE = {"", "addon", "api", "settings"}  # they name components, and no module imports them
 PURE_LAYERS = 6
 # In the pure folder of the frontier, what keeps it on a disk.
 IMPURE = {

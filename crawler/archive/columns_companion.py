@@ -47,10 +47,10 @@ from crawler.page.links import (
     max_links,
     resolve_links,
     robots_header,
-    row_of,
     with_headers,
 )
 from crawler.page.media_type import actual_type, media_type, type_by_content
+from crawler.page.row import row_of
 from crawler.page.simhash import fingerprint
 
 # Arrow takes 150 ms to import: a crawl does that in the archive's thread, at its first file.

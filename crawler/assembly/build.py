@@ -69,13 +69,11 @@ from crawler.data.operator_files import (
 )
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import LocalDuplicates
-from crawler.duplicates.fingerprint_index import FingerprintIndex, convert_older
+from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.duplicates.near import LocalNearDuplicates
-from crawler.frontier.conversion import convert_seen
 from crawler.frontier.open import frontier_rules, open_frontier
 from crawler.frontier.port import DurableStore
 from crawler.frontier.rocks_store import RocksStore
-from crawler.frontier.run_files import RunFolder
 from crawler.loop.life import Lives
 from crawler.loop.links import LinkSelection
 from crawler.loop.loop import Loop
@@ -102,8 +100,6 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     origins = base.allowed_origins(data.format.key_seed, clock.now())
     rules_file = RulesFile(rules_path(config, data.path))
     origins.set_operator_rules(read_rules(rules_file.read(), len(config.frontier.level_shares)))
-    for moved in convert_seen(store, RunFolder(data.seen)):
-        logger.info("Converting the data directory: %d seen URLs so far", moved)
     work = FrontierWork(
         base.outcomes.append_all, base.room, base.lifecycle.fail, base.lifecycle.wake
     )
@@ -118,7 +114,6 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     )
     _log_put_back(frontier.put_back_at_open)
     pattern_stats = LocalPatternStats(frontier.records, config.patterns)
-    convert_older(store, data.older_near)
     return FrontierParts(
         frontier=frontier,
         clock=Clock(not_before=frontier.clock),

@@ -644,18 +644,6 @@ GROUPS: Final = (
 
 PREFIX: Final = "CRAWLER_"
 
-# Removed settings: by name and value, what to do instead.
-ANY_VALUE: Final = ""
-REMOVED: Final[Mapping[str, Mapping[str, str]]] = {
-    "CRAWLER_HTTP_HANDLER": {
-        "twisted": (
-            "remove it, and set TWISTED_REACTOR_ENABLED = True if an extension or pipeline needs"
-            " Twisted's reactor"
-        ),
-        ANY_VALUE: "remove it, there is one way to fetch pages",
-    },
-}
-
 
 def settings_table() -> dict[type, list[Setting]]:
     """Return all settings by group, in the order of the documentation."""
@@ -665,7 +653,6 @@ def settings_table() -> dict[type, list[Setting]]:
 def read_config(settings: Mapping[str, object]) -> Config:
     """Read all settings strictly. Raises ConfigError, whose text names the setting."""
     names = {row.name for rows in settings_table().values() for row in rows}
-    refuse_removed(settings)
     refuse_unknown("setting", _likely_ours(settings, names), names)
     return Config(
         identity=read_group(IdentitySettings, settings, PREFIX),
@@ -683,14 +670,6 @@ def read_config(settings: Mapping[str, object]) -> Config:
         report=read_group(ReportSettings, settings, PREFIX),
         operator=read_group(OperatorSettings, settings, PREFIX),
     )
-
-
-def refuse_removed(settings: Mapping[str, object]) -> None:
-    """Raise ConfigError for a removed setting, with what to do instead."""
-    for name, sentences in REMOVED.items():
-        if name in settings:
-            value = str(settings[name])
-            raise ConfigError(f"{name} is gone: {sentences.get(value, sentences[ANY_VALUE])}")
 
 
 def _likely_ours(settings: Mapping[str, object], names: set[str]) -> Iterator[str]:
@@ -843,7 +822,7 @@ def encode_kept(kept: Mapping[str, object]) -> bytes:
 
 
 def read_kept_settings(packed: bytes | None, where: str) -> dict[str, object] | None:
-    """Decode kept settings; None: an older version kept none. Raises ConfigError, whose text names
+    """Decode kept settings; None if there are none. Raises ConfigError, whose text names
     *where* they are."""
     try:
         return msgspec.json.decode(packed, type=dict[str, object]) if packed else None

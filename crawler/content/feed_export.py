@@ -19,7 +19,7 @@ from itemadapter.adapter import AdapterInterface
 
 from crawler.archive.record_bytes import sha1_label
 from crawler.model.page import ColumnsRow, Page
-from crawler.page.links import columns_row
+from crawler.page.row import columns_row
 
 # Characters that XML 1.0 cannot hold, and halves of surrogate pairs, which UTF-8 cannot encode.
 _UNWRITABLE: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")

@@ -23,8 +23,8 @@ from crawler.archive.record_bytes import (
 from crawler.archive.writer import Archive
 from crawler.model.page import ColumnsRow, Exchange, Link, Page, Parsed
 from crawler.model.types import Claim
-from crawler.page.links import row_of
 from crawler.page.media_type import media_type
+from crawler.page.row import row_of
 
 _MOST_STATUS_BYTES: Final = 1000  # a longer status line as sent is not noted in the metadata
 _MOST_CHARS: Final = 200  # of the reason why a parser cannot read a page

@@ -20,20 +20,18 @@ from tempfile import TemporaryDirectory
 from typing import Final, Self
 
 import msgspec
-from msgspec.structs import replace
 
 from crawler.data.files import replace_file
 from crawler.data.operator_files import RULES
 from crawler.frontier.port import FRONTIER, SEEN
 from crawler.model.types import ConfigError, DataDirError
 
-FORMAT: Final = 2  # 1: seen URLs and waiting ones each by itself in the frontier's store
+FORMAT: Final = 3  # another one is refused; it rises when what is on disk changes
 _LOCK: Final = "crawl.lock"
 FORMAT_FILE: Final = "format.json"
 WORKER: Final = "worker"  # of a shared crawl: the worker's outbox and robots.txt
 WORKERS: Final = "workers"  # the data directories of several workers on this machine
 WARC: Final = "warc"
-OLDER_NEAR: Final = "near"  # the index of near-duplicates, as older versions had it
 OUTCOMES: Final = "outcomes.jsonl"
 SUMMARY: Final = "summary.json"
 COMPILED: Final = "compiled"  # what numba made, where the package is read-only
@@ -95,17 +93,16 @@ class DataDir:
     """An open data directory, locked until `close` or the end of the process."""
 
     def __init__(self, path: Path, identity: tuple[str, ...] = (), spider: str = "") -> None:
-        """Raises DataDirError if *path* is not writable, in use, of a newer version, damaged, begun
-        with another *identity*, with which every URL would be new, or by another *spider*."""
+        """Raises DataDirError if *path* is not writable, in use, of another format, damaged,
+        begun with another *identity*, with which every URL would be new, or by another *spider*."""
         self.path = path
+        if (path / FORMAT_FILE).exists():
+            _read(path / FORMAT_FILE)  # one of another format is refused before the lock is written
         self._lock = _locked(path)
         try:
             self.format = _read_or_begin(path / FORMAT_FILE, identity, spider)
             _refuse_other_identity(path, self.format.identity, identity)
             _refuse_other_spider(path, self.format.spider, spider)
-            if self.format.format < FORMAT:  # the frontier converts what is in it
-                self.format = replace(self.format, format=FORMAT)
-                _replace(path / FORMAT_FILE, msgspec.json.encode(self.format))
         except BaseException:
             self.close()
             raise
@@ -129,10 +126,6 @@ class DataDir:
     @property
     def warc(self) -> Path:
         return self.path / WARC
-
-    @property
-    def older_near(self) -> Path:
-        return self.path / OLDER_NEAR
 
     @property
     def outcomes(self) -> Path:
@@ -182,20 +175,12 @@ def refuse_other_kind(data: DataDir, is_shared: bool) -> None:
 
 
 def read_format(path: Path) -> DataDirFormat:
-    """Read the format of a data directory, which may be in use. Raises DataDirError."""
+    """Read the format of a data directory, which may be in use. Raises DataDirError, also if it is
+    of another one than this version reads."""
     file = path / FORMAT_FILE
     if not file.exists():
         raise DataDirError(f"{path} is not a data directory: it has no {FORMAT_FILE}")
     return _read(file)
-
-
-def refuse_older_format(path: Path, found: DataDirFormat) -> None:
-    """Raise DataDirError if a crawl has still to convert the data directory *path*."""
-    if found.format < FORMAT:
-        raise DataDirError(
-            f"{path} is of format {found.format}, which an earlier version wrote: it is converted"
-            " when its crawl is started again"
-        )
 
 
 def lock_owner(path: Path) -> int | None:
@@ -321,10 +306,10 @@ def _replace(file: Path, content: bytes) -> None:
 def _read(file: Path) -> DataDirFormat:
     try:
         version = msgspec.json.decode(file.read_bytes(), type=dict[str, object]).get("format")
-        if isinstance(version, int) and version > FORMAT:
+        if isinstance(version, int) and version != FORMAT:
             raise DataDirError(
-                f"{file.parent} was written by a newer version (format {version}, this one reads"
-                f" {FORMAT}). Use that version, or another data directory (CRAWLER_DATA_DIR)"
+                f"{file.parent} is of format {version}, and this version reads {FORMAT}: use the"
+                " version that wrote it, or another data directory (CRAWLER_DATA_DIR)"
             )
         return msgspec.json.decode(file.read_bytes(), type=DataDirFormat)
     except (msgspec.MsgspecError, OSError) as error:

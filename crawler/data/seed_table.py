@@ -45,7 +45,7 @@ class SeedTable(msgspec.Struct):
     counts: dict[str, int] = {}  # seeds by their fate
     failed: dict[str, SeedRow] = {}  # by seed, the first ROWS
     others: int = 0  # pages with a status of 2xx that are no seeds
-    is_whole: bool = True  # False: the crawl was begun by a version that kept no table
+    is_whole: bool = True  # False: the table of an earlier run is gone
     log_bytes: int = 0  # of the outcome log, that are counted
 
     def count(self, seed: str, fate: str, url: str, why: str) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator
@@ -34,9 +33,8 @@ from crawler.duplicates.quarters import (
     quarters,
 )
 from crawler.frontier import records as keys
-from crawler.frontier.port import OrderedStore, ReadableStore
-from crawler.frontier.records import decode_claim
-from crawler.frontier.staging import all_records, records_between
+from crawler.frontier.port import ReadableStore
+from crawler.frontier.staging import all_records
 from crawler.model.types import StoreFull, StoreUnavailable, is_out_of_room
 
 logger = logging.getLogger(__name__)
@@ -179,44 +177,6 @@ def _rows_of(simhash: int) -> tuple[int, int, int, int]:
 def _room(length: int) -> int:
     """Return for how many fingerprints the place of a row of *length* has room."""
     return max(_SMALLEST, 1 << (length - 1).bit_length()) if length else 0
-
-
-# A data directory of an older version has claims with fingerprints, an index in a folder of its
-# own, and notes of what that index lacked.
-
-_CONVERTED: Final = 20_000
-"""Claims converted in one write: 2 MB. Only among these it is known which of more than eight pages
-with one fingerprint was first."""
-
-
-def convert_older(store: OrderedStore, folder: Path) -> None:
-    """Log the fingerprints of all claims, if *folder*, the index of an older version, exists, and
-    remove it. May be killed at any point, and then goes on from there."""
-    if not folder.exists():
-        return
-    done = store.get(keys.CONVERTED) or keys.numbered(b"", 0) + keys.DIGEST
-    # Each claim had a lease of its own, so the numbers of the next leases are higher.
-    number, last = keys.number_of(done[:8]), done[8:]
-    claims_left = records_between(store, last + b"\0", keys.prefix_end(keys.DIGEST))
-    logger.info("The index of near-duplicates is being converted, from page %d on", number)
-    for some in _slices(claims_left, _CONVERTED):
-        claims = [decode_claim(packed) for _, packed in some]
-        pages = [(one.at, one.simhash, one.digest) for one in claims if one.simhash is not None]
-        log = keys.print_log(number)
-        changes = {log: store.get(log) or b""}
-        for own, (_, simhash, digest) in enumerate(sorted(pages), number):
-            log = keys.print_log(own)
-            changes[log] = changes.get(log, b"") + keys.packed_print(simhash)
-            changes[keys.page_of_print(simhash, own)] = digest
-        number += len(pages)
-        changes[keys.CONVERTED] = keys.numbered(b"", number) + some[-1][0]
-        store.write(dict(changes))
-        logger.info("The index of near-duplicates: %d pages converted", number)
-    notes = records_between(store, keys.OLD_NOTE + b"\0", keys.prefix_end(keys.OLD_NOTE))
-    for old in _slices((key for key, _ in notes), _CONVERTED):
-        store.write(dict.fromkeys(old))
-    shutil.rmtree(folder)
-    store.write({keys.CONVERTED: None})
 
 
 def _slices(every: Iterator[T], size: int) -> Iterator[list[T]]:

@@ -176,6 +176,7 @@ class FrontierRules:
         16  # front entries read for one lease: bounds the call when most hosts rest
     )
     due_slice: int = 64  # due entries moved in one call (12 us each)
+    recovered_slice: int = 1000  # hosts, or leases, filed in one write when a frontier opens
     judged_slice: int = 1000  # refused URLs handled in one call: 10 ms
     max_urls_per_domain: int | None = None
     max_urls_per_host: int | None = None

@@ -21,8 +21,6 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort 
     g <digest>              content digest: the claim of the page that had it first
     i <fingerprint> <n>     digest of a page with this fingerprint, finished under lease n
     j <n / 64>              log: fingerprints of the pages finished under 64 leases
-    n                       older versions: how far their index of near-duplicates is converted
-    n <digest>              older versions: a fingerprint that their index lacked
     t <authority>           robots.txt of scheme://host:port
     w <host:port>           loopback origin that seeds or start requests allow
     y <host>                how many patterns of the host are known, and how many have stopped
@@ -68,8 +66,6 @@ DOMAIN: Final = b"c"
 DIGEST: Final = b"g"
 PRINT_PAGE: Final = b"i"
 PRINT_LOG: Final = b"j"
-CONVERTED: Final = b"n"
-OLD_NOTE: Final = b"n"
 ROBOTS: Final = b"t"
 LOOPBACK: Final = b"w"
 PATTERN: Final = b"y"
@@ -411,15 +407,7 @@ _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 def split_urls(chunk: bytes) -> list[bytes]:
     """Return the packed URLs of a chunk, each on its own."""
-    if _begins_with_text(chunk):  # format 1: a candidate alone
-        return [chunk]
     return [bytes(each) for each in _split(chunk)]
-
-
-def _begins_with_text(packed: bytes) -> bool:
-    """Return whether the first item of a packed msgpack array is a string."""
-    head = {0xDC: 3, 0xDD: 5}.get(packed[0], 1)  # bytes before it
-    return 0xA0 <= packed[head] <= 0xBF or 0xD9 <= packed[head] <= 0xDB
 
 
 decode_urls = msgspec.msgpack.Decoder(list[Candidate]).decode
@@ -462,15 +450,7 @@ def waiting_of(packed: Sequence[bytes]) -> NDArray[np.int64]:
     return waiting
 
 
-_decode_domain = msgspec.msgpack.Decoder(DomainRecord).decode
-
-
-def decode_domain(packed: bytes) -> DomainRecord:
-    if packed[0] == 0:  # format 1: a number of eight bytes
-        return DomainRecord(int.from_bytes(packed))
-    return _decode_domain(packed)
-
-
+decode_domain = msgspec.msgpack.Decoder(DomainRecord).decode
 decode_totals = msgspec.msgpack.Decoder(FrontierTotals).decode
 decode_entry = msgspec.msgpack.Decoder(FrontEntry).decode
 decode_open = msgspec.msgpack.Decoder(OpenRecord).decode

@@ -40,18 +40,22 @@ def records_between(
     store: ReadableStore, begin: bytes, stop: bytes
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield the pairs with begin <= key < stop, in order of key, in bounded memory."""
-    while found := store.scan(begin, stop, _SLICE):
+    for found in _slices_between(store, begin, stop, _SLICE):
         yield from found
+
+
+def slices(store: ReadableStore, prefix: bytes, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yield the same in lists of *size*. What was yielded may be deleted meanwhile: it is not
+    scanned again, which for a store that keeps tombstones grows with the square."""
+    return _slices_between(store, prefix, keys.prefix_end(prefix), size)
+
+
+def _slices_between(
+    store: ReadableStore, begin: bytes, stop: bytes, size: int
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    while found := store.scan(begin, stop, size):
+        yield found
         begin = found[-1][0] + b"\0"
-
-
-def count_levels(store: ReadableStore, levels: int) -> list[int]:
-    """Return how many URLs wait, by level. Reads the record of each host: 2 us each."""
-    waiting = [0] * levels
-    for _, packed in all_records(store, keys.HOST):
-        for level, ends in enumerate(decode_host(packed).queue_ends):
-            waiting[level] += len(ends)
-    return waiting
 
 
 class WriteBatch:

@@ -34,7 +34,7 @@ from crawler.frontier.records import (
 from crawler.frontier.refusals import Refusals
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen import SeenSet
-from crawler.frontier.staging import WriteBatch, all_records, count_levels
+from crawler.frontier.staging import WriteBatch, all_records, slices
 from crawler.frontier.sweep import Fate, Sweep
 from crawler.model.types import (
     STANDINGS,
@@ -135,9 +135,6 @@ class TwoTierFrontier:
         self._background = background
         self._is_starved = False  # nothing but undecided URLs may be left to lease
         self._open: dict[int, OpenLease] = {}
-        totals = self._batch.totals
-        if sum(totals.levels) != totals.waiting:  # an older version did not count them by level
-            totals.levels[:] = count_levels(store, len(totals.levels))
         self._arrived = ArrivedUrls(self._batch, self._seen)
         self._batch.totals.clock = max(now, self.clock)
         self.put_back_at_open = self._recover(self.clock)
@@ -594,9 +591,7 @@ class TwoTierFrontier:
     def _recover(self, now: float) -> int:
         """File the active hosts of a dead process again and put its leases back; return how many.
         Each slice is one write, so a crash in here loses nothing."""
-        while markers := self._batch.scan(
-            keys.ACTIVE, keys.prefix_end(keys.ACTIVE), self._rules.due_slice
-        ):
+        for markers in slices(self._batch, keys.ACTIVE, self._rules.recovered_slice):
             for key, _ in markers:
                 host = HostKey(keys.name_of(key))
                 self._scheduler.refile(host, now)
@@ -604,9 +599,7 @@ class TwoTierFrontier:
             self._batch.commit()
         put_back = 0
         newest = self._newest_leases()
-        while leases := self._batch.scan(
-            keys.OPEN, keys.prefix_end(keys.OPEN), self._rules.due_slice
-        ):
+        for leases in slices(self._batch, keys.OPEN, self._rules.recovered_slice):
             for key, packed in leases:
                 lost = decode_open(packed)
                 is_newest = lost.taken_at == newest[lost.candidate.host]

@@ -32,7 +32,6 @@ from crawler.data.data_dir import (
     DataDir,
     lock_owner,
     read_format,
-    refuse_older_format,
 )
 from crawler.data.local_stores import RobotsRecords
 from crawler.data.operator_files import AUDIT, Act, Audit, OperatorFiles, RulesFile, Touched
@@ -549,7 +548,6 @@ def snapshot_local(path: Path, target: Path) -> Snapshot:
     """Copy the data directory *path*, as it is at one moment, to *target*. If a crawl uses it, that
     crawl does its part. Raises CrawlerError; then *target* is as before."""
     crawl_format = read_format(path)
-    refuse_older_format(path, crawl_format)
     if not (path / FRONTIER).is_dir():
         raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
     target = target.absolute()
@@ -726,8 +724,6 @@ class LocalFrontierView:
         raise ConfigError(f"the frontier of {self._path} has no workers, nor one called {worker}")
 
     def take_over(self, index: Path) -> SeenUrls:
-        if (self._path / FRONTIER).exists():
-            refuse_older_format(self._path, read_format(self._path))
         with (
             closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data,
             closing(
@@ -747,7 +743,7 @@ class LocalFrontierView:
         return snapshot_local(self._path, folder)
 
     def act(self, request: ActRequest) -> ActAnswer:
-        crawl_format = read_format(self._path)  # else a mistyped directory would be created
+        read_format(self._path)  # else a mistyped directory would be created
         if request.dry_run:
             with self.inspection() as inspection:
                 return count_waiting_on_disk(inspection.reader, request).answer()
@@ -759,7 +755,6 @@ class LocalFrontierView:
                     f"the crawl in {self._path} (process {process}) does not answer: if it is"
                     " starting or ending, try again"
                 ) from None
-        refuse_older_format(self._path, crawl_format)
         with closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data:
             return asyncio.run(self._act_alone(request, data))
 
@@ -785,8 +780,7 @@ class LocalFrontierView:
     def check(self, is_repair: bool) -> FrontierCheck:
         if not is_repair:
             return FrontierCheck(self._counted(), is_repaired=False)
-        # Else a mistyped directory would be created.
-        refuse_older_format(self._path, read_format(self._path))
+        read_format(self._path)  # else a mistyped directory would be created
         with (
             closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data,
             closing(RocksStore(data.frontier)) as store,

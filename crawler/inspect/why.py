@@ -306,8 +306,7 @@ def _with_log(
 
     outcomes = inspection.outcomes(known, is_it)
     copies = [each for each in outcomes if each.reason == "duplicate"]
-    # In logs of earlier versions the original is missing, and only the archive has it.
-    original = copies[-1].original or inspection.original(copies[-1].record) if copies else ""
+    original = copies[-1].original if copies else ""
     answer = replace(answer, outcomes=outcomes, duplicate_of=original)
     if outcomes or not answer.seen:
         return answer

@@ -253,7 +253,7 @@ METRICS: Final = (
     ),
     _gauge(
         "frontier_waiting_urls",
-        "Those that wait, by level; not of a shared crawl that an older version began.",
+        "Those that wait, by level.",
         _waiting,
         "level",
         of=Of.CRAWL,

@@ -40,7 +40,7 @@ from crawler.crawl.interactive import is_interactive
 from crawler.data.data_dir import OUTCOMES, REPORT
 from crawler.model.page import Page
 from crawler.model.types import ConfigError, DataDirError
-from crawler.page.links import is_row
+from crawler.page.row import is_row
 from crawler.report.html_report import READ_AT_END_BYTES, crawl_facts, write_report
 from crawler.report.messages import ending_with_its_reader
 from crawler.report.progress import Progress

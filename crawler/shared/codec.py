@@ -374,8 +374,7 @@ class ShardTotals:
     adds: int = 0  # URLs ever admitted: if it is equal in two looks, none was added between them
     clock: float = 0.0  # epoch seconds by the server
     run: bytes = b""  # the run id of its server, as in replies; empty if the shard does not exist
-    # Of `waiting`, by front; a crawl that an older version began lacks some.
-    fronts: Mapping[int, int] = field(default_factory=dict)
+    fronts: Mapping[int, int] = field(default_factory=dict)  # of `waiting`, by front
 
     @classmethod
     def read(cls, fields: Mapping[bytes, bytes]) -> Self:
@@ -406,10 +405,9 @@ class ShardTotals:
         fronts = Counter[int]()
         for each in every:
             fronts.update(each.fronts)
-        waiting = sum(each.waiting for each in every)
         levels = [fronts[front] for front in range(URGENT + 1, max(fronts, default=0) + 1)]
         return Counts(
-            waiting=max(0, waiting),
+            waiting=max(0, sum(each.waiting for each in every)),
             later=max(0, sum(each.later for each in every)),
             leased=max(0, sum(each.leased for each in every)),
             hosts_active=max(0, sum(each.leased for each in every)),
@@ -417,7 +415,7 @@ class ShardTotals:
             done=sum(each.done for each in every),
             dead=sum(each.dead for each in every),
             refused=sum(each.refused for each in every),
-            levels=tuple(levels) if fronts.total() == waiting else (),
+            levels=tuple(levels),
         )
 
 

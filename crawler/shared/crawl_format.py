@@ -58,8 +58,8 @@ def read_format(kept: bytes, where: str) -> CrawlFormat:
         ) from broken
     if crawl.schema != SCHEMA:
         raise ConfigError(
-            f"{where} has schema {crawl.schema}, this version writes {SCHEMA}. Finish the crawl"
-            " with the version that began it"
+            f"{where} has schema {crawl.schema}, and this version reads {SCHEMA}: finish the crawl"
+            " with the version that began it, or choose another CRAWLER_FRONTIER_NAME"
         )
     return crawl
 

@@ -13,7 +13,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
-SCHEMA: Final = "1"
+SCHEMA: Final = "2"
 URGENT: Final = 0
 """The front that is served before all others; level n of a Candidate is front n + 1."""
 URGENT_LEVEL: Final = URGENT - 1

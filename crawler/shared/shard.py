@@ -480,9 +480,7 @@ def read_ids(reply: Sequence[Any], shard: int) -> set[int]:
 
 
 def read_pace(packed: bytes) -> Pace:
-    gap_s, crawl_delay_s, failures, pauses, standing, *times = PACE.unpack(
-        packed.ljust(PACE.size, b"\0")
-    )
+    gap_s, crawl_delay_s, failures, pauses, standing, *times = PACE.unpack(packed)
     return Pace(
         gap_s,
         failures,
@@ -500,7 +498,6 @@ def read_pace(packed: bytes) -> Pace:
 
 FRONTS: Final = 16
 _HOST: Final = Struct("<BBHIdI")  # its beginning, before the pace
-_OLDER_PACE: Final = 21  # its bytes in versions that did not store the times of fetches
 _WAITING: Final = Struct("<I")  # after the pace
 _LEASE: Final = Struct("<dBBH")
 _REFUSED: Final = Struct("<dBHB")
@@ -525,7 +522,7 @@ class ShardHost:
     rest_until: float
     admitted: int
     pace: Pace
-    waiting: int  # URLs; 0 of an older version, which did not store it, or elsewhere
+    waiting: int  # URLs
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,16 +536,13 @@ class ShardLease:
 def read_host(packed: bytes) -> ShardHost:
     place, _, fronts, _, rest_until, admitted = _HOST.unpack_from(packed)
     pace_end = _HOST.size + PACE.size
-    is_older = len(packed) < pace_end + _WAITING.size
-    if is_older:
-        pace_end = _HOST.size + _OLDER_PACE
     return ShardHost(
         ShardHostPlace(place),
         [front for front in range(FRONTS) if fronts >> front & 1],
         rest_until,
         admitted,
         read_pace(packed[_HOST.size : pace_end]),
-        0 if is_older else int(_WAITING.unpack_from(packed, pace_end)[0]),
+        int(_WAITING.unpack_from(packed, pace_end)[0]),
     )
 
 

@@ -5,9 +5,7 @@ Rule: nothing is written and no lock is taken.
 
 from __future__ import annotations
 
-import gzip
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,17 +15,14 @@ from typing import Final, Self
 
 import numpy as np
 
-from crawler.archive.warc_file import open_name
 from crawler.assembly.build import rules_path
 from crawler.config.settings import Config, PatternSettings, read_kept, read_kept_settings
 from crawler.data.data_dir import (
     ARGUMENTS,
     OUTCOMES,
     SETTINGS,
-    WARC,
     kept_file,
     read_format,
-    refuse_older_format,
 )
 from crawler.data.local_stores import LocalPatternStats, RobotsRecords
 from crawler.data.operator_files import AUDIT, Act, Audit, RulesFile, Touched
@@ -71,43 +66,12 @@ from crawler.view.port import (
     WaitingUrl,
 )
 
-_HEAD_BYTES: Final = 64 * 1024  # of a WARC record; ours are below 4 kB
-_REFERS: Final = b"WARC-Refers-To-Target-URI:"
 
-
-class LogReader:
-    """The outcome log and the archive of a data directory, which need not exist."""
-
-    def __init__(self, path: Path) -> None:
-        """*path*: the data directory."""
-        self._path = path
-
-    def outcomes(self, host: HostKey, is_same_url: Callable[[str], bool]) -> list[Outcome]:
-        """Return the outcomes of the URL of *host* that *is_same_url* accepts, the oldest first."""
-        log = read_outcomes(self._path / OUTCOMES)
-        return [each for each in log if each.host == host and is_same_url(each.url)]
-
-    def original(self, record: str) -> str:
-        """Return the URL that the revisit record at "file:offset" refers to; empty if it is no
-        revisit, or gone."""
-        name, _, offset = record.rpartition(":")
-        if not name or Path(name).name != name or not offset.isdigit():
-            return ""
-        final = self._path / WARC / name
-        for file in (final, open_name(final)):
-            with suppress(OSError, EOFError, zlib.error):
-                return _refers_to(file, int(offset))
-        return ""
-
-
-def _refers_to(file: Path, offset: int) -> str:
-    with file.open("rb") as archive:
-        archive.seek(offset)
-        head = gzip.GzipFile(fileobj=archive).read(_HEAD_BYTES).partition(b"\r\n\r\n")[0]
-    for line in head.split(b"\r\n"):
-        if line.startswith(_REFERS):
-            return line.removeprefix(_REFERS).strip().decode("ascii", "replace")
-    return ""
+def logged_outcomes(path: Path, host: HostKey, is_same_url: Callable[[str], bool]) -> list[Outcome]:
+    """Return the outcomes, in the log of the data directory *path*, of the URL of *host* that
+    *is_same_url* accepts, the oldest first. There need not be a log."""
+    log = read_outcomes(path / OUTCOMES)
+    return [each for each in log if each.host == host and is_same_url(each.url)]
 
 
 _SLICE: Final = 10_000  # hosts
@@ -142,14 +106,12 @@ class LocalInspection:
         """*store*: the frontier, if this process has opened it to write."""
         self.path = path
         found = read_format(path)
-        refuse_older_format(path, found)
         self.key_seed, self.identity = found.key_seed, found.identity
         if not (path / FRONTIER).is_dir():
             raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
         self._store = store or open_read_only(path / FRONTIER)
         self.reader = FrontierReader(self._store, RunFolder(path / SEEN))
         self.robots = RobotsRecords(self._store)
-        self._log_reader = LogReader(path)
 
     def __enter__(self) -> Self:
         return self
@@ -247,10 +209,7 @@ class LocalInspection:
         """Return None, because the outcome log has the same fact."""
 
     def outcomes(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> list[Outcome]:
-        return self._log_reader.outcomes(url.host, is_same_url)
-
-    def original(self, record: str) -> str:
-        return self._log_reader.original(record)
+        return logged_outcomes(self.path, url.host, is_same_url)
 
     def outbox_counts(self) -> dict[str, int]:
         return {}

@@ -144,10 +144,6 @@ class Inspection(Protocol):
         """Return the outcomes of its leases in the log of this data directory, the oldest first.
         *is_same_url*: whether a fetch form is of the same URL."""
 
-    def original(self, record: str) -> str:
-        """Return the URL that the revisit record at "file:offset" refers to; empty if it is no
-        revisit, or not in this data directory."""
-
     def outbox_counts(self) -> Mapping[str, int]:
         """Return the workers with links on their disks, not in the frontier yet, and how many."""
 

@@ -66,7 +66,7 @@ from crawler.shared.worker.join import open_args
 from crawler.shared.worker.membership import ALIVE_S
 from crawler.shared.worker.patterns import MAX_PATTERNS, field_of
 from crawler.view.hosts import Figures, FirstHosts, HostQuery, HostSort
-from crawler.view.local import LogReader, open_read_only, origins_of
+from crawler.view.local import logged_outcomes, open_read_only, origins_of
 from crawler.view.port import (
     DuplicateOwner,
     HostState,
@@ -192,7 +192,7 @@ def hosts(reader: RedisCrawlReader, query: HostQuery, at_once: int = _AT_ONCE) -
         key = keys.hosts(reader.name, shard)
         with reader.reading(key):
             for names, packed in _host_records(reader, key, query.match, at_once):
-                first.add(names, _figures(reader, shard, names, packed, query.sort))
+                first.add(names, _figures(packed, query.sort))
     states = (_host_states(reader, part) for part in _parts(first.names(), _KEYS_PER_BATCH))
     return list(chain.from_iterable(states))
 
@@ -214,21 +214,13 @@ def _host_records(
     yield names, packed
 
 
-def _figures(
-    reader: RedisCrawlReader, shard: int, names: list[bytes], packed: list[bytes], sort: HostSort
-) -> Figures:
+def _figures(packed: list[bytes], sort: HostSort) -> Figures:
     """Return what orders the hosts with these records."""
     if sort is HostSort.NAME:
         return np.zeros(len(packed))
     size = _COLUMNS.itemsize
-    rows = np.frombuffer(b"".join(record.ljust(size, b"\0") for record in packed), _COLUMNS)
-    figures = rows[_COLUMN_OF[sort]].astype(float)
-    if sort is HostSort.WAITING:  # older versions did not store how many wait
-        older = [at for at, record in enumerate(packed) if len(record) < size]
-        for part in _parts(older, _KEYS_PER_BATCH):
-            records = [(shard, HostKey(names[at].decode()), read_host(packed[at])) for at in part]
-            figures[part] = [state.waiting for state in _states(reader, records)]
-    return figures
+    rows = np.frombuffer(b"".join(record[:size] for record in packed), _COLUMNS)
+    return rows[_COLUMN_OF[sort]].astype(float)
 
 
 def _host_states(reader: RedisCrawlReader, hosts: Sequence[HostKey]) -> list[HostState]:
@@ -512,7 +504,7 @@ class RedisInspection:
         self._reader = reader
         self._most_bytes = max_bytes
         self._folder = path / WORKER
-        self._log_reader = LogReader(path)
+        self._path = path
         self._closing = ExitStack()
 
     def __enter__(self) -> Self:
@@ -581,10 +573,7 @@ class RedisInspection:
         return UrlSearch(self._reader, url).duplicate_owner(is_same_url)
 
     def outcomes(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> list[Outcome]:
-        return self._log_reader.outcomes(url.host, is_same_url)
-
-    def original(self, record: str) -> str:
-        return self._log_reader.original(record)
+        return logged_outcomes(self._path, url.host, is_same_url)
 
     def outbox_counts(self) -> dict[str, int]:
         return {one.name: one.outbox for one in worker_records(self._reader) if one.outbox}

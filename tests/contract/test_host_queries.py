@@ -27,8 +27,8 @@ from crawler.view.hosts import FirstHosts, HostQuery, HostSort
 from crawler.view.local import LocalInspection
 from crawler.view.port import HostState, Inspection
 from crawler.view.shared import RedisCrawlReader, RedisInspection, hosts
-from tests.harness.frontiers import EmbeddedWorld, World, candidate, drain, rest, rocks_store
-from tests.harness.redis_world import NAME, SHARDS, RedisWorld
+from tests.harness.frontiers import EmbeddedWorld, World, candidate, rocks_store
+from tests.harness.redis_world import NAME, RedisWorld
 from tests.servers.redis import RedisServer
 
 LETTERS = "abcdefgh"
@@ -137,30 +137,6 @@ def test_in_redis(server: RedisServer, seed: int) -> None:
             for query in QUERIES:
                 assert inspection.hosts(query) == first_of(states, query), query
                 assert hosts(reader, query, at_once=3) == first_of(states, query), query
-
-
-@pytest.mark.parametrize("lacks", [4, 5], ids=["what waits", "what waits, and the standing"])
-def test_in_redis_of_an_older_version(server: RedisServer, lacks: int) -> None:
-    """The records of its hosts are shorter, until the hosts are leased again."""
-    with server.client() as client:
-        world = RedisWorld(client)
-        frontier = lived(world, 0)
-        for shard in range(SHARDS):
-            key = keys.hosts(NAME, shard)
-            for at, (host, packed) in enumerate(client.hgetall(key).items()):
-                if at % 3:
-                    client.hset(key, host, packed[:-lacks])
-        with reader_of(server) as reader:
-            inspection = RedisInspection(reader, Path("none"), max_bytes=1)
-            states = known_states(inspection, queued_in(client))
-            for query in QUERIES:
-                assert inspection.hosts(query) == first_of(states, query), query
-        now = 1e4
-        frontier.add([candidate("new", host=host) for host in HOSTS], now)
-        for lease in drain(frontier, now):
-            frontier.release(lease, rest(0.0), now)
-            frontier.finish(lease, Done(), now)
-        world.check()
 
 
 @contextmanager

@@ -33,7 +33,6 @@ from crawler.shared.shard import (
     ShardOperations,
     read_added,
     read_held,
-    read_host,
     read_ids,
     read_leases,
     shard_of,
@@ -533,23 +532,3 @@ def test_the_hosts_with_most_left_to_do_are_few_keys_however_many_there_are(
         assert 150 <= len(kept) <= 200
         here = [n for host, n in urls.items() if shard_of(host, SHARDS) == shard]
         assert [score for _, score in kept[:50]] == sorted(here, reverse=True)[:50]
-
-
-def test_the_record_of_a_host_by_an_older_version_is_read(
-    world: RedisWorld, client: redis.Redis
-) -> None:
-    """It ended with 21 bytes of the pace, and how many URLs waited."""
-    frontier = world.reopen(0.0)
-    frontier.add([candidate("x"), candidate("y")], 0.0)
-    place = keys.hosts(NAME, shard_of("a", SHARDS))
-    record = client.hget(place, "a")
-    assert record is not None
-    older = record[:41] + b"\x02\0\0\0"
-    client.hset(place, "a", older)
-    assert (read_host(older).waiting, read_host(older).pace) == (0, Pace())
-    (lease,) = drain(frontier, 0.0)
-    world.check()
-    assert lease.pace == Pace()
-    after = client.hget(place, "a")
-    assert after is not None
-    assert read_host(after).waiting == 1

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from crawler.archive.capture import Capture, RecordPlace
 from crawler.model.page import Link, LinkKind, Page, Parsed
 from crawler.model.types import Claim
-from crawler.page.links import row_of
+from crawler.page.row import row_of
 
 FETCHED_AT: Final = 1767323045.678901  # 2026-01-02T03:04:05.678901Z
 

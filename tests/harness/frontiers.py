@@ -57,6 +57,7 @@ TIGHT = FrontierRules(
     evict_rest_s=4.0,
     max_front_reads=2,
     due_slice=2,
+    recovered_slice=2,
     judged_slice=2,
     max_arrived=5,
     max_new_keys=3,

@@ -26,7 +26,7 @@ def _named() -> Iterator[str]:
 
 
 for name in _named():
-    with suppress(ImportError, SystemExit):  # what is optional, and crawler.ops, which refuses
+    with suppress(ImportError):  # what is optional
         import_module(name)
 load()
 for tls in Tls:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from crawler.data.data_dir import FORMAT
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.comparing import file_digests
 from tests.harness.crawling import crawl
@@ -173,10 +174,6 @@ def test_a_data_directory_that_cannot_be_written(
     assert "CRAWLER_DATA_DIR" in error
 
 
-def _newer(data: Path) -> None:
-    (data / "format.json").write_text(json.dumps({"format": 99, "colour": "blue"}))
-
-
 def _garbled(data: Path) -> None:
     (data / "format.json").write_text("{")
 
@@ -201,7 +198,6 @@ def _beheaded(data: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        pytest.param(_newer, "was written by a newer version (format 99,", id="newer"),
         pytest.param(_garbled, "format.json cannot be read", id="its format is garbled"),
         pytest.param(
             _headless, "is damaged: it holds a frontier, but no format.json", id="headless"
@@ -222,6 +218,30 @@ def test_a_data_directory_that_cannot_be_used(
     command = crawl_command(data, seeds=web.url("/"))
     assert message in error_of(command, data)
     assert message in error_of(command, data), "the second look finds what the first one found"
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        pytest.param({"format": 2, "key_seed": 7}, ["crawl", "web"], id="an earlier one"),
+        pytest.param({"format": 99, "colour": "blue"}, ["crawl", "web"], id="a later one"),
+        pytest.param({"format": 2, "key_seed": 7}, ["frontier", "pause"], id="a verb"),
+        pytest.param({"format": 2, "key_seed": 7}, ["frontier", "check", "--repair"], id="repair"),
+    ],
+)
+def test_another_format_is_refused_in_one_sentence_and_left_as_it_is(
+    web: Site, data: Path, written: dict[str, object], words: list[str]
+) -> None:
+    (data / "format.json").write_text(json.dumps(written))
+    command = crawl_command(data, seeds=web.url("/"))
+    if words[0] != "crawl":
+        command = [*command[:3], *words, "-s", f"CRAWLER_DATA_DIR={data}"]
+    before = {file: file.stat().st_mtime_ns for file in sorted(data.rglob("*"))}
+    assert error_of(command, data) == (
+        f"{data} is of format {written['format']}, and this version reads {FORMAT}: use the version"
+        " that wrote it, or another data directory (CRAWLER_DATA_DIR)"
+    )
+    assert {file: file.stat().st_mtime_ns for file in sorted(data.rglob("*"))} == before
 
 
 def test_other_rules_of_identity(web: Site, data: Path) -> None:

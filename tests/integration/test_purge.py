@@ -43,7 +43,7 @@ from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
 from crawler.model.page import Page, Parsed
 from crawler.model.types import Claim, ConfigError, DataDirError, StoreUnavailable
-from crawler.page.links import row_of
+from crawler.page.row import row_of
 from tests.harness.archive_judges import (
     judged_by_programs,
     judged_index,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from scrapy import Spider
-from scrapy.cmdline import execute
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.retry import RetryMiddleware
@@ -269,27 +268,3 @@ def test_feeds_have_our_filter_unless_they_name_their_own():
     assert feeds["a.jsonl"] == {"format": "jsonlines"}, "what is given is not changed"
     asked = settled(FEEDS='{"c.json": {"format": "json"}}')
     assert asked.getdict("FEEDS")["c.json"]["item_filter"] == PAGE_FILTER
-
-
-def test_the_commands_module_of_older_versions_is_refused_with_the_new_name():
-    settings = Settings({"COMMANDS_MODULE": "crawler.ops.commands"})
-    with pytest.raises(SystemExit) as refused:
-        execute(["scrapy", "list"], settings)
-    assert 'write COMMANDS_MODULE = "crawler.commands"' in str(refused.value)
-
-
-@pytest.mark.parametrize("order", [None, 400])
-def test_a_component_of_ours_that_has_moved_is_refused_with_the_new_paths(order):
-    old = {"crawler.pipelines.links.LinksPipeline": order}
-    with pytest.raises(
-        ConfigError, match=r"ITEM_PIPELINES names .*crawler\.pipelines\.LinksPipeline"
-    ):
-        settled({"ITEM_PIPELINES": old})
-
-
-def test_a_download_handler_of_ours_that_is_gone_is_refused():
-    old = "crawler.download.twisted_handler.TwistedHandler"
-    with pytest.raises(
-        ConfigError, match=f"names {old} for https, which does not exist; remove it"
-    ):
-        settled({"DOWNLOAD_HANDLERS": {"https": old}})

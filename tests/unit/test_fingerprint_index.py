@@ -16,12 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawler.duplicates import fingerprint_index
-from crawler.duplicates.fingerprint_index import FingerprintIndex, convert_older
+from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.duplicates.quarters import quarters
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
-from crawler.frontier.records import encode
-from crawler.model.types import Claim, StoreFull, StoreUnavailable
+from crawler.model.types import StoreFull, StoreUnavailable
 from tests.harness.budget import examples
 
 FULL = (1 << 64) - 1
@@ -214,79 +213,3 @@ def test_the_rows_leave_no_file_behind(tmp_path: Path) -> None:
     index.add(1)
     assert list(tmp_path.iterdir()) == []
     index.close()
-
-
-class Killed(Exception):
-    pass
-
-
-class Dying(MemoryStore):
-    """Dies before one of its writes."""
-
-    writes_left = 10**9
-
-    def write(self, changes: dict[bytes, bytes | None]) -> None:
-        if not self.writes_left:
-            raise Killed
-        self.writes_left -= 1
-        super().write(changes)
-
-
-def older(tmp_path: Path, store: MemoryStore, pages: int) -> Path:
-    """A data directory as an older version left it."""
-    folder = tmp_path / "near"
-    (folder / "run-0").mkdir(parents=True)
-    (folder / "manifest.json").write_text("{}")
-    for number in range(pages):
-        simhash = None if number % 7 == 6 else number // 2 << 30
-        digest = random.Random(number).randbytes(20)
-        claim = Claim(digest, f"http://a/{number}", at=float(number), simhash=simhash)
-        store.write({keys.DIGEST + digest: encode(claim), keys.OLD_NOTE + digest: bytes(8)})
-    return folder
-
-
-def converted(store: MemoryStore, folder: Path, pages: int) -> None:
-    assert not folder.exists()
-    assert store.scan(keys.OLD_NOTE, keys.prefix_end(keys.OLD_NOTE), 1) == []
-    index = FingerprintIndex(store, folder.parent)
-    for number in range(pages):
-        simhash, digest = number // 2 << 30, random.Random(number).randbytes(20)
-        if number % 7 != 6:
-            assert (0, simhash) in index.near(simhash, 3)
-            assert index.pages(simhash, 9).count(digest) == 1
-    index.close()
-
-
-def test_what_an_older_version_left_is_converted(tmp_path: Path) -> None:
-    store = MemoryStore()
-    folder = older(tmp_path, store, 300)
-    convert_older(store, folder)
-    converted(store, folder, 300)
-    # Pages are numbered by age.
-    assert store.get(keys.page_of_print(5 << 30, 9)) == random.Random(10).randbytes(20)
-    assert store.get(keys.page_of_print(5 << 30, 10)) == random.Random(11).randbytes(20)
-
-
-def test_a_conversion_that_is_killed_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fingerprint_index, "_CONVERTED", 7)
-    store = Dying()
-    folder = older(tmp_path, store, 100)
-    lives = 0
-    while folder.exists():
-        store.writes_left, lives = 3, lives + 1
-        try:
-            convert_older(store, folder)
-        except Killed:
-            continue
-    store.writes_left = 10**9
-    store.write({keys.CONVERTED: None})
-    assert lives > 5
-    converted(store, folder, 100)
-
-
-def test_without_an_older_index_nothing_is_converted(tmp_path: Path) -> None:
-    store = Dying()
-    store.writes_left = 0
-    convert_older(store, tmp_path / "near")

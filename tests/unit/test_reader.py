@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import open_frontier
@@ -82,16 +81,6 @@ def test_all_is_counted_again_and_corrected(
     ]
     correct_counters(store, wrong)
     assert not any(each.differs for each in count_again(store, runs))
-
-
-def test_what_an_older_version_left_is_counted_by_level_at_the_next_opening(
-    frontier: TwoTierFrontier, store: MemoryStore, runs: RunFolder
-) -> None:
-    frontier.add([replace(candidate("deep"), level=2)], 0.0)
-    assert frontier.counts().levels == (6, 0, 1)
-    frontier._batch.totals.levels.clear()
-    frontier._batch.commit()
-    assert open_frontier(runs.path, RULES, 0.0, store=store, runs=runs).counts().levels == (6, 0, 1)
 
 
 @pytest.mark.parametrize("damage", ["a byte", "shorter", "gone"])

@@ -1,12 +1,10 @@
-"""The records of hosts: where a standing is kept, and every transition of a host and of a URL is in
-its table, or impossible."""
+"""The records of hosts: every transition of a host and of a URL is in its table, or impossible."""
 
 from __future__ import annotations
 
 from itertools import product
 from random import Random
 
-import msgspec
 import pytest
 
 from crawler.config.settings import PolitenessSettings
@@ -16,13 +14,9 @@ from crawler.frontier.records import (
     FrontierTotals,
     HostEvent,
     HostPlace,
-    HostRecord,
     IllegalTransition,
     UrlEvent,
     UrlState,
-    decode_host,
-    decode_totals,
-    encode,
     next_place,
     next_state,
 )
@@ -35,20 +29,9 @@ from crawler.policy.politeness import next_rest
 from crawler.shared.shard import PACE, read_pace
 
 
-def test_records_of_a_frontier_without_standings_are_of_new_hosts():
-    old_pace = (2.0, 1, 0, 3.0)
-    record = decode_host(msgspec.msgpack.encode([[], 1, 0, 7, 9.0, old_pace, 4]))
-    assert record == HostRecord([], 1, 0, 7, 9.0, Pace(2.0, 1, 0, 3.0, Standing.NEW), 4)
-    totals = decode_totals(msgspec.msgpack.encode([[[1, 2]]]))
-    assert [list(map(len, front)) for front in totals.fronts()] == [[1], [], []]
-    assert decode_totals(encode(FrontierTotals(front=[]))).fronts() == ([], [], [])
-
-
-def test_records_in_redis_without_standings_are_of_new_hosts():
-    pace = Pace(2.0, 1, 1, 3.0, Standing.FAILS)
+def test_a_pace_in_redis_is_read_as_it_was_written():
     packed = PACE.pack(2.0, 3.0, 1, 1, Standing.FAILS, 0, 0.0, 0.0)
-    assert read_pace(packed) == pace
-    assert read_pace(packed[:20]).standing is Standing.NEW
+    assert read_pace(packed) == Pace(2.0, 1, 1, 3.0, Standing.FAILS)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_a_table_is_continued_from_the_log(tmp_path: Path) -> None:
     assert again.table.is_whole
     before = SeedFates()
     before.open(tmp_path / "none", log, is_new=False)
-    assert not before.table.is_whole, "nothing is known of what an earlier version fetched"
+    assert not before.table.is_whole, "nothing is known of what earlier runs fetched"
 
 
 def test_workers_are_summed() -> None:

@@ -207,19 +207,6 @@ def test_a_setting_like_no_other_is_refused_too():
         read_config({"CRAWLER_QQQQQQQQQQQQQQQQQQQQQQ": 1})
 
 
-@pytest.mark.parametrize(
-    ("value", "instead"),
-    [
-        pytest.param("twisted", "set TWISTED_REACTOR_ENABLED = True if an extension", id="twisted"),
-        pytest.param("aiohttp", "remove it, there is one way to fetch pages", id="aiohttp"),
-        pytest.param("curl", "remove it, there is one way to fetch pages", id="any other"),
-    ],
-)
-def test_a_removed_setting_is_refused_with_its_replacement(value, instead):
-    with pytest.raises(ConfigError, match=f"^CRAWLER_HTTP_HANDLER is gone: .*{instead}"):
-        read_config({"CRAWLER_HTTP_HANDLER": value})
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_default_is_a_value_its_kind_accepts(row):
     written = (

@@ -27,7 +27,7 @@ for name, wanted in pairs(types) do
 end
 if known and known ~= schema then
   return redis.error_reply('SCHEMA the frontier at ' .. root .. ' has schema ' .. known ..
-    ', this version writes ' .. schema .. '. Finish the crawl with the version that began it')
+    ', and this version reads ' .. schema .. ': finish the crawl with the version that began it')
 end
 
 local last_run = redis.call('HGET', TOTALS, 'run')

@@ -91,7 +91,7 @@ local function to_text(value) return string.format('%.17g', value) end
 -- 30 bytes: gap 8, crawl-delay 8, failures 2, pauses 2, standing 1, fetches 1, mean 4 and variance 4
 -- of the logarithms of their seconds; then URLs that wait 4. If it ever sent a Retry-After: the
 -- longest 4, and when it was last in trouble 4.
-local HOST_FORM, HOST_BYTES, OLDER_BYTES = '<BBI2I4dI4c30I4', 54, 41
+local HOST_FORM, HOST_BYTES = '<BBI2I4dI4c30I4', 54
 local NO_PACE = string.rep('\0', 30)
 
 local function standing_of(record) return string.byte(record.pace, 21) or 0 end
@@ -106,21 +106,14 @@ local function count_waiting(host, fronts)
   return waiting
 end
 
--- To be called before a queue of the host is changed: older versions did not store the times of
--- fetches, at first not how many wait either, nor a standing.
 local function load_host(host)
   local packed = redis.call('HGET', HOSTS, host)
   if not packed then
     return {place = EMPTY, front = 0, fronts = 0, filed = 0, rest = 0, admitted = 0, pace = NO_PACE,
             waiting = 0, asked = 0, trouble = 0}
   end
-  local is_older = #packed < HOST_BYTES
-  if is_older then
-    packed = string.sub(string.sub(packed, 1, OLDER_BYTES) .. string.rep('\0', HOST_BYTES), 1, HOST_BYTES)
-  end
   local place, front, fronts, filed, rest, admitted, pace, waiting =
     struct.unpack(HOST_FORM, packed)
-  if is_older then waiting = count_waiting(host, fronts) end
   local asked, trouble = 0, 0
   if #packed > HOST_BYTES then asked, trouble = struct.unpack('<I4I4', packed, HOST_BYTES + 1) end
   return {place = place, front = front, fronts = fronts, filed = filed, rest = rest,
