@@ -235,7 +235,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         opened.callback(parts.near_duplicates.close)
         if joined is not None:
             _log_put_back(joined.put_back)
-        _warn_if_finished(parts, data.path)
+        _log_what_is_left(parts, data.path)
         sync = partial(_sync_verdicts, store, outcomes, room.wait_for_room)
         archive = CrawlArchive(config, data, delivery, room.wait_for_room, sync, lifecycle)
         crawl = _crawl(base, parts, archive, parsers, replay)
@@ -279,11 +279,13 @@ def _log_put_back(leases: int) -> None:
         logger.info("Leases open when the last run ended, put back: %d", leases)
 
 
-def _warn_if_finished(parts: FrontierParts, data: Path) -> None:
-    """Log a warning if nothing is left to fetch: unlike with Scrapy, a spider that is run every day
-    fetches nothing twice."""
+def _log_what_is_left(parts: FrontierParts, data: Path) -> None:
+    """Log how many URLs earlier runs have left; a warning if they have left none: unlike with
+    Scrapy, a spider that is run every day fetches nothing twice."""
     counts = parts.frontier.counts()
-    if parts.shared is None and counts.done and not counts.left and not counts.refused:
+    if counts.left:
+        logger.info("The crawl goes on. URLs left to do: %d", counts.left)
+    elif parts.shared is None and counts.done and not counts.refused:
         logger.warning(
             "The crawl in %s was finished, and what it has seen is not fetched again. To crawl"
             " anew, choose another CRAWLER_DATA_DIR",

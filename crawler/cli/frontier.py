@@ -209,7 +209,7 @@ def _snapshot(args: FrontierArguments) -> CommandOutput:
 def _report(args: FrontierArguments) -> CommandOutput:
     path = data_dir(args.settings, args.config)
     with args.frontier.inspection() as inspection:
-        counts = frontier_counts(inspection.counts(), 0)
+        counts = frontier_counts(inspection.counts())
     folders = worker_folders(path) or [path]
     file = Path(args.opts.output or path / REPORT)
     is_running = any(lock_owner(folder) is not None for folder in folders)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -19,8 +19,9 @@ import msgspec
 from crawler.assembly.crawl import Crawl
 from crawler.console.views import OutcomesAsked, is_asked
 from crawler.data.data_dir import HISTORY, OUTCOMES, folders_of_crawl
-from crawler.data.history import HistorySpan, read_history
-from crawler.model.types import Counts, CrawlerError, Outcome, decode_outcome
+from crawler.data.history import STATES, HistorySpan, read_history
+from crawler.model.counts import Counts, Figures
+from crawler.model.types import CrawlerError, Outcome, decode_outcome
 from crawler.report.end_forecast import CrawlMoment, EndForecast
 from crawler.report.figures import FAR
 from crawler.report.progress import end_forecast, end_of, moment_of
@@ -57,6 +58,7 @@ class CrawlOverview(msgspec.Struct, frozen=True):
     answers: dict[str, int]  # by class of status
     failures: dict[str, int]  # by kind of error
     idle_s: float = 0.0  # for how long nothing has been fetched, if it is so long that it matters
+    to_fetch: int = 0  # URLs that may be fetched yet: waiting, later, undecided
 
 
 class LiveEvent(msgspec.Struct, frozen=True):
@@ -77,11 +79,11 @@ class LiveFigures:
         self._crawl = crawl
         self._spider = spider
         self._rate = RecentRate()
-        self._rate.at(crawl.stats.pages, crawl.leases.clock.now())
+        self._rate.at(crawl.stats.figures.pages, crawl.leases.clock.now())
         self._forecast: EndForecast | None = None
         self._latest: CrawlOverview | None = None
         self._others: list[WorkerRecord] = []
-        self._fetched_by_others, self._others_fetched_at = 0, crawl.leases.clock.now()
+        self._by_others, self._others_fetched_at = Figures(), crawl.leases.clock.now()
 
     async def overview(self) -> CrawlOverview:
         """Return the figures, made anew once a second at most."""
@@ -89,9 +91,9 @@ class LiveFigures:
         if self._latest is not None and 0 <= now - self._latest.now < EVERY_S / 2:
             return self._latest
         others = await self._other_workers()
-        counts = crawl.leases.frontier.counts()
-        pages = crawl.stats.pages + sum(other.pages for other in others)
-        counters = crawl.stats.counters
+        counts, own = crawl.leases.frontier.counts(), crawl.stats.figures
+        by_others = sum((other.figures for other in others), Figures())
+        fetched = own + by_others
         paused = crawl.selection.allowed_origins.operator.paused_until(now)
         shared = crawl.leases.shared
         self._latest = CrawlOverview(
@@ -100,30 +102,30 @@ class LiveFigures:
             data_dir=str(crawl.storage.data.path),
             worker="" if shared is None else shared.worker,
             workers=1 + len(others),
-            pages=pages,
-            pages_per_s=self._rate.at(pages, now, crawl.content.parsers.ready_s),
-            bytes=crawl.stats.bytes + sum(other.bytes for other in others),
-            errors=crawl.stats.errors + sum(other.errors for other in others),
-            duplicates=crawl.stats.duplicates,
+            **fetched.totals,
+            pages_per_s=self._rate.at(fetched.pages, now, crawl.content.parsers.ready_s),
             fetching=len(crawl.loop.lives),
             concurrency=crawl.loop.slots.rules.concurrency,
             paused_until=None if paused is None else min(paused, FAR),
             ends=self._end(),
             waits_for="" if others else crawl.stats.waits_for(now, len(crawl.loop.lives)),
             counts=counts,
-            answers=_below(counters, "status/"),
-            failures=_below(counters, "error/"),
-            idle_s=self._idle_s(others, now),
+            answers=own.below("status/"),
+            failures=own.below("error/"),
+            idle_s=self._idle_s(by_others if others else None, now),
+            to_fetch=counts.to_fetch,
         )
         return self._latest
 
-    def _idle_s(self, others: Sequence[WorkerRecord], now: float) -> float:
-        """Return as `idle_s`, also of the other workers: they announce what they have fetched."""
-        fetched = sum(other.pages + other.errors for other in others)
-        if fetched != self._fetched_by_others:
-            self._fetched_by_others, self._others_fetched_at = fetched, now
+    def _idle_s(self, by_others: Figures | None, now: float) -> float:
+        """Return as `idle_s`, also of the other workers, which announce what they have fetched;
+        None: there are none."""
         own_s = self._crawl.stats.idle_s(now, len(self._crawl.loop.lives))
-        return min(own_s, now - self._others_fetched_at) if others else own_s
+        if by_others is None:
+            return own_s
+        if by_others != self._by_others:
+            self._by_others, self._others_fetched_at = by_others, now
+        return min(own_s, now - self._others_fetched_at)
 
     def _end(self) -> str:
         """Return when the crawl ends, in words."""
@@ -136,15 +138,14 @@ class LiveFigures:
     def _noted(self) -> Iterator[CrawlMoment]:
         """Yield the moments of this run before now."""
         history = read_history(self._crawl.storage.data.path / HISTORY, HistorySpan.HOUR)
-        names = ("run", "pages", "waiting", "leased", "hosts_active", "seen", "done", "dead")
-        columns = (map(int, history.columns[name]) for name in names)
+        columns = (map(int, history.columns[name]) for name in ("run", "pages", *STATES))
         latest = moment_of(self._crawl)
         this_run, pages_before = max(history.columns["run"], default=0), 0
-        for at, run, pages, waiting, *others in zip(history.at, *columns, strict=True):
+        for at, run, pages, *states in zip(history.at, *columns, strict=True):
             if run != this_run:
                 pages_before = pages
                 continue
-            counts = Counts(waiting, 0, *others)
+            counts = Counts(**dict(zip(STATES, states, strict=True)))
             found = latest.found - (latest.counts.seen - counts.seen)
             yield CrawlMoment(at, counts, pages - pages_before, found)
 
@@ -209,11 +210,3 @@ def _size(log: Path) -> int:
         return log.stat().st_size
     except OSError:
         return 0
-
-
-def _below(counters: dict[str, int], prefix: str) -> dict[str, int]:
-    return {
-        name.removeprefix(prefix): value
-        for name, value in sorted(counters.items())
-        if name.startswith(prefix)
-    }

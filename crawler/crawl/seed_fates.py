@@ -149,11 +149,12 @@ class SeedFates:
         return why
 
     @classmethod
-    def table_in(cls, folder: Path) -> SeedTable | None:
-        """Return the table of the crawl in *folder*, which may run; None if it has none."""
+    def table_in(cls, folder: Path) -> SeedTable:
+        """Return the table of the crawl in *folder*, which may run. If it has none, that is not
+        whole."""
         fates, file = cls(), folder / SEEDS
         fates.open(file, folder / OUTCOMES, is_new=False)
-        return fates.table if file.exists() else None
+        return fates.table
 
     def _log(self, text: str) -> None:
         self._logged += 1

@@ -18,8 +18,18 @@ from typing import Final, TypeVar
 from scrapy.statscollectors import StatsCollector
 
 from crawler.crawl.seed_fates import SeedFates
+from crawler.frontier.port import FrontierRules
 from crawler.loop.life import Life
 from crawler.loop.outcome import words_of
+from crawler.model.counts import (
+    FIRST_DEAD,
+    TOP_HOSTS,
+    TOP_OVER_BUDGET,
+    DeadUrl,
+    Figures,
+    HostPages,
+    OverBudget,
+)
 from crawler.model.types import (
     Added,
     Answer,
@@ -32,7 +42,6 @@ from crawler.policy.politeness import is_trouble
 
 # Above this the half with the lowest counts is dropped: the top ten of a crawl are far above them.
 _MAX_HOSTS: Final = 20_000
-_DEAD_KEPT: Final = 5  # dead letters of this run that are shown at its end
 _FAILING_KEPT: Final = 1_000  # failing hosts, of which a broad crawl may have more
 _DUE_KEPT: Final = 20_000  # hosts that rest, of which it is known since when: 4 MB
 GAP_OVER_DUE: Final = "gap_over_due"
@@ -98,10 +107,6 @@ class CrawlStats:
         self.counters: Counter[str] = Counter()
         self.seeds = SeedFates()
         self._handed_over: dict[str, int] = {}  # what Scrapy's stats have of them
-        self.pages = 0  # answers that were kept, of any status
-        self.duplicates = 0
-        self.errors = 0  # failed fetches, each attempt counted
-        self.bytes = 0  # of bodies, as sent
         self.by_host: Counter[str] = Counter()
         # Links, by unit and name of a budget.
         self.over_budget_links: Counter[tuple[str, str]] = Counter()
@@ -119,6 +124,25 @@ class CrawlStats:
         self._failing_logged = 0
         self.heard_at = 0.0  # epoch seconds: when a host answered last; 0: none has
         self.last_fetch_at = 0.0  # epoch seconds: its begin or its end, or the start of the crawl
+
+    @property
+    def figures(self) -> Figures:
+        """What was counted up to now."""
+        return Figures(dict(self.counters))
+
+    def figures_with_names(self, limits: FrontierRules) -> Figures:
+        """Return `figures`, and what is named at the end of a run. *limits*: the budgets."""
+        budgets = {
+            "host": ("CRAWLER_MAX_URLS_PER_HOST", limits.max_urls_per_host or 0),
+            "domain": ("CRAWLER_MAX_URLS_PER_DOMAIN", limits.max_urls_per_domain or 0),
+        }
+        over_budget = self.over_budget_links.most_common(TOP_OVER_BUDGET)
+        return Figures(
+            dict(self.counters),
+            [HostPages(*each) for each in self.by_host.most_common(TOP_HOSTS)],
+            [OverBudget(*budgets[unit], name, links) for (unit, name), links in over_budget],
+            [DeadUrl(each.url, each.reason) for each in self.dead],
+        )
 
     def begin(self, now: float) -> None:
         """Count from *now* for how long nothing has been fetched."""
@@ -202,7 +226,6 @@ class CrawlStats:
         if outcome.status is not None:
             self.verdict_s.observe(outcome.at - life.began_at - life.paused_s - outcome.seconds)
             self.count(f"status/{outcome.status // 100}xx")
-            self.bytes += outcome.size
             self.count("bytes", outcome.size)
         elif outcome.fate == "done" and outcome.reason.startswith("robots.txt: "):
             self.count("robots/disallowed")
@@ -213,11 +236,9 @@ class CrawlStats:
         elif outcome.fate != "put_back" and life.truncated:
             self.count(f"truncated/{life.truncated}")
         if is_page(outcome):
-            self.pages += 1
             self.count("pages")
             self._count_named(self.by_host, outcome.host)
         if outcome.reason == "duplicate":
-            self.duplicates += 1
             self.count("duplicates")
 
     def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
@@ -273,16 +294,14 @@ class CrawlStats:
             return
         self.count("robots/fetched")
         if is_trouble(answer) and answer.error != "cancelled":
-            self.errors += 1
             self.count("robots/failed")
             self.count("error/robots_failed")
 
     def _count_error(self, outcome: Outcome) -> None:
-        self.errors += 1
         self.count(f"error/{outcome.failure}")
         if outcome.failure == "robots_unreachable":
             self.count("robots/unreachable")
-        if outcome.fate == "dead" and len(self.dead) < _DEAD_KEPT:
+        if outcome.fate == "dead" and len(self.dead) < FIRST_DEAD:
             self.dead.append(outcome)
 
     @staticmethod

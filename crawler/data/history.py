@@ -22,15 +22,15 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from crawler.model.counts import TOTALS
 from crawler.model.types import DataDirError
 
 logger = logging.getLogger(__name__)
 
-TOTALS: Final = ("pages", "bytes", "errors", "duplicates")
-"""What this data directory has fetched, over all its runs."""
 STATES: Final = ("seen", "done", "dead", "waiting", "leased", "hosts_active")
 """Of the frontier at that moment; in a shared crawl of all its workers, but for `hosts_active`."""
-COLUMNS: Final = ("run", *TOTALS, *STATES)  # run: its number, from 1
+COLUMNS: Final = ("run", *TOTALS, *STATES)
+"""The number of the run, from 1; what this data directory has fetched over all its runs; states."""
 SAMPLE_S: Final = 5.0
 
 
@@ -185,12 +185,10 @@ def sum_histories(parts: Sequence[History]) -> History:
         works = is_begun & (at - sample_at < 3 * step_s)
         for name in COLUMNS:
             values = np.array(part.columns[name])[np.maximum(last, 0)]
-            if name in TOTALS:
+            if name in ("run", *TOTALS):  # a worker that begins another run is a break for all
                 summed[name] += np.where(is_begun, values, 0)
             elif name == "hosts_active":
                 summed[name] += np.where(works, values, 0)
-            elif name == "run":  # a worker that begins another run is a break for all
-                summed[name] += np.where(is_begun, values, 0)
             else:
                 summed[name] = np.where(is_newer, values, summed[name])
     return History(step_s, at.tolist(), {name: summed[name].tolist() for name in COLUMNS})

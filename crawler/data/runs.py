@@ -7,14 +7,15 @@ are not counted. One that cannot be read is kept beside it, and counting begins 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec.structs import replace
+
+from crawler.model.counts import Figures, Sums, add_by_key
 
 logger = logging.getLogger(__name__)
 
@@ -35,33 +36,39 @@ class RunFigures(msgspec.Struct, frozen=True):
     duplicates: int = 0
 
 
-class CountedRuns(msgspec.Struct, frozen=True):
-    """The content of the file."""
+def _latest(some: Sequence[RunFigures], more: Sequence[RunFigures]) -> list[RunFigures]:
+    return sorted([*some, *more], key=lambda run: run.started_at)[-RUNS_KEPT:]
 
-    runs: list[RunFigures] = []  # the last RUNS_KEPT, the oldest first
+
+class CountedRuns(Sums, msgspec.Struct, frozen=True):
+    """The content of the file. Those of workers add: each run of a worker is one."""
+
+    runs: Annotated[list[RunFigures], _latest] = []  # the last RUNS_KEPT, the oldest first
     number: int = 0  # of the last run
     seconds: float = 0.0  # that all runs before the last took
     before: dict[str, int] = {}  # counters of all runs before the last, as in CrawlStats
     last: dict[str, int] = {}  # counters of the last run
+    last_s: float = 0.0  # that it took
 
     @property
-    def counters(self) -> dict[str, int]:
-        """The counters of the whole crawl."""
-        return dict(sorted((Counter(self.before) + Counter(self.last)).items()))
+    def figures(self) -> Figures:
+        """The figures of the whole crawl."""
+        return Figures(dict(sorted(add_by_key(self.before, self.last).items())))
 
     @property
     def total_s(self) -> float:
         """How long all runs took together."""
-        return self.seconds + (self.runs[-1].duration_s if self.runs else 0.0)
+        return self.seconds + self.last_s
 
     def begun(self, started_at: str) -> CountedRuns:
         """Return these and a run that begins."""
         runs = [*self.runs, RunFigures(started_at)][-RUNS_KEPT:]
-        return CountedRuns(runs, self.number + 1, self.total_s, self.counters)
+        return CountedRuns(runs, self.number + 1, self.total_s, self.figures.counters)
 
-    def counted(self, run: RunFigures, counters: Mapping[str, int]) -> CountedRuns:
+    def counted(self, run: RunFigures, figures: Figures) -> CountedRuns:
         """Return these with what the last run has counted."""
-        return replace(self, runs=[*self.runs[:-1], run], last=dict(counters))
+        runs = [*self.runs[:-1], run]
+        return replace(self, runs=runs, last=figures.counters, last_s=run.duration_s)
 
 
 def read_runs(file: Path) -> CountedRuns:
@@ -87,18 +94,3 @@ def write_runs(file: Path, counted: CountedRuns) -> None:
     draft = file.with_suffix(".draft")
     draft.write_bytes(msgspec.json.encode(counted))  # without a sync, which may take long
     draft.replace(file)
-
-
-def sum_runs(parts: Iterable[CountedRuns]) -> CountedRuns:
-    """Return the runs of the workers of a shared crawl: each run of a worker is one."""
-    parts = list(parts)
-    total: Counter[str] = Counter()
-    for part in parts:
-        total.update(part.counters)
-    runs = sorted((run for part in parts for run in part.runs), key=lambda run: run.started_at)
-    return CountedRuns(
-        runs[-RUNS_KEPT:],
-        sum(part.number for part in parts),
-        sum(part.total_s for part in parts) - (runs[-1].duration_s if runs else 0.0),
-        dict(total),
-    )

@@ -6,14 +6,17 @@ which it counts. So after a kill it is completed from the lines behind that plac
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
+from crawler.model.counts import Sums, add_by_key
 from crawler.model.types import Outcome, decode_outcome
 
 ROWS: Final = 100
@@ -37,15 +40,27 @@ class SeedRow(msgspec.Struct, frozen=True):
     url: str = ""  # where its redirects ended; empty: there were none
 
 
-class SeedTable(msgspec.Struct):
+def _add_fates(some: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    """Add the seeds of two workers by their fates; both have read all seeds, and refused the
+    same."""
+    refused = max(each.get(REFUSED, 0) for each in (some, more))
+    return {fate: n for fate, n in {**add_by_key(some, more), REFUSED: refused}.items() if n}
+
+
+def _first_rows(some: Mapping[str, SeedRow], more: Mapping[str, SeedRow]) -> dict[str, SeedRow]:
+    return dict(islice({**some, **more}.items(), ROWS))
+
+
+class SeedTable(Sums, msgspec.Struct):
     """What became of the seeds. A worker of a shared crawl counts the URLs that it has fetched: of
     a seed whose redirect another one has followed it counts `redirected`, and that one takes it
     off. So only the sum over all workers has no negative number."""
 
-    counts: dict[str, int] = {}  # seeds by their fate
-    failed: dict[str, SeedRow] = {}  # by seed, the first ROWS
+    counts: Annotated[dict[str, int], _add_fates] = {}  # seeds by their fate
+    failed: Annotated[dict[str, SeedRow], _first_rows] = {}  # by seed, the first ROWS
     others: int = 0  # pages with a status of 2xx that are no seeds
-    is_whole: bool = True  # False: the table of an earlier run is gone
+    # False: the table of an earlier run is gone.
+    is_whole: Annotated[bool, operator.and_] = True
     log_bytes: int = 0  # of the outcome log, that are counted
 
     def count(self, seed: str, fate: str, url: str, why: str) -> None:
@@ -93,25 +108,6 @@ def write_table(file: Path, table: SeedTable) -> None:
     draft = file.with_suffix(".draft")
     draft.write_bytes(msgspec.json.encode(table))  # without a sync, which may take long
     draft.replace(file)
-
-
-def sum_tables(parts: Iterable[SeedTable | None]) -> SeedTable:
-    """Return the table of all workers of a shared crawl. Each of them reads the seeds and refuses
-    the same."""
-    parts = list(parts)
-    found = [part for part in parts if part is not None]
-    counts: Counter[str] = Counter()
-    failed: dict[str, SeedRow] = {}
-    for part in found:
-        counts.update(part.counts)
-        failed |= part.failed
-    counts[REFUSED] = max((part.counts.get(REFUSED, 0) for part in found), default=0)
-    return SeedTable(
-        {fate: n for fate, n in sorted(counts.items()) if n > 0},
-        dict(list(failed.items())[:ROWS]),
-        sum(part.others for part in found),
-        is_whole=bool(found) and len(found) == len(parts) and all(each.is_whole for each in found),
-    )
 
 
 def outcomes_since(log: Path, at: int) -> list[Outcome]:

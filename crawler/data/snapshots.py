@@ -51,7 +51,7 @@ class Snapshot:
     """A snapshot that is whole."""
 
     folder: str
-    waiting: int  # URLs
+    left: int  # URLs that are not finished
     seen: int
     bytes: int  # of its files
     shared: int  # of them in files that the data directory has too, by hard links
@@ -157,7 +157,7 @@ def publish(data: Path, name: str, target: Path) -> Snapshot:
     """Check what `freeze` has made, and give it the name *target*: by a move, or on another file
     system as a copy. Raises StoreUnavailable or DataDirError; then *target* is as before."""
     folder, partial = data / name, target.with_name(target.name + _PARTIAL)
-    waiting, seen = _checked(folder)
+    left, seen = _checked(folder)
     size, shared = _size_of(folder), _shared_bytes(folder)
     try:
         try:
@@ -177,18 +177,18 @@ def publish(data: Path, name: str, target: Path) -> Snapshot:
         sync_folder(target.parent)
     except OSError as error:
         raise store_error(f"cannot make {target}", error) from error
-    return Snapshot(str(target), waiting, seen, size, shared)
+    return Snapshot(str(target), left, seen, size, shared)
 
 
 def _checked(folder: Path) -> tuple[int, int]:
-    """Open the frontier of a snapshot, and return how many URLs wait and were seen. Raises
+    """Open the frontier of a snapshot, and return how many URLs are left and were seen. Raises
     DataDirError."""
     with closing(RocksStore(folder / FRONTIER, read_only=True)) as store:
         runs = RunFolder(folder / SEEN)
         reader = FrontierReader(store, runs)
         for stored in seen_manifest(store).runs:
             KeyRun(runs, stored, None, PAGE_KEYS)
-        return reader.totals.waiting, reader.totals.seen
+        return reader.counts().left, reader.totals.seen
 
 
 def _has_links(data: Path, folder: Path) -> bool:

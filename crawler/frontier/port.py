@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
     Added,
     Candidate,
-    Counts,
     HostKey,
     HostWork,
     Lease,

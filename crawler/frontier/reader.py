@@ -32,6 +32,7 @@ from crawler.frontier.run_files import PAGE_KEYS, Flags, KeyRun, Keys, RunFolder
 from crawler.frontier.seen import seen_manifest, stored_keys
 from crawler.frontier.seen_repair import find_damage
 from crawler.frontier.staging import WriteBatch, all_records, records_between
+from crawler.model.counts import Counts
 from crawler.model.types import Candidate, HostKey
 
 _READ_URLS: Final = 1000
@@ -122,6 +123,12 @@ class FrontierReader:
         """Return how many URLs of *domain* count against its budget."""
         packed = self._store.get(keys.named(keys.DOMAIN, domain))
         return decode_domain(packed).admitted if packed else 0
+
+    def counts(self) -> Counts:
+        """Return the counters, and how many URLs are undecided and how many hosts active, which
+        are counted."""
+        active = sum(1 for _ in all_records(self._store, keys.ACTIVE))
+        return self.totals.counts(active, sum(1 for _ in self.undecided()))
 
     def undecided(self) -> Iterator[Candidate]:
         """Yield the URLs of which it is not decided yet whether they are new."""

@@ -40,6 +40,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from crawler.model.counts import Counts
 from crawler.model.types import (
     Candidate,
     Claim,
@@ -350,6 +351,21 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
             setattr(self, state, getattr(self, state) - urls)
         if after is not UrlState.UNKNOWN:
             setattr(self, after, getattr(self, after) + urls)
+
+    def counts(self, hosts_active: int, undecided: int) -> Counts:
+        """Return these counters with those that are counted elsewhere."""
+        return Counts(
+            waiting=self.waiting,
+            later=self.later,
+            leased=self.leased,
+            hosts_active=hosts_active,
+            seen=self.seen,
+            done=self.done,
+            dead=self.dead,
+            refused=self.refused,
+            undecided=undecided,
+            levels=tuple(self.levels),
+        )
 
 
 class FrontEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):

@@ -36,12 +36,12 @@ from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen import SeenSet
 from crawler.frontier.staging import WriteBatch, all_records, slices
 from crawler.frontier.sweep import Fate, Sweep
+from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
     Added,
     Candidate,
     Claim,
-    Counts,
     Dead,
     Done,
     HostKey,
@@ -257,19 +257,7 @@ class TwoTierFrontier:
         return min((time for time in times if time is not None), default=None)
 
     def counts(self) -> Counts:
-        totals = self._batch.totals
-        return Counts(
-            waiting=totals.waiting,
-            later=totals.later,
-            leased=totals.leased,
-            hosts_active=len(self._scheduler.active),
-            seen=totals.seen,
-            done=totals.done,
-            dead=totals.dead,
-            refused=totals.refused,
-            undecided=self._undecided(),
-            levels=tuple(totals.levels),
-        )
+        return self._batch.totals.counts(len(self._scheduler.active), self._undecided())
 
     def undecided_s(self, now: float) -> float:
         """Return for how long found URLs have waited for a search whether they are new, in

@@ -50,7 +50,8 @@ from crawler.frontier.rocks_store import OnlookersStore, RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen_repair import RebuiltSeen, repair_seen
 from crawler.inspect.why import next_contact
-from crawler.model.types import ConfigError, Counts, DataDirError, HostKey, Pace
+from crawler.model.counts import Counts
+from crawler.model.types import ConfigError, DataDirError, HostKey, Pace
 from crawler.model.url import fetch_form
 from crawler.operate import client
 from crawler.operate.acts import (
@@ -362,7 +363,7 @@ def repair_text(repaired: RebuiltSeen, unread: Sequence[str]) -> Iterator[str]:
 
 def snapshot_text(made: Snapshot) -> Iterator[str]:
     yield (
-        f"{plain(made.folder)}: {many(made.waiting, 'waiting URL')}, {number(made.seen)} seen, of"
+        f"{plain(made.folder)}: {many(made.left, 'URL')} left to do, {number(made.seen)} seen, of"
         " one moment"
     )
     shared = f", {size(made.shared)} of them as hard links" if made.shared else ""
@@ -830,12 +831,12 @@ class RedisFrontierView:
 
     def counts(self) -> CommandOutput:
         with self._open_reader() as reader, self._inspection(reader) as inspection:
-            found, now = worker_records(reader), reader.now()
+            counts, now = inspection.counts(), reader.now()
             overview = SharedOverview(
-                inspection.counts(),
+                counts,
                 reader.where,
-                workers=sum(is_alive(worker, now) for worker in found),
-                outbox=sum(worker.outbox for worker in found),
+                workers=sum(is_alive(worker, now) for worker in worker_records(reader)),
+                outbox=counts.undecided,
                 arguments=inspection.arguments,
             )
         return overview, shared_overview_text(overview)

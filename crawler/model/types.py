@@ -193,32 +193,6 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """The counters of the frontier; each is O(1) to read."""
-
-    waiting: int  # URLs that wait, later ones not among them
-    later: int  # URLs with a date in the future
-    leased: int  # leases not finished
-    hosts_active: int  # hosts in memory
-    seen: int  # URLs ever admitted
-    done: int
-    dead: int
-    refused: int = 0  # waiting URLs that a rule or budget of this start refuses
-    undecided: int = 0  # found URLs of which it is not known yet whether they are new
-    levels: tuple[int, ...] = ()  # of `waiting`, by level; empty: not known
-
-    @property
-    def to_fetch(self) -> int:
-        """How many URLs may be fetched yet, those under way not among them."""
-        return self.waiting + self.later + self.undecided
-
-    @property
-    def left(self) -> int:
-        """How many URLs are not finished: as long as there are some, the crawl is not over."""
-        return self.to_fetch + self.leased
-
-
-@dataclass(frozen=True, slots=True)
 class HostWork:
     """What is left to do at one host, when a frontier was asked."""
 

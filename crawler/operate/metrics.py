@@ -26,7 +26,8 @@ from prometheus_client.registry import Collector
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.stats import Histogram
 from crawler.loop.outcome import FAILURES
-from crawler.model.types import VERSION, Counts
+from crawler.model.counts import Counts
+from crawler.model.types import VERSION
 from crawler.policy.scope import Reason
 
 PREFIX: Final = "gossamer_"
@@ -246,7 +247,7 @@ METRICS: Final = (
     ),
     _gauge(
         "frontier_urls",
-        "URLs by state; undecided: not known yet whether they are new.",
+        "URLs by state; undecided: perhaps new (in a shared crawl: on this worker's disk).",
         _frontier_urls,
         "state",
         of=Of.CRAWL,

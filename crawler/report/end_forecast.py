@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from crawler.config.settings import PolitenessSettings
-from crawler.model.types import Counts, HostKey, HostWork, Pace
+from crawler.model.counts import Counts
+from crawler.model.types import HostKey, HostWork, Pace
 from crawler.policy.forecast import MOST_HOSTS, Forecast, forecast
 from crawler.report.figures import many, plain, rate, span
 

@@ -49,6 +49,7 @@ from crawler.report.summary import (
     FrontierCounts,
     Summary,
     encoded,
+    ended_run,
     nothing_fetched,
     summary_of,
     text,
@@ -218,7 +219,7 @@ class Report:
             return
         counted, now = self._recorder.end(reason), crawl.leases.clock.now()
         self.summary = summary = summary_of(
-            crawl, spider.name, reason, self._started_at, now, counted
+            ended_run(crawl, spider.name, reason, self._started_at, now, counted)
         )
         if not summary.frontier.seen and (why := nothing_fetched(summary)):
             logger.warning("%s", why[0].upper() + why[1:])

@@ -19,16 +19,16 @@ from types import MappingProxyType
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from crawler.crawl.seed_fates import SeedFates, fate_words
 from crawler.crawl.stats import GAP_BOUNDS_S, GAP_OVER_DUE, LANGUAGES, TYPES
 from crawler.data.data_dir import HISTORY, OUTCOMES, RUNS, SUMMARY, WARC
 from crawler.data.files import replace_file
 from crawler.data.history import History, HistorySpan, read_history, sum_histories
-from crawler.data.runs import CountedRuns, read_runs, sum_runs
-from crawler.data.seed_table import SeedTable, sum_tables
+from crawler.data.runs import CountedRuns, read_runs
+from crawler.data.seed_table import SeedTable
 from crawler.loop.outcome import words_of
+from crawler.model.counts import Figures
 from crawler.model.types import VERSION
 from crawler.policy.scope import Reason
 from crawler.report.endings import ending
@@ -44,7 +44,6 @@ from crawler.report.summary import (
     FrontierCounts,
     Summary,
     archive_files,
-    below,
     rule_words,
 )
 
@@ -112,16 +111,14 @@ def crawl_facts(
         at=time.time(),
         is_running=is_running,
         counts=counts,
-        counted=sum_runs(read_runs(folder / RUNS) for folder in folders),
+        counted=sum((read_runs(folder / RUNS) for folder in folders), CountedRuns()),
         histories={
             each: sum_histories([read_history(folder / HISTORY, each) for folder in folders])
             for each in (HistorySpan.ALL, HistorySpan.HOUR)
         },
         outcomes=figures_of_logs([folder / OUTCOMES for folder in folders], most_bytes),
-        seeds=sum_tables(map(SeedFates.table_in, folders)),
-        archives=[
-            replace(archive_files(folder / WARC), store=_store(folder)) for folder in folders
-        ],
+        seeds=sum(map(SeedFates.table_in, folders), SeedTable()),
+        archives=[archive_files(folder / WARC, _store(folder)) for folder in folders],
     )
 
 
@@ -156,7 +153,7 @@ def html_report(facts: CrawlFacts) -> str:
             *_runs(facts),
             *_seeds(facts.seeds),
             *_answers(facts),
-            *_politeness(facts.counted.counters),
+            *_politeness(facts.counted.figures),
             *_left_out(facts),
             *_hosts(facts.outcomes),
             *_archive(facts),
@@ -166,7 +163,7 @@ def html_report(facts: CrawlFacts) -> str:
 
 
 def _overview(facts: CrawlFacts) -> Iterator[str]:
-    counters, counts, outcomes = facts.counted.counters, facts.counts, facts.outcomes
+    fetched, counts, outcomes = facts.counted.figures, facts.counts, facts.outcomes
     last = facts.counted.runs[-1].reason if facts.counted.runs else ""
     ended = "No run has ended in good order yet" if not last else ending(last)
     yield f"<p>{_text('It is running' if facts.is_running else ended)}. {_when(facts.at)}.</p>"
@@ -177,11 +174,10 @@ def _overview(facts: CrawlFacts) -> Iterator[str]:
             " <code>scrapy frontier report</code> reads all of them.</p>"
         )
     seconds = facts.counted.total_s
-    pages = counters.get("pages", 0)
     figures = {
-        "pages": number(pages),
-        "a second": rate(pages / seconds) if seconds else "-",
-        "bytes": size(counters.get("bytes", 0)),
+        "pages": number(fetched.pages),
+        "a second": rate(fetched.pages / seconds) if seconds else "-",
+        "bytes": size(fetched.bytes),
         "of fetching": span(seconds),
         "runs": number(facts.counted.number),
         "hosts": number(outcomes.hosts),
@@ -190,7 +186,7 @@ def _overview(facts: CrawlFacts) -> Iterator[str]:
         "done": number(counts.done),
         "dead letters": number(counts.dead),
         "kept out by rules": number(counts.refused),
-        "tries failed": number(sum(below(counters, "error/").values())),
+        "tries failed": number(fetched.errors),
     }
     yield '<dl class="figures">'
     for name, value in figures.items():
@@ -280,7 +276,7 @@ def _seeds(table: SeedTable) -> Iterator[str]:
     if not table.counts:
         return
     yield '<section><h2>Seeds</h2><div class="columns">'
-    fates = {fate_words(fate): n for fate, n in table.counts.items()}
+    fates = {fate_words(fate): n for fate, n in table.counts.items() if n > 0}
     yield from _bars("What became of them", _named(fates))
     yield "</div>"
     if table.failed:
@@ -291,14 +287,14 @@ def _seeds(table: SeedTable) -> Iterator[str]:
 
 
 def _answers(facts: CrawlFacts) -> Iterator[str]:
-    outcomes, counters = facts.outcomes, facts.counted.counters
+    outcomes, fetched = facts.outcomes, facts.counted.figures
     yield '<section><h2>Answers</h2><div class="columns">'
     yield from _bars("Status", sorted((str(one), n) for one, n in outcomes.statuses.items()))
-    yield from _bars("Type of the pages", _named(below(counters, f"{TYPES}/")))
-    yield from _bars("Language, as declared", _named(below(counters, f"{LANGUAGES}/")))
+    yield from _bars("Type of the pages", _named(fetched.below(f"{TYPES}/")))
+    yield from _bars("Language, as declared", _named(fetched.below(f"{LANGUAGES}/")))
     yield from _bars("Body", zip(_classes(SIZES, _size), outcomes.sizes, strict=True))
     yield from _bars("Fetch time", zip(_classes(SECONDS, _seconds), outcomes.seconds, strict=True))
-    failed = {words_of(kind): n for kind, n in below(counters, "error/").items()}
+    failed = {words_of(kind): n for kind, n in fetched.below("error/").items()}
     yield from _bars("Failed tries", _named(failed))
     fates = {_FATES.get(fate, fate): n for fate, n in outcomes.fates.items()}
     yield from _bars("What became of URLs, try by try", _named(fates))
@@ -309,31 +305,29 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
     yield "</div></section>"
 
 
-def _politeness(counters: Mapping[str, int]) -> Iterator[str]:
+def _politeness(fetched: Figures) -> Iterator[str]:
     yield '<section><h2>Politeness</h2><div class="columns">'
-    gaps = below(counters, f"{GAP_OVER_DUE}/")
+    gaps = fetched.below(f"{GAP_OVER_DUE}/")
     names = ["early", *(f"{bound:g}" for bound in GAP_BOUNDS_S), "more"]
     titles = ["before it was over", *_classes(GAP_BOUNDS_S, _seconds)]
     counts = [gaps.get(name, 0) for name in names]
     yield from _bars(
         "From the end of a host's rest to its next request", zip(titles, counts, strict=True)
     )
-    yield from _bars(
-        "Rests, by what made them so long", _named(below(counters, "politeness/rest/"))
-    )
+    yield from _bars("Rests, by what made them so long", _named(fetched.below("politeness/rest/")))
     robots = {
-        "robots.txt requested": counters.get("robots/fetched", 0),
-        "URLs that robots.txt forbids": counters.get("robots/disallowed", 0),
-        "URLs without a robots.txt to be had": counters.get("robots/unreachable", 0),
-        "hosts given up": counters.get("politeness/given_up", 0),
+        "robots.txt requested": fetched["robots/fetched"],
+        "URLs that robots.txt forbids": fetched["robots/disallowed"],
+        "URLs without a robots.txt to be had": fetched["robots/unreachable"],
+        "hosts given up": fetched["politeness/given_up"],
     }
     yield from _bars("robots.txt", robots.items())
     yield "</div></section>"
 
 
 def _left_out(facts: CrawlFacts) -> Iterator[str]:
-    outcomes, counters = facts.outcomes, facts.counted.counters
-    refused = below(counters, "refused/")
+    outcomes, fetched = facts.outcomes, facts.counted.figures
+    refused = fetched.below("refused/")
     yield '<section><h2>Left out</h2><div class="columns">'
     yield from _bars(
         "Refused by rule", _named({rule_words(rule): n for rule, n in refused.items()})

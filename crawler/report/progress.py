@@ -126,18 +126,14 @@ class Progress:
 
 
 def figures_of(crawl: Crawl, pages_per_s: RecentRate, forecast: EndForecast) -> ProgressFigures:
-    stats, counts, now = crawl.stats, crawl.leases.frontier.counts(), crawl.leases.clock.now()
+    fetched, now = crawl.stats.figures, crawl.leases.clock.now()
     ready_s = crawl.content.parsers.ready_s
     return ProgressFigures(
-        pages=stats.pages,
-        pages_per_s=pages_per_s.at(stats.pages, now, ready_s),
-        hosts_active=counts.hosts_active,
-        waiting=counts.to_fetch,
-        duplicates=stats.duplicates,
-        errors=stats.errors,
-        size_bytes=stats.bytes,
+        fetched,
+        crawl.leases.frontier.counts(),
+        pages_per_s.at(fetched.pages, now, ready_s),
+        end_of(crawl, forecast),
         waits_for=_waits_for(crawl, now) if ready_s else COMPILER,
-        ends=end_of(crawl, forecast),
     )
 
 
@@ -159,10 +155,10 @@ def end_forecast(crawl: Crawl) -> EndForecast:
 
 def moment_of(crawl: Crawl) -> CrawlMoment:
     """Return the figures of *crawl* that its forecast is made of."""
-    counts, stats = crawl.leases.frontier.counts(), crawl.stats
+    counts, fetched = crawl.leases.frontier.counts(), crawl.stats.figures
     # The result of a link comes later in a shared crawl, and that of a seed with it.
-    found = counts.seen if crawl.leases.shared else stats.counters["links/new"]
-    return CrawlMoment(crawl.leases.clock.now(), counts, stats.pages, found)
+    found = counts.seen if crawl.leases.shared else fetched["links/new"]
+    return CrawlMoment(crawl.leases.clock.now(), counts, fetched.pages, found)
 
 
 def end_of(crawl: Crawl, forecast: EndForecast) -> EndInWords:

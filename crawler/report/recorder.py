@@ -14,7 +14,7 @@ from scrapy.utils.asyncio import create_looping_call
 
 from crawler.assembly.crawl import Crawl
 from crawler.data.data_dir import HISTORY, OUTCOMES, RUNS, SEEDS
-from crawler.data.history import SAMPLE_S, HistoryFile
+from crawler.data.history import SAMPLE_S, STATES, HistoryFile
 from crawler.data.runs import WRITE_S, CountedRuns, RunFigures, open_runs, write_runs
 from crawler.report.summary import iso_time
 
@@ -62,8 +62,10 @@ class Recorder:
         try:
             self._add_sample(now)
             if self._samples % _SAMPLES_A_WRITE == 0:
-                run = self._run(now, reason)
-                self._counted = self._counted.counted(run, self._crawl.stats.counters)
+                figures, began = self._crawl.stats.figures, self._started_at
+                duration_s = round(now - began, 3)
+                run = RunFigures(iso_time(began), duration_s, reason, **figures.totals)
+                self._counted = self._counted.counted(run, figures)
                 write_runs(self._folder / RUNS, self._counted)
                 self._crawl.stats.seeds.write(self._folder / SEEDS, self._folder / OUTCOMES)
             self._is_failing = False
@@ -77,30 +79,11 @@ class Recorder:
     def _add_sample(self, now: float) -> None:
         if self._history is None:
             return
-        stats, counts = self._crawl.stats, self._crawl.leases.frontier.counts()
-        last = self._history.last
-        self._history.add(
-            now,
-            {
-                "run": last.get("run", 0) + 1,
-                "pages": last.get("pages", 0) + stats.pages,
-                "bytes": last.get("bytes", 0) + stats.bytes,
-                "errors": last.get("errors", 0) + stats.errors,
-                "duplicates": last.get("duplicates", 0) + stats.duplicates,
-                "seen": counts.seen,
-                "done": counts.done,
-                "dead": counts.dead,
-                "waiting": counts.to_fetch,
-                "leased": counts.leased,
-                "hosts_active": counts.hosts_active,
-            },
-        )
-
-    def _run(self, now: float, reason: str) -> RunFigures:
-        stats = self._crawl.stats
-        figures = (stats.pages, stats.bytes, stats.errors, stats.duplicates)
-        duration_s = round(now - self._started_at, 3)
-        return RunFigures(iso_time(self._started_at), duration_s, reason, *figures)
+        last, counts = self._history.last, self._crawl.leases.frontier.counts()
+        this_run = {"run": 1, **self._crawl.stats.figures.totals}
+        sample = {name: last.get(name, 0) + n for name, n in this_run.items()}
+        states = {name: getattr(counts, name) for name in STATES}
+        self._history.add(now, {**sample, **states, "waiting": counts.to_fetch})
 
     def _warn(self, refused: OSError) -> None:
         if not self._is_failing:

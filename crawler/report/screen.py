@@ -12,6 +12,7 @@ from math import inf
 from typing import Final, TextIO
 
 from crawler.crawl.under_way import Step
+from crawler.model.counts import Counts, Figures
 from crawler.report.end_forecast import EndInWords
 from crawler.report.figures import (
     many,
@@ -87,16 +88,13 @@ RATE_WINDOW_S: Final = 10.0
 class ProgressFigures:
     """The figures of a running crawl at one moment."""
 
-    pages: int
+    fetched: Figures  # in this run
+    counts: Counts
     pages_per_s: float  # in the last RATE_WINDOW_S
-    hosts_active: int
-    waiting: int  # URLs, those with a date among them
-    duplicates: int
-    errors: int
-    size_bytes: int
+    ends: EndInWords = EndInWords()
     # The failing host that is tried next, if nothing is being fetched; or the compiler.
     waits_for: str = ""
-    ends: EndInWords = EndInWords()
+    workers: int = 1  # of `scrapy share`, that run
 
 
 class RecentRate:
@@ -134,25 +132,27 @@ def progress_line(figures: ProgressFigures, columns: int) -> str:
 
 def progress_sentence(figures: ProgressFigures) -> str:
     """Return the figures as a sentence for the log."""
+    fetched, counts = figures.fetched, figures.counts
     return (
-        f"{many(figures.pages, 'page')} ({rate(figures.pages_per_s)} a second),"
-        f" {many(figures.hosts_active, 'host')} active, {many(figures.waiting, 'URL')} waiting,"
-        f" {many(figures.duplicates, 'duplicate')}, {many(figures.errors, 'error')},"
-        f" {size(figures.size_bytes)}"
+        f"{many(fetched.pages, 'page')} ({rate(figures.pages_per_s)} a second),"
+        f" {many(counts.hosts_active, 'host')} active, {many(counts.to_fetch, 'URL')} waiting,"
+        f" {many(fetched.duplicates, 'duplicate')}, {many(fetched.errors, 'error')},"
+        f" {size(fetched.bytes)}"
         f"{f'; waits for {plain(figures.waits_for)}' if figures.waits_for else ''}"
         f"{f'; {figures.ends}' if figures.ends.when else ''}"
     )
 
 
 def _fields(figures: ProgressFigures, *, short: bool) -> tuple[str, ...]:
-    pages = many(figures.pages, "page")
+    fetched, counts = figures.fetched, figures.counts
+    pages = many(fetched.pages, "page")
     pages_per_s = f"{rate(figures.pages_per_s)}/s"
-    hosts = many(figures.hosts_active, "host")
-    waiting = f"{number(figures.waiting)} waiting"
-    n = figures.duplicates
+    hosts = many(counts.hosts_active, "host")
+    waiting = f"{number(counts.to_fetch)} waiting"
+    n = fetched.duplicates
     duplicates = f"{number(n)} dup" if short else many(n, "duplicate")
-    errors = many(figures.errors, "error")
-    bytes_ = size(figures.size_bytes)
+    errors = many(fetched.errors, "error")
+    bytes_ = size(fetched.bytes)
     if figures.waits_for:
         waits_for = f"waits for {plain(figures.waits_for)}"
         return pages, errors, waits_for, waiting, hosts, duplicates, bytes_

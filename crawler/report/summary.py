@@ -5,7 +5,8 @@ Rule: it is made from memory and the sizes of the archive's files, as the stores
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -14,17 +15,15 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from crawler.archive.delivery import Delivery
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.seed_fates import fate_words
-from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import REPORT, SUMMARY
 from crawler.data.runs import CountedRuns, RunFigures
 from crawler.data.seed_table import SeedRow, SeedTable
 from crawler.frontier.open import frontier_rules
-from crawler.frontier.port import FrontierRules
 from crawler.loop.outcome import words_of
-from crawler.model.types import VERSION, Counts
+from crawler.model.counts import Counts, DeadUrl, Figures, HostPages, OverBudget
+from crawler.model.types import VERSION
 from crawler.policy.scope import RULES, Reason
 from crawler.report.endings import NOT_BEGUN, ending
 from crawler.report.figures import (
@@ -39,27 +38,6 @@ from crawler.report.figures import (
 from crawler.report.messages import frontier_command
 
 FORMAT: Final = 1
-_TOP_HOSTS: Final = 10
-TOP_OVER_BUDGET: Final = 5
-
-
-class HostPages(msgspec.Struct, frozen=True):
-    host: str
-    pages: int
-
-
-class DeadUrl(msgspec.Struct, frozen=True):
-    url: str
-    reason: str
-
-
-class OverBudget(msgspec.Struct, frozen=True):
-    """The links of one host or domain that exceeded its budget of URLs."""
-
-    setting: str
-    limit: int
-    name: str  # of the host or domain
-    links: int
 
 
 class LinkFigures(msgspec.Struct, frozen=True):
@@ -93,15 +71,18 @@ class ArchiveFiles(msgspec.Struct, frozen=True):
 
 
 class FrontierCounts(msgspec.Struct, frozen=True):
+    """What is shown of `Counts`, which explains the fields."""
+
     waiting: int
     later: int
     leased: int
     seen: int
     done: int
     dead: int
-    put_back_at_open: int
-    refused: int = 0  # waiting URLs that a rule refuses; a start without the rule puts them back
-    left: int = 0  # URLs that are not finished, those not decided yet among them
+    put_back_at_open: int = 0  # leases of the run before
+    refused: int = 0
+    left: int = 0
+    undecided: int = 0
 
 
 class BodyPauses(msgspec.Struct, frozen=True):
@@ -165,85 +146,139 @@ class Summary(msgspec.Struct, frozen=True):
     runs: list[RunFigures] = []  # the oldest first, with this one
     compiling_s: float = 0.0  # of `duration_s`, which `pages_per_s` does not count
     seeds: SeedFigures = SeedFigures()
+    counters: dict[str, int] = {}  # of this run, as in CrawlStats
+
+    @property
+    def figures(self) -> Figures:
+        """What was counted in the run."""
+        return Figures(
+            self.counters, self.top_hosts, self.links.top_over_budget, self.dead_letters_new
+        )
 
 
-def summary_of(
+PUT_BACK, DELIVERED = "put_back_at_open", "delivered_files"
+"""Counters that a run gets at its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """A run that has ended, of one process or of many workers: what its summary is made of."""
+
+    spider: str
+    reason: str  # Scrapy's finish reason
+    ended: str  # the same as a sentence
+    began_at: float  # epoch seconds
+    ended_at: float  # epoch seconds
+    compiling_s: float
+    figures: Figures
+    counts: Counts
+    counted: CountedRuns  # of all runs
+    seeds: SeedTable
+    data_dir: Path
+    archive: ArchiveFiles
+
+
+def ended_run(
     crawl: Crawl,
     spider: str,
     reason: str,
-    started_at: float,
+    began_at: float,
     ended_at: float,
     counted: CountedRuns,
-) -> Summary:
-    """Make the summary of a run. *started_at* and *ended_at* are epoch seconds; *counted* is of all
-    runs."""
-    stats, counts = crawl.stats, crawl.leases.frontier.counts()
-    duration_s = max(ended_at - started_at, 0.001)
+) -> EndedRun:
+    """Return the run of *crawl* that has ended."""
+    limits = frontier_rules(crawl.settings.config, crawl.settings.arguments)
+    delivery, data = crawl.storage.archive.delivery, crawl.storage.data
+    last = {PUT_BACK: crawl.leases.put_back_count}
+    if delivery is not None:
+        last[DELIVERED] = delivery.figures.files
+    duration_s = ended_at - began_at
     working_s = min(crawl.content.parsers.ready_s, duration_s) or duration_s
-    return Summary(
-        format=FORMAT,
-        version=VERSION,
+    return EndedRun(
         spider=spider,
         reason=reason,
         ended=ending(reason, str(crawl.lifecycle.failure or "")),
+        began_at=began_at,
+        ended_at=ended_at,
+        compiling_s=duration_s - working_s,
+        figures=crawl.stats.figures_with_names(limits) + Figures(last),
+        counts=crawl.leases.frontier.counts(),
+        counted=counted,
+        seeds=crawl.stats.seeds.table,
+        data_dir=data.path,
+        archive=archive_files(data.warc, delivery.destination if delivery else ""),
+    )
+
+
+def summary_of(run: EndedRun) -> Summary:
+    figures, counts = run.figures, run.counts
+    duration_s = max(run.ended_at - run.began_at, 0.001)
+    return Summary(
+        format=FORMAT,
+        version=VERSION,
+        spider=run.spider,
+        reason=run.reason,
+        ended=run.ended,
         unfinished=counts.left > 0,
-        started_at=iso_time(started_at),
+        started_at=iso_time(run.began_at),
         duration_s=round(duration_s, 3),
-        pages=stats.pages,
-        pages_per_s=round(stats.pages / working_s, 3),
-        bytes=stats.bytes,
-        duplicates=stats.duplicates,
-        near_duplicates=stats.counters["near_duplicates"],
-        not_pages=below(stats.counters, "flaw/"),
-        answers=below(stats.counters, "status/"),
-        top_hosts=[HostPages(*each) for each in stats.by_host.most_common(_TOP_HOSTS)],
-        links=_links(stats, frontier_rules(crawl.settings.config, crawl.settings.arguments)),
+        pages=figures.pages,
+        pages_per_s=round(figures.pages / max(duration_s - run.compiling_s, 0.001), 3),
+        bytes=figures.bytes,
+        duplicates=figures.duplicates,
+        near_duplicates=figures["near_duplicates"],
+        not_pages=figures.below("flaw/"),
+        answers=figures.below("status/"),
+        top_hosts=figures.top_hosts,
+        links=LinkFigures(
+            new=figures["links/new"],
+            seen=figures["links/seen"],
+            over_budget=figures["links/over_budget"],
+            refused=figures.below("refused/"),
+            left=figures["patterns/unfetched"],
+            top_over_budget=figures.over_budget,
+            refused_waiting=figures.below("refused_waiting/"),
+            readmitted=figures["readmitted"],
+        ),
         politeness=PolitenessFigures(
-            below(stats.counters, "politeness/rest/"), stats.counters["politeness/given_up"]
+            figures.below("politeness/rest/"), figures["politeness/given_up"]
         ),
         robots=RobotsFigures(
-            fetched=stats.counters["robots/fetched"],
-            disallowed=stats.counters["robots/disallowed"],
-            unreachable=stats.counters["robots/unreachable"],
+            fetched=figures["robots/fetched"],
+            disallowed=figures["robots/disallowed"],
+            unreachable=figures["robots/unreachable"],
         ),
-        errors=below(stats.counters, "error/"),
+        errors=figures.below("error/"),
         dead_letters=counts.dead,
-        dead_letters_new=[DeadUrl(each.url, each.reason) for each in stats.dead],
-        archive=delivered(archive_files(crawl.storage.data.warc), crawl.storage.archive.delivery),
-        frontier=frontier_counts(counts, crawl.leases.put_back_count),
-        data_dir=str(crawl.storage.data.path),
-        pauses=BodyPauses(
-            stats.counters["memory/pauses"], stats.counters["memory/paused_ms"] / 1_000
+        dead_letters_new=figures.dead,
+        archive=replace(run.archive, delivered=figures[DELIVERED]),
+        frontier=frontier_counts(counts, figures[PUT_BACK]),
+        data_dir=str(run.data_dir),
+        pauses=BodyPauses(figures["memory/pauses"], figures["memory/paused_ms"] / 1_000),
+        truncated=figures.below("truncated/"),
+        unreadable=figures.below("parse/unreadable/"),
+        noindex=figures["noindex"],
+        whole=WholeCrawl(
+            runs=run.counted.number,
+            duration_s=round(run.counted.total_s, 3),
+            counters=run.counted.figures.counters,
+            **run.counted.figures.totals,
         ),
-        truncated=below(stats.counters, "truncated/"),
-        unreadable=below(stats.counters, "parse/unreadable/"),
-        noindex=stats.counters["noindex"],
-        whole=whole_crawl(counted),
-        runs=counted.runs,
-        compiling_s=round(duration_s - working_s, 3),
-        seeds=seed_figures(stats.seeds.table),
+        runs=run.counted.runs,
+        compiling_s=round(run.compiling_s, 3),
+        seeds=SeedFigures(
+            {fate: n for fate, n in sorted(run.seeds.counts.items()) if n > 0},
+            list(run.seeds.failed.values()),
+            run.seeds.brought_pages or not run.seeds.is_whole,
+        ),
+        counters=dict(sorted(figures.counters.items())),
     )
 
 
-def seed_figures(table: SeedTable) -> SeedFigures:
-    return SeedFigures(
-        {fate: n for fate, n in sorted(table.counts.items()) if n > 0},
-        list(table.failed.values()),
-        table.brought_pages or not table.is_whole,
-    )
-
-
-def whole_crawl(counted: CountedRuns) -> WholeCrawl:
-    counters = counted.counters
-    return WholeCrawl(
-        runs=counted.number,
-        duration_s=round(counted.total_s, 3),
-        pages=counters.get("pages", 0),
-        bytes=counters.get("bytes", 0),
-        errors=sum(below(counters, "error/").values()),
-        duplicates=counters.get("duplicates", 0),
-        counters=counters,
-    )
+def frontier_counts(counts: Counts, put_back_at_open: int = 0) -> FrontierCounts:
+    """Return *counts* as they stand in the summary."""
+    shown = msgspec.convert(counts, FrontierCounts, from_attributes=True)
+    return replace(shown, put_back_at_open=put_back_at_open)
 
 
 def iso_time(at: float) -> str:
@@ -251,62 +286,17 @@ def iso_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
-def archive_files(folder: Path) -> ArchiveFiles:
-    """Count the WARC files in *folder*, with those of earlier runs and unfinished ones."""
-    sizes = [file.stat().st_size for file in folder.glob("*.warc.gz*")]
-    return ArchiveFiles(str(folder), len(sizes), sum(sizes))
-
-
-def delivered(archive: ArchiveFiles, delivery: Delivery | None) -> ArchiveFiles:
-    if delivery is None:
-        return archive
-    return replace(archive, delivered=delivery.figures.files, store=delivery.destination)
+def archive_files(place: Path, store: str = "", folders: Iterable[Path] = ()) -> ArchiveFiles:
+    """Count the WARC files in *place*, those of earlier runs and unfinished ones among them. It may
+    be a name for *folders*. *store*: where they are delivered to; empty: nowhere."""
+    found = (file for each in folders or [place] for file in each.glob("*.warc.gz*"))
+    sizes = [file.stat().st_size for file in found]
+    return ArchiveFiles(str(place), len(sizes), sum(sizes), store=store)
 
 
 def encoded(summary: Summary) -> bytes:
     """Encode *summary* as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
-
-
-def _links(stats: CrawlStats, limits: FrontierRules) -> LinkFigures:
-    budgets = {
-        "host": ("CRAWLER_MAX_URLS_PER_HOST", limits.max_urls_per_host or 0),
-        "domain": ("CRAWLER_MAX_URLS_PER_DOMAIN", limits.max_urls_per_domain or 0),
-    }
-    return LinkFigures(
-        new=stats.counters["links/new"],
-        seen=stats.counters["links/seen"],
-        over_budget=stats.counters["links/over_budget"],
-        refused=below(stats.counters, "refused/"),
-        left=stats.counters["patterns/unfetched"],
-        top_over_budget=[
-            OverBudget(*budgets[unit], name, links)
-            for (unit, name), links in stats.over_budget_links.most_common(TOP_OVER_BUDGET)
-        ],
-        refused_waiting=below(stats.counters, "refused_waiting/"),
-        readmitted=stats.counters["readmitted"],
-    )
-
-
-def frontier_counts(counts: Counts, put_back_at_open: int) -> FrontierCounts:
-    """Return *counts* as they stand in the summary."""
-    return FrontierCounts(
-        waiting=counts.waiting,
-        later=counts.later,
-        leased=counts.leased,
-        seen=counts.seen,
-        done=counts.done,
-        dead=counts.dead,
-        put_back_at_open=put_back_at_open,
-        refused=counts.refused,
-        left=counts.left,
-    )
-
-
-def below(counted: Mapping[str, int], prefix: str) -> dict[str, int]:
-    """Return the counters whose names begin with *prefix*, without it."""
-    found = {name.removeprefix(prefix): n for name, n in counted.items() if name.startswith(prefix)}
-    return dict(sorted(found.items()))
 
 
 # The summary as text: zero figures are left out, and problems have the command to type beside them.

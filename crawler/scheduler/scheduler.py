@@ -305,7 +305,7 @@ class FrontierScheduler(BaseScheduler):
         if most is None:
             return False
         # pages() visits each fetch, so it is called only if all fetches together could be enough.
-        left = most - crawl.stats.pages
+        left = most - crawl.stats.counters["pages"]
         return len(crawl.loop.lives) >= left and crawl.loop.lives.pages() >= left
 
     def _on_finished(self, request: Request) -> None:

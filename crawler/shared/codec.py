@@ -5,9 +5,8 @@ Rule: what is read from Redis is untrusted: it is decoded by a fixed schema, or 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
@@ -19,10 +18,10 @@ from numpy.typing import NDArray
 
 from crawler.duplicates.quarters import QUARTERS, near_places, quarters
 from crawler.frontier.records import DeadLetter, decode_candidate
+from crawler.model.counts import Counts, Figures
 from crawler.model.types import (
     Candidate,
     Claim,
-    Counts,
     Dead,
     Done,
     HostKey,
@@ -356,7 +355,7 @@ RUN_BYTES: Final = 8
 """Replies begin with so many bytes of the server's run id (lua/shard.lua)."""
 
 
-_NO_COUNTERS: Final = {"clock", "run", "fronts"}
+_COUNTERS: Final = ("waiting", "later", "leased", "seen", "done", "dead", "refused")
 _FRONT: Final = b"waiting:"
 
 
@@ -364,59 +363,37 @@ _FRONT: Final = b"waiting:"
 class ShardTotals:
     """The totals of a shard, as its hash `m` holds them."""
 
-    waiting: int = 0
-    later: int = 0
-    leased: int = 0
-    seen: int = 0
-    done: int = 0
-    dead: int = 0
-    refused: int = 0
-    adds: int = 0  # URLs ever admitted: if it is equal in two looks, none was added between them
-    clock: float = 0.0  # epoch seconds by the server
-    run: bytes = b""  # the run id of its server, as in replies; empty if the shard does not exist
-    fronts: Mapping[int, int] = field(default_factory=dict)  # of `waiting`, by front
+    counts: Counts
+    adds: int  # URLs ever admitted: if it is equal in two looks, none was added between them
+    clock: float  # epoch seconds by the server
+    run: bytes  # the run id of its server, as in replies; empty if the shard does not exist
+    fronts: Mapping[int, int]  # of those that wait, by front
 
     @classmethod
     def read(cls, fields: Mapping[bytes, bytes]) -> Self:
         """Read the fields and values of a HGETALL."""
-        known = {each.encode(): each for each in cls.__slots__ if each not in _NO_COUNTERS}
-        numbers = {known[key]: int(value) for key, value in fields.items() if key in known}
-        clock, run = float(fields.get(b"clock", 0)), fields.get(b"run", b"")[:RUN_BYTES]
+        numbers = {name: int(fields.get(name.encode(), 0)) for name in _COUNTERS}
         fronts = {
             int(key[len(_FRONT) :]): int(value)
             for key, value in fields.items()
             if key.startswith(_FRONT)
         }
-        return cls(**numbers, clock=clock, run=run, fronts=fronts)
+        levels = [fronts.get(front, 0) for front in range(URGENT + 1, max(fronts, default=0) + 1)]
+        counts = Counts(**numbers, hosts_active=numbers["leased"], levels=tuple(levels))
+        clock, run = float(fields.get(b"clock", 0)), fields.get(b"run", b"")[:RUN_BYTES]
+        return cls(counts, int(fields.get(b"adds", 0)), clock, run, fronts)
 
     @classmethod
     def of_reply(cls, reply: Sequence[bytes]) -> Self:
         """Read the reply of a HGETALL: names and values in turn."""
         return cls.read(dict(zip(reply[::2], reply[1::2], strict=True)))
 
-    @property
-    def unfinished(self) -> int:
-        return self.waiting + self.later + self.leased
 
-    @staticmethod
-    def summed(shards: Iterable[ShardTotals]) -> Counts:
-        """Return the counts of all *shards*, none below 0: a counter may have drifted."""
-        every = list(shards)
-        fronts = Counter[int]()
-        for each in every:
-            fronts.update(each.fronts)
-        levels = [fronts[front] for front in range(URGENT + 1, max(fronts, default=0) + 1)]
-        return Counts(
-            waiting=max(0, sum(each.waiting for each in every)),
-            later=max(0, sum(each.later for each in every)),
-            leased=max(0, sum(each.leased for each in every)),
-            hosts_active=max(0, sum(each.leased for each in every)),
-            seen=sum(each.seen for each in every),
-            done=sum(each.done for each in every),
-            dead=sum(each.dead for each in every),
-            refused=sum(each.refused for each in every),
-            levels=tuple(levels),
-        )
+def counts_of(shards: Iterable[ShardTotals]) -> Counts:
+    """Return the counts of all *shards*; what is left is not below 0, as a counter may drift."""
+    counts = sum((each.counts for each in shards), Counts())
+    drifting = ("waiting", "later", "leased", "hosts_active")
+    return replace(counts, **{name: max(0, getattr(counts, name)) for name in drifting})
 
 
 # Links are split into parts, one a call. A part is bounded by number and by bytes: a spider's own
@@ -448,6 +425,10 @@ def split_by_bytes(found: Iterable[Candidate]) -> Iterator[Sequence[Candidate]]:
         yield links[begin:] if begin else links
 
 
+KILLED: Final = "killed"
+"""The kind of all errors of a worker that has not lived to write its summary."""
+
+
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker announces once a second, in the hash of workers."""
 
@@ -465,3 +446,9 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     outbox: int = 0  # links on its disk
     doors: int = 0  # the mark up to which it has read the hosts that pushed seeds opened
     preferred: int = 0  # number of shards
+
+    @property
+    def figures(self) -> Figures:
+        """What it has counted, as far as it announces that."""
+        errors = {f"error/{KILLED}": self.errors} if self.errors else {}
+        return Figures({"pages": self.pages, "bytes": self.bytes, **errors})

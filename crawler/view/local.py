@@ -50,9 +50,9 @@ from crawler.frontier.records import (
 from crawler.frontier.rocks_store import OnlookersStore, RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.staging import all_records
+from crawler.model.counts import Counts
 from crawler.model.types import (
     Candidate,
-    Counts,
     DataDirError,
     HostKey,
     Outcome,
@@ -135,18 +135,7 @@ class LocalInspection:
         return time.time()
 
     def counts(self) -> Counts:
-        totals = self.reader.totals
-        return Counts(
-            waiting=totals.waiting,
-            later=totals.later,
-            leased=totals.leased,
-            hosts_active=sum(1 for _ in self._each(keys.ACTIVE)),
-            seen=totals.seen,
-            done=totals.done,
-            dead=totals.dead,
-            refused=totals.refused,
-            undecided=sum(1 for _ in self.reader.undecided()),
-        )
+        return self.reader.counts()
 
     def count_again(self) -> list[RecountedCounter]:
         """Count in the store as it was when opened; each call of the crawl is one write."""

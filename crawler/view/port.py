@@ -13,9 +13,9 @@ from crawler.config.settings import Config
 from crawler.data.operator_files import Act, Touched
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.records import DeadLetter, RefusedRecord
+from crawler.model.counts import Counts
 from crawler.model.types import (
     Candidate,
-    Counts,
     HostKey,
     Outcome,
     Pace,

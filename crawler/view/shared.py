@@ -28,11 +28,11 @@ from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.reader import RecountedCounter
 from crawler.frontier.records import DeadLetter, RefusedRecord, decode_letter
+from crawler.model.counts import Counts
 from crawler.model.types import (
     Candidate,
     Claim,
     ConfigError,
-    Counts,
     HostKey,
     Outcome,
 )
@@ -46,7 +46,14 @@ from crawler.policy.robots_cache import RobotsRecord, RobotsState
 from crawler.shared import keys
 from crawler.shared.address import Address, RedisAddress
 from crawler.shared.client import BlockingNodes, Nodes
-from crawler.shared.codec import ShardTotals, WorkerRecord, buckets_of, read_filed, read_robots
+from crawler.shared.codec import (
+    ShardTotals,
+    WorkerRecord,
+    buckets_of,
+    counts_of,
+    read_filed,
+    read_robots,
+)
 from crawler.shared.connection import Argument
 from crawler.shared.crawl_format import read_format
 from crawler.shared.faults import ForeignData
@@ -530,7 +537,8 @@ class RedisInspection:
     def counts(self) -> Counts:
         names = [keys.totals(self._reader.name, shard) for shard in self._reader.shards]
         replies = self._reader.ask_each([("HGETALL", name) for name in names])
-        return ShardTotals.summed(ShardTotals.of_reply(reply) for reply in replies)
+        undecided = sum(worker.outbox for worker in worker_records(self._reader))
+        return counts_of(map(ShardTotals.of_reply, replies)) + Counts(undecided=undecided)
 
     def hosts(self, query: HostQuery) -> list[HostState]:
         return hosts(self._reader, query)

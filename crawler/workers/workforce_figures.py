@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,16 +16,16 @@ from time import monotonic, time
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from crawler.config.settings import PolitenessSettings
 from crawler.crawl.seed_fates import SeedFates
 from crawler.data.data_dir import RUNS, SUMMARY, WARC
-from crawler.data.runs import read_runs, sum_runs
-from crawler.data.seed_table import sum_tables
+from crawler.data.runs import CountedRuns, read_runs
+from crawler.data.seed_table import SeedTable
 from crawler.model.choices import ProgressStyle
-from crawler.model.types import VERSION, Counts, CrawlerError
-from crawler.report.end_forecast import CrawlMoment, EndForecast, EndInWords, WorkAhead
+from crawler.model.counts import Counts, Figures
+from crawler.model.types import CrawlerError
+from crawler.report.end_forecast import CrawlMoment, EndForecast, WorkAhead
 from crawler.report.endings import FAILED, ending
 from crawler.report.figures import (
     many,
@@ -37,47 +36,16 @@ from crawler.report.figures import (
 )
 from crawler.report.logs import logs_to_terminal
 from crawler.report.progress import style_of
-from crawler.report.screen import RecentRate, Screen
-from crawler.report.summary import (
-    FORMAT,
-    TOP_OVER_BUDGET,
-    ArchiveFiles,
-    BodyPauses,
-    DeadUrl,
-    HostPages,
-    LinkFigures,
-    OverBudget,
-    PolitenessFigures,
-    RobotsFigures,
-    Summary,
-    frontier_counts,
-    iso_time,
-    seed_figures,
-    whole_crawl,
-)
+from crawler.report.screen import ProgressFigures, RecentRate, Screen
+from crawler.report.summary import EndedRun, Summary, archive_files, summary_of
 from crawler.shared import keys
 from crawler.shared.client import Nodes
-from crawler.shared.codec import ShardTotals, WorkerRecord
+from crawler.shared.codec import ShardTotals, WorkerRecord, counts_of
 from crawler.shared.faults import FAULTS, Unreachable
 from crawler.shared.longest import LongestReader
 
 RETRY_S: Final = 1.0
-NO_COUNTS: Final = Counts(0, 0, 0, 0, 0, 0, 0)
 _decode = msgspec.json.Decoder(WorkerRecord).decode
-
-
-@dataclass(frozen=True, slots=True)
-class WorkforceFigures:
-    """The figures of one moment, of our workers; leased and waiting are of the whole crawl."""
-
-    workers: int
-    pages: int
-    pages_per_s: float
-    leased: int  # URLs, until their verdicts are sent
-    waiting: int  # URLs, with those that have a date
-    errors: int
-    size_bytes: int
-    ends: EndInWords = EndInWords()
 
 
 class WorkforceReader:
@@ -90,7 +58,7 @@ class WorkforceReader:
         self._longest = LongestReader(nodes, nodes.shards)
         self._rate = RecentRate()
         self._forecast = EndForecast(WorkAhead(self._longest.longest_hosts, lambda _: politeness))
-        self.counts = NO_COUNTS
+        self.counts = Counts()
         self.fault = ""  # why Redis did not answer
         self.all_records: list[WorkerRecord] = []
 
@@ -124,23 +92,19 @@ class WorkforceReader:
             if record.name in names and record.session not in self._before:
                 self._records[record.session] = record
 
-    def figures(self, workers: int, now: float) -> WorkforceFigures:
-        """Return the figures. *workers*: how many are running."""
-        pages = sum(record.pages for record in self.session_records)
-        return WorkforceFigures(
-            workers=workers,
-            pages=pages,
-            pages_per_s=self._rate.at(pages, now),
-            leased=self.counts.leased,
-            waiting=self.counts.to_fetch,
-            errors=sum(record.errors for record in self.session_records),
-            size_bytes=sum(record.bytes for record in self.session_records),
-            ends=self._forecast.at(CrawlMoment(time(), self.counts, pages, self.counts.seen)),
+    def figures(self, workers: int, now: float) -> ProgressFigures:
+        """Return the figures of our workers; leased and waiting are of the whole crawl. *workers*:
+        how many are running."""
+        fetched, counts = _fetched_by(self.session_records), self.counts
+        moment = CrawlMoment(time(), counts, fetched.pages, counts.seen)
+        pages_per_s = self._rate.at(fetched.pages, now)
+        return ProgressFigures(
+            fetched, counts, pages_per_s, self._forecast.at(moment), workers=workers
         )
 
     def pages_of(self, names: Collection[str]) -> int:
         """Return how many pages these workers have fetched in this run."""
-        return sum(record.pages for record in self.session_records if record.name in names)
+        return _fetched_by(each for each in self.session_records if each.name in names).pages
 
     @property
     def session_records(self) -> list[WorkerRecord]:
@@ -154,7 +118,8 @@ class WorkforceReader:
         key = keys.workers(self._nodes.name)
         workers, *totals = await self._hashes(key)
         self.all_records = list(_read(workers[1::2]))
-        self.counts = ShardTotals.summed(map(ShardTotals.of_reply, totals))
+        undecided = sum(record.outbox for record in self.all_records)
+        self.counts = counts_of(map(ShardTotals.of_reply, totals)) + Counts(undecided=undecided)
         await self._longest.refresh()
 
     async def _hashes(self, key: str) -> Sequence[Any]:
@@ -168,6 +133,10 @@ class WorkforceReader:
             if isinstance(reply, FAULTS):
                 raise reply
         return replies
+
+
+def _fetched_by(records: Iterable[WorkerRecord]) -> Figures:
+    return sum((record.figures for record in records), Figures())
 
 
 def _read(packed: Iterable[bytes]) -> Iterator[WorkerRecord]:
@@ -191,7 +160,7 @@ class WorkforceScreen:
         self._log_s = log_s
         self._log_at = 0.0
 
-    def show(self, figures: WorkforceFigures, now: float) -> None:
+    def show(self, figures: ProgressFigures, now: float) -> None:
         """Draw the line, or log it once in the `log_s` of the constructor. May be called at any
         rate."""
         if self.is_line:
@@ -215,39 +184,38 @@ class WorkforceScreen:
             self._screen.wipe()
 
 
-def workers_line(figures: WorkforceFigures, columns: int) -> str:
+def workers_line(figures: ProgressFigures, columns: int) -> str:
     """Return as much of *figures* as fits into *columns*, the most important first."""
+    fetched, counts = figures.fetched, figures.counts
     fields = [
-        many(figures.pages, "page"),
+        many(fetched.pages, "page"),
         f"{rate(figures.pages_per_s)}/s",
         many(figures.workers, "worker"),
-        f"{number(figures.leased)} under way",
-        f"{number(figures.waiting)} waiting",
-        many(figures.errors, "error"),
+        f"{number(counts.leased)} under way",
+        f"{number(counts.to_fetch)} waiting",
+        many(fetched.errors, "error"),
         *filter(None, [figures.ends.when]),
-        size(figures.size_bytes),
+        size(fetched.bytes),
     ]
     while len(text := " | ".join(fields)) >= columns:  # some terminals wrap in the last column
         fields.pop()
     return text
 
 
-def workers_sentence(figures: WorkforceFigures) -> str:
+def workers_sentence(figures: ProgressFigures) -> str:
     """Return the figures as a sentence for the log."""
+    fetched, counts = figures.fetched, figures.counts
     return (
-        f"{many(figures.pages, 'page')} ({rate(figures.pages_per_s)} a second) by"
-        f" {many(figures.workers, 'worker')}, {many(figures.leased, 'URL')} under way,"
-        f" {many(figures.waiting, 'URL')} waiting, {many(figures.errors, 'error')},"
-        f" {size(figures.size_bytes)}{f'; {figures.ends}' if figures.ends.when else ''}"
+        f"{many(fetched.pages, 'page')} ({rate(figures.pages_per_s)} a second) by"
+        f" {many(figures.workers, 'worker')}, {many(counts.leased, 'URL')} under way,"
+        f" {many(counts.to_fetch, 'URL')} waiting, {many(fetched.errors, 'error')},"
+        f" {size(fetched.bytes)}{f'; {figures.ends}' if figures.ends.when else ''}"
     )
 
 
 # The summary of all workers adds up theirs. A session that ended without a summary (kill -9) is
 # counted by its last record: pages, bytes, errors.
 
-KILLED: Final = "killed"  # the kind of all errors of sessions without a summary
-_TOP_HOSTS: Final = 10
-_DEAD: Final = 5
 _FINISHED: Final = "finished"
 
 
@@ -279,50 +247,23 @@ def read_summary(folder: Path, began_at: float) -> Summary | None:
 def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Sequence[Path]) -> Summary:
     """*folders*: of all workers, of this run and earlier ones."""
     reason, ended = _end(run, parts)
-    counted = sum_runs(read_runs(folder / RUNS) for folder in folders)
-    duration_s = max(run.ended_at - run.began_at, 0.001)
-    compiling_s = min((part.compiling_s for part in parts), default=0.0)  # at once
-    counts, killed = run.counts, run.killed
-    pages = _total(parts, lambda part: part.pages) + sum(record.pages for record in killed)
-    return Summary(
-        format=FORMAT,
-        version=VERSION,
-        spider=run.spider,
-        reason=reason,
-        ended=ended,
-        unfinished=counts.left > 0,
-        started_at=iso_time(run.began_at),
-        duration_s=round(duration_s, 3),
-        pages=pages,
-        pages_per_s=round(pages / max(duration_s - compiling_s, 0.001), 3),
-        bytes=_total(parts, lambda part: part.bytes) + sum(record.bytes for record in killed),
-        duplicates=_total(parts, lambda part: part.duplicates),
-        near_duplicates=_total(parts, lambda part: part.near_duplicates),
-        not_pages=_sum(part.not_pages for part in parts),
-        truncated=_sum(part.truncated for part in parts),
-        unreadable=_sum(part.unreadable for part in parts),
-        noindex=_total(parts, lambda part: part.noindex),
-        answers=_sum(part.answers for part in parts),
-        top_hosts=_top(parts),
-        links=_links(parts),
-        politeness=PolitenessFigures(
-            _sum(part.politeness.rests for part in parts),
-            _total(parts, lambda part: part.politeness.hosts_given_up),
-        ),
-        robots=_robots(parts),
-        errors=_sum([*(part.errors for part in parts), _unnamed(killed)]),
-        dead_letters=counts.dead,
-        dead_letters_new=_dead(parts),
-        archive=_archive(run.data_dir, folders, parts),
-        frontier=frontier_counts(
-            counts, _total(parts, lambda part: part.frontier.put_back_at_open)
-        ),
-        data_dir=str(run.data_dir),
-        pauses=_pauses(parts),
-        whole=whole_crawl(counted),
-        runs=counted.runs,
-        compiling_s=compiling_s,
-        seeds=seed_figures(sum_tables(map(SeedFates.table_in, folders))),
+    warcs, place = [folder / WARC for folder in folders], run.data_dir / "workers" / "*" / WARC
+    store = next((part.archive.store for part in parts if part.archive.store), "")
+    return summary_of(
+        EndedRun(
+            spider=run.spider,
+            reason=reason,
+            ended=ended,
+            began_at=run.began_at,
+            ended_at=run.ended_at,
+            compiling_s=min((part.compiling_s for part in parts), default=0.0),  # at once
+            figures=sum((part.figures for part in parts), _fetched_by(run.killed)),
+            counts=run.counts,
+            counted=sum((read_runs(folder / RUNS) for folder in folders), CountedRuns()),
+            seeds=sum(map(SeedFates.table_in, folders), SeedTable()),
+            data_dir=run.data_dir,
+            archive=archive_files(place, store, warcs),
+        )
     )
 
 
@@ -339,76 +280,3 @@ def _end(run: WorkforceRun, parts: Sequence[Summary]) -> tuple[str, str]:
     others = [reason for reason in endings if reason != _FINISHED]
     reason = others[0] if others else _FINISHED
     return reason, endings.get(reason, ending(reason))
-
-
-def _total(parts: Iterable[Summary], figure: Callable[[Summary], int]) -> int:
-    return sum(map(figure, parts))
-
-
-def _sum(counted: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for each in counted:
-        total.update(each)
-    return dict(sorted(total.items()))
-
-
-def _top(parts: Iterable[Summary]) -> list[HostPages]:
-    """Merge each worker's ten top hosts; a host is nearly always fetched by one worker."""
-    total = _sum({each.host: each.pages for each in part.top_hosts} for part in parts)
-    return [HostPages(*each) for each in Counter(total).most_common(_TOP_HOSTS)]
-
-
-def _links(parts: Sequence[Summary]) -> LinkFigures:
-    return LinkFigures(
-        new=_total(parts, lambda part: part.links.new),
-        seen=_total(parts, lambda part: part.links.seen),
-        over_budget=_total(parts, lambda part: part.links.over_budget),
-        refused=_sum(part.links.refused for part in parts),
-        left=_total(parts, lambda part: part.links.left),
-        top_over_budget=_over_budget(parts),
-        refused_waiting=_sum(part.links.refused_waiting for part in parts),
-        readmitted=_total(parts, lambda part: part.links.readmitted),
-    )
-
-
-def _over_budget(parts: Iterable[Summary]) -> list[OverBudget]:
-    """Merge each worker's top hosts and domains over budget."""
-    found: dict[tuple[str, str], OverBudget] = {}
-    for each in (each for part in parts for each in part.links.top_over_budget):
-        earlier = found.get((each.setting, each.name))
-        links = each.links + (earlier.links if earlier else 0)
-        found[each.setting, each.name] = replace(each, links=links)
-    return sorted(found.values(), key=lambda each: -each.links)[:TOP_OVER_BUDGET]
-
-
-def _robots(parts: Sequence[Summary]) -> RobotsFigures:
-    return RobotsFigures(
-        fetched=_total(parts, lambda part: part.robots.fetched),
-        disallowed=_total(parts, lambda part: part.robots.disallowed),
-        unreachable=_total(parts, lambda part: part.robots.unreachable),
-    )
-
-
-def _pauses(parts: Sequence[Summary]) -> BodyPauses:
-    total_s = sum(part.pauses.total_s for part in parts)
-    return BodyPauses(_total(parts, lambda part: part.pauses.times), round(total_s, 3))
-
-
-def _unnamed(killed: Iterable[WorkerRecord]) -> dict[str, int]:
-    errors = sum(record.errors for record in killed)
-    return {KILLED: errors} if errors else {}
-
-
-def _dead(parts: Iterable[Summary]) -> list[DeadUrl]:
-    return [letter for part in parts for letter in part.dead_letters_new][:_DEAD]
-
-
-def _archive(data_dir: Path, folders: Iterable[Path], parts: Sequence[Summary]) -> ArchiveFiles:
-    sizes = [file.stat().st_size for each in folders for file in (each / WARC).glob("*.warc.gz*")]
-    return ArchiveFiles(
-        str(data_dir / "workers" / "*" / WARC),
-        len(sizes),
-        sum(sizes),
-        delivered=_total(parts, lambda part: part.archive.delivered),
-        store=next((part.archive.store for part in parts if part.archive.store), ""),
-    )

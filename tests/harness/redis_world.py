@@ -187,6 +187,7 @@ def _dump(client: redis.Redis) -> Dump:
 
 def _check_shard(dump: Dump, root: str) -> None:
     totals = ShardTotals.read(dump.get(f"{root}:m", {}))
+    counts = totals.counts
     queues: dict[str, dict[int, int]] = {}
     for key, bodies in _under(dump, f"{root}:b:"):
         front, host = key.split(":", 1)
@@ -197,13 +198,13 @@ def _check_shard(dump: Dump, root: str) -> None:
     filed = {entry for _, entries in _under(dump, f"{root}:f:") for entry in entries}
     seen = [set(members) for _, members in _under(dump, f"{root}:s:")]
     by_front = sum(map(Counter, queues.values()), Counter[int]())
-    assert totals.waiting == by_front.total()
+    assert counts.waiting == by_front.total()
     assert {at: urls for at, urls in totals.fronts.items() if urls} == by_front
-    assert totals.later == len(dump.get(f"{root}:l", ()))
-    assert totals.leased == len(leases)
-    assert totals.dead == len(dump.get(f"{root}:d", ()))
-    assert totals.refused == len(dump.get(f"{root}:k", ()))
-    assert totals.seen == sum(map(len, seen)) == len(set().union(*seen))
+    assert counts.later == len(dump.get(f"{root}:l", ()))
+    assert counts.leased == len(leases)
+    assert counts.dead == len(dump.get(f"{root}:d", ()))
+    assert counts.refused == len(dump.get(f"{root}:k", ()))
+    assert counts.seen == sum(map(len, seen)) == len(set().union(*seen))
     assert len(set(unreleased)) == len(unreleased), "two unreleased leases on one host"
     assert set(dump.get(f"{root}:z", ())) == {host.encode() for host in queues}
     for host, packed in dump.get(f"{root}:h", {}).items():

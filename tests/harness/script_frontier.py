@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from crawler.frontier.port import LeaseRules
+from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
     Added,
     Candidate,
-    Counts,
     Lease,
     Moved,
     OverBudgetLinks,
@@ -24,7 +24,7 @@ from crawler.model.types import (
 )
 from crawler.shared import keys
 from crawler.shared.client import Call
-from crawler.shared.codec import ShardTotals, claim_of
+from crawler.shared.codec import ShardTotals, claim_of, counts_of
 from crawler.shared.connection import Argument
 from crawler.shared.refused_leases import RefusedLeases, readmissions
 from crawler.shared.shard import (
@@ -139,7 +139,7 @@ class ScriptFrontier:
         return None if first == float("inf") else first
 
     def counts(self) -> Counts:
-        return ShardTotals.summed(self._link.totals())
+        return counts_of(self._link.totals())
 
     def may_begin(self, lease: Lease) -> bool:
         """Return True: a synchronous caller keeps no deadlines."""

@@ -19,11 +19,11 @@ import redis
 from crawler.crawl.disk_room import DiskRoom
 from crawler.frontier.port import FrontierRules, LeaseRules
 from crawler.loop.slots import NO_LIMIT
+from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
     Added,
     Candidate,
-    Counts,
     HostWork,
     Lease,
     OverBudgetLinks,

@@ -5,10 +5,12 @@ The console is off: what acts needs no page. `test_console_page.py` acts on a cr
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,9 @@ SETTINGS = {
     "CRAWLER_SOFT_404": False,
     "EXTENSIONS": '{"crawler.console.extension.Console": null}',
 }
+
+
+LINKS = str(page(*(f"/{number}" for number in range(PAGES))).body).encode()
 
 
 def answer(ask: Ask) -> Reply:
@@ -195,6 +200,46 @@ def test_a_crawl_is_stopped_and_goes_on(crawl: Operated) -> None:
         assert process.wait(PATIENCE_S) == 0
     assert crawl.paths(HOSTS[1]) >= ALL
     assert crawl.touched(2) > 0, "what was asked for between two runs is done by the next"
+
+
+def test_a_crawl_killed_while_only_undecided_urls_are_left_goes_on_and_says_so(
+    tmp_path: Path,
+) -> None:
+    """Its first page comes during a pause: nothing is leased, so its links are not looked up."""
+    is_paused = threading.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        while not is_paused.is_set():
+            await asyncio.sleep(0.01)
+        yield LINKS
+
+    def first_waits(ask: Ask) -> Reply:
+        return Reply(body) if (ask.path, ask.turn) == ("/0", 0) else answer(ask)
+
+    with LoopbackWeb(first_waits, HOSTS[:1]) as web:
+        crawl = Operated(tmp_path, web, None)
+
+        def counts() -> dict[str, int]:
+            return dict(json.loads(crawl.act("counts", "--json"))["counts"])
+
+        with crawl.running(HOSTS[:1]) as process:
+            wait_until(lambda: web.requests[HOSTS[0], "/0"], PATIENCE_S, log=crawl.log.read_text)
+            crawl.act("pause")
+            wait_until(lambda: "Rules in force" in crawl.log.read_text(), PATIENCE_S)
+            is_paused.set()
+            wait_until(lambda: counts()["done"], PATIENCE_S, log=crawl.log.read_text)
+            process.kill()
+            process.wait()
+        assert counts()["undecided"] == PAGES - 1
+        assert not any(counts()[state] for state in ("waiting", "later", "leased"))
+        crawl.act("resume")
+        before = len(crawl.log.read_text())
+        with crawl.running(HOSTS[:1]) as process:
+            assert process.wait(PATIENCE_S) == 0
+        log = crawl.log.read_text()[before:]
+        assert crawl.paths(HOSTS[0]) >= ALL
+        assert f"The crawl goes on. URLs left to do: {PAGES - 1}" in log
+        assert "was finished" not in log
 
 
 def test_a_url_that_is_added_is_fetched_whatever_dies(crawl: Operated) -> None:

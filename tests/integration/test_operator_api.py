@@ -24,9 +24,9 @@ from crawler.console.live import CrawlOverview, LiveEvent
 from crawler.console.pages import CrawlPages
 from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, is_asked
 from crawler.inspect.frontier_view import frontier_of
+from crawler.model.counts import Counts
 from crawler.model.types import (
     ConfigError,
-    Counts,
     CrawlerError,
     Outcome,
     StoreUnavailable,
@@ -60,7 +60,7 @@ def served(data: Path, acts: Acts) -> Served:
     """Return what is served of a crawl that has not begun."""
     settings = Settings({"CRAWLER_DATA_DIR": str(data)})
     config = read_config(settings)
-    counts = Counts(0, 0, 0, 0, 0, 0, 0)
+    counts = Counts()
     overview = CrawlOverview(
         1.0, "web", str(data), "", 1, 7, 0.5, 0, 0, 0, 0, 8, None, "", "", counts, {"2xx": 7}, {}
     )

@@ -423,7 +423,7 @@ def test_a_link_goes_on_after_a_restart(server: RedisServer) -> None:
         with pytest.raises(ForeignData):
             link.command("x", "LPUSH", "x", 1)
         server.client().hset(f"{NAME}:{{2}}:m", mapping={"waiting": 7, "adds": 9})
-        assert [(each.waiting, each.adds) for each in link.totals()[1:4]] == [
+        assert [(each.counts.waiting, each.adds) for each in link.totals()[1:4]] == [
             (0, 0),
             (7, 9),
             (0, 0),

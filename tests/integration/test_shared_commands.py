@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +25,7 @@ from scrapy.settings import Settings
 from crawler.config.settings import Config, read_config
 from crawler.frontier.open import frontier_rules
 from crawler.inspect.why import UrlIdentifier
+from crawler.model.counts import Counts
 from crawler.model.types import (
     Candidate,
     Claim,
@@ -46,6 +49,7 @@ from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.join import quiet_s
 from crawler.shared.worker.patterns import field_of
 from crawler.view.shared import MAX_SEARCHED, Recount, RedisCrawlReader
+from crawler.workers.workforce_figures import WorkforceReader
 from tests.harness.crawling import crawl
 from tests.harness.script_frontier import ScriptFrontier
 from tests.harness.sources import PROJECT
@@ -60,6 +64,7 @@ PHRASE = "kept: {}/@"  # no text may show it
 SEED = 2**63 + 12345
 CONFIG: Config = read_config({})
 NAMER = UrlIdentifier(CONFIG, SEED)
+OPENING = (30.0, 100.0, keys.SCHEMA)
 _names = count()
 
 
@@ -140,8 +145,7 @@ def shared(server: RedisServer, tmp_path: Path) -> Iterator[Crawl]:
 @contextmanager
 def begun(url: str, client: Any, folder: Path) -> Iterator[Crawl]:
     name = f"crawl{next(_names)}"
-    opening = (30.0, 100.0, keys.SCHEMA)
-    with BlockingNodes(Nodes(Address.parse(url), Scripts(), name, SHARDS, opening)) as link:
+    with BlockingNodes(Nodes(Address.parse(url), Scripts(), name, SHARDS, OPENING)) as link:
         yield Crawl(url, client, link, name, folder / "none")
 
 
@@ -190,6 +194,16 @@ def test_counts(shared: Crawl) -> None:
     shown = shared.command("counts").stdout
     assert shown.startswith(f"the crawl {shared.name} in Redis at 127.0.0.1:")
     assert "1 worker at work" in shown
+    assert re.search(r"^undecided +7 ", shown, re.M) and re.search(r"^left +10 ", shown, re.M)
+    assert asyncio.run(counts_of_supervisor(shared)).left == 10
+
+
+async def counts_of_supervisor(shared: Crawl) -> Counts:
+    nodes = Nodes(Address.parse(shared.url), Scripts(), shared.name, SHARDS, OPENING)
+    reader = WorkforceReader(nodes, CONFIG.politeness)
+    await reader.begin(30.0, pytest.fail)
+    await reader.close()
+    return reader.counts
 
 
 def test_hosts(shared: Crawl) -> None:

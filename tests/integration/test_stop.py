@@ -28,7 +28,7 @@ from scrapy.http import Response
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules
-from crawler.model.types import Counts
+from crawler.model.counts import Counts
 from tests.harness import fork_server
 from tests.harness.commands import crawl_command, running
 from tests.harness.crawling import crawl

@@ -13,7 +13,8 @@ import pytest
 from crawler.config.settings import PolitenessSettings
 from crawler.frontier.longest import LongestHosts
 from crawler.frontier.records import HostRecord, QueueEnds
-from crawler.model.types import Answer, Counts, HostKey, HostWork, Pace
+from crawler.model.counts import Counts
+from crawler.model.types import Answer, HostKey, HostWork, Pace
 from crawler.policy.forecast import Forecast, forecast
 from crawler.policy.politeness import next_rest
 from crawler.report.end_forecast import (

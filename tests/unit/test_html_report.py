@@ -11,7 +11,8 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 
 from crawler.data.history import COLUMNS, HistoryFile
-from crawler.data.runs import CountedRuns, RunFigures, open_runs, read_runs, sum_runs, write_runs
+from crawler.data.runs import CountedRuns, RunFigures, open_runs, read_runs, write_runs
+from crawler.model.counts import Figures
 from crawler.model.types import Outcome, encode_outcome
 from crawler.report.html_report import crawl_facts, html_report
 from crawler.report.summary import FrontierCounts, iso_time
@@ -32,7 +33,9 @@ def crawl(folder: Path, *outcomes: Outcome, counters: dict[str, int] | None = No
         counted = open_runs(folder / "runs.json", iso_time(began))
         reason = "finished" if run == 2 else ""
         figures = RunFigures(iso_time(began), 60, reason, run * 10, run * 1000, run, 0)
-        counted = counted.counted(figures, counters or {"pages": run * 10, "error/dns": run})
+        counted = counted.counted(
+            figures, Figures(counters or {"pages": run * 10, "error/dns": run})
+        )
         write_runs(folder / "runs.json", counted)
         history = HistoryFile(folder / "history.bin", began)
         for second in range(0, 60, 5):
@@ -175,13 +178,13 @@ def test_runs_are_added_up(tmp_path: Path) -> None:
         started_at = iso_time(BEGAN + 100 * number)
         counted = open_runs(file, started_at)
         run = RunFigures(started_at, 10.0, "finished", pages=1)
-        write_runs(file, counted.counted(run, {"pages": 1, f"type/{number % 3}": 2}))
+        write_runs(file, counted.counted(run, Figures({"pages": 1, f"type/{number % 3}": 2})))
     found = read_runs(file)
     assert (found.number, len(found.runs), found.total_s) == (150, 100, 1500.0)
-    assert found.counters == {"pages": 150, "type/0": 100, "type/1": 100, "type/2": 100}
-    both = sum_runs([found, found, CountedRuns()])
+    assert found.figures.counters == {"pages": 150, "type/0": 100, "type/1": 100, "type/2": 100}
+    both = sum([found, found], CountedRuns())
     assert (both.number, len(both.runs), both.total_s) == (300, 100, 3000.0)
-    assert both.counters["pages"] == 300
+    assert both.figures.pages == 300
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"runs":7}'])

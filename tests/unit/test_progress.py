@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from crawler.crawl import under_way
 from crawler.crawl.under_way import STEP, Step
 from crawler.model.choices import ProgressStyle
+from crawler.model.counts import Counts, Figures
 from crawler.report.end_forecast import GROWS, EndInWords
 from crawler.report.figures import (
     FAR,
@@ -37,7 +38,29 @@ from crawler.report.screen import (
     step_line,
 )
 
-BUSY = ProgressFigures(
+
+def shown(
+    pages: int,
+    pages_per_s: float,
+    hosts_active: int,
+    waiting: int,
+    duplicates: int,
+    errors: int,
+    size_bytes: int,
+    waits_for: str = "",
+    ends: EndInWords = EndInWords(),  # noqa: B008  # it is frozen
+) -> ProgressFigures:
+    counters = {
+        "pages": pages,
+        "duplicates": duplicates,
+        "error/dns": errors,
+        "bytes": size_bytes,
+    }
+    counts = Counts(waiting, hosts_active=hosts_active)
+    return ProgressFigures(Figures(counters), counts, pages_per_s, ends, waits_for)
+
+
+BUSY = shown(
     pages=1_234,
     pages_per_s=83.24,
     hosts_active=210,
@@ -47,7 +70,7 @@ BUSY = ProgressFigures(
     size_bytes=148_200_000,
 )
 ENDS = EndInWords("ends in 3 h 20 min (18:05)", "a.example, 4,000 URLs at 3.0 s")
-FRESH = ProgressFigures(0, 0.0, 0, 0, 0, 0, 0)
+FRESH = shown(0, 0.0, 0, 0, 0, 0, 0)
 WIPE = "\r\x1b[2K"
 
 
@@ -80,13 +103,13 @@ WIPE = "\r\x1b[2K"
             id="nothing has happened yet",
         ),
         pytest.param(
-            ProgressFigures(1, 0.1, 1, 1, 1, 1, 1),
+            shown(1, 0.1, 1, 1, 1, 1, 1),
             80,
             "1 page | 0.10/s | 1 host | 1 waiting | 1 duplicate | 1 error | 1 B",
             id="one of each",
         ),
         pytest.param(
-            ProgressFigures(0, 0.0, 1, 2, 0, 3, 0, "www.example.org until 12:04 (no connection)"),
+            shown(0, 0.0, 1, 2, 0, 3, 0, "www.example.org until 12:04 (no connection)"),
             80,
             "0 pages | 3 errors | waits for www.example.org until 12:04 (no connection)",
             id="nothing is being asked, because hosts fail",
@@ -119,7 +142,7 @@ def test_the_line(figures: ProgressFigures, columns: int, want: str) -> None:
 
 @given(
     st.builds(
-        ProgressFigures,
+        shown,
         pages=st.integers(0, 10**12),
         pages_per_s=st.floats(0, 10**6),
         hosts_active=st.integers(0, 10**9),
@@ -132,9 +155,9 @@ def test_the_line(figures: ProgressFigures, columns: int, want: str) -> None:
     st.integers(1, 200),
 )
 def test_the_line_never_wraps(figures: ProgressFigures, columns: int) -> None:
-    shown = progress_line(figures, columns)
-    assert len(shown) < columns
-    assert shown.isascii() and shown.isprintable()
+    line = progress_line(figures, columns)
+    assert len(line) < columns
+    assert line.isascii() and line.isprintable()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from crawler.crawl.seed_fates import LOGGED, SeedFates
-from crawler.data.seed_table import ROWS, SeedRow, SeedTable, sum_tables
+from crawler.data.seed_table import ROWS, SeedRow, SeedTable
 from crawler.model.types import Outcome, encode_outcome
 
 SEED = "http://a/"
@@ -80,10 +80,10 @@ def test_workers_are_summed() -> None:
     first.count("x", "refused", "x", "no")
     second = counted(outcome(url="http://a/b"))
     second.count("x", "refused", "x", "no")
-    total = sum_tables([first, second])
+    total = first + second
     assert total.counts == {"status_404": 1, "refused": 1}
     assert total.failed == {"x": row, SEED: second.failed[SEED]}
     assert total.is_whole and not total.brought_pages
-    assert not sum_tables([first, None]).is_whole
+    assert not (first + SeedTable(is_whole=False)).is_whole
     found = counted(outcome("", "http://a/c", status=200, seed_fate=""))
-    assert sum_tables([first, found]).brought_pages
+    assert (first + found).brought_pages

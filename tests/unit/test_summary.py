@@ -19,6 +19,7 @@ from crawler.crawl.stats import GAP_BOUNDS_S, CrawlStats
 from crawler.data.data_dir import DataDir, path_of_spider
 from crawler.inspect.frontier_view import frontier_of
 from crawler.loop.life import Life, Plan
+from crawler.model.counts import DeadUrl, HostPages, OverBudget
 from crawler.model.types import (
     Answer,
     Candidate,
@@ -41,11 +42,8 @@ from crawler.report.messages import frontier_command
 from crawler.report.summary import (
     ArchiveFiles,
     BodyPauses,
-    DeadUrl,
     FrontierCounts,
-    HostPages,
     LinkFigures,
-    OverBudget,
     PolitenessFigures,
     RobotsFigures,
     Summary,
@@ -455,7 +453,7 @@ def test_counted_figures(life: Life, outcome: Outcome, want: dict[str, int]) -> 
     counted = stats()
     counted.count_completed(life, outcome)
     assert dict(counted.counters) == want
-    assert counted.errors == sum(n for key, n in want.items() if key.startswith("error/"))
+    assert counted.figures.errors == sum(n for key, n in want.items() if key.startswith("error/"))
 
 
 def rest(seconds: float, failures: int = 1) -> Rest:

@@ -15,16 +15,16 @@ import msgspec
 import pytest
 
 from crawler.config.settings import PolitenessSettings, SharedSettings
+from crawler.data.runs import CountedRuns
+from crawler.data.seed_table import SeedTable
 from crawler.model.choices import RedisFsync
-from crawler.model.types import ConfigError, Counts
+from crawler.model.counts import Counts, DeadUrl, Figures, HostPages, OverBudget
+from crawler.model.types import ConfigError
 from crawler.report.end_forecast import CrawlMoment
-from crawler.report.summary import (
-    OverBudget,
-    Summary,
-    encoded,
-)
+from crawler.report.screen import ProgressFigures
+from crawler.report.summary import ArchiveFiles, EndedRun, Summary, encoded, summary_of
 from crawler.shared import keys
-from crawler.shared.codec import WorkerRecord
+from crawler.shared.codec import KILLED, WorkerRecord
 from crawler.shared.shard import PACE
 from crawler.workers.redis_server import (
     ListenAddress,
@@ -46,8 +46,6 @@ from crawler.workers.workers import (
     worker_folders,
 )
 from crawler.workers.workforce_figures import (
-    KILLED,
-    WorkforceFigures,
     WorkforceReader,
     WorkforceRun,
     read_summary,
@@ -62,14 +60,11 @@ TYPED = ShareArguments(
     settings=("CRAWLER_DATA_DIR=mine", "LOG_LEVEL=DEBUG"),
     options=("-L", "INFO"),
 )
-FIGURES = WorkforceFigures(
-    workers=4,
-    pages=1234,
+FIGURES = ProgressFigures(
+    Figures({"pages": 1234, "error/dns": 1, "bytes": 8_500_000}),
+    Counts(waiting=56700, later=80, undecided=9, leased=17),
     pages_per_s=75.3,
-    leased=17,
-    waiting=56789,
-    errors=1,
-    size_bytes=8_500_000,
+    workers=4,
 )
 
 
@@ -220,39 +215,44 @@ def test_a_summary_of_a_run_before_does_not_count(tmp_path: Path) -> None:
 
 def part(pages: int = 3, reason: str = "finished", host: str = "a.example") -> Summary:
     """What one worker wrote."""
-    fields = {
-        **dict.fromkeys(("format", "bytes", "duplicates", "near_duplicates", "dead_letters"), 1),
-        "version": "1",
-        "spider": "web",
-        "reason": reason,
-        "ended": f"it is {reason}",
-        "unfinished": True,
-        "started_at": "",
-        "duration_s": 1.0,
-        "pages_per_s": 1.0,
+    counters = {
+        **dict.fromkeys(("bytes", "duplicates", "near_duplicates", "flaw/empty"), 1),
         "pages": pages,
-        "not_pages": {"empty": 1},
-        "answers": {"2xx": pages},
-        "top_hosts": [{"host": host, "pages": pages}],
-        "links": {
-            "new": 1,
-            "seen": 2,
-            "over_budget": 3,
-            "refused": {"scheme": 1},
-            "left": 4,
-            "top_over_budget": [{"setting": "S", "limit": 9, "name": "a.example", "links": 3}],
-        },
-        "politeness": {"rests": {"gap": 2}, "hosts_given_up": 1},
-        "robots": {"fetched": 1, "disallowed": 2, "unreachable": 3},
-        "errors": {"dns": 2},
-        "dead_letters_new": [{"url": f"http://{host}/", "reason": "no"}],
-        "archive": {"folder": "", "files": 9, "bytes": 9},
-        "frontier": dict.fromkeys(
-            ("waiting", "later", "leased", "seen", "done", "dead", "put_back_at_open"), 4
-        ),
-        "data_dir": "elsewhere",
+        "status/2xx": pages,
+        "put_back_at_open": 4,
+        "error/dns": 2,
+        "links/new": 1,
+        "links/seen": 2,
+        "links/over_budget": 3,
+        "patterns/unfetched": 4,
+        "refused/scheme": 1,
+        "politeness/rest/gap": 2,
+        "politeness/given_up": 1,
+        "robots/fetched": 1,
+        "robots/disallowed": 2,
+        "robots/unreachable": 3,
     }
-    return msgspec.convert(fields, Summary)
+    figures = Figures(
+        counters,
+        [HostPages(host, pages)],
+        [OverBudget("S", 9, "a.example", 3)],
+        [DeadUrl(f"http://{host}/", "no")],
+    )
+    ended = EndedRun(
+        spider="web",
+        reason=reason,
+        ended=f"it is {reason}",
+        began_at=0.0,
+        ended_at=1.0,
+        compiling_s=0.0,
+        figures=figures,
+        counts=Counts(4, 4, 4, 4, 4, 4, 1),
+        counted=CountedRuns(),
+        seeds=SeedTable(),
+        data_dir=Path("elsewhere"),
+        archive=ArchiveFiles("", 9, 9),
+    )
+    return msgspec.json.decode(encoded(summary_of(ended)), type=Summary)
 
 
 def ran(**changed: object) -> WorkforceRun:

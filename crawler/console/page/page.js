@@ -165,7 +165,7 @@ function show(light, text) {
 function health(seen) {
   const minute = points.find(([at]) => at >= seen.now - 60);
   const pages = seen.pages - minute[1], errors = seen.errors - minute[2], since = seen.now - minute[0];
-  const waiting = seen.counts.waiting + seen.counts.later + seen.counts.undecided;
+  const waiting = seen.to_fetch;
   if (seen.paused_until !== null) {
     return ["doubt", seen.paused_until > 9e10 ? "Paused until somebody resumes it." : `Paused until ${moment(seen.paused_until)}.`];
   }

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from crawler.crawl.disk_room import DiskRoom
 from crawler.frontier.port import LeaseRules
+from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
     Added,
     Candidate,
     Claim,
-    Counts,
     CrawlerError,
     HostKey,
     HostWork,
@@ -332,8 +332,9 @@ class SharedFrontier:
         return 0.0 if self.lease_buffer.has_some(standings) and not self.is_congested() else None
 
     def counts(self) -> Counts:
-        """Return the counts of the whole crawl, a second old."""
-        return self._overview.counts()
+        """Return the counts of the whole crawl, a second old. Of the links on the disks of workers
+        this one knows its own."""
+        return self._overview.counts() + Counts(undecided=self.unsent_links())
 
     def longest_hosts(self, limit: int) -> Sequence[HostWork]:
         """Return as port.Frontier.longest_hosts, of the whole crawl, as they were read last."""

@@ -279,15 +279,16 @@ def _record_maker(
     started, machine, pid = time.time(), socket.gethostname(), os.getpid()
 
     def make_record() -> WorkerRecord:
+        figures = stats.figures
         return WorkerRecord(
             name=worker.name,
             session=worker.session,
             host=machine,
             pid=pid,
             started=max(started, time.time() - ready_s()),
-            pages=stats.pages,
-            bytes=stats.bytes,
-            errors=stats.errors,
+            pages=figures.pages,
+            bytes=figures.bytes,
+            errors=figures.errors,
         )
 
     return make_record

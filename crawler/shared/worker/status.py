@@ -17,10 +17,11 @@ from typing import Any, Final, Protocol, Self
 import xxhash
 
 from crawler.crawl.disk_room import WaitWarnings
-from crawler.model.types import Added, Counts, CrawlerError, Lease, StoreUnavailable
+from crawler.model.counts import Counts
+from crawler.model.types import Added, CrawlerError, Lease, StoreUnavailable
 from crawler.shared import keys
 from crawler.shared.client import Nodes, ServerMemory
-from crawler.shared.codec import ShardTotals
+from crawler.shared.codec import ShardTotals, counts_of
 from crawler.shared.faults import FAULTS, Fault, ForeignData, OutOfMemory, ServerRefused
 from crawler.shared.shard import ShardOperations
 from crawler.shared.worker.leases import ServerEpochs
@@ -159,7 +160,7 @@ class Overview:
 
     def counts(self) -> Counts:
         """Return the counts of the last look that all shards answered."""
-        return ShardTotals.summed(self._totals)
+        return counts_of(self._totals)
 
     @property
     def silent_s(self) -> float:
@@ -195,7 +196,7 @@ class Overview:
         self.is_anything_left = any(each.is_anything_left for each in shards)
         self.outboxes = frozenset[str]().union(*(each.outboxes for each in shards))
         self._end_detector.check(shards, is_elsewhere)
-        drifted = [n for n, each in enumerate(shards) if each.totals.unfinished]
+        drifted = [n for n, each in enumerate(shards) if each.totals.counts.left]
         if self.is_over and not was_over and drifted:
             logger.warning(
                 "Nothing is left to fetch, but the counters of the frontier are not zero"

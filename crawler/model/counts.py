@@ -1,0 +1,180 @@
+"""What a crawl counts, as values that add: URLs by state, of its frontier, and what has happened,
+of its processes and runs. Whatever shows figures of a crawl shows these.
+
+Rule: how two values of a field become one stands at the field, and nothing is added by hand
+elsewhere: shards, workers and runs are summed with `+`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import zip_longest
+from typing import Annotated, Any, Final, Self, get_origin, get_type_hints
+
+import msgspec
+from msgspec.structs import replace
+
+Addition = Callable[[Any, Any], Any]
+"""Makes the value of a sum of those of its parts."""
+
+
+class Sums:
+    """Structs that are added field by field: numbers and such structs as they are, mappings by
+    their keys. Any other field has an `Annotated` with its `Addition`."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Self) -> Self:
+        kind: type = type(self)
+        values = {
+            name: add(getattr(self, name), getattr(other, name))
+            for name, add in _additions(kind).items()
+        }
+        total: Self = kind(**values)
+        return total
+
+
+@cache
+def _additions(kind: type) -> dict[str, Addition]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: _addition(hint, f"{kind.__name__}.{name}") for name, hint in hints.items()}
+
+
+def _addition(hint: Any, field: str) -> Addition:
+    of = get_origin(hint) or hint
+    if of is Annotated:
+        addition: Addition = hint.__metadata__[0]
+        return addition
+    if of is dict:
+        return add_by_key
+    if issubclass(of, int | float | Sums):
+        return operator.add
+    raise TypeError(f"{field} does not say how it is added")
+
+
+def add_by_key(some: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return {**some, **{name: some.get(name, 0) + n for name, n in more.items()}}
+
+
+def add_by_place(some: Sequence[int], more: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(sum, zip_longest(some, more, fillvalue=0)))
+
+
+def first(most: int) -> Addition:
+    """Keep the first *most* of all rows."""
+    return lambda some, more: [*some, *more][:most]
+
+
+def largest(most: int, column: str) -> Addition:
+    """Make rows that differ in *column* only one row with its sum, and keep those with the *most*
+    of it."""
+
+    def add(some: Sequence[msgspec.Struct], more: Sequence[msgspec.Struct]) -> list[msgspec.Struct]:
+        sums: dict[msgspec.Struct, int] = {}
+        for row in (*some, *more):
+            alike = replace(row, **{column: 0})
+            sums[alike] = sums.get(alike, 0) + getattr(row, column)
+        kept = sorted(sums, key=lambda row: -sums[row])[:most]
+        return [replace(row, **{column: sums[row]}) for row in kept]
+
+    return add
+
+
+class Counts(Sums, msgspec.Struct, frozen=True):
+    """The URLs of a frontier by their states. Those of the shards of a crawl add; its workers all
+    see the same."""
+
+    waiting: int = 0  # URLs that wait, later ones not among them
+    later: int = 0  # URLs with a date in the future
+    leased: int = 0  # leases not finished
+    hosts_active: int = 0  # hosts in memory
+    seen: int = 0  # URLs ever admitted
+    done: int = 0
+    dead: int = 0
+    refused: int = 0  # waiting URLs that a rule or budget of this start refuses
+    # Found URLs of which it is not known yet whether they are new. In a shared crawl these are
+    # links on the disks of workers, until Redis can take them.
+    undecided: int = 0
+    levels: Annotated[tuple[int, ...], add_by_place] = ()  # of `waiting`, by level
+
+    @property
+    def to_fetch(self) -> int:
+        """How many URLs may be fetched yet, those under way not among them."""
+        return self.waiting + self.later + self.undecided
+
+    @property
+    def left(self) -> int:
+        """How many URLs are not finished: as long as there are some, the crawl is not over."""
+        return self.to_fetch + self.leased
+
+
+TOP_HOSTS: Final = 10
+TOP_OVER_BUDGET: Final = 5
+FIRST_DEAD: Final = 5
+TOTALS: Final = ("pages", "bytes", "errors", "duplicates")
+"""The figures of a process that are shown wherever there are any."""
+
+
+class HostPages(msgspec.Struct, frozen=True):
+    host: str
+    pages: int
+
+
+class OverBudget(msgspec.Struct, frozen=True):
+    """The links of one host or domain that exceeded its budget of URLs."""
+
+    setting: str
+    limit: int
+    name: str  # of the host or domain
+    links: int
+
+
+class DeadUrl(msgspec.Struct, frozen=True):
+    url: str
+    reason: str
+
+
+class Figures(Sums, msgspec.Struct, frozen=True):
+    """What a process has counted in one run. Those of workers and of runs add."""
+
+    counters: dict[str, int] = {}  # by the names that CrawlStats gives them
+    top_hosts: Annotated[list[HostPages], largest(TOP_HOSTS, "pages")] = []
+    over_budget: Annotated[list[OverBudget], largest(TOP_OVER_BUDGET, "links")] = []
+    dead: Annotated[list[DeadUrl], first(FIRST_DEAD)] = []  # given up in this run
+
+    def __getitem__(self, name: str) -> int:
+        return self.counters.get(name, 0)
+
+    def below(self, prefix: str) -> dict[str, int]:
+        """Return the counters whose names begin with *prefix*, without it, sorted."""
+        return {
+            name.removeprefix(prefix): n
+            for name, n in sorted(self.counters.items())
+            if name.startswith(prefix)
+        }
+
+    @property
+    def pages(self) -> int:
+        """How many answers were kept, of any status."""
+        return self["pages"]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of bodies, as they were sent."""
+        return self["bytes"]
+
+    @property
+    def errors(self) -> int:
+        """How many fetches failed, each attempt counted."""
+        return sum(self.below("error/").values())
+
+    @property
+    def duplicates(self) -> int:
+        return self["duplicates"]
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """The figures that TOTALS names."""
+        return {name: getattr(self, name) for name in TOTALS}
