@@ -21,7 +21,7 @@ from crawler.archive.record_bytes import sha1_of_parts
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import LinkSettings
-from crawler.content.to_capture import archive_page, wire_sha1
+from crawler.content.to_capture import archive_exchange, archive_page, wire_sha1
 from crawler.loop.life import Life
 from crawler.loop.probes import ProbeResult, SoftErrorVerdict
 from crawler.model.choices import NearDuplicateChoice
@@ -282,7 +282,10 @@ class ArchivePipeline(PipelineStage):
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if life.candidate.may_be_archived:
             page = replace(page, may_repeat=True)
-        record = await archive_page(page, self.crawl.storage.archive.open_writer(), body_sha1)
+        archive = self.crawl.storage.archive.open_writer()
+        for other in life.exchanges[:-1] if page.archive else ():
+            await archive_exchange(other, archive, may_repeat=page.may_repeat)
+        record = await archive_page(page, archive, body_sha1)
         page = replace(page, record=record)
         # A near-duplicate that is not stored claims nothing.
         is_stored = page.near is None or page.archive

@@ -124,7 +124,7 @@ class FrontierDownloader(Downloader):
         elif result.request not in (None, request) and not lives.of(result.request):
             # The answer to a request of the middleware's own, whose exchange is not known.
             lives.hand_out(life, result.request)
-            life.receive(None)
+            life.receive()
 
     def needs_backout(self) -> bool:
         return not self._slots.free_standings()

@@ -1,7 +1,7 @@
 """The download handler of http and https: Scrapy's requests go through the fetch port, and what
 comes back becomes Scrapy's responses.
 
-Rule: here alone an exchange is given to the lease that it was fetched under.
+Rule: here alone exchanges are given to the lease that they were fetched under.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class FetchHandler(BaseDownloadHandler):
         fetched = await self.transfers.run(watch.in_time(fetch))
         response = response_of(request, fetched, watch)
         if watch.life is not None:
-            watch.life.receive(fetched.exchanges[-1])
+            watch.life.receive(*fetched.exchanges)
         return response
 
     async def close(self) -> None:

@@ -127,8 +127,8 @@ class Life:
     paused_s: float = 0.0  # time of the fetch in which it waited for memory for its body
     head: Answer | None = None  # the answer as its head was, if that has trouble
     answer: Answer | None = None  # of the host; None: no request was sent, or no answer came yet
-    exchange: Exchange | None = None  # what was fetched, until its record is written
-    body_bytes: int = 0  # of the exchange, when that is gone
+    exchanges: tuple[Exchange, ...] = ()  # what was fetched, until its record is written
+    body_bytes: int = 0  # of the exchanges, when they are gone
     truncated: Truncated = Truncated.NO  # why its body is not whole, when it is gone
     page: Page | None = None  # as the last stage left it, until its record is written
     facts: PageFacts = PageFacts()
@@ -178,9 +178,14 @@ class Life:
         """Leave *seconds*, in which it waited for us, out of the time of its fetch."""
         self.paused_s += seconds
 
-    def receive(self, exchange: Exchange | None) -> None:
-        """Note what was fetched; None: that is not known, or not to be archived."""
-        self.exchange = exchange
+    @property
+    def exchange(self) -> Exchange | None:
+        """That of its own request, the last one."""
+        return self.exchanges[-1] if self.exchanges else None
+
+    def receive(self, *exchanges: Exchange) -> None:
+        """Note what was fetched; nothing: that is not known, or not to be archived."""
+        self.exchanges = exchanges
 
     def put_back(self) -> None:
         """Decide nothing about its URL: the failure is ours."""
@@ -233,10 +238,10 @@ class Life:
         self.links = []
         if self.page is not None:
             self.facts = facts_of(self.page)
-        if self.exchange is not None:
-            self.body_bytes = len(self.exchange.body)
-            self.truncated = self.exchange.truncated
-        self.page = self.exchange = None
+        if self.exchanges:
+            self.body_bytes = sum([len(each.body) for each in self.exchanges])
+            self.truncated = self.exchanges[-1].truncated
+        self.page, self.exchanges = None, ()
 
 
 class Lives:

@@ -302,7 +302,7 @@ class Loop:
     def robots_answered(self, life: Life, result: RobotsFetchResult, answer: Answer | None) -> None:
         """Note the result of the fetch of a robots.txt. *answer*: None if the fetch was ended by an
         error of code on our side. Raises StoreUnavailable."""
-        life.receive(None)  # it is not archived
+        life.receive()  # it is not archived
         if answer is not None:
             answer = self.hear(life, answer)
             if answer.status is None:
@@ -322,7 +322,7 @@ class Loop:
 
     def probe_answered(self, life: Life, answer: Answer | None) -> Answer | None:
         """Note the answer to a probe, and release its host. *answer*: as above."""
-        life.receive(None)  # it is not archived
+        life.receive()  # it is not archived
         if answer is not None:
             answer = self.hear(life, answer)
         self.release(life)

@@ -66,7 +66,8 @@ class OutcomeMiddleware:
             return response
         exchange = life.exchange
         if exchange is not None and not exchange.truncated and incomplete_error(response.flags):
-            life.receive(replace(exchange, truncated=Truncated.DISCONNECT))
+            cut = replace(exchange, truncated=Truncated.DISCONNECT)
+            life.receive(*life.exchanges[:-1], cut)
         answer = answer_of(response, life, loop)
         if not request.meta.get("download_fail_on_dataloss", self._retry_broken_off):
             answer = replace(answer, error="")  # Scrapy's setting to accept an incomplete body

@@ -98,6 +98,8 @@ class RedirectMiddleware(ScrapyRedirects):
         may_repeat = life.candidate.may_be_archived
         if exchange is None or archive is None:
             return
+        for other in life.exchanges[:-1]:
+            await archive_exchange(other, archive, may_repeat=may_repeat)
         if not response.body or exchange.truncated:
             life.archive(await archive_exchange(exchange, archive, may_repeat=may_repeat))
             return
