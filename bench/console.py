@@ -27,9 +27,9 @@ from scrapy.utils.project import get_project_settings
 from bench.crawls import PROJECT
 from bench.frontier.page import Embedded, candidate, fill
 from crawler.config.settings import read_config
-from crawler.crawl import rules
 from crawler.data.data_dir import CONSOLE, DataDir
 from crawler.frontier.open import frontier_rules
+from crawler.policy.admission import identity_of_urls
 
 SECONDS: Final = 1.0
 HELD_MS: Final = 20.0
@@ -42,7 +42,7 @@ def prepare(folder: Path, hosts: int, waiting: int) -> None:
     """Make a data directory with *waiting* URLs of *hosts* hosts."""
     settings = get_project_settings()
     config = read_config({name: settings[name] for name in settings})
-    DataDir(folder, rules.identity_of_urls(config), "web").close()
+    DataDir(folder, identity_of_urls(config), "web").close()
     with closing(Embedded(folder, frontier_rules(config), time.time())) as frontier:
         fill(frontier, waiting, hosts, 0)
     (folder / "rules.toml").write_text("paused = true\n")

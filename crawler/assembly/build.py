@@ -37,6 +37,7 @@ from crawler.config.settings import (
     Config,
     KeptOfStart,
     arguments_to_keep,
+    effective_settings,
     encode_kept,
     read_config,
     read_kept,
@@ -46,7 +47,6 @@ from crawler.content.compiling import cache_in
 from crawler.content.crawl_archive import CrawlArchive, PreviousArchive, delivery_of
 from crawler.content.feed_export import make_pages_items
 from crawler.content.parsing import Parsers
-from crawler.crawl import rules
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
 from crawler.crawl.cohorts import Cohorts
@@ -76,13 +76,14 @@ from crawler.frontier.port import DurableStore
 from crawler.frontier.rocks_store import RocksStore
 from crawler.loop.life import Lives
 from crawler.loop.links import LinkSelection
-from crawler.loop.loop import Loop
+from crawler.loop.loop import Loop, loop_limits
 from crawler.loop.slots import SlotRules, Slots
 from crawler.model.types import (
     ConfigError,
     StoreFull,
     WaitsForRoom,
 )
+from crawler.policy.admission import identity_of_urls
 from crawler.policy.operator_rules import RuleBudgets, read_rules
 from crawler.policy.politeness import Uplink, UplinkRules
 from crawler.policy.priority import Prioritizer
@@ -165,7 +166,7 @@ def _assemble(crawler: Crawler) -> Crawl:
     make_pages_items()
     given = read_config({name: crawler.settings[name] for name in crawler.settings})
     replay = _replay(given, data_dir(crawler.settings, given))
-    config = rules.effective_settings(given)
+    config = effective_settings(given)
     # Spiders other than `web` do not have these arguments; their own requests decide.
     arguments = getattr(crawler.spider, "arguments", None)
     given_as_text = getattr(crawler.spider, "given", None)
@@ -252,7 +253,7 @@ def _shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
 def _data(crawler: Crawler, config: Config) -> DataDir:
     if is_interactive(crawler.settings):
         return TemporaryDataDir()
-    place, identity = data_dir(crawler.settings, config), rules.identity_of_urls(config)
+    place, identity = data_dir(crawler.settings, config), identity_of_urls(config)
     return DataDir(place, identity, crawler.spider.name if crawler.spider else "")
 
 
@@ -331,7 +332,7 @@ def _crawl(
         uplink=Uplink(UplinkRules()),
         silent_hosts=SilentHosts(),
         slots=slots,
-        limits=rules.loop_limits(config),
+        limits=loop_limits(config),
         outcomes=base.outcomes if parts.embedded is None else parts.embedded.work,
         bodies=memory,
         contents=(parts.duplicates, parts.near_duplicates),

@@ -24,12 +24,12 @@ from crawler.assembly.build import data_dir
 from crawler.config.settings import (
     KEPT_SETTINGS,
     Config,
+    effective_settings,
     join_repeated,
     read_config,
     with_kept_settings,
 )
 from crawler.content.crawl_archive import companions
-from crawler.crawl.rules import effective_settings
 from crawler.data.data_dir import REPORT, lock_owner
 from crawler.data.operator_files import RulesFile, existing
 from crawler.inspect import frontier_view

@@ -12,7 +12,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -643,6 +643,7 @@ GROUPS: Final = (
 # Reading the settings: only names that begin with CRAWLER_, or nearly so, are checked.
 
 PREFIX: Final = "CRAWLER_"
+_NEVER: Final = 1 << 31
 
 
 def settings_table() -> dict[type, list[Setting]]:
@@ -669,6 +670,32 @@ def read_config(settings: Mapping[str, object]) -> Config:
         archive=read_group(ArchiveSettings, settings, PREFIX),
         report=read_group(ReportSettings, settings, PREFIX),
         operator=read_group(OperatorSettings, settings, PREFIX),
+    )
+
+
+def effective_settings(config: Config) -> Config:
+    """Return the effective settings. In a replay no host is contacted, so none rests, is given up
+    or is probed. URLs and patterns have no budgets in it: what these admit depends on the order of
+    arrival, which a replay does not repeat."""
+    if not config.fetch.replay:
+        return config
+    politeness = replace(
+        config.politeness,
+        min_delay_s=0.0,
+        max_delay_s=0.0,
+        delay_factor=0.0,
+        max_crawl_delay_s=0.0,
+        max_retry_after_s=0.0,
+        backoff_base_s=0.0,
+        backoff_max_s=0.0,
+        pause_after_failures=_NEVER,
+    )
+    return replace(
+        config,
+        politeness=politeness,
+        content=replace(config.content, soft_404=False),
+        limits=replace(config.limits, max_urls_per_domain=None, max_urls_per_host=None),
+        patterns=replace(config.patterns, pattern_max_pages=None, pattern_barren_pages=None),
     )
 
 

@@ -16,14 +16,13 @@ from dataclasses import replace
 from typing import Final
 
 from crawler.config.settings import Arguments, Config
-from crawler.crawl import rules
 from crawler.crawl.stats import CrawlStats
 from crawler.data.outcomes import OutcomeLog
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import fetch_form, split
-from crawler.policy.admission import Admission, AdmissionRules
+from crawler.policy.admission import Admission, AdmissionRules, admission_rules
 from crawler.policy.operator_rules import NO_RULES, OperatorRules, Overrides, RuleBudgets
 from crawler.policy.scope import (
     MOST_ORIGINS,
@@ -189,7 +188,7 @@ class AllowedOrigins:
             listed=self._listed,
             inside=self._config.fetch.allow_inside,
         )
-        of_start = rules.admission_rules(
+        of_start = admission_rules(
             self._config,
             self._arguments,
             self._addresses,

@@ -22,7 +22,6 @@ from scrapy.settings import BaseSettings
 from crawler.archive.cdxj import indexed_urls
 from crawler.assembly.build import data_dir, rules_path
 from crawler.config.settings import Config, PolitenessSettings
-from crawler.crawl import rules
 from crawler.data import crawl_requests, snapshots
 from crawler.data.crawl_requests import SnapshotRequest
 from crawler.data.data_dir import (
@@ -62,6 +61,7 @@ from crawler.operate.acts import (
 )
 from crawler.operate.operator import LOOKED_AT, Operator
 from crawler.operate.verbs import ActAnswer, ActRequest, WaitingCount
+from crawler.policy.admission import identity_of_urls
 from crawler.policy.operator_rules import OperatorRules, read_rules
 from crawler.policy.robots_cache import RobotsCache
 from crawler.report.figures import (
@@ -726,7 +726,7 @@ class LocalFrontierView:
 
     def take_over(self, index: Path) -> SeenUrls:
         with (
-            closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data,
+            closing(DataDir(self._path, identity_of_urls(self._config))) as data,
             closing(
                 open_frontier(data.path, frontier_rules(self._config), time.time())
             ) as frontier,
@@ -756,7 +756,7 @@ class LocalFrontierView:
                     f"the crawl in {self._path} (process {process}) does not answer: if it is"
                     " starting or ending, try again"
                 ) from None
-        with closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data:
+        with closing(DataDir(self._path, identity_of_urls(self._config))) as data:
             return asyncio.run(self._act_alone(request, data))
 
     async def _act_alone(self, request: ActRequest, data: DataDir) -> ActAnswer:
@@ -783,7 +783,7 @@ class LocalFrontierView:
             return FrontierCheck(self._counted(), is_repaired=False)
         read_format(self._path)  # else a mistyped directory would be created
         with (
-            closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data,
+            closing(DataDir(self._path, identity_of_urls(self._config))) as data,
             closing(RocksStore(data.frontier)) as store,
         ):
             runs = RunFolder(data.seen)

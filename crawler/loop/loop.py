@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from crawler.config.settings import PolitenessSettings
+from crawler.config.settings import Config, PolitenessSettings
 from crawler.frontier.port import Frontier
 from crawler.loop.life import DeadEnd, Life, LifeEvent, Lives, Plan
 from crawler.loop.links import LinkSelection
@@ -131,6 +131,16 @@ class LoopLimits:
     max_redirects: int = 10
     callback_retries: int = 0  # how often an error of a callback or a pipeline is tried again
     callback_pause_s: float = 60.0  # guess: long enough for a temporary fault
+
+
+def loop_limits(config: Config) -> LoopLimits:
+    return LoopLimits(
+        politeness=config.politeness,
+        total_timeout_s=config.fetch.total_timeout_s,
+        max_redirects=config.limits.max_redirects,
+        callback_retries=config.politeness.callback_retries,
+        callback_pause_s=config.politeness.backoff_max_s,
+    )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -15,7 +15,6 @@ from typing import Final, Protocol
 
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import Config
-from crawler.crawl.rules import canonical_rules
 from crawler.data.operator_files import Act, Touched
 from crawler.frontier import dead_letters
 from crawler.frontier.reader import FrontierReader
@@ -28,7 +27,7 @@ from crawler.model.url import canonical, fetch_form, host_key, registered_domain
 from crawler.operate.live_rules import LiveRules
 from crawler.operate.operator import unfinished
 from crawler.operate.verbs import COUNT_S, ActRequest, WaitingCount
-from crawler.policy.admission import operator_refusal
+from crawler.policy.admission import canonical_rules, operator_refusal
 from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal
 from crawler.policy.seeds import seed_url

@@ -11,12 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from crawler.config.settings import LinkSettings
+from crawler.config.settings import Arguments, Config, LinkSettings
 from crawler.model.choices import HostUnit
 from crawler.model.page import Link, LinkKind
 from crawler.model.types import (
@@ -27,6 +28,7 @@ from crawler.model.types import (
 from crawler.model.url import (
     MAX_TEXT_CHARS,
     CanonicalRules,
+    UrlRule,
     authority_of,
     canonical,
     fetch_form,
@@ -39,7 +41,15 @@ from crawler.model.url import (
     split,
 )
 from crawler.policy.operator_rules import NO_RULES, OperatorRules
-from crawler.policy.scope import AddressRules, CalendarRules, Reason, Refusal, Scope, TrapRules
+from crawler.policy.scope import (
+    AddressRules,
+    CalendarRules,
+    NameSet,
+    Reason,
+    Refusal,
+    Scope,
+    TrapRules,
+)
 
 if TYPE_CHECKING:
     from crawler.model.url_scan import PlainUrls
@@ -64,6 +74,63 @@ class AdmissionRules:
     canonical: CanonicalRules = field(default_factory=CanonicalRules)
     unit: HostUnit = HostUnit.HOST
     operator: OperatorRules = NO_RULES
+
+
+def admission_rules(
+    config: Config,
+    arguments: Arguments,
+    addresses: AddressRules,
+    seeds: NameSet,
+    key_seed: int,
+    now: float,
+) -> AdmissionRules:
+    return AdmissionRules(
+        addresses=addresses,
+        key_seed=key_seed,
+        scope=Scope(
+            mode=arguments.scope,
+            units=seeds,
+            allow=arguments.allow,
+            deny=arguments.deny,
+            max_depth=arguments.max_depth,
+            denied_types=frozenset(config.limits.deny_extensions),
+        ),
+        traps=TrapRules(
+            max_url_chars=config.limits.max_url_length,
+            max_path_segments=config.limits.max_path_segments,
+        ),
+        calendar=calendar_rules(config, now),
+        canonical=canonical_rules(config),
+        unit=config.politeness.host_unit,
+    )
+
+
+def calendar_rules(config: Config, now: float) -> CalendarRules:
+    today = datetime.fromtimestamp(now, UTC).date()
+    try:
+        last = today + timedelta(days=config.patterns.calendar_ahead_days)
+    except OverflowError:
+        last = date.max
+    until = (last.year, last.month, last.day)
+    return CalendarRules(from_year=config.patterns.calendar_from_year, until=until)
+
+
+def canonical_rules(config: Config) -> CanonicalRules:
+    sameness = config.urls
+    by_rule = {
+        UrlRule.TRACKING: sameness.strip_tracking,
+        UrlRule.SESSION: sameness.strip_session_ids,
+        UrlRule.SORT: sameness.sort_query,
+        UrlRule.SLASH: sameness.merge_trailing_slash,
+        UrlRule.WWW: sameness.merge_www,
+        UrlRule.HTTPS: sameness.merge_https,
+    }
+    return CanonicalRules(frozenset(rule for rule, is_on in by_rule.items() if is_on))
+
+
+def identity_of_urls(config: Config) -> tuple[str, ...]:
+    """Return the settings that URL keys depend on, which are fixed when the crawl begins."""
+    return (*sorted(canonical_rules(config).on), f"unit={config.politeness.host_unit}")
 
 
 class LinkVerdicts(msgspec.Struct, frozen=True):

@@ -15,9 +15,9 @@ import msgspec
 from publicsuffixlist import PSLFILE
 
 from crawler.config.settings import Config
-from crawler.crawl import rules
 from crawler.model.types import ConfigError
 from crawler.model.url import digest_of_list
+from crawler.policy.admission import identity_of_urls
 from crawler.shared.keys import SCHEMA
 from crawler.shared.shard import MAX_SHARDS
 
@@ -107,7 +107,7 @@ def check_format(kept: bytes, ours: CrawlFormat, where: str) -> CrawlFormat:
 def identity_of_shards(config: Config) -> tuple[str, ...]:
     """Return the identity of a shared crawl. Unlike that of a data directory, it includes the
     public suffix list, which decides the shard of a host: with two lists a host would be in two."""
-    return (*rules.identity_of_urls(config), f"{SUFFIXES}{list_digest()}")
+    return (*identity_of_urls(config), f"{SUFFIXES}{list_digest()}")
 
 
 @cache

@@ -19,7 +19,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from crawler.config.settings import Arguments, Config
-from crawler.crawl import rules
 from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.data.local_stores import (
     LocalClaims,
@@ -33,7 +32,7 @@ from crawler.frontier.port import FrontierRules
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.loop.life import Life, Lives
 from crawler.loop.links import LinkSelection
-from crawler.loop.loop import Loop
+from crawler.loop.loop import Loop, loop_limits
 from crawler.loop.precheck import Precheck
 from crawler.loop.probes import ProbeResult, Probes, SoftErrorVerdict
 from crawler.loop.slots import CHECKS, SlotRules, Slots
@@ -279,7 +278,7 @@ class Process:
             uplink=Uplink(machine.uplink),
             silent_hosts=SilentHosts(),
             slots=Slots(SlotRules(concurrency=machine.concurrency), lambda: None),
-            limits=rules.loop_limits(config),
+            limits=loop_limits(config),
             outcomes=self,
             bodies=_Nothing(),
             contents=(self._contents,),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from crawler.config.settings import Config
-from crawler.crawl import rules
 from crawler.model.types import ConfigError, DataDirError
 from crawler.model.url import canonical, fetch_form, host_key, key_of, registered_domain, split
+from crawler.policy.admission import canonical_rules, identity_of_urls
 from crawler.policy.seeds import seed_url
 from crawler.shared import crawl_format
 from crawler.shared.crawl_format import identity_of_shards
@@ -18,7 +18,7 @@ class UrlIdentifier:
     """Makes the key of a URL by the rules of one crawl."""
 
     def __init__(self, config: Config, key_seed: int) -> None:
-        self._canonical = rules.canonical_rules(config)
+        self._canonical = canonical_rules(config)
         self._unit = config.politeness.host_unit
         self._seed = key_seed
 
@@ -43,7 +43,7 @@ def refuse_other_identity(
     if is_shared:
         crawl_format.refuse_other_identity(identity, identity_of_shards(config), where)
         return
-    changed = set(identity) ^ set(rules.identity_of_urls(config))
+    changed = set(identity) ^ set(identity_of_urls(config))
     if changed:
         raise DataDirError(
             f"{where} was begun with other rules of which URLs are the same:"

@@ -20,8 +20,8 @@ import pytest
 import redis
 
 from crawler.config.settings import read_config
-from crawler.crawl.rules import identity_of_urls
 from crawler.data.outcomes import read_outcomes
+from crawler.policy.admission import identity_of_urls
 from crawler.report.endings import TRY_AGAIN
 from crawler.shared import keys
 from crawler.shared.crawl_format import CrawlFormat, encode_format

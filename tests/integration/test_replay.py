@@ -25,9 +25,8 @@ from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.replay import Replay
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.assembly.build import Assembly
-from crawler.config.settings import read_config
+from crawler.config.settings import effective_settings, read_config
 from crawler.content import to_capture
-from crawler.crawl import rules
 from crawler.data.outcomes import read_outcomes
 from crawler.model.page import Exchange
 from crawler.model.types import (
@@ -194,7 +193,7 @@ def test_recorded_pages_are_replayed_despite_budgets(
 
 
 def test_no_host_rests(again: Crawled) -> None:
-    politeness = rules.effective_settings(read_config({"CRAWLER_REPLAY": "x"})).politeness
+    politeness = effective_settings(read_config({"CRAWLER_REPLAY": "x"})).politeness
     for answer in (
         Answer(9.0, status=200),
         Answer(9.0, status=429, retry_after_s=9.0),
@@ -204,7 +203,7 @@ def test_no_host_rests(again: Crawled) -> None:
         assert next_rest(pace, answer, politeness, Random(1)).pace.pauses == 0
     for answer in (Answer(9.0, status=200), Answer(9.0, status=429, retry_after_s=9.0)):
         assert next_rest(Pace(crawl_delay_s=9.0), answer, politeness, Random(1)).seconds == 0
-    assert rules.effective_settings(read_config({})) == read_config({})
+    assert effective_settings(read_config({})) == read_config({})
 
 
 @pytest.mark.parametrize("change", ["no index", "one file", "left by a crash"])

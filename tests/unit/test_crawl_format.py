@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from crawler.config.settings import read_config
-from crawler.crawl import rules
 from crawler.inspect.why import refuse_other_identity
 from crawler.model.types import ConfigError
+from crawler.policy.admission import identity_of_urls
 from crawler.shared.crawl_format import (
     check_format,
     encode_format,
@@ -16,7 +16,7 @@ from crawler.shared.crawl_format import (
 )
 
 CONFIG = read_config({})
-URLS = rules.identity_of_urls(CONFIG)
+URLS = identity_of_urls(CONFIG)
 OURS = identity_of_shards(CONFIG)
 LIST = "another public suffix list: .*suffixes=0.*[Ii]nstall the same version of publicsuffixlist"
 

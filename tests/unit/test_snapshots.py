@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from crawler.config.settings import read_config
-from crawler.crawl import rules
 from crawler.crawl.disk_room import DiskRoom, WaitWarnings
 from crawler.crawl.frontier_work import FrontierWork
 from crawler.data import snapshots
@@ -33,6 +32,7 @@ from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen import seen_manifest
 from crawler.inspect.frontier_view import FrontierCheck, LocalFrontierView, snapshot_local
 from crawler.model.types import CrawlerError, DataDirError, Done, StoreFull
+from crawler.policy.admission import identity_of_urls
 from tests.harness.budget import examples
 from tests.harness.frontiers import candidate, drain, rest
 from tests.harness.killed_processes import SPAWN, preload
@@ -59,7 +59,7 @@ def known(data: Path) -> tuple[set[str], int]:
 
 def filled(path: Path, urls: int = 300) -> None:
     """Make a data directory with runs, entries and leases."""
-    identity = rules.identity_of_urls(CONFIG)
+    identity = identity_of_urls(CONFIG)
     with (
         closing(DataDir(path, identity)) as data,
         closing(open_frontier(path, RULES, 0.0)) as frontier,
