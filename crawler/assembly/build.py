@@ -50,14 +50,14 @@ from crawler.content.parsing import Parsers
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
 from crawler.crawl.cohorts import Cohorts
-from crawler.crawl.disk_room import DiskRoom, WaitWarnings
-from crawler.crawl.frontier_work import FrontierWork
 from crawler.crawl.interactive import is_interactive
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.stats import CrawlStats
 from crawler.crawl.under_way import under_way
 from crawler.data import data_dir as datadir
 from crawler.data.data_dir import COMPILED, DataDir, TemporaryDataDir, refuse_other_kind
+from crawler.data.disk_room import DiskRoom, WaitWarnings
+from crawler.data.frontier_work import FrontierWork
 from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords
 from crawler.data.operator_files import (
     AUDIT,

@@ -17,11 +17,11 @@ from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
 from crawler.crawl.cohorts import Cohorts
-from crawler.crawl.disk_room import DiskRoom
-from crawler.crawl.frontier_work import FrontierWork
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import DataDir
+from crawler.data.disk_room import DiskRoom
+from crawler.data.frontier_work import FrontierWork
 from crawler.data.operator_files import Credentials, OperatorStore
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates

@@ -13,10 +13,10 @@ from crawler.assembly.crawl import EmbeddedFrontier
 from crawler.config.settings import Arguments, Config
 from crawler.crawl.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.crawl.clock import Clock
-from crawler.crawl.disk_room import DiskRoom
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import DataDir
+from crawler.data.disk_room import DiskRoom
 from crawler.data.local_stores import Soft404Records
 from crawler.data.operator_files import OperatorStore
 from crawler.data.outcomes import OutcomeLog

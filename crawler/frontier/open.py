@@ -1,7 +1,7 @@
 """Opens a frontier in a folder, without a crawl around it.
 
 Rule: the caller says the time, and when the work beside the calls is done: by each call, at the end
-of a turn (`FrontierTurns`), or on an event loop (`crawler/crawl/frontier_work.py`).
+of a turn (`FrontierTurns`), or on an event loop (`crawler/data/frontier_work.py`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 import redis
 
-from crawler.crawl.disk_room import DiskRoom
+from crawler.data.disk_room import DiskRoom
 from crawler.frontier.port import FrontierRules, LeaseRules
 from crawler.loop.slots import NO_LIMIT
 from crawler.model.counts import Counts

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crawler.crawl.disk_room import DiskRoom, WaitWarnings
-from crawler.crawl.frontier_work import FrontierWork
+from crawler.data.disk_room import DiskRoom, WaitWarnings
+from crawler.data.frontier_work import FrontierWork
 from crawler.frontier.gate import Gate
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns, open_frontier

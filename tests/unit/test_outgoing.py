@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from crawler.crawl.disk_room import WaitWarnings
+from crawler.data.disk_room import WaitWarnings
 from crawler.shared.client import Call
 from crawler.shared.shard import PACE
 from crawler.shared.worker.outgoing import (

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from crawler.config.settings import read_config
-from crawler.crawl.disk_room import DiskRoom, WaitWarnings
-from crawler.crawl.frontier_work import FrontierWork
 from crawler.data import snapshots
 from crawler.data.data_dir import DataDir
+from crawler.data.disk_room import DiskRoom, WaitWarnings
+from crawler.data.frontier_work import FrontierWork
 from crawler.frontier import records as keys
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierRules

@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self
 
 from msgspec.structs import replace
 
-from crawler.crawl.disk_room import DiskRoom
+from crawler.data.disk_room import DiskRoom
 from crawler.frontier.port import LeaseRules
 from crawler.model.counts import Counts
 from crawler.model.types import (

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, Self
 
 import xxhash
 
-from crawler.crawl.disk_room import WaitWarnings
+from crawler.data.disk_room import WaitWarnings
 from crawler.model.counts import Counts
 from crawler.model.types import Added, CrawlerError, Lease, StoreUnavailable
 from crawler.shared import keys

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from crawler.crawl.disk_room import DiskRoom
+from crawler.data.disk_room import DiskRoom
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import CrawlerError, Outcome, StoreFull, StoreUnavailable
 
