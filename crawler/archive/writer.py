@@ -82,7 +82,7 @@ class WarcWriter:
 
     def append_all(self, captures: Sequence[Capture]) -> list[RecordPlace]:
         """Write the records of *captures*, at least one: those of all, or of none."""
-        # One step for all, then the next: so its code is in the caches (crawl/cohorts.py).
+        # One step for all, then the next: so its code is in the caches (content/cohorts.py).
         made = [capture_records(capture, self._random_bytes()) for capture in captures]
         packed = [
             [self._packed(records[0]), *map(_lightly_packed, records[1:])] for records, _ in made

@@ -43,13 +43,13 @@ from crawler.config.settings import (
     read_kept,
     settings_to_keep,
 )
+from crawler.content.body_memory import BodyMemory
+from crawler.content.cohorts import Cohorts
 from crawler.content.compiling import cache_in
 from crawler.content.crawl_archive import CrawlArchive, PreviousArchive, delivery_of
 from crawler.content.feed_export import make_pages_items
 from crawler.content.parsing import Parsers
-from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
-from crawler.crawl.cohorts import Cohorts
 from crawler.crawl.interactive import is_interactive
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.stats import CrawlStats

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from crawler.archive.replay import Replay
 from crawler.config.settings import Arguments, Config
+from crawler.content.body_memory import BodyMemory
+from crawler.content.cohorts import Cohorts
 from crawler.content.crawl_archive import CrawlArchive
 from crawler.content.parsing import Parsers
 from crawler.crawl.allowed_origins import AllowedOrigins
-from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
-from crawler.crawl.cohorts import Cohorts
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import DataDir

@@ -48,8 +48,8 @@ from crawler.content.columns_rebuild_child import (
     RebuildJob,
     RebuiltFile,
 )
+from crawler.content.group_commit import GroupCommit
 from crawler.content.parsing import rebuild_rules
-from crawler.crawl.group_commit import GroupCommit
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.under_way import under_way
 from crawler.data.data_dir import DataDir

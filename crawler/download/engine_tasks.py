@@ -31,7 +31,7 @@ from scrapy.utils.python import global_object_name
 from scrapy.utils.spider import iterate_spider_output
 from twisted.python.failure import Failure
 
-from crawler.crawl.cohorts import Cohorts
+from crawler.content.cohorts import Cohorts
 from crawler.crawl.lifecycle import receivers_of
 from crawler.loop.life import Life
 

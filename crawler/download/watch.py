@@ -21,7 +21,7 @@ from scrapy.exceptions import StopDownload
 from scrapy.http import Headers
 from scrapy.utils._download_handlers import check_stop_download
 
-from crawler.crawl.body_memory import CHECK_INTERVAL_S, BodyMemory, BodyShare
+from crawler.content.body_memory import CHECK_INTERVAL_S, BodyMemory, BodyShare
 from crawler.crawl.errors import FetchTimedOut
 from crawler.crawl.lifecycle import receivers_of
 from crawler.download.http_head import MAX_DIGITS, AnswerHead

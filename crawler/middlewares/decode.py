@@ -15,7 +15,7 @@ from scrapy.responsetypes import responsetypes
 from scrapy.statscollectors import StatsCollector
 
 from crawler.assembly.build import crawl_of
-from crawler.crawl.body_memory import (
+from crawler.content.body_memory import (
     FREE_BYTES,
     BodyMemory,
     BodyShare,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.crawl.body_memory import FREE_BYTES
+from crawler.content.body_memory import FREE_BYTES
 from tests.harness.body_memory import Memory
 from tests.harness.waiting import run_in_virtual_time
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from crawler.crawl.cohorts import Cohorts
+from crawler.content.cohorts import Cohorts
 
 STEPS = 3
 

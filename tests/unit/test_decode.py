@@ -10,7 +10,7 @@ import pytest
 from scrapy.http import HtmlResponse, Response
 from scrapy.utils.test import get_crawler
 
-from crawler.crawl.body_memory import FREE_BYTES
+from crawler.content.body_memory import FREE_BYTES
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.model.page import DownloadOptions, Flag
 from tests.harness.body_memory import Memory

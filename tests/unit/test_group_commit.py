@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from crawler.crawl.group_commit import MAX_UNSYNCED_BYTES, GroupCommit
+from crawler.content.group_commit import MAX_UNSYNCED_BYTES, GroupCommit
 from crawler.model.types import StoreUnavailable
 from tests.harness.waiting import wait_until_async
 

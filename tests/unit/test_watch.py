@@ -15,7 +15,7 @@ from scrapy.exceptions import DownloadTimeoutError, StopDownload
 from scrapy.http import Headers, HtmlResponse
 from scrapy.utils.test import get_crawler
 
-from crawler.crawl.body_memory import FREE_BYTES
+from crawler.content.body_memory import FREE_BYTES
 from crawler.download.handler import response_of
 from crawler.download.http_head import AnswerHead
 from crawler.download.port import Fetched, KeptBody
