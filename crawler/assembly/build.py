@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from time import monotonic, time
 from typing import TYPE_CHECKING, Final, Self
 
 from scrapy.crawler import Crawler
@@ -49,7 +50,6 @@ from crawler.content.compiling import cache_in
 from crawler.content.crawl_archive import CrawlArchive, PreviousArchive, delivery_of
 from crawler.content.feed_export import make_pages_items
 from crawler.content.parsing import Parsers
-from crawler.crawl.clock import Clock
 from crawler.crawl.interactive import is_interactive
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.stats import CrawlStats
@@ -78,6 +78,7 @@ from crawler.loop.life import Lives
 from crawler.loop.links import LinkSelection
 from crawler.loop.loop import Loop, loop_limits
 from crawler.loop.slots import SlotRules, Slots
+from crawler.model.clock import Clock
 from crawler.model.types import (
     ConfigError,
     StoreFull,
@@ -97,7 +98,7 @@ if TYPE_CHECKING:
 def embedded_parts(base: BaseParts) -> FrontierParts:
     """Build the parts of a crawl with its frontier in the data directory."""
     config, store, data = base.config, base.store, base.data
-    clock = Clock()
+    clock = Clock(time, monotonic)
     origins = base.allowed_origins(data.format.key_seed, clock.now())
     rules_file = RulesFile(rules_path(config, data.path))
     origins.set_operator_rules(read_rules(rules_file.read(), len(config.frontier.level_shares)))
@@ -117,7 +118,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     pattern_stats = LocalPatternStats(frontier.records, config.patterns)
     return FrontierParts(
         frontier=frontier,
-        clock=Clock(not_before=frontier.clock),
+        clock=Clock(time, monotonic, frontier.clock),
         allowed_origins=origins,
         precheck=base.precheck(
             origins, RobotsRecords(frontier.records), pattern_stats, frontier.records

@@ -15,10 +15,9 @@ from crawler.content.body_memory import BodyMemory
 from crawler.content.cohorts import Cohorts
 from crawler.content.crawl_archive import CrawlArchive
 from crawler.content.parsing import Parsers
-from crawler.crawl.allowed_origins import AllowedOrigins
-from crawler.crawl.clock import Clock
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.stats import CrawlStats
+from crawler.data.allowed_origins import AllowedOrigins
 from crawler.data.data_dir import DataDir
 from crawler.data.disk_room import DiskRoom
 from crawler.data.frontier_work import FrontierWork
@@ -30,6 +29,7 @@ from crawler.frontier.port import Frontier
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.loop.loop import Loop
+from crawler.model.clock import Clock
 from crawler.model.page import DownloadOptions
 from crawler.model.types import StoreUnavailable
 from crawler.policy.body_caps import cap_bytes

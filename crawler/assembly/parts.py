@@ -11,10 +11,9 @@ from scrapy.crawler import Crawler
 
 from crawler.assembly.crawl import EmbeddedFrontier
 from crawler.config.settings import Arguments, Config
-from crawler.crawl.allowed_origins import AllowedOrigins, CurrentRules
-from crawler.crawl.clock import Clock
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.stats import CrawlStats
+from crawler.data.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.data.data_dir import DataDir
 from crawler.data.disk_room import DiskRoom
 from crawler.data.local_stores import Soft404Records
@@ -27,6 +26,7 @@ from crawler.frontier.rocks_store import RocksStore
 from crawler.loop.precheck import Precheck
 from crawler.loop.probes import Probes
 from crawler.loop.slots import Slots
+from crawler.model.clock import Clock
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache, RobotsStore
@@ -64,7 +64,7 @@ class BaseParts:
         )
 
     def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:
-        return CurrentRules(origins, self.outcomes, self.stats, time.time)
+        return CurrentRules(origins, self.outcomes, self.stats.count, time.time)
 
     def precheck(
         self,

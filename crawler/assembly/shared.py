@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import time
 
 from crawler.assembly.parts import BaseParts, FrontierParts
 from crawler.config.settings import Config, read_kept
-from crawler.crawl.allowed_origins import AllowedOrigins
-from crawler.crawl.clock import Clock
+from crawler.data.allowed_origins import AllowedOrigins
 from crawler.data.local_stores import RobotsRecords
 from crawler.model.types import Claim, Lease
 from crawler.policy.operator_rules import read_rules
@@ -60,7 +60,7 @@ class SharedKnowledge:
 def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
     """Build the parts that depend on where the frontier is."""
     config, worker, clock = base.config, joined.base, joined.clock
-    origins = base.allowed_origins(joined.key_seed, Clock().now())
+    origins = base.allowed_origins(joined.key_seed, time())
     version, written = joined.rules
     origins.set_operator_rules(read_rules(written, len(config.frontier.level_shares)))
     shard_client, scripts = worker.shard_client(), Batcher(worker.nodes.run)

@@ -22,7 +22,7 @@ from crawler.config.settings import (
     read_arguments,
     with_kept_arguments,
 )
-from crawler.crawl.allowed_origins import AllowedOrigins
+from crawler.data.allowed_origins import AllowedOrigins
 from crawler.frontier.open import frontier_rules
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError, Outcome

@@ -19,7 +19,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from crawler.config.settings import Arguments, Config
-from crawler.crawl.allowed_origins import AllowedOrigins
+from crawler.data.allowed_origins import AllowedOrigins
 from crawler.data.local_stores import (
     LocalClaims,
     LocalPatternStats,

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from crawler.config.settings import Arguments, read_config
-from crawler.crawl.allowed_origins import AllowedOrigins
+from crawler.data.allowed_origins import AllowedOrigins
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.choices import ScopeChoice

@@ -12,7 +12,7 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.spiders import RedisCrawlSpider, RedisMixin, RedisSpider
 
 from crawler.config.settings import Arguments, read_config
-from crawler.crawl.allowed_origins import AllowedOrigins
+from crawler.data.allowed_origins import AllowedOrigins
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError

@@ -24,12 +24,12 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from crawler.config.settings import Config, KeptOfStart
-from crawler.crawl.clock import Clock
 from crawler.crawl.stats import CrawlStats
 from crawler.crawl.under_way import SHOW_AT_ONCE
 from crawler.data.data_dir import DataDir
 from crawler.frontier.port import DurableStore, FrontierRules
 from crawler.model.choices import RedisFsync
+from crawler.model.clock import Clock
 from crawler.model.types import Added, ConfigError, CrawlerError, Lease
 from crawler.shared import keys
 from crawler.shared.address import Address, RedisAddress
@@ -154,7 +154,7 @@ def join(
     returns for how long it can read pages; *find_archived* searches our archive for leases; *kept*
     is stored with the crawl. Raises CrawlerError if Redis does not answer, or its crawl is foreign
     or of another kind."""
-    shared, clock = config.shared, Clock()
+    shared, clock = config.shared, Clock(time.time, time.monotonic)
     last = read_worker(data.path)
     shards, name = shared.frontier_shards, shared.frontier_name
     nodes = partial(new_nodes, address, config)

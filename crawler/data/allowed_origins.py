@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Final
 
 from crawler.config.settings import Arguments, Config
-from crawler.crawl.stats import CrawlStats
 from crawler.data.outcomes import OutcomeLog
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
@@ -209,12 +208,14 @@ class CurrentRules:
         self,
         origins: AllowedOrigins,
         outcomes: OutcomeLog,
-        stats: CrawlStats,
+        count: Callable[[str, int], None],
         now: Callable[[], float],
     ) -> None:
+        """*count* adds to a counter of the run, by its name."""
         self._origins = origins
         self._outcomes = outcomes
-        self._stats = stats
+        self._count = count
+        self._has_refused = False
         self._now = now
 
     @property
@@ -228,7 +229,8 @@ class CurrentRules:
         for candidate, refusal in urls:
             if candidate.request:
                 self._origins.log_refused(candidate.url, refusal.reason, refusal.advise())
-        if not self._stats.counters["fate/refused"]:
+        if not self._has_refused:
+            self._has_refused = True
             logger.info(
                 "Waiting URLs that the rules of this start refuse are kept for a start that admits"
                 " them; the first: %s: %s",
@@ -248,12 +250,12 @@ class CurrentRules:
             )
             for candidate, refusal in urls
         )
-        self._stats.count("fate/refused", len(urls))
+        self._count("fate/refused", len(urls))
         for reason, count in Counter(refusal.reason for _, refusal in urls).items():
-            self._stats.count(f"refused_waiting/{reason}", count)
+            self._count(f"refused_waiting/{reason}", count)
 
     def on_readmitted(self, urls: int) -> None:
-        self._stats.count("readmitted", urls)
+        self._count("readmitted", urls)
 
 
 def _read_origin(written: str) -> Origin:
