@@ -14,7 +14,7 @@ from typing import Final
 from scrapy.statscollectors import StatsCollector
 from scrapy.utils.test import get_crawler
 
-from crawler.crawl.stats import CrawlStats
+from crawler.engine.stats import CrawlStats
 from crawler.loop.life import Life, Plan
 from crawler.model.types import Answer, Candidate, HostKey, Lease, Outcome, Pace, Rest, Standing
 

@@ -20,9 +20,9 @@ from crawler.assembly.components import (
     SCRAPYS_FEEDS,
 )
 from crawler.config.settings import Config, read_config
-from crawler.crawl import interactive
-from crawler.crawl.interactive import is_interactive
 from crawler.data.data_dir import path_of_spider
+from crawler.engine import interactive
+from crawler.engine.interactive import is_interactive
 from crawler.model.choices import Tls
 from crawler.model.types import ConfigError
 from crawler.policy.politeness import RETRY_STATUSES

@@ -22,7 +22,7 @@ LAYERS = [
     ["frontier"],
     ["loop"],
     ["data"],
-    ["crawl"],
+    ["engine"],
     ["archive", "duplicates", "simulate"],
     ["content"],
     ["shared"],
@@ -103,8 +103,8 @@ CONFINED = {
     "fcntl": {"operate", "content", "data", "archive", "shared", "workers"},
     "scrapy": {folder for layer in LAYERS[6:] for folder in layer}
     - {"archive", "data", "duplicates", "simulate"},
-    # crawl: its exceptions are Twisted's, too, for users' errbacks.
-    "twisted": {folder for layer in LAYERS[11:] for folder in layer} | {"crawl"},
+    # engine: its exceptions are Twisted's, too, for users' errbacks.
+    "twisted": {folder for layer in LAYERS[11:] for folder in layer} | {"engine"},
 }
 
 LAYER_OF = {folder: number for number, layer in enumerate(LAYERS) for folder in layer}
@@ -243,7 +243,7 @@ SET_FROM_OUTSIDE = {
     "cli.crawl": {"opts"},  # argparse's
     "content.feed_export": {"ItemAdapter"},  # itemadapter's list of what it can read
     "content.parsers.sitemap": {"self._xml"},  # expat takes its handlers so
-    "crawl.lifecycle": {"self._slot"},  # Scrapy's: its only hooks (decision 6)
+    "engine.lifecycle": {"self._slot"},  # Scrapy's: its only hooks (decision 6)
     "download.handler": {"response", "stop"},  # Scrapy's
     "download.connection": {"context"},  # ssl's
     "download.engine_tasks": {

@@ -50,10 +50,6 @@ from crawler.content.compiling import cache_in
 from crawler.content.crawl_archive import CrawlArchive, PreviousArchive, delivery_of
 from crawler.content.feed_export import make_pages_items
 from crawler.content.parsing import Parsers
-from crawler.crawl.interactive import is_interactive
-from crawler.crawl.lifecycle import Lifecycle
-from crawler.crawl.stats import CrawlStats
-from crawler.crawl.under_way import under_way
 from crawler.data import data_dir as datadir
 from crawler.data.data_dir import COMPILED, DataDir, TemporaryDataDir, refuse_other_kind
 from crawler.data.disk_room import DiskRoom, WaitWarnings
@@ -71,6 +67,10 @@ from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.duplicates.near import LocalNearDuplicates
+from crawler.engine.interactive import is_interactive
+from crawler.engine.lifecycle import Lifecycle
+from crawler.engine.long_steps import long_step
+from crawler.engine.stats import CrawlStats
 from crawler.frontier.open import frontier_rules, open_frontier
 from crawler.frontier.port import DurableStore
 from crawler.frontier.rocks_store import RocksStore
@@ -180,7 +180,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         data = _data(crawler, config)
         opened.callback(data.close)
         refuse_other_kind(data, is_shared=address is not None)
-        with under_way("Opening the store"):
+        with long_step("Opening the store"):
             store = RocksStore(data.frontier if address is None else data.worker)
         opened.callback(store.close)
         random = Random()
@@ -228,7 +228,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             stats=stats,
             lifecycle=lifecycle,
         )
-        with under_way("Opening the frontier"):
+        with long_step("Opening the frontier"):
             parts = embedded_parts(base) if joined is None else _shared_parts(base, joined)
         if address is None:
             if kept.arguments is not None:

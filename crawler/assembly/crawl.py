@@ -15,8 +15,6 @@ from crawler.content.body_memory import BodyMemory
 from crawler.content.cohorts import Cohorts
 from crawler.content.crawl_archive import CrawlArchive
 from crawler.content.parsing import Parsers
-from crawler.crawl.lifecycle import Lifecycle
-from crawler.crawl.stats import CrawlStats
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.data.data_dir import DataDir
 from crawler.data.disk_room import DiskRoom
@@ -25,6 +23,8 @@ from crawler.data.operator_files import Credentials, OperatorStore
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
+from crawler.engine.lifecycle import Lifecycle
+from crawler.engine.stats import CrawlStats
 from crawler.frontier.port import Frontier
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier

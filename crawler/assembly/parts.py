@@ -11,8 +11,6 @@ from scrapy.crawler import Crawler
 
 from crawler.assembly.crawl import EmbeddedFrontier
 from crawler.config.settings import Arguments, Config
-from crawler.crawl.lifecycle import Lifecycle
-from crawler.crawl.stats import CrawlStats
 from crawler.data.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.data.data_dir import DataDir
 from crawler.data.disk_room import DiskRoom
@@ -21,6 +19,8 @@ from crawler.data.operator_files import OperatorStore
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
+from crawler.engine.lifecycle import Lifecycle
+from crawler.engine.stats import CrawlStats
 from crawler.frontier.port import Frontier, FrontierRules, LeaseRules, OrderedStore
 from crawler.frontier.rocks_store import RocksStore
 from crawler.loop.precheck import Precheck

@@ -50,9 +50,9 @@ from crawler.content.columns_rebuild_child import (
 )
 from crawler.content.group_commit import GroupCommit
 from crawler.content.parsing import rebuild_rules
-from crawler.crawl.lifecycle import Lifecycle
-from crawler.crawl.under_way import under_way
 from crawler.data.data_dir import DataDir
+from crawler.engine.lifecycle import Lifecycle
+from crawler.engine.long_steps import long_step
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import OpenRecord
 from crawler.model.types import VERSION, WaitsForRoom
@@ -210,14 +210,14 @@ class PreviousArchive:
     def claim_unfinished(self, store: OrderedStore) -> None:
         """Claim the archived answers of open leases, before a frontier opens *store*. Raises
         CrawlerError."""
-        with under_way("Looking for pages that were archived and not finished"):
+        with long_step("Looking for pages that were archived and not finished"):
             claimed = claim_unfinished(store, self._data.warc, self._reading())
         _log_claims(claimed)
 
     def find_answers(self, leases: Iterable[OpenRecord]) -> ArchivedAnswers:
         """Return what the archive holds of the answers to *leases* that the last run left open.
         Raises DataDirError."""
-        with under_way("Looking for pages that were archived and not finished"):
+        with long_step("Looking for pages that were archived and not finished"):
             found = find_archived_answers(leases, self._data.warc, self._reading())
         _log_claims(len(found.claims))
         return found
@@ -332,7 +332,7 @@ def _recover(folder: Path, companions: Sequence[Companion]) -> None:
     began_at = monotonic()
     total = max(1, sum(file.stat().st_size for file in unfinished_files(folder)))
     read: list[int] = []  # bytes of records
-    with under_way("Recovering archive files of a crash", lambda: min(1.0, sum(read) / total)):
+    with long_step("Recovering archive files of a crash", lambda: min(1.0, sum(read) / total)):
         recovered = recover(folder, companions, read.append)
     for each in recovered:
         logger.warning(

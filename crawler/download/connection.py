@@ -22,7 +22,10 @@ import certifi
 from aiohappyeyeballs import start_connection
 from scrapy.exceptions import DownloadFailedError
 
-from crawler.crawl.errors import (
+from crawler.download.answer_reader import AnswerEnd, AnswerReader
+from crawler.download.http_head import AnswerHead
+from crawler.download.resolver import Resolver
+from crawler.engine.errors import (
     ConnectionDropped,
     ConnectionFailed,
     FetchTimedOut,
@@ -30,9 +33,6 @@ from crawler.crawl.errors import (
     NoFileLeft,
     TlsFailed,
 )
-from crawler.download.answer_reader import AnswerEnd, AnswerReader
-from crawler.download.http_head import AnswerHead
-from crawler.download.resolver import Resolver
 from crawler.model.choices import Tls
 from crawler.model.page import Truncated
 from crawler.model.types import HTTP_OK, OUT_OF_FILES

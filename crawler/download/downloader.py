@@ -27,9 +27,9 @@ from scrapy.utils.defer import (
 from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
-from crawler.crawl.errors import LeaseEnded
-from crawler.crawl.lifecycle import engine_of
 from crawler.download.engine_tasks import DownloaderMiddlewares, QuickSignals, RequestTasks
+from crawler.engine.errors import LeaseEnded
+from crawler.engine.lifecycle import engine_of
 from crawler.loop.life import Life
 from crawler.model.page import AddressRefused
 from crawler.model.types import PutBack, Standing, StoreUnavailable

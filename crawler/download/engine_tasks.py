@@ -32,7 +32,7 @@ from scrapy.utils.spider import iterate_spider_output
 from twisted.python.failure import Failure
 
 from crawler.content.cohorts import Cohorts
-from crawler.crawl.lifecycle import receivers_of
+from crawler.engine.lifecycle import receivers_of
 from crawler.loop.life import Life
 
 logger = logging.getLogger(__name__)

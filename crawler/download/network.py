@@ -16,7 +16,6 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from scrapy.exceptions import DownloadFailedError
 
-from crawler.crawl.errors import ClosedWhileIdle, ConnectionDropped, LeaseEnded
 from crawler.download.connection import (
     AnswerStream,
     Connections,
@@ -29,6 +28,7 @@ from crawler.download.connection import (
 from crawler.download.http_head import AnswerHead
 from crawler.download.port import Fetched, FetchWatch, WireRequest
 from crawler.download.resolver import AresLookup, Resolver
+from crawler.engine.errors import ClosedWhileIdle, ConnectionDropped, LeaseEnded
 from crawler.model.page import DownloadOptions, Exchange
 
 FOR_PROXY: Final = b"Proxy-Authorization"

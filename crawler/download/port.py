@@ -61,7 +61,7 @@ class FetchWatch(Protocol):
 
 class FetchPort(Protocol):
     async def fetch(self, request: WireRequest, watch: FetchWatch) -> Fetched:
-        """Send *request* and return its answer. Raises the errors of crawl/errors.py, and
+        """Send *request* and return its answer. Raises the errors of engine/errors.py, and
         AddressRefused. It can be cancelled."""
 
     async def close(self) -> None:

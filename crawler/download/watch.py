@@ -22,10 +22,10 @@ from scrapy.http import Headers
 from scrapy.utils._download_handlers import check_stop_download
 
 from crawler.content.body_memory import CHECK_INTERVAL_S, BodyMemory, BodyShare
-from crawler.crawl.errors import FetchTimedOut
-from crawler.crawl.lifecycle import receivers_of
 from crawler.download.http_head import MAX_DIGITS, AnswerHead
 from crawler.download.port import KeptBody
+from crawler.engine.errors import FetchTimedOut
+from crawler.engine.lifecycle import receivers_of
 from crawler.loop.life import Life, Lives
 from crawler.loop.slots import Slots
 from crawler.model.page import DownloadOptions, Truncated, head_fields, header_value

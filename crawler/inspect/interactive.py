@@ -10,7 +10,7 @@ import argparse
 
 from scrapy.commands import ScrapyCommand
 
-from crawler.crawl.interactive import SCHEDULER
+from crawler.engine.interactive import SCHEDULER
 
 
 class InteractiveCommand(ScrapyCommand):

@@ -6,7 +6,7 @@ from scrapy import Request
 from scrapy.http import Response
 from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 
-from crawler.crawl.request_meta import LEASE, own_meta
+from crawler.engine.request_meta import LEASE, own_meta
 
 
 class LeaseMiddleware(BaseSpiderMiddleware):

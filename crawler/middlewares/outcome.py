@@ -17,7 +17,7 @@ from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.errors import error_of
+from crawler.engine.errors import error_of
 from crawler.loop.life import Life
 from crawler.loop.loop import Loop
 from crawler.model.page import (

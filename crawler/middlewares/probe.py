@@ -14,7 +14,7 @@ from scrapy.http import Response
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.errors import LeaseEnded
+from crawler.engine.errors import LeaseEnded
 from crawler.loop.life import Life
 from crawler.loop.probes import ProbeResult
 from crawler.middlewares.outcome import answer_of, failed_answer

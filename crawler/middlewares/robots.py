@@ -21,7 +21,7 @@ from scrapy.http import Headers, Response
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.errors import LeaseEnded, error_of, exception_of
+from crawler.engine.errors import LeaseEnded, error_of, exception_of
 from crawler.loop.life import Life
 from crawler.middlewares.outcome import answer_of, failed_answer
 from crawler.model.page import (

@@ -29,8 +29,8 @@ from scrapy.exceptions import NotConfigured
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.interactive import is_interactive
-from crawler.crawl.stats import Histogram
+from crawler.engine.interactive import is_interactive
+from crawler.engine.stats import Histogram
 from crawler.operate.metrics import METRICS, Metric
 
 logger = logging.getLogger(__name__)

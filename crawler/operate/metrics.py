@@ -24,7 +24,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.stats import Histogram
+from crawler.engine.stats import Histogram
 from crawler.loop.outcome import FAILURES
 from crawler.model.counts import Counts
 from crawler.model.types import VERSION

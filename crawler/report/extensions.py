@@ -36,8 +36,8 @@ from scrapy.extensions.feedexport import (
 from crawler.assembly.build import crawl_of, data_dir
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import read_config
-from crawler.crawl.interactive import is_interactive
 from crawler.data.data_dir import OUTCOMES, REPORT
+from crawler.engine.interactive import is_interactive
 from crawler.model.page import Page
 from crawler.model.types import ConfigError, DataDirError
 from crawler.page.row import is_row

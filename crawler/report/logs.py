@@ -22,7 +22,7 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy.utils.log import install_scrapy_root_handler
 from twisted.python.failure import Failure
 
-from crawler.crawl.under_way import SHOW_AT_ONCE, STEP, Step
+from crawler.engine.long_steps import SHOW_AT_ONCE, STEP, Step
 from crawler.model.types import StoreUnavailable, is_out_of_room
 from crawler.report.figures import plain
 from crawler.report.screen import Screen, step_line

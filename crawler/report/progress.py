@@ -19,7 +19,7 @@ from scrapy.utils.asyncio import create_looping_call
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import PolitenessSettings
-from crawler.crawl.interactive import is_interactive
+from crawler.engine.interactive import is_interactive
 from crawler.model.choices import ProgressStyle
 from crawler.model.types import HostKey
 from crawler.policy.politeness import overridden

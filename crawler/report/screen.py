@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, TextIO
 
-from crawler.crawl.under_way import Step
+from crawler.engine.long_steps import Step
 from crawler.model.counts import Counts, Figures
 from crawler.report.end_forecast import EndInWords
 from crawler.report.figures import (

@@ -16,9 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.seed_fates import fate_words
 from crawler.data.data_dir import REPORT, SUMMARY
 from crawler.data.runs import CountedRuns, RunFigures
+from crawler.data.seed_fates import fate_words
 from crawler.data.seed_table import SeedRow, SeedTable
 from crawler.frontier.open import frontier_rules
 from crawler.loop.outcome import words_of

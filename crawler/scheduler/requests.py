@@ -14,7 +14,7 @@ from scrapy import Request, Spider
 from scrapy.http import FormRequest, JsonRequest, XmlRpcRequest
 from scrapy.utils.request import request_from_dict
 
-from crawler.crawl.request_meta import LEASE
+from crawler.engine.request_meta import LEASE
 from crawler.model.types import UnstorableRequest
 
 # The downloader sets these again at each fetch.

@@ -24,9 +24,9 @@ from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl, EmbeddedFrontier
-from crawler.crawl.lifecycle import EngineHooks
-from crawler.crawl.request_meta import LEASE, own_meta
 from crawler.data import crawl_requests, snapshots
+from crawler.engine.lifecycle import EngineHooks
+from crawler.engine.request_meta import LEASE, own_meta
 from crawler.loop.life import Life
 from crawler.model.types import (
     Candidate,

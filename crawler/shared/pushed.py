@@ -20,9 +20,9 @@ from scrapy.settings import BaseSettings
 
 from crawler.config.readers import number
 from crawler.config.settings import Arguments
-from crawler.crawl.request_meta import LEASE
-from crawler.crawl.stats import CrawlStats
 from crawler.data.allowed_origins import AllowedOrigins
+from crawler.engine.request_meta import LEASE
+from crawler.engine.stats import CrawlStats
 from crawler.model.types import Added, Candidate, ConfigError, CrawlerError, StoreUnavailable
 from crawler.policy.priority import Hints, Prioritizer
 from crawler.policy.scope import Refusal

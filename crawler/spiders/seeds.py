@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from crawler.config.readers import WANT_CONTACT
 from crawler.config.settings import Config
-from crawler.crawl.under_way import under_way
+from crawler.engine.long_steps import long_step
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import ConfigError, SeedsError
 from crawler.policy.scope import SeedHosts
@@ -171,7 +171,7 @@ def open_seeds(seeds: str) -> SeedList:
 def survey_seeds(seeds: SeedList, scope: ScopeChoice) -> SeedHosts:
     """Read all of *seeds*, log its bad lines, and return the hosts. Raises SeedsError, also if no
     good line is left."""
-    with under_way(f"Checking {seeds.source}", seeds.share):
+    with long_step(f"Checking {seeds.source}", seeds.share):
         return _survey(seeds, scope)
 
 

@@ -29,7 +29,7 @@ from crawler.config.settings import (
     read_config,
     with_kept_arguments,
 )
-from crawler.crawl.interactive import is_interactive
+from crawler.engine.interactive import is_interactive
 from crawler.model.page import Flag, Page, Truncated
 from crawler.model.types import (
     ConfigError,

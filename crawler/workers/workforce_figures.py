@@ -18,9 +18,9 @@ from typing import Any, Final
 import msgspec
 
 from crawler.config.settings import PolitenessSettings
-from crawler.crawl.seed_fates import SeedFates
 from crawler.data.data_dir import RUNS, SUMMARY, WARC
 from crawler.data.runs import CountedRuns, read_runs
+from crawler.data.seed_fates import SeedFates
 from crawler.data.seed_table import SeedTable
 from crawler.model.choices import ProgressStyle
 from crawler.model.counts import Counts, Figures

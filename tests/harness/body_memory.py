@@ -8,7 +8,7 @@ from typing import Final
 from scrapy import Request
 
 from crawler.content.body_memory import BodyMemory
-from crawler.crawl.request_meta import LEASE
+from crawler.engine.request_meta import LEASE
 from crawler.loop.life import Life, Lives, Plan
 from crawler.loop.slots import SlotRules, Slots
 from crawler.model.types import (

@@ -23,8 +23,6 @@ from scrapy.settings.default_settings import (
 from scrapy.utils.asyncio import call_later
 from twisted.python.failure import Failure
 
-from crawler.crawl.errors import error_of
-from crawler.crawl.request_meta import LEASE
 from crawler.download.handler import FetchHandler
 from crawler.download.network import NetworkFetch
 from crawler.download.port import Fetched, FetchWatch, WireRequest
@@ -35,6 +33,8 @@ from crawler.download.resolver import (
     Resolver,
 )
 from crawler.download.watch import WatchParts
+from crawler.engine.errors import error_of
+from crawler.engine.request_meta import LEASE
 from crawler.loop.life import Life
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.model.choices import Tls

@@ -12,7 +12,7 @@ from typing import Any, Final, Self, TypeVar
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 
-from crawler.crawl.request_meta import LEASE
+from crawler.engine.request_meta import LEASE
 from crawler.model.page import Page
 from tests.harness.crawling import crawl
 

@@ -14,8 +14,8 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy.utils.test import get_crawler
 
 from crawler.config.settings import Arguments, read_config
-from crawler.crawl.stats import CrawlStats
 from crawler.data.allowed_origins import AllowedOrigins
+from crawler.engine.stats import CrawlStats
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import FrontierRules
 from crawler.model.choices import ScopeChoice

@@ -75,7 +75,7 @@ def test_a_command_imports_what_it_runs_and_nothing_for_the_others() -> None:
     assert {name for name in ours if not name.startswith("crawler.commands")} == {
         "crawler.settings",
         *("crawler.inspect", "crawler.inspect.interactive"),  # the base of `scrapy shell`
-        *("crawler.crawl", "crawler.crawl.interactive"),
+        *("crawler.engine", "crawler.engine.interactive"),
     }
 
 

@@ -7,8 +7,8 @@ from scrapy import Request, Spider
 from scrapy.exceptions import DropItem, IgnoreRequest
 
 from crawler.assembly.build import crawl_of
-from crawler.crawl.errors import LeaseEnded
 from crawler.download.handler import FetchHandler
+from crawler.engine.errors import LeaseEnded
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Reply, page, site
 

@@ -25,7 +25,7 @@ from crawler.assembly.components import (
     OUR_FEEDS,
     SCRAPYS_FEEDS,
 )
-from crawler.crawl import interactive
+from crawler.engine import interactive
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.model.types import ConfigError
 from crawler.spiders.web import WebSpider

@@ -14,7 +14,6 @@ import pytest
 import uvloop
 from scrapy.exceptions import DownloadFailedError
 
-from crawler.crawl.errors import ConnectionDropped
 from crawler.download.chunked import MAX_LINE_BYTES
 from crawler.download.connection import (
     READ_AHEAD_BYTES,
@@ -27,6 +26,7 @@ from crawler.download.connection import (
 )
 from crawler.download.network import _destination
 from crawler.download.resolver import AresLookup, Resolver
+from crawler.engine.errors import ConnectionDropped
 from crawler.model.choices import Tls
 from crawler.model.page import Truncated
 from tests.harness.commands import PATIENCE_S

@@ -15,13 +15,13 @@ from scrapy.exceptions import (
     IgnoreRequest,
 )
 
-from crawler.crawl.errors import (
+from crawler.download.connection import ssl_context
+from crawler.download.handler import Transfers
+from crawler.engine.errors import (
     ConnectionDropped,
     TlsFailed,
     error_of,
 )
-from crawler.download.connection import ssl_context
-from crawler.download.handler import Transfers
 from crawler.model.choices import Tls
 from crawler.model.page import AddressRefused
 

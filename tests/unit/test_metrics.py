@@ -10,7 +10,7 @@ from scrapy.statscollectors import StatsCollector
 from scrapy.utils.test import get_crawler
 
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.stats import CrawlStats, Histogram
+from crawler.engine.stats import CrawlStats, Histogram
 from crawler.operate.metrics import METRICS, Metric, MetricType
 
 

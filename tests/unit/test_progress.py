@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.crawl import under_way
-from crawler.crawl.under_way import STEP, Step
+from crawler.engine import long_steps
+from crawler.engine.long_steps import STEP, Step
 from crawler.model.choices import ProgressStyle
 from crawler.model.counts import Counts, Figures
 from crawler.report.end_forecast import GROWS, EndInWords
@@ -336,7 +336,7 @@ def test_steps_of_a_start_are_drawn_and_wiped_and_few_are_logged() -> None:
     held, kept = HeldLog(Screen(out)), []
     half, over = Step("Opening", 3.0, None), Step("Opening", 4.0, 1.0, is_over=True)
     for level, step in ((logging.INFO, half), (logging.DEBUG, half), (logging.INFO, over)):
-        one = record("crawler.crawl.under_way", level, str(step))
+        one = record("crawler.engine.long_steps", level, str(step))
         one.__dict__[STEP] = step
         held.handle(one)
     assert out.getvalue() == f"{WIPE}Opening | 3 s{WIPE}Opening | 3 s{WIPE}"
@@ -357,8 +357,8 @@ def test_steps_of_a_start_are_drawn_and_wiped_and_few_are_logged() -> None:
 def test_a_step_is_reported_until_it_is_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(under_way, "_FIRST_S", 0.0)
-    monkeypatch.setattr(under_way, "_DRAWN_S", 0.001)
+    monkeypatch.setattr(long_steps, "_FIRST_S", 0.0)
+    monkeypatch.setattr(long_steps, "_DRAWN_S", 0.001)
     looked = iter(range(100_000))
     often = threading.Event()
 
@@ -368,8 +368,8 @@ def test_a_step_is_reported_until_it_is_over(
         return min(1.0, number / 10)
 
     with (
-        caplog.at_level(logging.DEBUG, "crawler.crawl.under_way"),
-        under_way.under_way("Opening", share),
+        caplog.at_level(logging.DEBUG, "crawler.engine.long_steps"),
+        long_steps.long_step("Opening", share),
     ):
         assert often.wait(60)
     shown = [each.__dict__[STEP] for each in caplog.records]
@@ -386,7 +386,7 @@ def test_a_short_step_is_not_mentioned(caplog: pytest.LogCaptureFixture) -> None
     with (
         caplog.at_level(logging.DEBUG),
         pytest.raises(ValueError, match="as it was"),
-        under_way.under_way("Opening"),
+        long_steps.long_step("Opening"),
     ):
         raise ValueError("as it was")
     assert caplog.records == []

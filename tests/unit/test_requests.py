@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scrapy import Request, Spider
 from scrapy.http import FormRequest, JsonRequest, XmlRpcRequest
 
-from crawler.crawl.request_meta import LEASE
+from crawler.engine.request_meta import LEASE
 from crawler.model.types import UnstorableRequest
 from crawler.scheduler.requests import pack_request, unpack_request
 from tests.harness.budget import examples

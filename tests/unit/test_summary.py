@@ -15,8 +15,8 @@ from scrapy.utils.test import get_crawler
 
 from crawler.assembly.build import data_dir
 from crawler.config.settings import read_config
-from crawler.crawl.stats import GAP_BOUNDS_S, CrawlStats
 from crawler.data.data_dir import DataDir, path_of_spider
+from crawler.engine.stats import GAP_BOUNDS_S, CrawlStats
 from crawler.inspect.frontier_view import frontier_of
 from crawler.loop.life import Life, Plan
 from crawler.model.counts import DeadUrl, HostPages, OverBudget

@@ -24,9 +24,9 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from crawler.config.settings import Config, KeptOfStart
-from crawler.crawl.stats import CrawlStats
-from crawler.crawl.under_way import SHOW_AT_ONCE
 from crawler.data.data_dir import DataDir
+from crawler.engine.long_steps import SHOW_AT_ONCE
+from crawler.engine.stats import CrawlStats
 from crawler.frontier.port import DurableStore, FrontierRules
 from crawler.model.choices import RedisFsync
 from crawler.model.clock import Clock

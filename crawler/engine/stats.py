@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from scrapy.statscollectors import StatsCollector
 
-from crawler.crawl.seed_fates import SeedFates
+from crawler.data.seed_fates import SeedFates
 from crawler.frontier.port import FrontierRules
 from crawler.loop.life import Life
 from crawler.loop.outcome import words_of

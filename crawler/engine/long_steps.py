@@ -41,7 +41,7 @@ class Step:
 
 
 @contextmanager
-def under_way(what: str, share: Callable[[], float] | None = None) -> Iterator[None]:
+def long_step(what: str, share: Callable[[], float] | None = None) -> Iterator[None]:
     """Report the step *what* while the block runs, if that takes more than a second. *share*, which
     another thread calls, returns how much of it is done, from 0 to 1; None: that is not known."""
     began, over = monotonic(), threading.Event()
