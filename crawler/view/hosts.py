@@ -42,7 +42,7 @@ _MOST_KEPT: Final = 10_000
 """Hosts beyond twice those asked for that are kept until they are sorted: 1 MB."""
 
 
-Figures = NDArray[np.float64]
+SortFigures = NDArray[np.float64]
 
 
 class FirstHosts:
@@ -54,7 +54,7 @@ class FirstHosts:
         self._figures: dict[bytes, float] = {}  # by name: a host may be added more than once
         self._last = (np.inf, b"")  # the rank of the last one needed, if there are so many
 
-    def add(self, names: Sequence[bytes], figures: Figures) -> None:
+    def add(self, names: Sequence[bytes], figures: SortFigures) -> None:
         """Add hosts with the figures that order them."""
         fitting = np.flatnonzero(-figures <= self._last[0])
         for at, figure in zip(fitting.tolist(), figures[fitting].tolist(), strict=True):

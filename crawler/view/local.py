@@ -58,7 +58,7 @@ from crawler.model.types import (
     Outcome,
 )
 from crawler.policy.patterns import PatternStats
-from crawler.view.hosts import Figures, FirstHosts, HostQuery, HostSort
+from crawler.view.hosts import FirstHosts, HostQuery, HostSort, SortFigures
 from crawler.view.port import (
     HostState,
     KnownUrl,
@@ -84,7 +84,7 @@ _FIGURES: Final[Mapping[HostSort, Callable[[_Decoded], list[float]]]] = {
 }
 
 
-def _figures(packed: Sequence[bytes], sort: HostSort) -> Figures:
+def _figures(packed: Sequence[bytes], sort: HostSort) -> SortFigures:
     """Return what orders the hosts with these records."""
     if sort is HostSort.WAITING:
         return waiting_of(packed).astype(float)

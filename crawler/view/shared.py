@@ -72,7 +72,7 @@ from crawler.shared.shard import (
 from crawler.shared.worker.join import open_args
 from crawler.shared.worker.membership import ALIVE_S
 from crawler.shared.worker.patterns import MAX_PATTERNS, field_of
-from crawler.view.hosts import Figures, FirstHosts, HostQuery, HostSort
+from crawler.view.hosts import FirstHosts, HostQuery, HostSort, SortFigures
 from crawler.view.local import logged_outcomes, open_read_only, origins_of
 from crawler.view.port import (
     DuplicateOwner,
@@ -221,7 +221,7 @@ def _host_records(
     yield names, packed
 
 
-def _figures(packed: list[bytes], sort: HostSort) -> Figures:
+def _figures(packed: list[bytes], sort: HostSort) -> SortFigures:
     """Return what orders the hosts with these records."""
     if sort is HostSort.NAME:
         return np.zeros(len(packed))
