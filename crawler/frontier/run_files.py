@@ -353,7 +353,7 @@ class _CheckedRows:
         if len(wrong):
             page = int(pages[wrong[0]]) if isinstance(pages, np.ndarray) else pages + int(wrong[0])
             at = page * PAGE_KEYS * self.rows.itemsize
-            raise damaged(self._path, f"{many_pages(len(wrong))} from byte {at:,} on")
+            raise damaged(self._path, f"{pages_text(len(wrong))} from byte {at:,} on")
 
     def read_ahead(self, begin: int, rows: int) -> None:
         """Let the system read *rows* from *begin* on."""
@@ -363,7 +363,7 @@ class _CheckedRows:
             self.mapped.madvise(mmap.MADV_WILLNEED, at, length)
 
 
-def many_pages(count: int) -> str:
+def pages_text(count: int) -> str:
     return "a page" if count == 1 else f"{count:,} pages"
 
 

@@ -83,7 +83,7 @@ def bomb(megabytes: int) -> bytes:
     return pdf([CATALOG, tree, page, content + packed.decode("latin-1") + "\nendstream"])
 
 
-def many_pages(count: int) -> bytes:
+def pages_text(count: int) -> bytes:
     """One page, shown *count* times."""
     page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >>"
     tree = f"<< /Type /Pages /Kids [{'3 0 R ' * count}] /Count {count} >>"

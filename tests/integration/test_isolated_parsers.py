@@ -31,7 +31,7 @@ from crawler.model.page import (
     Unreadable,
 )
 from tests.harness.foreign_parsers import foreign_parsers
-from tests.harness.pdf_files import bomb, form_in_itself, many_pages, story, tree_in_itself
+from tests.harness.pdf_files import bomb, form_in_itself, pages_text, story, tree_in_itself
 from tests.harness.sources import PROJECT
 from tests.harness.waiting import wait_until
 
@@ -340,7 +340,7 @@ def test_isolated_parsers_work_under_the_twisted_reactor(loop: str) -> None:
 PDFS = {
     "a story": (story("Once upon a time", "http://a.example/1"), "Once upon a time", ()),
     "a tree in itself": (tree_in_itself(), "", ("broken_pages",)),
-    "many pages": (many_pages(5_000), "", ("pages_cut",)),
+    "many pages": (pages_text(5_000), "", ("pages_cut",)),
 }
 
 

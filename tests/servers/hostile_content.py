@@ -204,7 +204,7 @@ def rows(file: str) -> Mapping[str, Callable[[Ask], Reply]]:
         "outlines.pdf": once(Reply(pdf_files.outlines_in_themselves(), content_type=PDF)),
         "objects.pdf": once(Reply(pdf_files.objects_in_themselves(), content_type=PDF)),
         "bomb.pdf": once(Reply(pdf_files.bomb(500), content_type=PDF)),
-        "pages.pdf": once(Reply(pdf_files.many_pages(100_000), content_type=PDF)),
+        "pages.pdf": once(Reply(pdf_files.pages_text(100_000), content_type=PDF)),
         "for-ever.pdf": once(Reply(pdf_files.forms_for_ever(), content_type=PDF)),
     }
 

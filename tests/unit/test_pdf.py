@@ -17,7 +17,7 @@ from crawler.model.page import (
     Unreadable,
 )
 from tests.harness.budget import examples
-from tests.harness.pdf_files import many_pages, pdf, story, tree_in_itself
+from tests.harness.pdf_files import pages_text, pdf, story, tree_in_itself
 
 FACTS = "<< /Title (A \\(short\\)  story) /CreationDate (D:{}) /ModDate ({}) >>"
 MAY_6 = 1714953600.0
@@ -97,7 +97,7 @@ def test_a_page_tree_in_itself_ends() -> None:
 
 
 def test_a_million_pages_are_cut() -> None:
-    parsed = read(many_pages(1_000_000))
+    parsed = read(pages_text(1_000_000))
     assert parsed.notes == ("pages_cut",)
 
 
