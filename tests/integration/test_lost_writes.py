@@ -110,7 +110,7 @@ def test_a_lease_that_was_forgotten_is_not_begun(server: RedisServer) -> None:
             await wait_until_async(lambda: len(incoming) >= 2, BOUND_S)
             forget(server, before)
             # What is begun before the worker has noticed is over before the quiet time is.
-            await wait_until_async(lambda: not incoming.has_some(), BOUND_S)
+            await wait_until_async(lambda: not incoming.has_lease(), BOUND_S)
             await worker.leases_nothing_for(QUIET_S - 1.0)
             again = await worker.lease(3)
             assert {lease.candidate.host for lease in again} == {"c", "d", "e"}
@@ -247,7 +247,7 @@ def test_a_crawl_that_was_lost_whole_begins_again(server: RedisServer) -> None:
             await worker.add(*pages("a", "b", "c"))
             begun = {lease.id for lease in await worker.lease(2)}
             forget(server, 0)
-            await wait_until_async(lambda: not worker.frontier.lease_buffer.has_some(), BOUND_S)
+            await wait_until_async(lambda: not worker.frontier.lease_buffer.has_lease(), BOUND_S)
             await worker.leases_nothing_for(QUIET_S - 1.0)
             leases = await worker.lease(3)
             assert {lease.candidate.host for lease in leases} == set("abc")

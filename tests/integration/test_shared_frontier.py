@@ -126,11 +126,11 @@ class Worker(LoneWorker):
     async def lease_one(self) -> Lease:
         leases: list[Lease] = []
 
-        def has_some() -> bool:
+        def has_lease() -> bool:
             leases.extend(self.frontier.lease(time.time()))
             return bool(leases)
 
-        await wait_until_async(has_some, BOUND_S)
+        await wait_until_async(has_lease, BOUND_S)
         return leases[0]
 
     def finish(self, lease: Lease, rest: Rest = GAP) -> bool:
@@ -335,7 +335,7 @@ def test_a_silent_shard_blocks_no_other(server: RedisServer) -> None:
             await one.add(*of_shard(0, 8))
             await wait_until_async(lambda: len(one.frontier.lease_buffer), BOUND_S)
             one.nodes.dropped = lambda call: call.shard == 0
-            await wait_until_async(lambda: not one.frontier.lease_buffer.has_some(), BOUND_S)
+            await wait_until_async(lambda: not one.frontier.lease_buffer.has_lease(), BOUND_S)
             await one.add(*of_shard(1, 2))
             for _ in range(2):
                 lease = await one.lease_one()
@@ -354,7 +354,7 @@ def test_a_lease_that_may_begin_again_wakes_the_engine(server: RedisServer) -> N
             await one.add(*of_shard(0))
             await wait_until_async(lambda: len(one.frontier.lease_buffer), BOUND_S)
             one.nodes.dropped = lambda call: True
-            await wait_until_async(lambda: not one.frontier.lease_buffer.has_some(), BOUND_S)
+            await wait_until_async(lambda: not one.frontier.lease_buffer.has_lease(), BOUND_S)
             assert not one.frontier.lease(time.time())
             one.listener.wakes = 0
             one.nodes.dropped = nothing

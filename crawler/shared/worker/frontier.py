@@ -329,7 +329,7 @@ class SharedFrontier:
         return held
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
-        return 0.0 if self.lease_buffer.has_some(standings) and not self.is_congested() else None
+        return 0.0 if self.lease_buffer.has_lease(standings) and not self.is_congested() else None
 
     def counts(self) -> Counts:
         """Return the counts of the whole crawl, a second old. Of the links on the disks of workers

@@ -392,7 +392,7 @@ class LeaseBuffer:
     def __len__(self) -> int:
         return len(self._ready)
 
-    def has_some(self, standings: Container[Standing] = STANDINGS) -> bool:
+    def has_lease(self, standings: Container[Standing] = STANDINGS) -> bool:
         """Return whether `take` would return a lease."""
         steady = self._steady()
         return any(
