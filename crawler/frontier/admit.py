@@ -233,7 +233,7 @@ class Admitter:
         # The gate may say by now of one of these that it is new.
         for key in self._undecided.keys() & found.keys():
             del found[key]
-        known, perhaps = self._seen.sort_out(found)
+        known, perhaps = self._seen.look_up(found)
         for key in known:
             del found[key]
         if perhaps:

@@ -90,7 +90,7 @@ class SeenSet:
         # `any` is a function of Python in numpy, and takes 4 us more.
         return tested.compress(~are_recent).tolist() if np.count_nonzero(are_recent) else found
 
-    def sort_out(self, found: Collection[int]) -> tuple[set[int], list[int]]:
+    def look_up(self, found: Collection[int]) -> tuple[set[int], list[int]]:
         """Return which of the keys *found* were admitted, and which perhaps were: the runs have to
         be searched for them. The others, most of them, were certainly never admitted."""
         admitted = self._unmerged.intersection(found)
