@@ -45,7 +45,7 @@ _MOST_KEPT: Final = 10_000
 SortFigures = NDArray[np.float64]
 
 
-class FirstHosts:
+class TopHosts:
     """The hosts of a query, among all that are added."""
 
     def __init__(self, query: HostQuery) -> None:

@@ -58,7 +58,7 @@ from crawler.model.types import (
     Outcome,
 )
 from crawler.policy.patterns import PatternStats
-from crawler.view.hosts import FirstHosts, HostQuery, HostSort, SortFigures
+from crawler.view.hosts import HostQuery, HostSort, SortFigures, TopHosts
 from crawler.view.port import (
     HostState,
     KnownUrl,
@@ -150,7 +150,7 @@ class LocalInspection:
             listed = islice(known, query.offset, query.offset + query.top)
             names = [HostKey(keys.name_of(key)) for key, _ in listed]
         else:
-            first = FirstHosts(query)
+            first = TopHosts(query)
             while some := list(islice(known, _SLICE)):
                 figures = _figures([packed for _, packed in some], query.sort)
                 first.add([key[1:] for key, _ in some], figures)

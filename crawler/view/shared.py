@@ -72,7 +72,7 @@ from crawler.shared.shard import (
 from crawler.shared.worker.join import open_args
 from crawler.shared.worker.membership import ALIVE_S
 from crawler.shared.worker.patterns import MAX_PATTERNS, field_of
-from crawler.view.hosts import FirstHosts, HostQuery, HostSort, SortFigures
+from crawler.view.hosts import HostQuery, HostSort, SortFigures, TopHosts
 from crawler.view.local import logged_outcomes, open_read_only, origins_of
 from crawler.view.port import (
     DuplicateOwner,
@@ -194,7 +194,7 @@ _AT_ONCE: Final = 20_000
 
 def hosts(reader: RedisCrawlReader, query: HostQuery, at_once: int = _AT_ONCE) -> list[HostState]:
     """Return the hosts of *query*. Those of a shard are read *at_once* if they are no more."""
-    first = FirstHosts(query)
+    first = TopHosts(query)
     for shard in reader.shards:
         key = keys.hosts(reader.name, shard)
         with reader.reading(key):

@@ -23,7 +23,7 @@ from crawler.operate import acts
 from crawler.operate.verbs import ActRequest
 from crawler.shared import keys
 from crawler.shared.address import Address
-from crawler.view.hosts import FirstHosts, HostQuery, HostSort
+from crawler.view.hosts import HostQuery, HostSort, TopHosts
 from crawler.view.local import LocalInspection
 from crawler.view.port import HostState, Inspection
 from crawler.view.shared import RedisCrawlReader, RedisInspection, hosts
@@ -161,7 +161,7 @@ def test_of_many_hosts_only_those_asked_for_are_kept() -> None:
     names = [f"h{number}.example".encode() for number in range(SLICES * HOSTS_OF_A_SLICE)]
     dice.shuffle(names)
     figures = np.array([float(dice.randrange(KINDS_OF_FIGURES)) for _ in names])
-    first = FirstHosts(query)
+    first = TopHosts(query)
     tracemalloc.start()
     for at in range(0, len(names), HOSTS_OF_A_SLICE):
         begin = max(0, at - 10)
