@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from scrapy.crawler import Crawler
 
 from crawler.assembly.build import crawl_of
-from crawler.frontier.rocks_store import OnlookersStore
+from crawler.frontier.rocks_store import OpenedStore
 from crawler.operate.steering import Pages
 
 if TYPE_CHECKING:
@@ -59,6 +59,6 @@ class Console(Pages):
         if crawl.leases.embedded is None:
             frontier = frontier_of(settings, config)
         else:  # to open it another time would hold the interpreter, for 40 ms at 1e7 URLs
-            frontier = LocalFrontierView(data, config, OnlookersStore(crawl.storage.store))
+            frontier = LocalFrontierView(data, config, OpenedStore(crawl.storage.store))
         shown = Shown(frontier, config, settings, data)
         return CrawlPages(shown, live.overview, live.events)

@@ -149,7 +149,7 @@ class RocksStore:
             logger.warning("The frontier was not closed in good order: %s", error)
 
 
-class OnlookersStore(RocksStore):
+class OpenedStore(RocksStore):
     """An open store, to read in any thread until it is closed. What is read takes no room in the
     cache, which is the crawl's."""
 

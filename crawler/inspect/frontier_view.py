@@ -45,7 +45,7 @@ from crawler.frontier.reader import (
     correct_counters,
     count_again,
 )
-from crawler.frontier.rocks_store import OnlookersStore, RocksStore
+from crawler.frontier.rocks_store import OpenedStore, RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen_repair import RebuiltSeen, repair_seen
 from crawler.inspect.why import next_contact
@@ -701,7 +701,7 @@ def known_urls(view: FrontierView, config: Config, urls: Sequence[str]) -> list[
 class LocalFrontierView:
     retried_by = "the crawl that is at work, or the next run"
 
-    def __init__(self, path: Path, config: Config, store: OnlookersStore | None = None) -> None:
+    def __init__(self, path: Path, config: Config, store: OpenedStore | None = None) -> None:
         """*store*: as of LocalInspection."""
         self._path = path
         self._config = config

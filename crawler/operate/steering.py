@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from scrapy.crawler import Crawler
 
 from crawler.assembly.crawl import Crawl
-from crawler.frontier.rocks_store import OnlookersStore
+from crawler.frontier.rocks_store import OpenedStore
 from crawler.model.types import ConfigError
 from crawler.operate.acts import FrontierActs
 from crawler.operate.connections import CommandSocket, ConnectionLimit, ProtocolFactory
@@ -136,7 +136,7 @@ class Steering:
         config, data = self._crawl.settings.config, self._crawl.storage.data.path
         address = redis_address(self._crawler.settings, config)
         if address is None:
-            with LocalInspection(data, OnlookersStore(self._crawl.storage.store)) as inspection:
+            with LocalInspection(data, OpenedStore(self._crawl.storage.store)) as inspection:
                 return seen_among(urls, inspection, config)
         from crawler.view.shared import open_shared  # noqa: PLC0415  # the same
 

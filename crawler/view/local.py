@@ -47,7 +47,7 @@ from crawler.frontier.records import (
     decode_refused,
     waiting_of,
 )
-from crawler.frontier.rocks_store import OnlookersStore, RocksStore
+from crawler.frontier.rocks_store import OpenedStore, RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.staging import all_records
 from crawler.model.counts import Counts
@@ -102,7 +102,7 @@ class LocalInspection:
 
     is_shared = False
 
-    def __init__(self, path: Path, store: OnlookersStore | None = None) -> None:
+    def __init__(self, path: Path, store: OpenedStore | None = None) -> None:
         """*store*: the frontier, if this process has opened it to write."""
         self.path = path
         found = read_format(path)
