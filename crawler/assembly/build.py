@@ -77,7 +77,7 @@ from crawler.frontier.rocks_store import RocksStore
 from crawler.loop.life import Lives
 from crawler.loop.links import LinkSelection
 from crawler.loop.loop import Loop, loop_limits
-from crawler.loop.slots import SlotRules, Slots
+from crawler.loop.slots import SlotLimits, Slots
 from crawler.model.clock import Clock
 from crawler.model.types import (
     ConfigError,
@@ -389,7 +389,7 @@ def rules_path(config: Config, data: Path) -> Path:
 def _slots(crawler: Crawler, config: Config, lifecycle: Lifecycle) -> Slots:
     """Build the slots, no more than files may be open: a connection without a file would count as
     an error of its host."""
-    slots = SlotRules(
+    slots = SlotLimits(
         concurrency=crawler.settings.getint("CONCURRENT_REQUESTS"),
         max_waiting=config.fetch.max_waiting,
         slow_after_s=config.fetch.slow_after_s,

@@ -39,7 +39,7 @@ NO_LIMIT: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotRules:
+class SlotLimits:
     """The limits of slots."""
 
     concurrency: int = 64  # 0: no limit
@@ -64,7 +64,7 @@ class SlotRules:
         slots = self.concurrency or 64
         return int((slots + self.max_waiting) * _SHARES)
 
-    def with_connections(self, most: int) -> SlotRules:
+    def with_connections(self, most: int) -> SlotLimits:
         """Return rules with *most* connections at most, by fewer fetches that may be slow."""
         surplus = max(0, self.most_connections - most)
         return replace(self, max_waiting=max(0, int(self.max_waiting - surplus / _SHARES)))
@@ -91,7 +91,7 @@ class Slots:
     """The slots of one crawl. Bound: one progress for each request that is fetched. O(1) for each
     fetch and each check of it."""
 
-    def __init__(self, rules: SlotRules, on_freed: Callable[[], None]) -> None:
+    def __init__(self, rules: SlotLimits, on_freed: Callable[[], None]) -> None:
         """*on_freed* is called when fetches have become slow, which frees their slots."""
         self.rules = self._first_rules = rules
         self._most_connections = rules.most_connections

@@ -35,7 +35,7 @@ from crawler.loop.links import LinkSelection
 from crawler.loop.loop import Loop, loop_limits
 from crawler.loop.precheck import Precheck
 from crawler.loop.probes import ProbeResult, Probes, SoftErrorVerdict
-from crawler.loop.slots import CHECKS, SlotRules, Slots
+from crawler.loop.slots import CHECKS, SlotLimits, Slots
 from crawler.model.page import Flaw, Link, Page, Parsed
 from crawler.model.types import (
     Added,
@@ -277,7 +277,7 @@ class Process:
             ),
             uplink=Uplink(machine.uplink),
             silent_hosts=SilentHosts(),
-            slots=Slots(SlotRules(concurrency=machine.concurrency), lambda: None),
+            slots=Slots(SlotLimits(concurrency=machine.concurrency), lambda: None),
             limits=loop_limits(config),
             outcomes=self,
             bodies=_Nothing(),

@@ -10,7 +10,7 @@ from scrapy import Request
 from crawler.content.body_memory import BodyMemory
 from crawler.engine.request_meta import LEASE
 from crawler.loop.life import Life, Lives, Plan
-from crawler.loop.slots import SlotRules, Slots
+from crawler.loop.slots import SlotLimits, Slots
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -54,7 +54,7 @@ class Leases:
 
     def __init__(self, lives: Lives) -> None:
         self.lives = lives
-        self.slots = Slots(SlotRules(), lambda: None)
+        self.slots = Slots(SlotLimits(), lambda: None)
         self.heads: list[tuple[int, bytes | None]] = []
 
     def may_send(self, life: Life) -> bool:

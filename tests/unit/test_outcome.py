@@ -13,7 +13,7 @@ from scrapy.http import Response
 from crawler.config.settings import PolitenessSettings
 from crawler.loop.life import Life, Plan
 from crawler.loop.loop import Loop, LoopLimits
-from crawler.loop.slots import SlotRules
+from crawler.loop.slots import SlotLimits
 from crawler.middlewares.outcome import answer_of, failed_answer
 from crawler.model.types import (
     Candidate,
@@ -30,7 +30,7 @@ PLAN = Plan(lease=Lease(1, FOUND, Pace(), BEGUN), url=FOUND.url)
 def loop(now: float) -> Loop:
     """Return a loop that can make answers, and no more."""
     parts: dict[str, Any] = dict.fromkeys(Loop.__dataclass_fields__)
-    slots = SimpleNamespace(rules=SlotRules())
+    slots = SimpleNamespace(rules=SlotLimits())
     limits = LoopLimits(politeness=PolitenessSettings())
     return Loop(**parts | {"slots": slots, "limits": limits, "now": lambda: now})
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.loop.slots import SlotRules, Slots
+from crawler.loop.slots import SlotLimits, Slots
 from crawler.model.types import Answer, Standing
 
-RULES = SlotRules(concurrency=4, max_waiting=8, slow_after_s=1.0, slow_bytes=100)
+RULES = SlotLimits(concurrency=4, max_waiting=8, slow_after_s=1.0, slow_bytes=100)
 NEW, ANSWERS, FAILS = Standing.NEW, Standing.ANSWERS, Standing.FAILS
 
 
@@ -105,7 +105,7 @@ def test_all_is_given_back_at_the_end():
 
 
 def test_without_a_limit_there_is_always_room():
-    slots = Slots(SlotRules(concurrency=0), nothing)
+    slots = Slots(SlotLimits(concurrency=0), nothing)
     begin(slots, 500, ANSWERS)
     assert slots.free_standings() == (ANSWERS, NEW, FAILS)
 
@@ -124,7 +124,7 @@ def test_an_answer_that_dripped_shows_a_host_that_hangs(seconds, size, hung):
 
 @pytest.mark.parametrize("most", [50_000, 2_000, 300, 10])
 def test_there_are_never_more_connections_than_files(most):
-    rules = SlotRules().with_connections(most)
-    slots_alone = SlotRules(max_waiting=0).most_connections
+    rules = SlotLimits().with_connections(most)
+    slots_alone = SlotLimits(max_waiting=0).most_connections
     assert rules.most_connections <= max(most, slots_alone)
-    assert 0 <= rules.max_waiting <= SlotRules().max_waiting
+    assert 0 <= rules.max_waiting <= SlotLimits().max_waiting
