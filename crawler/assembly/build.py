@@ -86,7 +86,7 @@ from crawler.model.types import (
 )
 from crawler.policy.admission import identity_of_urls
 from crawler.policy.operator_rules import RuleBudgets, read_rules
-from crawler.policy.politeness import Uplink, UplinkRules
+from crawler.policy.politeness import Uplink, UplinkLimits
 from crawler.policy.priority import Prioritizer
 from crawler.policy.silent_hosts import SilentHosts
 from crawler.shared.address import redis_address
@@ -330,7 +330,7 @@ def _crawl(
             settings=config.links,
             arguments=base.arguments,
         ),
-        uplink=Uplink(UplinkRules()),
+        uplink=Uplink(UplinkLimits()),
         silent_hosts=SilentHosts(),
         slots=slots,
         limits=loop_limits(config),

@@ -379,7 +379,7 @@ def _epoch_s(text: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UplinkRules:
+class UplinkLimits:
     """The limits of the detection; all are guesses, revisit."""
 
     window_s: float = 60.0
@@ -393,7 +393,7 @@ class UplinkRules:
 class Uplink:
     """The state of our own line to the network."""
 
-    def __init__(self, rules: UplinkRules) -> None:
+    def __init__(self, rules: UplinkLimits) -> None:
         self._rules = rules
         self._last: OrderedDict[HostKey, tuple[float, bool]] = OrderedDict()  # latest last
         self._down_since = 0.0

@@ -52,7 +52,7 @@ from crawler.model.types import (
 from crawler.model.url import fetch_form
 from crawler.page.soft404 import looks_like_error
 from crawler.policy.operator_rules import OperatorRules, RuleBudgets, read_rules
-from crawler.policy.politeness import Uplink, UplinkRules, is_retry_status
+from crawler.policy.politeness import Uplink, UplinkLimits, is_retry_status
 from crawler.policy.priority import DepthPrioritizer, Hints, Prioritizer
 from crawler.policy.redirects import FollowRedirect, TooManyRedirects
 from crawler.policy.robots_cache import RobotsCache, RobotsFetchResult, RobotsUnknown
@@ -91,7 +91,7 @@ class Machine:
 
     concurrency: int = 8
     frontier: FrontierRules = field(default_factory=FrontierRules)
-    uplink: UplinkRules = field(default_factory=UplinkRules)
+    uplink: UplinkLimits = field(default_factory=UplinkLimits)
     connect_s: float = 0.02  # mean time to connect
     processing_s: float = 0.05  # mean time from an answer to its record
     callback_errors: float = 0.0  # share of pages whose callback raises

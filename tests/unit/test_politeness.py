@@ -19,7 +19,7 @@ from crawler.policy.politeness import (
     Circuit,
     CircuitEvent,
     Uplink,
-    UplinkRules,
+    UplinkLimits,
     circuit,
     event_of,
     next_rest,
@@ -291,7 +291,7 @@ def test_the_pace_of_a_host_with_a_rate_limit_is_found() -> None:
     assert now < 12 * host.served
 
 
-UPLINK_RULES = UplinkRules()
+UPLINK_RULES = UplinkLimits()
 OK = Answer(0.1, 200)
 NO_ROUTE = Answer(0.1, None, "connect")
 
@@ -403,7 +403,7 @@ def test_the_uplink_stores_few_hosts() -> None:
 
 
 def test_the_uplink_stores_the_hosts_that_answered_last() -> None:
-    rules = UplinkRules(min_hosts=1, max_hosts=2)
+    rules = UplinkLimits(min_hosts=1, max_hosts=2)
     uplink = Uplink(rules)
     for name in ("a", "b", "a", "c"):
         uplink.observe(HostKey(name), OK, 0.0)
