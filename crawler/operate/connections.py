@@ -24,7 +24,7 @@ _MAX_EARLY: Final = 4 << 20  # twice the largest body
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionRules:
+class ClientLimits:
     """What one listener allows its clients (guesses)."""
 
     most: int = 100  # connections: the 20 that may watch, a browser's six, and room
@@ -40,8 +40,8 @@ class ConnectionLimit:
     """The open connections of one listener, of which those in `idle` wait for a request, the oldest
     first."""
 
-    def __init__(self, rules: ConnectionRules | None = None) -> None:
-        self.rules = rules or ConnectionRules()
+    def __init__(self, rules: ClientLimits | None = None) -> None:
+        self.rules = rules or ClientLimits()
         self._open: dict[asyncio.BaseTransport, LimitedConnection] = {}
         self._idle: dict[LimitedConnection, None] = {}
 

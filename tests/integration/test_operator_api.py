@@ -33,14 +33,14 @@ from crawler.model.types import (
     encode_outcome,
 )
 from crawler.operate import client
-from crawler.operate.connections import CommandSocket, ConnectionLimit, ConnectionRules
+from crawler.operate.connections import ClientLimits, CommandSocket, ConnectionLimit
 from crawler.operate.server import ApiServer, Served, read_tokens
 from crawler.operate.verbs import ActAnswer, ActRequest, check
 from tests.servers.redis_process import free_port
 
 JSON = {"Content-Type": "application/json"}
 TOKENS = {"anna": "x" * 20}
-RULES = ConnectionRules()
+RULES = ClientLimits()
 
 
 class Acts:
@@ -82,7 +82,7 @@ def serving(
     acts: Acts,
     use: Callable[[int], Any],
     tokens: dict[str, str] | None = None,
-    rules: ConnectionRules = RULES,
+    rules: ClientLimits = RULES,
     host: str = "127.0.0.1",
 ) -> Any:
     """Return what *use*, in a thread, returns for the port of a server."""
@@ -398,7 +398,7 @@ def test_connections_without_a_request_take_the_place_of_nothing(
             assert len(list(Path("/proc/self/fd").iterdir())) - before < 301 + RULES.most + 20
             assert answer_of(asking, GET_HEALTH) == 200  # it keeps its own
 
-    patient = ConnectionRules(head_s=600.0)  # so that only the bound closes any
+    patient = ClientLimits(head_s=600.0)  # so that only the bound closes any
     serving(tmp_path, acts, use, TOKENS, patient)
 
 
@@ -419,7 +419,7 @@ def test_connections_without_a_request_take_the_place_of_nothing(
 )
 def test_a_client_that_waits_is_closed(tmp_path: Path, sent: bytes, is_port: bool) -> None:
     acts = Acts()
-    rules = ConnectionRules(head_s=0.2, body_s=0.2)
+    rules = ClientLimits(head_s=0.2, body_s=0.2)
 
     def use(port: int) -> None:
         with connected(port if is_port else tmp_path) as waiting:
@@ -434,7 +434,7 @@ def test_a_client_that_waits_is_closed(tmp_path: Path, sent: bytes, is_port: boo
 def test_a_client_that_takes_no_answer_is_closed(tmp_path: Path) -> None:
     log = encode_outcome(Outcome(1.0, "https://a.example/" + "x" * 9000, "a.example", "done"))
     (tmp_path / "outcomes.jsonl").write_bytes((log + b"\n") * 2000)
-    rules = ConnectionRules(most=1, answer_s=0.2)
+    rules = ClientLimits(most=1, answer_s=0.2)
 
     def use(port: int) -> None:
         with socket.socket() as slow:
@@ -453,7 +453,7 @@ def test_a_client_that_takes_no_answer_is_closed(tmp_path: Path) -> None:
 def test_a_client_that_takes_its_answer_slowly_gets_all_of_it(tmp_path: Path) -> None:
     log = encode_outcome(Outcome(1.0, "https://a.example/" + "x" * 9000, "a.example", "done"))
     (tmp_path / "outcomes.jsonl").write_bytes((log + b"\n") * 2000)
-    rules = ConnectionRules(most=1, head_s=0.3, answer_s=0.6)
+    rules = ClientLimits(most=1, head_s=0.3, answer_s=0.6)
 
     def use(port: int) -> None:
         with socket.socket() as slow:
