@@ -48,7 +48,7 @@ from crawler.policy.scope import (
     Reason,
     Refusal,
     Scope,
-    TrapRules,
+    TrapLimits,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class AdmissionRules:
     addresses: AddressRules
     key_seed: int
     scope: Scope = field(default_factory=Scope)
-    traps: TrapRules = field(default_factory=TrapRules)
+    traps: TrapLimits = field(default_factory=TrapLimits)
     calendar: CalendarRules = field(default_factory=CalendarRules)
     canonical: CanonicalRules = field(default_factory=CanonicalRules)
     unit: HostUnit = HostUnit.HOST
@@ -95,7 +95,7 @@ def admission_rules(
             max_depth=arguments.max_depth,
             denied_types=frozenset(config.limits.deny_extensions),
         ),
-        traps=TrapRules(
+        traps=TrapLimits(
             max_url_chars=config.limits.max_url_length,
             max_path_segments=config.limits.max_path_segments,
         ),

@@ -221,7 +221,7 @@ _sessions: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrapRules:
+class TrapLimits:
     """The limits of one crawl. A limit out of reach switches its rule off."""
 
     max_url_chars: int = 2048  # Internet Explorer read 2,083: longer ones could not be published

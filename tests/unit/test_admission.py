@@ -23,7 +23,7 @@ from crawler.policy.scope import (
     Reason,
     Refusal,
     Scope,
-    TrapRules,
+    TrapLimits,
 )
 
 PAGE = "https://www.example.com/news/today.html"
@@ -341,7 +341,7 @@ TIGHT = AdmissionRules(
     addresses=PUBLIC,
     key_seed=7,
     scope=Scope(max_depth=2, denied_types=frozenset({"jpg"})),
-    traps=TrapRules(max_url_chars=60, max_path_segments=4, max_repeats=2),
+    traps=TrapLimits(max_url_chars=60, max_path_segments=4, max_repeats=2),
     calendar=CalendarRules(from_year=2000, until=(2030, 1, 1)),
 )
 PARTS = (

@@ -19,7 +19,7 @@ from crawler.policy.scope import (
     CalendarRules,
     Reason,
     Scope,
-    TrapRules,
+    TrapLimits,
     address_kind,
     host_kind,
 )
@@ -330,11 +330,11 @@ def test_a_range_without_an_end_refuses_nothing() -> None:
 
 
 HOST = "http://example.com"
-TRAP_RULES = TrapRules()
-UNBOUNDED = TrapRules(max_path_segments=1000)
+TRAP_RULES = TrapLimits()
+UNBOUNDED = TrapLimits(max_path_segments=1000)
 
 
-def reason(path: str, rules: TrapRules = TRAP_RULES) -> Reason | None:
+def reason(path: str, rules: TrapLimits = TRAP_RULES) -> Reason | None:
     refusal = rules.refusal(HOST + path, path.partition("?")[0])
     return refusal.reason if refusal else None
 
@@ -386,10 +386,10 @@ def test_paths(path: str, want: Reason | None) -> None:
 
 
 def test_figures_by_setting() -> None:
-    rules = TrapRules(max_url_chars=30, max_path_segments=2, max_repeats=1)
+    rules = TrapLimits(max_url_chars=30, max_path_segments=2, max_repeats=1)
     assert reason("/a/b", rules) is None
     assert reason("/a/b/c", rules) is Reason.PATH_TOO_DEEP
-    assert reason("/a/a/x", TrapRules(max_repeats=1)) is Reason.REPEATED_SEGMENTS
+    assert reason("/a/a/x", TrapLimits(max_repeats=1)) is Reason.REPEATED_SEGMENTS
     assert reason("/" + "x" * 30, rules) is Reason.URL_TOO_LONG
 
 
@@ -398,7 +398,7 @@ def test_figures_by_setting() -> None:
 )
 def test_a_figure_below_one_is_refused(figure: str) -> None:
     with pytest.raises(ConfigError):
-        TrapRules(**{figure: 0})
+        TrapLimits(**{figure: 0})
 
 
 # The rules as their authors wrote them, the expressions of Heritrix and Nutch.
