@@ -97,7 +97,7 @@ MAX_NAMED_FILES: Final = 5  # files in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryRules:
+class DeliveryLimits:
     """The limits and intervals of delivery."""
 
     waiting_bytes: int  # of finished files; with more, fetching waits
@@ -124,7 +124,7 @@ class Delivery:
     """Delivers finished files from `begin` to `close`. All methods but `wait_for_room` and `close`
     may be called from any thread."""
 
-    def __init__(self, data: Path, store: Store, rules: DeliveryRules, random: Random) -> None:
+    def __init__(self, data: Path, store: Store, rules: DeliveryLimits, random: Random) -> None:
         self._data = data
         self._store = store
         self._rules = rules

@@ -24,7 +24,7 @@ import msgspec
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
-from crawler.archive.delivery import Delivery, DeliveryRules
+from crawler.archive.delivery import Delivery, DeliveryLimits
 from crawler.archive.delivery_stores import open_store
 from crawler.archive.recovery import (
     ArchivedAnswers,
@@ -319,7 +319,7 @@ def delivery_of(config: Config, data: DataDir, random: Random) -> Delivery | Non
     url = config.archive.archive_url
     if not url:
         return None
-    waiting = DeliveryRules(waiting_bytes=config.archive.archive_waiting_bytes)
+    waiting = DeliveryLimits(waiting_bytes=config.archive.archive_waiting_bytes)
     return Delivery(data.path, open_store(url, data.path), waiting, random)
 
 

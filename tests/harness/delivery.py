@@ -12,7 +12,7 @@ from random import Random
 
 import s3fs  # type: ignore[import-untyped]  # noqa: F401 - a forked process begins sooner with it loaded
 
-from crawler.archive.delivery import Delivery, DeliveryRules
+from crawler.archive.delivery import Delivery, DeliveryLimits
 from crawler.archive.delivery_stores import FolderStore, ObjectStore, Store, read_address
 from crawler.archive.warc_file import open_name
 from tests.servers.s3 import environment
@@ -20,7 +20,7 @@ from tests.servers.s3 import environment
 PATIENCE_S = 60.0
 PART_BYTES = 5 * 1024 * 1024  # no less is a part for S3
 IN_PARTS_BYTES = 2 * PART_BYTES + 100_000
-QUICK = DeliveryRules(
+QUICK = DeliveryLimits(
     waiting_bytes=1_000_000_000,
     poll_interval_s=0.01,
     backoff_base_s=0.01,

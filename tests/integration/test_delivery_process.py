@@ -30,7 +30,7 @@ LIFE = """
 import asyncio, logging, resource, sys
 from pathlib import Path
 from random import Random
-from crawler.archive.delivery import Delivery, DeliveryRules
+from crawler.archive.delivery import Delivery, DeliveryLimits
 from crawler.archive.delivery_stores import open_store
 
 logging.basicConfig(level=logging.DEBUG)
@@ -40,7 +40,7 @@ def most_bytes():
 data = Path(sys.argv[1])
 store = open_store(sys.argv[2], data)
 before = most_bytes()
-rules = DeliveryRules(waiting_bytes=1, stall_timeout_s=float(sys.argv[3]))
+rules = DeliveryLimits(waiting_bytes=1, stall_timeout_s=float(sys.argv[3]))
 delivery = Delivery(data, store, rules, Random(1))
 delivery.begin()
 left = asyncio.run(delivery.close())
