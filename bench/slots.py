@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, Protocol
 
 from bench.figures import Figures
 from crawler.frontier.open import FrontierTurns, open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.model.types import Candidate, Done, HostKey, Lease, Pace, Rest, Standing
 
 BUSY: Final = 0.98
@@ -73,7 +73,7 @@ class Ours:
 
     def __init__(self, folder: Path) -> None:
         self._turns = FrontierTurns()
-        self.frontier = open_frontier(folder, FrontierRules(), 0.0, background=self._turns)
+        self.frontier = open_frontier(folder, FrontierLimits(), 0.0, background=self._turns)
 
     def end_turn(self, now: float) -> None:
         self.frontier.admit_arrived(now)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from xxhash import xxh3_64_intdigest
 
 from bench.frontier import links
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.model.types import (
     Candidate,
     Claim,
@@ -43,7 +43,7 @@ NAME: Final = "gossamer"
 SHARDS: Final = 64
 A_SHARD: Final = 25  # leases of one call
 LEASE_S: Final = 120.0
-RULES: Final = FrontierRules(min_gap_s=0.0, gap_factor=0.0)
+RULES: Final = FrontierLimits(min_gap_s=0.0, gap_factor=0.0)
 AT_ONCE: Final = Rest(0.0, Pace())
 _NEW: Final = {Standing.NEW: A_SHARD}  # hosts of this measurement stay so
 

@@ -21,7 +21,7 @@ from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
 from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.stats import CrawlStats
-from crawler.frontier.port import Frontier, FrontierRules, LeaseRules, OrderedStore
+from crawler.frontier.port import Frontier, FrontierLimits, LeaseRules, OrderedStore
 from crawler.frontier.rocks_store import RocksStore
 from crawler.loop.precheck import Precheck
 from crawler.loop.probes import Probes
@@ -42,7 +42,7 @@ class BaseParts:
     crawler: Crawler
     config: Config
     arguments: Arguments | None  # None: the spider's own code makes the start requests
-    frontier_rules: FrontierRules
+    frontier_rules: FrontierLimits
     data: DataDir
     store: RocksStore
     outcomes: OutcomeLog

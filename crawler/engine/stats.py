@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from scrapy.statscollectors import StatsCollector
 
 from crawler.data.seed_fates import SeedFates
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.loop.life import Life
 from crawler.loop.outcome import words_of
 from crawler.model.counts import (
@@ -130,7 +130,7 @@ class CrawlStats:
         """What was counted up to now."""
         return Figures(dict(self.counters))
 
-    def figures_with_names(self, limits: FrontierRules) -> Figures:
+    def figures_with_names(self, limits: FrontierLimits) -> Figures:
         """Return `figures`, and what is named at the end of a run. *limits*: the budgets."""
         budgets = {
             "host": ("CRAWLER_MAX_URLS_PER_HOST", limits.max_urls_per_host or 0),

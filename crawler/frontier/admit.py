@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.frontier import records as keys
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.queues import QueueName
 from crawler.frontier.records import (
     DomainRecord,
@@ -113,7 +113,7 @@ class ArrivedUrls:
         """Whether some are in no record yet."""
         return bool(self._unwritten)
 
-    def due_at(self, rules: FrontierRules) -> float | None:
+    def due_at(self, rules: FrontierLimits) -> float | None:
         """Return when some are to be taken, though others may be leased, or None if there are
         none."""
         if self._parts or len(self._by_key) >= rules.max_arrived:
@@ -198,7 +198,7 @@ class Search:
 class Admitter:
     """Admits found URLs by the seen test and the budgets."""
 
-    def __init__(self, batch: WriteBatch, rules: FrontierRules, seen: SeenSet) -> None:
+    def __init__(self, batch: WriteBatch, rules: FrontierLimits, seen: SeenSet) -> None:
         self._batch = batch
         self._rules = rules
         self._seen = seen

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from crawler.frontier import records as keys
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.queues import FrontQueue, TimedQueue, UrlQueues
 from crawler.frontier.records import (
     HostEvent,
@@ -170,7 +170,7 @@ class HostScheduler:
     their rests."""
 
     def __init__(
-        self, batch: WriteBatch, queues: UrlQueues, rules: FrontierRules, refusals: Refusals
+        self, batch: WriteBatch, queues: UrlQueues, rules: FrontierLimits, refusals: Refusals
     ) -> None:
         self._batch = batch
         self._queues = queues

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from crawler.config.settings import Arguments, Config
-from crawler.frontier.port import FRONTIER, SEEN, DurableStore, FrontierRules, LeaseRules
+from crawler.frontier.port import FRONTIER, SEEN, DurableStore, FrontierLimits, LeaseRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import Background, TwoTierFrontier
@@ -18,11 +18,11 @@ from crawler.model.choices import ScopeChoice
 from crawler.model.types import Added
 
 
-def frontier_rules(config: Config, arguments: Arguments | None = None) -> FrontierRules:
+def frontier_rules(config: Config, arguments: Arguments | None = None) -> FrontierLimits:
     """Return the limits of a frontier by *config*, for a spider with *arguments*, if it has any."""
     shares = config.frontier.level_shares
     scope = arguments.scope if arguments else ScopeChoice.ANY
-    return FrontierRules(
+    return FrontierLimits(
         level_shares=tuple(float(share) for share in shares),
         max_active_hosts=config.frontier.max_active_hosts,
         head_urls=config.frontier.head_urls,
@@ -40,7 +40,7 @@ def frontier_rules(config: Config, arguments: Arguments | None = None) -> Fronti
 
 def open_frontier(
     folder: Path,
-    rules: FrontierRules,
+    rules: FrontierLimits,
     now: float,
     *,
     lease_rules: LeaseRules | None = None,

@@ -146,7 +146,7 @@ class DurableStore(OrderedStore, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontierRules:
+class FrontierLimits:
     """The limits of a frontier."""
 
     level_shares: tuple[float, ...] = (60.0, 30.0, 10.0)  # turns of each level, best first

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitter
-from crawler.frontier.port import FrontierRules, LeaseRules
+from crawler.frontier.port import FrontierLimits, LeaseRules
 from crawler.frontier.queues import QueueName, UrlQueues
 from crawler.frontier.records import (
     HostRecord,
@@ -45,7 +45,7 @@ class Refusals:
         batch: WriteBatch,
         queues: UrlQueues,
         admitter: Admitter,
-        frontier_rules: FrontierRules,
+        frontier_rules: FrontierLimits,
         rules: LeaseRules | None,
     ) -> None:
         """*rules*: None if nothing is refused."""

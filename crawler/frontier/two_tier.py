@@ -17,7 +17,7 @@ from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler
 from crawler.frontier.longest import LongestHosts
-from crawler.frontier.port import DurableStore, FrontierRules, LeaseRules, OrderedStore
+from crawler.frontier.port import DurableStore, FrontierLimits, LeaseRules, OrderedStore
 from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
 from crawler.frontier.records import (
     DeadLetter,
@@ -107,7 +107,7 @@ class TwoTierFrontier:
         self,
         store: DurableStore,
         runs: RunFolder,
-        rules: FrontierRules,
+        rules: FrontierLimits,
         now: float,
         lease_rules: LeaseRules | None = None,
         *,

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 from xxhash import xxh3_64_intdigest
 
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.records import DeadLetter
 from crawler.model.types import (
     Added,
@@ -111,7 +111,7 @@ class ShardOperations:
         self,
         session: str,
         shards: int,
-        rules: FrontierRules,
+        rules: FrontierLimits,
         lease_s: float,
         wait_s: float = 0.0,
     ) -> None:

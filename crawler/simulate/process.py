@@ -28,7 +28,7 @@ from crawler.data.local_stores import (
 )
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns, open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.loop.life import Life, Lives
 from crawler.loop.links import LinkSelection
@@ -90,7 +90,7 @@ class Machine:
     """What of a crawl is no policy: how fast it works, and where its limits are."""
 
     concurrency: int = 8
-    frontier: FrontierRules = field(default_factory=FrontierRules)
+    frontier: FrontierLimits = field(default_factory=FrontierLimits)
     uplink: UplinkLimits = field(default_factory=UplinkLimits)
     connect_s: float = 0.02  # mean time to connect
     processing_s: float = 0.05  # mean time from an answer to its record

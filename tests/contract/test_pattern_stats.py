@@ -13,7 +13,7 @@ import redis
 
 from crawler.config.settings import PatternSettings
 from crawler.data.local_stores import LocalPatternStats
-from crawler.frontier.port import FrontierRules, OrderedStore
+from crawler.frontier.port import FrontierLimits, OrderedStore
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -81,7 +81,7 @@ class TimedPatternStats:
         self._pattern_stats = SharedPatternStats(
             rules,
             ShardClient(
-                ops=ShardOperations("w.1", SHARDS, FrontierRules(), 60),
+                ops=ShardOperations("w.1", SHARDS, FrontierLimits(), 60),
                 run=self._run,
                 send_later=self._send_later,
                 is_full=lambda _: False,

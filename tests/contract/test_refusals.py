@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.types import Done, OverBudgetLinks, Purpose
 from crawler.policy.operator_rules import RuleBudgets, read_rules
@@ -188,7 +188,7 @@ class Counting(RocksStore):
 
 
 def test_refused_urls_pass_a_thousand_a_call_and_are_read_once(tmp_path):
-    store, rules = Counting(tmp_path / "frontier"), FrontierRules()
+    store, rules = Counting(tmp_path / "frontier"), FrontierLimits()
     frontier = open_frontier(tmp_path, rules, 0.0, store=store)
     frontier.add([candidate(str(n)) for n in range(20_000)], 0.0)
     frontier.add([candidate("good", host="b")], 0.0)

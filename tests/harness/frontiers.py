@@ -22,7 +22,7 @@ from crawler.frontier.port import (
     SEEN,
     DurableStore,
     Frontier,
-    FrontierRules,
+    FrontierLimits,
     LeaseRules,
     OrderedStore,
 )
@@ -50,7 +50,7 @@ from crawler.model.types import (
 from crawler.policy.scope import Reason, Refusal
 
 # Small limits, so that ordinary tests cross every boundary.
-TIGHT = FrontierRules(
+TIGHT = FrontierLimits(
     max_active_hosts=2,
     head_urls=2,
     min_gap_s=2.0,
@@ -72,7 +72,7 @@ TIGHT = FrontierRules(
 class World(Protocol):
     """A store that outlives its frontiers: `reopen` is a restart after a crash."""
 
-    rules: FrontierRules
+    rules: FrontierLimits
     notes_releases: bool
     """Whether a lease that was released in the moment it was taken is known to be."""
 
@@ -96,7 +96,7 @@ class World(Protocol):
 class EmbeddedWorld:
     notes_releases = False
 
-    def __init__(self, store: DurableStore, folder: Path, rules: FrontierRules = TIGHT) -> None:
+    def __init__(self, store: DurableStore, folder: Path, rules: FrontierLimits = TIGHT) -> None:
         self.store = store
         self.folder = folder
         self.runs = RunFolder(folder / SEEN)
@@ -135,7 +135,7 @@ class TurnWorld(EmbeddedWorld):
 
     turns: FrontierTurns
 
-    def __init__(self, store: DurableStore, folder: Path, rules: FrontierRules = TIGHT) -> None:
+    def __init__(self, store: DurableStore, folder: Path, rules: FrontierLimits = TIGHT) -> None:
         super().__init__(store, folder, rules)
         self.turns = FrontierTurns()
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.model.types import (
     Candidate,
     Done,
@@ -40,7 +40,7 @@ def page(dice: random.Random, count: int) -> list[Candidate]:
 
 def main(folder: str, most: int) -> None:
     dice = random.Random(1)
-    rules = FrontierRules(max_urls_per_domain=10_000, max_active_hosts=1_000)
+    rules = FrontierLimits(max_urls_per_domain=10_000, max_active_hosts=1_000)
     frontier = open_frontier(Path(folder), rules, 0.0)
     for count in range(0, most, PAGE):
         now = count / 1_000

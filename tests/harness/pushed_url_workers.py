@@ -17,7 +17,7 @@ from crawler.config.settings import Arguments, read_config
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.engine.stats import CrawlStats
 from crawler.frontier.memory_store import MemoryStore
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Standing
 from crawler.policy.priority import DepthPrioritizer
@@ -37,7 +37,7 @@ URGENT: Final = "t:urgent"
 SHARDS: Final = 8
 LEASE_S: Final = 100.0
 CONFIG: Final = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
-RULES: Final = FrontierRules(min_gap_s=0.0, gap_factor=0.0)
+RULES: Final = FrontierLimits(min_gap_s=0.0, gap_factor=0.0)
 SOON: Final = "?socket_timeout=60&socket_connect_timeout=60"
 OPENING: Final = (0.0, LEASE_S, keys.SCHEMA)  # no wait after a restart
 
@@ -61,7 +61,7 @@ class PushedUrlWorkers:
     def add(
         self,
         scope: ScopeChoice = ScopeChoice.ANY,
-        frontier_rules: FrontierRules = RULES,
+        frontier_rules: FrontierLimits = RULES,
         **rules: Any,
     ) -> PushedUrlWorker:
         worker = PushedUrlWorker(
@@ -102,7 +102,7 @@ class PushedUrlWorker:
         self,
         crew: PushedUrlWorkers,
         scope: ScopeChoice,
-        frontier_rules: FrontierRules,
+        frontier_rules: FrontierLimits,
         rules: PushRules,
         run_loop: RunLoop,
     ) -> None:

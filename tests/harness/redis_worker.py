@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.shared.client import Call, Nodes
@@ -33,7 +33,7 @@ class RedisWorker:
         """*url* also has the time-outs."""
         opening = (0.0, LEASE_S, keys.SCHEMA)
         self.nodes = Nodes(Address.parse(url), Scripts(), NAME, SHARDS, opening)
-        self.ops = ShardOperations(session, SHARDS, FrontierRules(), LEASE_S)
+        self.ops = ShardOperations(session, SHARDS, FrontierLimits(), LEASE_S)
         self.unsent: list[Call] = []
         self.counted: Counter[str] = Counter()
         self.asked: list[Call] = []

@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from crawler.frontier.port import FrontierRules, LeaseRules
+from crawler.frontier.port import FrontierLimits, LeaseRules
 from crawler.frontier.records import DeadLetter, decode_letter
 from crawler.model.types import (
     STANDINGS,
@@ -118,7 +118,7 @@ class RedisWorld:
 
     notes_releases = True
 
-    def __init__(self, client: redis.Redis, rules: FrontierRules = TIGHT) -> None:
+    def __init__(self, client: redis.Redis, rules: FrontierLimits = TIGHT) -> None:
         self.client = client
         self.rules = rules
         self._sessions = count()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from crawler.frontier.memory_store import MemoryStore
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.loop.slots import NO_LIMIT
 from crawler.model.types import (
     Added,
@@ -42,7 +42,7 @@ FETCH_S: Final = 0.5
 QUIET_S: Final = MAX_SHARD_SILENCE_S + FETCH_S + 0.5
 LEASE_S: Final = 20.0
 BOUND_S: Final = 60.0  # of what takes a moment
-RULES: Final = FrontierRules(min_gap_s=0.0, longest_fetch_s=FETCH_S)
+RULES: Final = FrontierLimits(min_gap_s=0.0, longest_fetch_s=FETCH_S)
 
 
 class RecordingListener:
@@ -118,7 +118,7 @@ class LoneWorker:
         name: str = "w",
         *,
         shards: int = 2,
-        rules: FrontierRules = RULES,
+        rules: FrontierLimits = RULES,
         quiet_s: float = QUIET_S,
         lease_s: float = LEASE_S,
         heartbeat_s: float = 0.5,

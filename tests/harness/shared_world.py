@@ -17,7 +17,7 @@ import msgspec
 import redis
 
 from crawler.data.disk_room import DiskRoom
-from crawler.frontier.port import FrontierRules, LeaseRules
+from crawler.frontier.port import FrontierLimits, LeaseRules
 from crawler.loop.slots import NO_LIMIT
 from crawler.model.counts import Counts
 from crawler.model.types import (
@@ -269,7 +269,7 @@ class SharedWorld(RedisWorld):
     quiet_s = 0.0
     is_sure = True
 
-    def __init__(self, client: redis.Redis, port: int, rules: FrontierRules = TIGHT) -> None:
+    def __init__(self, client: redis.Redis, port: int, rules: FrontierLimits = TIGHT) -> None:
         super().__init__(client, rules)
         self.now = 0.0
         self.loop = SimulatedLoop()

@@ -10,7 +10,7 @@ from random import Random
 
 from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.types import Candidate, Claim, Done, HostKey
 from tests.harness.killed_processes import preload, run_until_killed
@@ -31,7 +31,7 @@ def page(life: int, number: int) -> Claim:
 
 def live(folder: Path, life: int, pipe: Connection) -> None:
     """Finish pages as fast as it can, and send their numbers at once."""
-    frontier = open_frontier(folder, FrontierRules(), life * 1e6)
+    frontier = open_frontier(folder, FrontierLimits(), life * 1e6)
     index = FingerprintIndex(frontier.records, folder)
     for number in itertools.count():
         claim = page(life, number)

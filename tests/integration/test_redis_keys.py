@@ -13,7 +13,7 @@ from zlib import crc32
 import pytest
 import redis
 
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.records import DeadLetter, decode_letter
 from crawler.model.types import (
     Claim,
@@ -45,7 +45,7 @@ from tests.servers.redis_monitor import Asked, monitored
 NAME = "glossary"
 SHARDS = 3
 STEPS = 400
-RULES = FrontierRules(
+RULES = FrontierLimits(
     min_gap_s=0.0,
     gap_factor=0.0,
     longest_fetch_s=0.01,

@@ -36,7 +36,7 @@ from twisted.python.failure import Failure
 
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier.open import FrontierTurns, open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.model.types import ConfigError, DataDirError
 from crawler.spiders.pages import page_of
 from crawler.spiders.web import WebSpider
@@ -643,7 +643,7 @@ def test_a_crawl_with_only_undecided_urls_is_not_logged_as_finished(
     """A process died after it had written links of which it did not know yet if they are new."""
     settings = {"CRAWLER_SUMMARY": True}
     crawl(tmp_path, WebSpider, settings, seeds=web.url("/mirror"))
-    frontier = open_frontier(tmp_path, FrontierRules(), 0.0, background=FrontierTurns())
+    frontier = open_frontier(tmp_path, FrontierLimits(), 0.0, background=FrontierTurns())
     link = replace(candidate("lamp", host="127.0.0.77"), url=web.url("/lamp"))
     frontier.add([link], frontier.clock)
     frontier.commit()

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from tests.harness.commands import PATIENCE_S, crawl_command, running
 from tests.harness.crawling import crawl
 from tests.harness.waiting import wait_until
@@ -91,7 +91,7 @@ def test_the_crawl_begins_while_its_seeds_are_read_and_a_kill_loses_none(tmp_pat
 
 def urls_of(data: Path) -> int:
     """Return how many different URLs a crawl knows."""
-    with closing(open_frontier(data, FrontierRules(max_undecided_s=0.0), 1e10)) as frontier:
+    with closing(open_frontier(data, FrontierLimits(max_undecided_s=0.0), 1e10)) as frontier:
         counts = frontier.counts()
     assert not counts.undecided
     return counts.seen

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.staging import all_records
 from crawler.model.types import (
     Candidate,
@@ -40,7 +40,7 @@ from tests.servers.redis import RedisServer
 
 SHARDS = 2
 BRIEF_S = 2.0  # a lease that ends soon, but not while a busy machine lets a test wait for its turn
-RULES = FrontierRules(min_gap_s=0.0, gap_factor=0.0, longest_fetch_s=0.5)
+RULES = FrontierLimits(min_gap_s=0.0, gap_factor=0.0, longest_fetch_s=0.5)
 GAP = Rest(0.0, Pace())
 Which = Callable[[Call], Any]
 

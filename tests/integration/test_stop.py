@@ -27,7 +27,7 @@ from scrapy.http import Response
 
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.model.counts import Counts
 from tests.harness import fork_server
 from tests.harness.commands import crawl_command, running
@@ -87,7 +87,7 @@ def stopped(
 
 def left(data: Path) -> tuple[Counts, int]:
     """What the frontier holds, and how many leases the crawl did not put back itself."""
-    with closing(open_frontier(data, FrontierRules(), time.time())) as frontier:
+    with closing(open_frontier(data, FrontierLimits(), time.time())) as frontier:
         return frontier.counts(), frontier.put_back_at_open
 
 

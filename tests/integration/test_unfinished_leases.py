@@ -24,7 +24,7 @@ from crawler.data.local_stores import LocalClaims
 from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.frontier import records as keys
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.records import OpenRecord, encode
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.page import Flaw
@@ -235,7 +235,7 @@ def test_leases_that_may_be_archived_are_marked(
     leased(store, URL, **changes)
     for _ in range(2):
         claim_unfinished(store, tmp_path / "warc", reading)
-    frontier = open_frontier(tmp_path, FrontierRules(), AT, store=store)
+    frontier = open_frontier(tmp_path, FrontierLimits(), AT, store=store)
     (lease,) = frontier.lease(AT + 3600)
     assert lease.candidate.may_be_archived == lost
 
@@ -249,6 +249,6 @@ def test_files_that_another_process_recovers_may_hold_any_page(
     (tmp_path / "warc" / name).write_bytes(b"")
     leased(store, URL)
     claim(store, tmp_path / "warc")
-    frontier = open_frontier(tmp_path, FrontierRules(), AT, store=store)
+    frontier = open_frontier(tmp_path, FrontierLimits(), AT, store=store)
     (lease,) = frontier.lease(AT + 3600)
     assert lease.candidate.may_be_archived == lost

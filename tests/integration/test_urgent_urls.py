@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.model.types import (
     Dead,
     Done,
@@ -30,7 +30,7 @@ def server() -> Iterator[RedisServer]:
 
 
 class World(RedisWorld):
-    def __init__(self, client: redis.Redis, rules: FrontierRules = TIGHT) -> None:
+    def __init__(self, client: redis.Redis, rules: FrontierLimits = TIGHT) -> None:
         super().__init__(client, rules)
         self.frontier: TimedFrontier = self.reopen(0.0)
 
@@ -90,7 +90,7 @@ def test_an_urgent_url_is_fetched_though_seen_before(world: World) -> None:
 
 
 def test_budgets_do_not_refuse_urgent_urls(server: RedisServer) -> None:
-    rules = FrontierRules(max_urls_per_host=1, max_urls_per_domain=1)
+    rules = FrontierLimits(max_urls_per_host=1, max_urls_per_domain=1)
     with server.client() as client:
         world = World(client, rules)
         assert world.frontier.add([candidate("1"), candidate("2")], 0.0).over_budget == 1

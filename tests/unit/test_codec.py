@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from crawler.duplicates.quarters import QUARTERS
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.model.types import Candidate, Claim, HostKey, Purpose
 from crawler.shared.codec import (
     MAX_BATCH_BYTES,
@@ -188,7 +188,7 @@ def test_quarters_are_spread_over_all_shards():
     assert {each.shard for each in cells} == set(range(64))
 
 
-OPS = ShardOperations("w.1", 1, FrontierRules(), 60.0)
+OPS = ShardOperations("w.1", 1, FrontierLimits(), 60.0)
 THIRD = MAX_BATCH_BYTES // 3
 
 

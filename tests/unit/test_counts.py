@@ -19,7 +19,7 @@ from crawler.data.runs import RUNS_KEPT, CountedRuns, RunFigures
 from crawler.data.seed_table import SeedTable
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns, open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.reader import FrontierReader
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
@@ -108,7 +108,7 @@ def test_each_field_says_how_it_is_added() -> None:
 
 def frontier_of_all_states(store: MemoryStore, folder: Path) -> TwoTierFrontier:
     """One URL is leased, one has a date, one is dead, three wait, and two were just found."""
-    turns, rules, runs = FrontierTurns(), FrontierRules(), RunFolder(folder)
+    turns, rules, runs = FrontierTurns(), FrontierLimits(), RunFolder(folder)
     frontier = open_frontier(folder, rules, 0.0, background=turns, store=store, runs=runs)
     frontier.add([candidate("", host=host) for host in "abcdef"], 0.0)
     _, later, dead = frontier.lease(0.0, 3)

@@ -14,7 +14,7 @@ from crawler.frontier.drum import Drum, Files
 from crawler.frontier.drum_batch import DrumLimits
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.reader import FrontierReader, correct_counters, count_again
 from crawler.frontier.run_files import (
     DAMAGED,
@@ -165,7 +165,7 @@ class DyingStore(MemoryStore):
         super().write(changes)
 
 
-RULES = FrontierRules(max_new_keys=400, chunk_urls=8, max_undecided=10_000)
+RULES = FrontierLimits(max_new_keys=400, chunk_urls=8, max_undecided=10_000)
 
 
 class Crawl:

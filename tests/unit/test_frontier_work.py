@@ -14,7 +14,7 @@ from crawler.data.frontier_work import FrontierWork
 from crawler.frontier.gate import Gate
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns, open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.run_files import OpenFd, RunFolder
 from crawler.frontier.seen import RecentKeys
 from crawler.frontier.two_tier import TwoTierFrontier
@@ -29,7 +29,7 @@ from crawler.model.types import (
 )
 from tests.harness.frontiers import candidate, rest
 
-RULES = FrontierRules(max_arrived=4, max_new_keys=3, chunk_urls=2, max_undecided=50)
+RULES = FrontierLimits(max_arrived=4, max_new_keys=3, chunk_urls=2, max_undecided=50)
 
 
 class Counting(MemoryStore):
@@ -340,7 +340,7 @@ def test_a_recent_key_is_known_until_another_takes_its_place() -> None:
 
 def test_slots_of_new_hosts_alone_admit_no_url_before_its_time(folder: Path) -> None:
     frontier = open_frontier(
-        *(folder, FrontierRules(max_arrived_s=3.0), 0.0),
+        *(folder, FrontierLimits(max_arrived_s=3.0), 0.0),
         background=FrontierTurns(),
         store=MemoryStore(),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -134,7 +134,7 @@ class Recovery:
         self.journal = Journal(self.runs)
         self.node = OneNode(run)
         self.held_leases = HeldLeases(LEASE_S, FETCH_S, self.runs, unasked)
-        ops = ShardOperations("w.1", 2, FrontierRules(), LEASE_S)
+        ops = ShardOperations("w.1", 2, FrontierLimits(), LEASE_S)
         self.reckoning = LeaseResync(
             WorkerContext(
                 nodes=self.node,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from crawler.archive.recovery import ArchivedAnswers
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.records import OpenRecord
 from crawler.model.types import (
     Candidate,
@@ -120,7 +120,7 @@ def test_leases_of_the_last_session_are_checked_and_returned(
     time: Any, leases: Sequence[Any], returned: dict[int, tuple[int, ...]]
 ) -> None:
     servers, search = Servers(time, leases, [None, None]), ArchiveSearch()
-    ops = ShardOperations("next", SHARDS, FrontierRules(), 60.0)
+    ops = ShardOperations("next", SHARDS, FrontierLimits(), 60.0)
     assert asyncio.run(return_last_session_leases(servers, ops, "dead", search, lambda: NOW)) == 0
     assert servers.returned == returned
     assert len(servers.claims) == bool(search.leases)
@@ -141,7 +141,7 @@ def test_a_servers_clock_that_was_set_back_makes_no_lease_younger(clock: Sequenc
     """A shard's own never goes back, and it is what leases are taken by."""
     time = [b"%d" % (NOW + AHEAD_S - SET_BACK_S), b"0"]
     servers, search = Servers(time, [[b"5", lease("x")], [], []], clock), ArchiveSearch()
-    ops = ShardOperations("next", SHARDS, FrontierRules(), 60.0)
+    ops = ShardOperations("next", SHARDS, FrontierLimits(), 60.0)
     asyncio.run(return_last_session_leases(servers, ops, "dead", search, lambda: NOW))
     assert [each.taken_at for each in search.leases] == [NOW - 7]
 
@@ -157,6 +157,6 @@ def test_our_clock_is_read_with_the_clock_of_redis() -> None:
             return [b"%d" % (NOW + AHEAD_S + waited), b"0"]
 
     servers, search = Slow(ON_TIME, [[b"5", lease("x")], [], []], [None, None]), ArchiveSearch()
-    ops = ShardOperations("next", SHARDS, FrontierRules(), 60.0)
+    ops = ShardOperations("next", SHARDS, FrontierLimits(), 60.0)
     asyncio.run(return_last_session_leases(servers, ops, "dead", search, lambda: NOW + waited))
     assert [each.taken_at for each in search.leases] == [NOW - 7]

@@ -15,7 +15,7 @@ from crawler.duplicates.near import LocalNearDuplicates
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.records import encode
 from crawler.model.page import NearDuplicate
 from crawler.model.types import (
@@ -231,7 +231,7 @@ def test_the_commit_of_a_page_logs_its_fingerprint(
     if before is not None:
         claim = Claim(digest(1), "http://a/", simhash=before)
         store.write({keys.DIGEST + claim.digest: encode(claim)})
-    frontier = open_frontier(tmp_path, FrontierRules(), 1000.0, store=store)
+    frontier = open_frontier(tmp_path, FrontierLimits(), 1000.0, store=store)
     page = Candidate(url="http://a/", key=1, host=HostKey("a"), domain="a")
     frontier.add([page], 1000.0)
     lease = frontier.lease(2000.0)[0]

@@ -8,14 +8,14 @@ import pytest
 
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.reader import FrontierReader, correct_counters, count_again
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import DataDirError, Done
 from tests.harness.frontiers import candidate, rest
 
-RULES = FrontierRules(max_new_keys=4, chunk_urls=2, max_urls_per_domain=100)
+RULES = FrontierLimits(max_new_keys=4, chunk_urls=2, max_urls_per_domain=100)
 
 
 @pytest.fixture

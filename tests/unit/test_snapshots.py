@@ -24,7 +24,7 @@ from crawler.data.disk_room import DiskRoom, WaitWarnings
 from crawler.data.frontier_work import FrontierWork
 from crawler.frontier import records as keys
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FrontierRules
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.reader import FrontierReader, count_again
 from crawler.frontier.records import decode_open
 from crawler.frontier.rocks_store import RocksStore
@@ -40,7 +40,7 @@ from tests.harness.small_disks import SmallDisk, can_mount
 
 preload(__name__)
 CONFIG = read_config({})
-RULES = FrontierRules(max_new_keys=50, chunk_urls=8, max_undecided=40, max_undecided_s=0.1)
+RULES = FrontierLimits(max_new_keys=50, chunk_urls=8, max_undecided=40, max_undecided_s=0.1)
 
 
 def known(data: Path) -> tuple[set[str], int]:

@@ -27,7 +27,7 @@ from crawler.config.settings import Config, KeptOfStart
 from crawler.data.data_dir import DataDir
 from crawler.engine.long_steps import SHOW_AT_ONCE
 from crawler.engine.stats import CrawlStats
-from crawler.frontier.port import DurableStore, FrontierRules
+from crawler.frontier.port import DurableStore, FrontierLimits
 from crawler.model.choices import RedisFsync
 from crawler.model.clock import Clock
 from crawler.model.types import Added, ConfigError, CrawlerError, Lease
@@ -140,7 +140,7 @@ def join(
     address: RedisAddress,
     *,
     config: Config,
-    frontier_rules: FrontierRules,
+    frontier_rules: FrontierLimits,
     data: DataDir,
     store: DurableStore,
     max_leases: int,
