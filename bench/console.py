@@ -28,7 +28,7 @@ from bench.crawls import PROJECT
 from bench.frontier.page import Embedded, candidate, fill
 from crawler.config.settings import read_config
 from crawler.data.data_dir import CONSOLE, DataDir
-from crawler.frontier.open import frontier_rules
+from crawler.frontier.open import frontier_limits
 from crawler.policy.admission import identity_of_urls
 
 SECONDS: Final = 1.0
@@ -43,7 +43,7 @@ def prepare(folder: Path, hosts: int, waiting: int) -> None:
     settings = get_project_settings()
     config = read_config({name: settings[name] for name in settings})
     DataDir(folder, identity_of_urls(config), "web").close()
-    with closing(Embedded(folder, frontier_rules(config), time.time())) as frontier:
+    with closing(Embedded(folder, frontier_limits(config), time.time())) as frontier:
         fill(frontier, waiting, hosts, 0)
     (folder / "rules.toml").write_text("paused = true\n")
 

@@ -71,7 +71,7 @@ from crawler.engine.interactive import is_interactive
 from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.long_steps import long_step
 from crawler.engine.stats import CrawlStats
-from crawler.frontier.open import frontier_rules, open_frontier
+from crawler.frontier.open import frontier_limits, open_frontier
 from crawler.frontier.port import DurableStore
 from crawler.frontier.rocks_store import RocksStore
 from crawler.loop.life import Lives
@@ -107,7 +107,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     )
     frontier = open_frontier(
         data.path,
-        base.frontier_rules,
+        base.frontier_limits,
         clock.now(),
         lease_rules=base.lease_rules(origins),
         on_decided=base.stats.count_added,
@@ -192,7 +192,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         cache_in(data.path / COMPILED)
         # Parts that may raise and need no closing are built first.
         prioritizer, parsers = _prioritizer(config), Parsers(config.content)
-        limits = replace(frontier_rules(config, arguments), rule_budgets=RuleBudgets())
+        limits = replace(frontier_limits(config, arguments), rule_budgets=RuleBudgets())
         joined = None
         if address is not None:
             from crawler.shared.worker.join import join  # noqa: PLC0415  # see assembly/shared.py
@@ -200,7 +200,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             joined = join(
                 address,
                 config=config,
-                frontier_rules=limits,
+                frontier_limits=limits,
                 data=data,
                 store=store,
                 max_leases=crawler.settings.getint("CONCURRENT_REQUESTS"),
@@ -217,7 +217,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             crawler=crawler,
             config=config,
             arguments=arguments,
-            frontier_rules=limits,
+            frontier_limits=limits,
             data=data,
             store=store,
             outcomes=outcomes,

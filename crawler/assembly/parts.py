@@ -42,7 +42,7 @@ class BaseParts:
     crawler: Crawler
     config: Config
     arguments: Arguments | None  # None: the spider's own code makes the start requests
-    frontier_rules: FrontierLimits
+    frontier_limits: FrontierLimits
     data: DataDir
     store: RocksStore
     outcomes: OutcomeLog
@@ -60,7 +60,7 @@ class BaseParts:
             self.store,
             key_seed,
             now,
-            rule_budgets=self.frontier_rules.rule_budgets,
+            rule_budgets=self.frontier_limits.rule_budgets,
         )
 
     def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:

@@ -18,7 +18,7 @@ from crawler.model.choices import ScopeChoice
 from crawler.model.types import Added
 
 
-def frontier_rules(config: Config, arguments: Arguments | None = None) -> FrontierLimits:
+def frontier_limits(config: Config, arguments: Arguments | None = None) -> FrontierLimits:
     """Return the limits of a frontier by *config*, for a spider with *arguments*, if it has any."""
     shares = config.frontier.level_shares
     scope = arguments.scope if arguments else ScopeChoice.ANY

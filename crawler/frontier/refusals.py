@@ -45,7 +45,7 @@ class Refusals:
         batch: WriteBatch,
         queues: UrlQueues,
         admitter: Admitter,
-        frontier_rules: FrontierLimits,
+        frontier_limits: FrontierLimits,
         rules: LeaseRules | None,
     ) -> None:
         """*rules*: None if nothing is refused."""
@@ -53,8 +53,8 @@ class Refusals:
         self._queues = queues
         self._admitter = admitter
         self._rules = rules
-        self._levels = len(frontier_rules.level_shares)
-        self._max_judged = self._judgements_left = frontier_rules.judged_slice
+        self._levels = len(frontier_limits.level_shares)
+        self._max_judged = self._judgements_left = frontier_limits.judged_slice
         self._unreported: list[tuple[Candidate, Refusal]] = []
         self.generation = 0  # of the rules
         # Where the next read of URLs that earlier starts refused begins; None: all were judged.

@@ -37,7 +37,7 @@ from crawler.data.operator_files import AUDIT, Act, Audit, OperatorFiles, RulesF
 from crawler.data.outcomes import read_outcomes
 from crawler.data.snapshots import Snapshot
 from crawler.frontier import dead_letters
-from crawler.frontier.open import frontier_rules, open_frontier
+from crawler.frontier.open import frontier_limits, open_frontier
 from crawler.frontier.port import FRONTIER, SEEN
 from crawler.frontier.reader import (
     FrontierReader,
@@ -583,7 +583,7 @@ def _frozen_by_crawl(path: Path, name: str) -> bool:
 
 def put_back_alone(data: DataDir, config: Config, request: ActRequest) -> int:
     """Put back the dead letters that *request*, a retry, asks for, while no crawl runs."""
-    with closing(open_frontier(data.path, frontier_rules(config), time.time())) as frontier:
+    with closing(open_frontier(data.path, frontier_limits(config), time.time())) as frontier:
         store, now = frontier.records, frontier.clock
         robots = RobotsCache(RobotsRecords(store), config.identity.user_agent_name, config.robots)
         is_chosen = chosen_letters(request, config)[0]
@@ -728,7 +728,7 @@ class LocalFrontierView:
         with (
             closing(DataDir(self._path, identity_of_urls(self._config))) as data,
             closing(
-                open_frontier(data.path, frontier_rules(self._config), time.time())
+                open_frontier(data.path, frontier_limits(self._config), time.time())
             ) as frontier,
         ):
             identifier = UrlIdentifier(self._config, data.format.key_seed)
@@ -869,7 +869,7 @@ class RedisFrontierView:
         shared = replace(self._config.shared, frontier_shards=stored.shards)
         config, name = replace(self._config, shared=shared), shared.frontier_name
         levels, unit = len(config.frontier.level_shares), config.politeness.host_unit
-        ops = ShardOperations("", stored.shards, frontier_rules(config), shared.lease_s)
+        ops = ShardOperations("", stored.shards, frontier_limits(config), shared.lease_s)
         with self._redis() as opened:
 
             async def by_workers(act: Act, undone: Act | None) -> None:
@@ -899,7 +899,7 @@ class RedisFrontierView:
         with self._open_reader() as reader:
             recount = Recount(reader)
             if is_repair:
-                limits, lease_s = frontier_rules(self._config), self._config.shared.lease_s
+                limits, lease_s = frontier_limits(self._config), self._config.shared.lease_s
                 recount.repair(ShardOperations("", len(reader.shards), limits, lease_s))
             else:
                 recount.count()

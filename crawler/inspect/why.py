@@ -23,7 +23,7 @@ from crawler.config.settings import (
     with_kept_arguments,
 )
 from crawler.data.allowed_origins import AllowedOrigins
-from crawler.frontier.open import frontier_rules
+from crawler.frontier.open import frontier_limits
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError, Outcome
 from crawler.model.url import split
@@ -222,7 +222,7 @@ def _with_budget(
     given: Mapping[str, str],
 ) -> Why:
     """Add the refusal if the budget of its host or domain is used up."""
-    limits = frontier_rules(config, read_arguments({"seeds": "none", **given}))
+    limits = frontier_limits(config, read_arguments({"seeds": "none", **given}))
     host = inspection.host(known.host)
     by_rule = RuleBudgets()
     by_rule.set_rules(_operator_rules(inspection, config))

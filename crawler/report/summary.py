@@ -20,7 +20,7 @@ from crawler.data.data_dir import REPORT, SUMMARY
 from crawler.data.runs import CountedRuns, RunFigures
 from crawler.data.seed_fates import fate_words
 from crawler.data.seed_table import SeedRow, SeedTable
-from crawler.frontier.open import frontier_rules
+from crawler.frontier.open import frontier_limits
 from crawler.loop.outcome import words_of
 from crawler.model.counts import Counts, DeadUrl, Figures, HostPages, OverBudget
 from crawler.model.types import VERSION
@@ -187,7 +187,7 @@ def ended_run(
     counted: CountedRuns,
 ) -> EndedRun:
     """Return the run of *crawl* that has ended."""
-    limits = frontier_rules(crawl.settings.config, crawl.settings.arguments)
+    limits = frontier_limits(crawl.settings.config, crawl.settings.arguments)
     delivery, data = crawl.storage.archive.delivery, crawl.storage.data
     last = {PUT_BACK: crawl.leases.put_back_count}
     if delivery is not None:

@@ -19,7 +19,7 @@ from crawler.config.settings import (
     PatternSettings,
     PolitenessSettings,
 )
-from crawler.frontier.open import frontier_rules
+from crawler.frontier.open import frontier_limits
 from crawler.policy.operator_rules import read_rules
 from crawler.simulate.process import Disk, Dropped, Machine, Policy, Process
 from crawler.simulate.run_log import RulesChange, RunLog
@@ -170,7 +170,7 @@ def small_world(seed: int) -> World:
     web = WebRules(hosts=hosts, largest=largest, crawl_delays=delays)
     config = CONFIG
     frontier = replace(
-        frontier_rules(config),
+        frontier_limits(config),
         max_active_hosts=3,
         head_urls=4,
         chunk_urls=4,

@@ -61,11 +61,11 @@ class PushedUrlWorkers:
     def add(
         self,
         scope: ScopeChoice = ScopeChoice.ANY,
-        frontier_rules: FrontierLimits = RULES,
+        frontier_limits: FrontierLimits = RULES,
         **rules: Any,
     ) -> PushedUrlWorker:
         worker = PushedUrlWorker(
-            self, scope, frontier_rules, PushRules(KEY, **rules), lambda work: self._run_loop(work)
+            self, scope, frontier_limits, PushRules(KEY, **rules), lambda work: self._run_loop(work)
         )
         self.workers.append(worker)
         return worker
@@ -102,7 +102,7 @@ class PushedUrlWorker:
         self,
         crew: PushedUrlWorkers,
         scope: ScopeChoice,
-        frontier_rules: FrontierLimits,
+        frontier_limits: FrontierLimits,
         rules: PushRules,
         run_loop: RunLoop,
     ) -> None:
@@ -117,7 +117,7 @@ class PushedUrlWorker:
         )
         self.origins.set_seeds(SeedHosts(scope))
         self.stats = CrawlStats(MemoryStatsCollector(get_crawler()))
-        operations = ShardOperations(session, SHARDS, frontier_rules, 60)
+        operations = ShardOperations(session, SHARDS, frontier_limits, 60)
         delivery = CandidateSender(crew.nodes, operations, False, lambda shard, in_s: None)
         self.pushed_urls = PushedUrls(
             PushedFeeds.of(crew.nodes, delivery, "t", rules.key, session, LEASE_S),

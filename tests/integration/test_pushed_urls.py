@@ -93,7 +93,7 @@ def test_what_is_pushed_again_and_not_fetched_is_said(
 def test_what_is_pushed_beyond_a_budget_is_said(
     client: redis.Redis, crew: PushedUrlWorkers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker = crew.add(frontier_rules=replace(RULES, max_urls_per_host=2))
+    worker = crew.add(frontier_limits=replace(RULES, max_urls_per_host=2))
     client.rpush(KEY, *(f"https://{host}.example/{n}" for host in "ab" for n in range(3)))
     worker.tick()
     assert worker.stats.counters["pushed/over_budget"] == 2

@@ -23,7 +23,7 @@ from scrapy.cmdline import execute
 from scrapy.settings import Settings
 
 from crawler.config.settings import Config, read_config
-from crawler.frontier.open import frontier_rules
+from crawler.frontier.open import frontier_limits
 from crawler.inspect.why import UrlIdentifier
 from crawler.model.counts import Counts
 from crawler.model.types import (
@@ -87,7 +87,7 @@ class Crawl:
     def __post_init__(self) -> None:
         ours = CrawlFormat(SHARDS, 3, identity_of_shards(CONFIG), SEED)
         self.client.set(keys.format_key(self.name), encode_format(ours))
-        self.ops = ShardOperations("anna.1234", SHARDS, frontier_rules(CONFIG), 100.0)
+        self.ops = ShardOperations("anna.1234", SHARDS, frontier_limits(CONFIG), 100.0)
         self.frontier = ScriptFrontier(self.link, self.ops)
 
     def add(self, *urls: str, **given: Any) -> list[Candidate]:

@@ -140,7 +140,7 @@ def join(
     address: RedisAddress,
     *,
     config: Config,
-    frontier_rules: FrontierLimits,
+    frontier_limits: FrontierLimits,
     data: DataDir,
     store: DurableStore,
     max_leases: int,
@@ -161,8 +161,8 @@ def join(
     wait_s = shared.redis_wait_s
     mine = None if last and _is_copy_of_live_worker(last, data, nodes, name, wait_s) else last
     worker = next_session(mine, shared.worker_name, data.path)
-    ops = ShardOperations(worker.session, shards, frontier_rules, shared.lease_s, UNUSED_LEASE_S)
-    levels, identity = len(frontier_rules.level_shares), identity_of_shards(config)
+    ops = ShardOperations(worker.session, shards, frontier_limits, shared.lease_s, UNUSED_LEASE_S)
+    levels, identity = len(frontier_limits.level_shares), identity_of_shards(config)
     ours = new_format(shards, levels, identity, data.format.spider)
     dead = _dead_sessions(mine, data)
     outbox = Outbox(store, lambda domain: shard_of(domain, shards))
