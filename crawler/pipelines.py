@@ -172,7 +172,7 @@ class ParsePipeline(PipelineStage):
 
     def _followed(self, url: str) -> LinkSettings:
         rules = self.crawl.settings.config.links
-        kinds = self.crawl.selection.allowed_origins.said_of(url).follow_kinds
+        kinds = self.crawl.selection.allowed_origins.overrides_of(url).follow_kinds
         return rules if kinds is None else dataclasses.replace(rules, follow_kinds=kinds)
 
     def _outlinks(self, links: Sequence[Link], base: str) -> tuple[Link, ...]:

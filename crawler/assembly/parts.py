@@ -76,7 +76,9 @@ class BaseParts:
         agent, records = self.config.identity.user_agent_name, Soft404Records(records_store)
         robots = RobotsCache(robots_store, agent, self.config.robots)
         probes = Probes(records, lambda: self.random.randbytes(12).hex(), self.config.content)
-        return Precheck(robots, origins.robots_candidate, pattern_stats, probes, origins.said_of)
+        return Precheck(
+            robots, origins.robots_candidate, pattern_stats, probes, origins.overrides_of
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,7 +132,7 @@ class AllowedOrigins:
         """The rules of `rules.toml` in force."""
         return self._operator
 
-    def said_of(self, url: str) -> Overrides:
+    def overrides_of(self, url: str) -> Overrides:
         """Return what the operator says about *url*, a fetch form."""
         return self._operator.of_url(url)
 

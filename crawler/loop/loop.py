@@ -90,7 +90,7 @@ class Origins(Protocol):
     @property
     def operator(self) -> OperatorRules: ...
 
-    def said_of(self, url: str) -> Overrides: ...
+    def overrides_of(self, url: str) -> Overrides: ...
 
     def set_operator_rules(self, operator: OperatorRules) -> None: ...
 
@@ -431,7 +431,7 @@ class Loop:
         return rest
 
     def _next_rest(self, life: Life, answer: Answer) -> Rest:
-        says = self.origins.said_of(life.candidate.url)
+        says = self.origins.overrides_of(life.candidate.url)
         politeness = overridden(self.limits.politeness, says)
         rest = next_rest(_pace(life, says), answer, politeness, self.random)
         if life.plan.purpose is not Purpose.ROBOTS or rest.pace.standing is not Standing.ANSWERS:
@@ -481,7 +481,7 @@ class Loop:
 
     def _finish(self, life: Life, verdict: Verdict) -> None:
         now, candidate = self.now(), life.candidate
-        if isinstance(verdict, Done) and self.origins.said_of(candidate.url).refuse:
+        if isinstance(verdict, Done) and self.origins.overrides_of(candidate.url).refuse:
             # Perhaps it was purged meanwhile: then nothing is to be remembered of its content.
             verdict = replace(verdict, claim=None)
         try:

@@ -242,7 +242,7 @@ class FrontierActs:
         def level(candidate: Candidate) -> Fate:
             if not is_meant(candidate):
                 return None
-            said = origins.said_of(candidate.url).level
+            said = origins.overrides_of(candidate.url).level
             hints = Hints(depth=candidate.depth, is_seed=not candidate.depth)
             return prioritizer.level(hints) if said is None else said
 

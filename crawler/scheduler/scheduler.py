@@ -210,7 +210,7 @@ class FrontierScheduler(BaseScheduler):
     def _request(self, life: Life) -> Request | None:
         """Return the request for the plan of *life*, or None if it cannot be read."""
         url, packed = life.plan.url, life.candidate.request
-        says = self._crawl.selection.allowed_origins.said_of(url)
+        says = self._crawl.selection.allowed_origins.overrides_of(url)
         if not packed or not life.is_of_page:
             # verbatim_url: seen test, robots and archive use the URL in its fetch form.
             meta: dict[str, object] = {"verbatim_url": True}

@@ -260,7 +260,7 @@ class Process:
         self._figures, self._contents = _Figures(), _Contents()
         self._syncs = _Syncs(self._sync_later)
         precheck = policy.precheck(
-            robots, self.origins.robots_candidate, patterns, probes, self.origins.said_of
+            robots, self.origins.robots_candidate, patterns, probes, self.origins.overrides_of
         )
         self.loop = policy.loop(
             frontier=self.frontier,
