@@ -530,6 +530,6 @@ def _said(rules: OperatorRules, key: str) -> list[tuple[str, object]]:
     return [
         (target.text, value)
         for rule in rules.rules
-        if (value := getattr(rule.says, key)) is not None
+        if (value := getattr(rule.overrides, key)) is not None
         for target in rule.targets
     ]

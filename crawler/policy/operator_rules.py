@@ -121,7 +121,7 @@ class OperatorRule:
     """One rule of the file."""
 
     targets: tuple[UrlTarget, ...]
-    says: Overrides
+    overrides: Overrides
     line: int
     note: str = ""
 
@@ -181,7 +181,11 @@ class OperatorRules:
             {
                 name: found[-1]
                 for name, rules in by_name.items()
-                if (found := [r.says.max_urls for _, r in rules if r.says.max_urls is not None])
+                if (
+                    found := [
+                        r.overrides.max_urls for _, r in rules if r.overrides.max_urls is not None
+                    ]
+                )
             }
             for by_name in (self._by_host, self._by_domain)
         )
@@ -193,7 +197,7 @@ class OperatorRules:
         patterns = self._of_authority(authority_of(url))[1]
         matching = [rule for target, rule in patterns if target.matches(url)]
         for rule in (*self._rules_of_host(split(url).hostname), *matching):
-            said = {name for name in KEYS if getattr(rule.says, name) is not None}
+            said = {name for name in KEYS if getattr(rule.overrides, name) is not None}
             deciding |= dict.fromkeys(said, rule)
         return deciding
 
@@ -254,7 +258,9 @@ def _merged(base: Overrides, rules: Iterable[OperatorRule]) -> Overrides:
     """Return *base* with what *rules* say in its place, the last of them first."""
     said: dict[str, Any] = {}
     for rule in rules:
-        said |= {name: value for name in KEYS if (value := getattr(rule.says, name)) is not None}
+        said |= {
+            name: value for name in KEYS if (value := getattr(rule.overrides, name)) is not None
+        }
     return replace(base, **said) if said else base
 
 
