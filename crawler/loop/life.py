@@ -229,7 +229,7 @@ class Life:
     def hear(self, answer: Answer) -> None:
         self.answer = answer
 
-    def learn(self, crawl_delay_s: float | None) -> None:
+    def learn(self, crawl_delay_s: float) -> None:
         """Note the crawl-delay of the robots.txt that was fetched under it."""
         self.plan = replace(self.plan, crawl_delay_s=crawl_delay_s)
 

@@ -207,9 +207,12 @@ class Loop:
         if not self.silent_hosts.are_given_up:
             return None
         error = self.silent_hosts.given_up(plan.lease.candidate.host, plan.lease.pace)
-        if not error or plan.lease.candidate.purpose is not Purpose.PAGE:
+        if not error:
             return None
-        reason = f"{NEVER_ANSWERED}{error}"
+        reason, candidate = f"{NEVER_ANSWERED}{error}", plan.lease.candidate
+        if candidate.purpose is Purpose.ROBOTS:  # of another host, which waits for it
+            self.precheck.give_up_robots(candidate.authority, reason, self.now())
+            return Skip(Done(), reason, purpose=Purpose.ROBOTS)
         return Skip(Dead(reason), reason)
 
     def refuse(self, life: Life, verdict: Verdict, reason: str, rest_s: float = 0.0) -> None:
@@ -326,7 +329,8 @@ class Loop:
         crawl_delay_s = self.precheck.store_robots_result(
             life.plan, result, self.now(), rest.seconds if rest else 0.0
         )
-        life.learn(crawl_delay_s)
+        if crawl_delay_s is not None:
+            life.learn(crawl_delay_s)
         sitemaps = self.precheck.robots.rules(life.plan.authority).sitemaps
         life.find(self.links.sitemaps(sitemaps, result.url))
 

@@ -37,6 +37,7 @@ from crawler.policy.robots_cache import (
     RobotsCache,
     RobotsDisallowed,
     RobotsFetchResult,
+    RobotsState,
     RobotsUnreachable,
 )
 from crawler.policy.scope import Refusal
@@ -46,8 +47,10 @@ PAUSE_LOOK_S: Final = 300.0
 pause that began in another process."""
 MAX_PAUSED: Final = 100_000  # hosts whose rests for a pause are remembered, 150 bytes each
 
-# How long a host rests while its robots.txt waits for another host's turn (guess).
+# How long a host rests while its robots.txt waits for another host's turn, at first and at most
+# (guesses): doubled each time, so it waits twice as long as it has to, at most.
 HOP_WAIT_S: Final = 5.0
+LONGEST_HOP_WAIT_S: Final = 300.0
 PAUSED: Final = "paused by the operator"
 
 
@@ -79,8 +82,8 @@ class Precheck:
         self.pattern_stats = pattern_stats
         self.probes = probes
         self._operator = operator
-        # Authorities whose robots.txt waits for another host.
-        self._waiting_for_hop: set[str] = set()
+        # Authorities whose robots.txt waits for another host, with their hosts' next rests for it.
+        self._waiting_for_hop: dict[str, float] = {}
         self._paused: dict[HostKey, float] = {}  # until when hosts rest for a pause
 
     def check(self, lease: Lease, now: float) -> Plan | Skip:
@@ -92,11 +95,16 @@ class Precheck:
         if until is not None:
             return self._pause(candidate.host, min(until, now + PAUSE_LOOK_S), now)
         if candidate.purpose is Purpose.ROBOTS:
+            if self.robots.is_decided(candidate.authority, now):
+                return Skip(Done(), "the robots.txt it is for is known", purpose=Purpose.ROBOTS)
+            own = authority_of(candidate.url)
+            is_known = self.robots.is_decided(own, now)
             return Plan(
                 lease=lease,
                 url=candidate.url,
                 purpose=Purpose.ROBOTS,
                 authority=candidate.authority,
+                crawl_delay_s=self.robots.rules(own).crawl_delay_s if is_known else None,
             )
         decision = self.pattern_stats.decide(candidate, now)
         if isinstance(decision, PatternStopped):
@@ -137,16 +145,25 @@ class Precheck:
         self, plan: Plan, result: RobotsFetchResult, now: float, rest_s: float
     ) -> float | None:
         """Record the result of a fetch of robots.txt, whose host rests *rest_s* now, and return the
-        crawl-delay that it asks for. Raises StoreUnavailable."""
-        self._waiting_for_hop.discard(plan.authority)
-        self.robots.store_result(plan.authority, result, now, rest_s)
+        crawl-delay that it asks for; None if that is not known yet, or is another host's. Raises
+        StoreUnavailable."""
+        self._waiting_for_hop.pop(plan.authority, None)
+        record = self.robots.store_result(plan.authority, result, now, rest_s)
+        is_own = authority_of(plan.lease.candidate.url) == plan.authority
+        if record.kind is RobotsState.PENDING or not is_own:
+            return None
         return self.robots.rules(plan.authority).crawl_delay_s
+
+    def give_up_robots(self, authority: str, reason: str, now: float) -> None:
+        """Forbid *authority* for a while: the other host that has its robots.txt is given up."""
+        self._waiting_for_hop.pop(authority, None)
+        self.robots.give_up(authority, reason, now)
 
     def drop_robots(self, authority: str) -> None:
         """Drop the robots.txt of *authority* from memory, because another worker has stored a
         newer one. If that one redirects to another host, this process has not added a URL for it
         yet."""
-        self._waiting_for_hop.discard(authority)
+        self._waiting_for_hop.pop(authority, None)
         self.robots.forget(authority)
 
     def _probe(self, lease: Lease, crawl_delay_s: float | None, now: float) -> Plan | None:
@@ -175,8 +192,8 @@ class Precheck:
             return Skip(PutBack(), why, purpose=Purpose.ROBOTS)
         if found.host == lease.candidate.host:
             return Plan(lease=lease, url=url, purpose=Purpose.ROBOTS, authority=authority)
-        fresh = authority not in self._waiting_for_hop
-        self._waiting_for_hop.add(authority)
+        candidate = found if authority not in self._waiting_for_hop else None
+        wait_s = self._waiting_for_hop.get(authority, HOP_WAIT_S)
+        self._waiting_for_hop[authority] = min(2.0 * wait_s, LONGEST_HOP_WAIT_S)
         waits = "its robots.txt waits for another host"
-        candidate = found if fresh else None
-        return Skip(PutBack(), waits, HOP_WAIT_S, candidate, Purpose.ROBOTS)
+        return Skip(PutBack(), waits, wait_s, candidate, Purpose.ROBOTS)

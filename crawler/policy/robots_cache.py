@@ -268,6 +268,13 @@ class RobotsCache:
         entry = self._entry(authority)
         return entry.rules if entry else ALLOW_ALL
 
+    def is_decided(self, authority: str, now: float) -> bool:
+        """Return whether it is known what *authority* allows at *now*, without any other fetch."""
+        entry = self._entry(authority)
+        if entry is None or entry.record.kind is RobotsState.PENDING:
+            return False
+        return is_valid(entry.record, now)
+
     def store_result(
         self, authority: str, fetch: RobotsFetchResult, now: float, rest_s: float = 0.0
     ) -> RobotsRecord:

@@ -131,19 +131,24 @@ def test_a_redirect_on_the_same_host_is_fetched_under_the_next_lease(precheck):
 
 def test_a_robots_redirect_to_another_host_waits_for_that_host(precheck):
     one = precheck.check(lease(), 0.0)
-    precheck.store_robots_result(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
+    moved = answer(301, target="http://b.org/robots.txt")
+    assert precheck.store_robots_result(one, moved, 0.0, 0.0) is None, "it is not known yet"
     waits = precheck.check(lease(), 1.0)
     assert isinstance(waits, Skip)
     assert (waits.verdict, waits.rest_s) == (PutBack(), HOP_WAIT_S)
     assert waits.robots_candidate is not None and waits.robots_candidate.host == "b.org"
     again = precheck.check(lease(), 7.0)
     assert isinstance(again, Skip) and again.robots_candidate is None, "it is asked for once"
+    assert again.rest_s == 2 * HOP_WAIT_S
     hopped = precheck.check(hop_lease(), 8.0)
     assert url_of(hopped) == "http://b.org/robots.txt"
-    precheck.store_robots_result(
-        hopped, RobotsFetchResult("http://b.org/robots.txt", 200, body=RULES), 8.0, 0.0
-    )
-    assert url_of(precheck.check(lease(), 9.0)) == "http://a.org/page"
+    found = RobotsFetchResult("http://b.org/robots.txt", 200, body=RULES)
+    learned_s = precheck.store_robots_result(hopped, found, 8.0, 0.0)
+    assert learned_s is None, "b.org rests by its own crawl-delay, not by that of a.org"
+    plan = precheck.check(lease(), 9.0)
+    assert (plan.url, plan.crawl_delay_s) == ("http://a.org/page", 7.0)
+    late = precheck.check(hop_lease(), 9.0)
+    assert isinstance(late, Skip) and late.verdict == Done(), "what it is for is known"
 
 
 def test_a_dropped_record_is_read_and_requested_again(precheck):
