@@ -1,31 +1,95 @@
-"""The command `python -m crawler.simulate`."""
+"""Crawls on a virtual clock: the small worlds of the tests, judged, or policies side by side.
+
+python -m crawler.simulate --seeds 1000           judge so many small worlds
+python -m crawler.simulate --seed 7               replay one, with its events
+python -m crawler.simulate --policies default,factor-5 --seeds 5
+python -m crawler.simulate --policies default --edges FILE   over a given graph
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
+from crawler.simulate.judges import judge
+from crawler.simulate.policies import POLICIES, compare, open_world
 from crawler.simulate.run import SMALL, run, small_world
+from crawler.simulate.web import read_edges
+
+_MOST_SHOWN = 10  # findings of one seed
 
 
 def main() -> int:
-    parser = ArgumentParser(prog="python -m crawler.simulate", description=__doc__)
-    parser.add_argument("--seed", type=int, help="run this one, and print its events")
-    parser.add_argument("--seeds", type=int, default=100, help="run so many (%(default)s)")
+    parser = ArgumentParser(
+        prog="python -m crawler.simulate",
+        description=__doc__,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seed", type=int, help="replay this small world, and print its events")
+    parser.add_argument("--seeds", type=int, default=20, help="how many (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (%(default)s)")
+    parser.add_argument("--policies", help=f"compare these: {', '.join(POLICIES)}")
+    parser.add_argument("--hosts", type=int, default=20, help="of a web (%(default)s)")
+    parser.add_argument("--largest", type=int, default=400, help="pages of its largest host")
+    parser.add_argument("--edges", type=Path, help="a graph: two URLs with a tab in each line")
     asked = parser.parse_args()
+    if asked.policies:
+        return _compare(asked)
     if asked.seed is not None:
-        found = run(small_world(asked.seed), SMALL, trace=_print)
-        return not found.log.is_over
-    for seed in range(asked.seeds):
-        found = run(small_world(seed), SMALL)
-        if not found.log.is_over:
-            print(f"{found.log.why_not}: python -m crawler.simulate --seed {seed}")
-            return 1
+        return _replay(asked.seed)
+    return _judge_all(range(asked.first, asked.first + asked.seeds))
+
+
+def _compare(asked: Namespace) -> int:
+    unknown = set(asked.policies.split(",")) - POLICIES.keys()
+    if unknown:
+        print(f"no policy is called {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    edges = {}
+    if asked.edges:
+        with asked.edges.open() as lines:
+            edges = read_edges(lines)
+    worlds = (
+        replace(open_world(seed, asked.hosts, asked.largest), edges=edges)
+        for seed in range(asked.first, asked.first + asked.seeds)
+    )
+    for line in compare([POLICIES[name] for name in asked.policies.split(",")], worlds):
+        print(line, flush=True)
     return 0
+
+
+def _replay(seed: int) -> int:
+    found = run(small_world(seed), SMALL, trace=_print)
+    findings = judge(found)
+    for each in findings:
+        print(f"WRONG: {each}")
+    print(f"digest {found.log.digest}, {found.log.events} events, {len(found.log.hits)} requests")
+    return bool(findings)
 
 
 def _print(line: str) -> None:
     sys.stdout.write(line)
+
+
+def _judge_all(seeds: range) -> int:
+    is_wrong = False
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for seed, findings in zip(seeds, pool.map(_findings, seeds, chunksize=10), strict=True):
+            for each in findings[:_MOST_SHOWN]:
+                print(each)
+            if findings:
+                is_wrong = True
+                print(f"{len(findings)} in all; replay: python -m crawler.simulate --seed {seed}")
+    print(f"{len(seeds)} crawls, {'with faults' if is_wrong else 'nothing wrong'}")
+    return is_wrong
+
+
+def _findings(seed: int) -> list[str]:
+    return judge(run(small_world(seed), SMALL))
 
 
 if __name__ == "__main__":

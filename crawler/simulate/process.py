@@ -28,7 +28,8 @@ from crawler.data.local_stores import (
 )
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns, open_frontier
-from crawler.frontier.port import FrontierLimits
+from crawler.frontier.port import SEEN, FrontierLimits
+from crawler.frontier.run_files import OpenFd, RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.loop.life import Life, Lives
 from crawler.loop.links import LinkSelection
@@ -134,6 +135,14 @@ class _Figures:
     def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
         if answer.status is not None:
             self.heard_at = now
+
+
+class _Runs(RunFolder):
+    """The files of the seen set. They need not survive a power cut."""
+
+    def sync(self, file: OpenFd) -> None: ...
+
+    def sync_names(self) -> None: ...
 
 
 class _WaitingRules:
@@ -245,6 +254,7 @@ class Process:
             lease_rules=_WaitingRules(self.origins, log, self.clock),
             background=self._turns,
             store=disk.store,
+            runs=_Runs(disk.folder / SEEN),
         )
         self._claims = LocalClaims(self.frontier.records)
         patterns = LocalPatternStats(self.frontier.records, config.patterns)

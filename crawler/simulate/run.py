@@ -189,7 +189,7 @@ def small_world(seed: int) -> World:
         callback_errors=random.choice((0.0, 0.02)),
     )
     crashes = tuple(
-        Crash(1 + int(random.expovariate(1 / 300)), random.choice((0.0, 1.0, 60.0, 5000.0, 1e5)))
+        Crash(1 + int(random.expovariate(1 / 300)), random.choice((0.0, 1.0, 10.0, 5000.0, 1e5)))
         for _ in range(random.choice((0, 1, 3, 8)))
     )
     return World(
@@ -220,7 +220,7 @@ def _acts(random: Random, hosts: list[str]) -> tuple[OperatorAct, ...]:
         return ()
     acts, at = [], START
     for _ in range(random.randint(1, 4)):
-        at += random.uniform(0.5, 10.0) ** 3
+        at += random.uniform(0.5, 10.0) ** random.choice((1, 2, 3))
         host = random.choice(hosts)
         until = datetime.fromtimestamp(int(at + random.uniform(10.0, 4000.0)), UTC)
         says = random.choice(

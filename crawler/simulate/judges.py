@@ -1,0 +1,421 @@
+"""What a simulated crawl did wrong, judged from outside: by a polite server, who reads the logs of
+all web servers, and by an accountant, who reads the outcome log and what the web is.
+
+Rule: nothing of the crawler is asked but which URLs it admits. What is required is what the
+documents say, in code of its own; where a death may have undone something, less is required.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from crawler.model.types import Candidate, Outcome
+from crawler.model.url import authority_of
+from crawler.policy.patterns import pattern_of
+from crawler.simulate.run import Run
+from crawler.simulate.run_log import Hit, RulesChange
+from crawler.simulate.web import DAY_S, ROBOTS_PATH
+
+_SOON_S: Final = 1e-3  # of times on disk, and of those of one event
+_IN_FORCE_S: Final = 2.0  # within which new rules are in force
+_UNDER_WAY_S: Final = 5.0  # from a lease to its request, at most
+_LATE_S: Final = 250.0  # beyond the longest rest that an answer can ask for; a pause is longer
+_ROBOTS_HOPS: Final = 5
+_VISITS: Final = 3  # of one URL in a chain of redirects
+_FINAL: Final = frozenset({"done", "moved", "dead"})
+
+
+def judge(found: Run) -> list[str]:
+    """Return what *found* did wrong, one sentence for each."""
+    return [*PoliteServer(found).findings(), *Accountant(found).findings()]
+
+
+def is_robots(url: str) -> bool:
+    """Return whether *url* is a robots.txt, or a hop of its redirects, in a drawn web."""
+    path = url[len(authority_of(url)) :]
+    return path == ROBOTS_PATH or path.startswith("/robots-of/")
+
+
+def failed(hit: Hit) -> bool:
+    """Return whether its answer shows the host, not the page, in trouble."""
+    return hit.status is None or hit.status == 429 or hit.status >= 500 or hit.error != ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A robots.txt as it was served to us at a time."""
+
+    at: float
+    text: str | None  # None: there is none, so all is allowed
+    is_lost: bool = False  # perhaps, by a death in the moment in which it came
+
+    def allows(self, url: str) -> bool:
+        path = url[len(authority_of(url)) :]
+        return not any(path.startswith(each) for each in self._values("Disallow"))
+
+    @property
+    def crawl_delay_s(self) -> float:
+        return max(map(float, self._values("Crawl-delay")), default=0.0)
+
+    def _values(self, name: str) -> Iterator[str]:
+        for line in (self.text or "").splitlines():
+            field_name, _, value = line.partition(": ")
+            if field_name == name:
+                yield value
+
+
+@dataclass(slots=True)
+class _Visits:
+    """What one host has seen of us."""
+
+    last: Hit | None = None
+    quiet_until: float = 0.0
+    why: str = ""
+    failures: int = 0  # in a row, of which we know
+    pauses: int = 0
+
+
+@dataclass(slots=True)
+class _RobotsHistory:
+    """What one authority has served as its robots.txt."""
+
+    copies: list[_Copy] = field(default_factory=list)
+    trouble_at: float = 0.0
+    hops: int = 0
+
+
+class PoliteServer:
+    """Judges when each host was contacted, and for what."""
+
+    def __init__(self, found: Run) -> None:
+        self._run, self._log = found, found.log
+        self._rules = found.policy.config.politeness
+        self._has_cut_offs = bool(found.servers.cut_offs)
+        self._hosts: defaultdict[str, _Visits] = defaultdict(_Visits)
+        self._robots: defaultdict[str, _RobotsHistory] = defaultdict(_RobotsHistory)
+
+    def findings(self) -> Iterator[str]:
+        for hit in self._log.hits:
+            visits = self._hosts[hit.host]
+            yield from self._too_early(hit, visits)
+            yield from self._forbidden(hit)
+            yield from self._against_the_operator(hit)
+            self._note_robots(hit)
+            self._note_visit(hit, visits)
+
+    def _too_early(self, hit: Hit, visits: _Visits) -> Iterator[str]:
+        if visits.last is not None and hit.start < visits.last.end - _SOON_S:
+            yield f"{hit.url} was asked for while {visits.last.url} was being answered"
+        elif hit.start < visits.quiet_until - _SOON_S:
+            early_s = visits.quiet_until - hit.start
+            yield f"{hit.url} was asked for {early_s:.3f} s too early: {visits.why}"
+
+    def _note_visit(self, hit: Hit, visits: _Visits) -> None:
+        visits.last = hit
+        for until, why in self._rests(hit, visits):
+            if until > visits.quiet_until:
+                visits.quiet_until, visits.why = until, why
+
+    def _rests(self, hit: Hit, visits: _Visits) -> Iterator[tuple[float, str]]:
+        """Yield until when its host is to be left alone after *hit*, at least, and why."""
+        rules, is_lost = self._rules, hit.is_cut or self._died_at(hit.end)
+        took_s = hit.end - hit.start
+        own_s = min(max(rules.delay_factor * took_s, rules.min_delay_s), rules.max_delay_s)
+        delays = [
+            each.rules.of_url(hit.url).delay_s
+            for each in self._in_force(hit.end - _IN_FORCE_S, hit.end)
+        ]
+        if any(delay_s is not None for delay_s in delays):
+            own_s = 0.0 if is_lost else min([own_s if each is None else each for each in delays])
+        yield hit.end + own_s, f"its last answer took {took_s:.3f} s"
+        copy = self._copy(authority_of(hit.url), hit.end, with_lost=False)
+        # One that came from another host meanwhile is known too late for this rest.
+        is_known = copy is not None and (copy.at <= hit.start or copy.at == hit.end)
+        if copy is not None and is_known and hit.start - copy.at < DAY_S:
+            asked_s = min(copy.crawl_delay_s, rules.max_crawl_delay_s)
+            yield hit.end + asked_s, f"its Crawl-delay is {copy.crawl_delay_s:g} s"
+        if hit.asks_s and (hit.is_head_read or not is_lost):
+            asked_s = min(hit.asks_s, rules.max_retry_after_s)
+            yield hit.head_at + asked_s, f"its Retry-After asked for {hit.asks_s:g} s"
+        yield hit.end + self._pause_s(hit, visits, is_lost), "it had failed often, and is paused"
+
+    def _pause_s(self, hit: Hit, visits: _Visits, is_lost: bool) -> float:
+        """Count a failure, and return how long the host is paused for it."""
+        if not failed(hit):
+            if not hit.is_cut:
+                visits.failures = visits.pauses = 0
+            return 0.0
+        if is_lost or (hit.status is None and self._has_cut_offs):
+            return 0.0  # perhaps it was not counted
+        visits.failures += 1
+        if hit.error and hit.status is not None:  # its body broke off
+            visits.pauses = 0
+            return 0.0
+        if not visits.pauses and visits.failures < self._rules.pause_after_failures:
+            return 0.0
+        visits.pauses += 1
+        return min(self._rules.pause_s * 2.0 ** (visits.pauses - 1), self._rules.pause_max_s)
+
+    def _forbidden(self, hit: Hit) -> Iterator[str]:
+        """Judge by the robots.txt in force; by an older one too, if a death may have undone the
+        newest."""
+        if is_robots(hit.url):
+            return
+        authority = authority_of(hit.url)
+        copies = [self._copy(authority, hit.start, with_lost=each) for each in (False, True)]
+        problems = [self._problem(hit, copy, self._robots[authority]) for copy in copies]
+        if all(problems):
+            yield f"{hit.url} was asked for {problems[0]}"
+
+    def _problem(self, hit: Hit, copy: _Copy | None, history: _RobotsHistory) -> str:
+        if copy is None:
+            return "before its robots.txt"
+        valid_from = copy.at
+        if copy.text is not None and copy.at < history.trouble_at:
+            valid_from = history.trouble_at  # an old copy may be used while there is no new one
+        if hit.start > valid_from + DAY_S + _UNDER_WAY_S:
+            return f"by a robots.txt of {(hit.start - copy.at) / 3600:.1f} hours ago"
+        return "" if copy.allows(hit.url) else "though its robots.txt forbids it"
+
+    def _note_robots(self, hit: Hit) -> None:
+        if not is_robots(hit.url) or hit.is_cut:
+            return
+        path = hit.url[len(authority_of(hit.url)) :]
+        is_first = path == ROBOTS_PATH
+        authority = authority_of(hit.url) if is_first else f"http://{path.split('/')[2]}"
+        history, is_lost = self._robots[authority], self._died_at(hit.end)
+        if failed(hit):
+            history.trouble_at = hit.end
+            return
+        history.hops = 1 if is_first else history.hops + 1
+        if hit.status == 302 and history.hops <= _ROBOTS_HOPS:
+            return
+        is_file = hit.status == 200 and not hit.content.is_html
+        text = hit.content.text if is_file else None
+        history.copies.append(_Copy(hit.end, text, is_lost))
+
+    def _copy(self, authority: str, at: float, *, with_lost: bool) -> _Copy | None:
+        """Return the last robots.txt of *authority* that was served until *at*."""
+        for copy in reversed(self._robots[authority].copies):
+            if copy.at <= at and (with_lost or not copy.is_lost):
+                return copy
+        return None
+
+    def _against_the_operator(self, hit: Hit) -> Iterator[str]:
+        earlier = hit.start - _IN_FORCE_S
+        in_force = self._in_force(earlier, hit.start)
+        for what in ("paused", "refused"):
+            if all(
+                (each.rules.paused_until(at) or each.rules.of_url(hit.url).paused_until(at))
+                if what == "paused"
+                else each.rules.of_url(hit.url).refuse
+                for each in in_force
+                for at in (earlier, hit.start)
+            ):
+                yield f"{hit.url} was asked for though the operator has {what} it"
+
+    def _in_force(self, begin: float, end: float) -> list[RulesChange]:
+        """Return the rules that were in force at some time from *begin* to *end*."""
+        changes = self._log.rules_changes
+        first = max(n for n, each in enumerate(changes) if each.at <= begin or n == 0)
+        return [each for each in changes[first:] if each.at <= end]
+
+    def _died_at(self, at: float) -> bool:
+        deaths = self._log.deaths
+        place = bisect_left(deaths, at - _SOON_S)
+        return place < len(deaths) and deaths[place] <= at + _SOON_S
+
+
+class Accountant:
+    """Judges what became of each URL."""
+
+    def __init__(self, found: Run) -> None:
+        self._run, self._log = found, found.log
+        self._admission = found.last.origins.admission
+        self._hits: defaultdict[str, list[Hit]] = defaultdict(list)
+        self._of_host: defaultdict[str, list[Hit]] = defaultdict(list)
+        for hit in self._log.hits:
+            self._hits[hit.url].append(hit)
+            self._of_host[hit.host].append(hit)
+        self._outcomes: defaultdict[str, list[Outcome]] = defaultdict(list)
+        for outcome in self._log.outcomes:
+            self._outcomes[outcome.url].append(outcome)
+
+    def findings(self) -> Iterator[str]:
+        if not self._log.is_over:
+            yield f"the crawl was not over: {self._log.why_not}"
+            return
+        yield from self._lost()
+        yield from self._fetched_twice()
+        yield from self._tried_too_often()
+        yield from self._given_up_wrongly()
+        yield from self._too_late()
+
+    def _lost(self) -> Iterator[str]:
+        """What was found, may be fetched, and has no outcome."""
+        counts = self._run.last.frontier.counts()
+        if counts.left:
+            yield f"{counts.left} URLs are left, and the crawl says that it is over"
+        ended = {self._key(outcome.url) for outcome in self._log.outcomes if outcome.fate in _FINAL}
+        by_pattern: defaultdict[tuple[str, str], int] = defaultdict(int)
+        for outcome in self._log.outcomes:
+            by_pattern[outcome.host, pattern_of(outcome.url)] += outcome.fate == "done"
+        limits = self._run.policy.config.patterns
+        enough = min(limits.pattern_max_pages or 1, limits.pattern_barren_pages or 1)
+        for source, candidate in self._found():
+            if candidate.key in ended:
+                continue
+            pattern = pattern_of(candidate.url)
+            if not pattern or by_pattern[candidate.host, pattern] < enough:
+                yield f"{candidate.url}, which {source} led to, was lost"
+
+    def _found(self) -> Iterator[tuple[str, Candidate]]:
+        """Yield what may be fetched of all that seeds, pages and redirects led to."""
+        seeds = self._admission.select(self._run.web.seeds, None, 0).candidates
+        yield from (("a seed", each) for each in seeds)
+        for outcome in self._log.outcomes:
+            if outcome.fate == "moved":
+                links = [outcome.target]
+            elif outcome.fate == "done" and outcome.status == 200 and not outcome.reason:
+                hit = self._last_hit(outcome)
+                links = list(hit.content.links) if hit is not None and not hit.error else []
+            else:
+                continue
+            changes = self._log.rules_changes
+            for each in self._admission.select(links, None, 1).candidates:
+                # Links to what is refused when they are found are not kept.
+                if not any(one.rules.of_url(each.url).refuse for one in changes):
+                    yield outcome.url, each
+
+    def _last_hit(self, outcome: Outcome) -> Hit | None:
+        hits = [each for each in self._hits[outcome.url] if each.end <= outcome.at + _SOON_S]
+        return hits[-1] if hits else None
+
+    def _key(self, url: str) -> int:
+        found = self._admission.select([url], None, 0).candidates
+        return found[0].key if found else 0
+
+    def _fetched_twice(self) -> Iterator[str]:
+        for url, hits in self._hits.items():
+            if is_robots(url):
+                continue
+            rounds = 0
+            for first, second in pairwise(hits):
+                if self._may_follow(first, second):
+                    continue
+                rounds += self._is_round(url)
+                if not 0 < rounds < _VISITS:
+                    yield f"{url} was fetched at {first.start:.3f} and again at {second.start:.3f}"
+
+    def _may_follow(self, first: Hit, second: Hit) -> bool:
+        """Return whether the URL of *first* may be fetched again at *second*."""
+        if failed(first) or first.is_cut or "not found" in first.content.text:
+            return True
+        if any(
+            url == first.url and first.end <= at <= second.start for at, url in self._log.broken
+        ):
+            return True
+        return self._was_undone(first, second.start)
+
+    def _was_undone(self, hit: Hit, until: float) -> bool:
+        """Return whether a death *until* then came before the outcome of *hit*."""
+        return any(
+            hit.end <= death <= until
+            and not any(hit.end <= each.at <= death for each in self._outcomes[hit.url])
+            for death in self._log.deaths
+        )
+
+    def _is_round(self, url: str) -> bool:
+        """Return whether redirects lead from *url* back to it."""
+        at = url
+        for _ in range(_VISITS * 4):
+            at = self._run.web.content(at, 0.0).location
+            if at in ("", url):
+                return at == url
+        return False
+
+    def _tried_too_often(self) -> Iterator[str]:
+        """A page that always fails is tried `retries` times again, whatever becomes of others. Its
+        host answers other pages, so the failures are the page's own."""
+        most = self._run.policy.config.politeness.retries + 1
+        for url, hits in self._hits.items():
+            if "/error/" not in url:
+                continue
+            heard_at = min(
+                (
+                    each.end
+                    for each in self._of_host[hits[0].host]
+                    if not failed(each) and not each.is_cut
+                ),
+                default=float("inf"),
+            )
+            tries = [
+                each
+                for each in hits
+                if each.status == 500 and each.start > heard_at
+                if not each.is_cut and not self._was_undone(each, self._log.ended_at)
+            ]
+            if len(tries) > most:
+                yield f"{url} was tried {len(tries)} times, not {most}"
+
+    def _may_be_undone(self, hit: Hit) -> bool:
+        """Return whether a death may have undone what was counted for *hit*."""
+        if hit.is_cut:
+            return True
+        return any(abs(death - hit.end) < _SOON_S for death in self._log.deaths)
+
+    def _given_up_wrongly(self) -> Iterator[str]:
+        for outcome in self._log.outcomes:
+            if outcome.fate != "dead":
+                continue
+            hits = [hit for hit in self._of_host[outcome.host] if hit.end <= outcome.at + _SOON_S]
+            heard = [not failed(hit) and not self._may_be_undone(hit) for hit in hits]
+            if "has failed for hours" in outcome.reason:
+                most = self._run.policy.config.politeness.pause_after_failures
+                is_wrong = any(heard[-most:])
+            else:
+                is_wrong = "has never answered" in outcome.reason and any(heard)
+            if is_wrong:
+                yield f"{outcome.url} was given up: {outcome.reason}; its host had answered"
+
+    def _too_late(self) -> Iterator[str]:
+        """A host that has answered well, and has URLs waiting, is not left alone for long."""
+        if self._run.world.machine.concurrency < len(self._run.web.sites):
+            return
+        rules, known = self._run.policy.config.politeness, self._known_since()
+        stops = sorted([*self._log.deaths, *(each.at for each in self._log.rules_changes)])
+        for hits in self._of_host.values():
+            for first, second in pairwise(hits):
+                if (
+                    failed(first)
+                    or first.is_cut
+                    or first.asks_s
+                    or second is not self._hits[second.url][0]
+                ):
+                    continue
+                if is_robots(first.url) or known.get(second.url, 1e12) > first.end - 60.0:
+                    continue
+                if bisect_left(stops, first.end - 4000.0) != bisect_left(stops, second.start):
+                    continue
+                site = self._run.web.sites[first.host]
+                longest_s = max(
+                    min(rules.delay_factor * (first.end - first.start + 1.0), rules.max_delay_s),
+                    min(site.crawl_delay_s, rules.max_crawl_delay_s),
+                    30.0,
+                )
+                wait_s = second.start - first.end - longest_s
+                if wait_s > _LATE_S:
+                    yield f"{second.url} was asked for {wait_s:.0f} s later than {first.url} allows"
+
+    def _known_since(self) -> dict[str, float]:
+        """Return since when each URL is known that a page links to."""
+        known: dict[str, float] = {}
+        for hit in self._log.hits:
+            for url in hit.content.links:
+                known.setdefault(url, hit.end)
+        return known
