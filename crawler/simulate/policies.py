@@ -52,7 +52,7 @@ def open_world(seed: int, hosts: int = 20, largest: int = 400) -> World:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class CrawlSummary:
     """What came of one crawl, as its servers saw it."""
 
     pages: tuple[int, ...]  # with status 200, until each of TIMES_S
@@ -65,10 +65,10 @@ class Figures:
 TIMES_S: Final = (60.0, 600.0, 3600.0)
 
 
-def figures_of(found: Run) -> Figures:
+def summary_of(found: Run) -> CrawlSummary:
     hits = found.log.hits
     good = [hit.end - START for hit in hits if hit.status == 200 and not hit.error]
-    return Figures(
+    return CrawlSummary(
         pages=tuple(sum(1 for at in good if at <= until) for until in TIMES_S),
         requests=len(hits),
         refused=sum(1 for hit in hits if hit.status in (429, 503)),
@@ -79,10 +79,10 @@ def figures_of(found: Run) -> Figures:
 
 def compare(policies: Sequence[Policy], worlds: Iterable[World]) -> Iterator[str]:
     """Yield the lines of a table: the medians over *worlds*, for each policy."""
-    of_policy: dict[str, list[Figures]] = {each.name: [] for each in policies}
+    of_policy: dict[str, list[CrawlSummary]] = {each.name: [] for each in policies}
     for world in worlds:
         for policy in policies:
-            of_policy[policy.name].append(figures_of(run(world, policy)))
+            of_policy[policy.name].append(summary_of(run(world, policy)))
     times = "".join(f"{f'pages in {at:g} s':>18}" for at in TIMES_S)
     yield f"{'policy':16}{times}{'requests':>10}{'refused':>9}{'failed':>8}{'hours':>9}"
     for name, found in of_policy.items():
