@@ -32,7 +32,6 @@ LAYERS = [
     ["scheduler", "download", "middlewares", "pipelines", "spiders"],
     ["report"],
     ["workers"],
-    ["inspect"],
     ["console"],
     ["cli"],
     ["commands"],

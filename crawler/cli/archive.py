@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,15 +21,25 @@ from scrapy.settings import BaseSettings
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.config.settings import Config, read_config
 from crawler.content.crawl_archive import companions
-from crawler.inspect import archive_tools
-from crawler.inspect.archive_tools import ArchivePlace, RebuildResult, archive_of, fault_lines
 from crawler.model.types import (
     ConfigError,
     CrawlerError,
     StoreUnavailable,
 )
+from crawler.operate import archive as archive_acts
 from crawler.policy.targets import read_target
 from crawler.report.messages import print_error
+from crawler.view import archive as archive_view
+from crawler.view.archive import (
+    ArchivePlace,
+    CaptureRow,
+    FileResult,
+    FileRow,
+    archive_of,
+    fault_lines,
+    moment,
+)
+from crawler.view.formats import many, number, plain, size, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +81,21 @@ def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, str]:
 
 
 def _list(args: ArchiveArguments) -> bool:
-    rows = list(archive_tools.file_rows(args.place))
-    _print(args, rows, archive_tools.files_text(rows))
+    rows = list(archive_view.file_rows(args.place))
+    _print(args, rows, files_text(rows))
     return True
 
 
 def _get(args: ArchiveArguments) -> bool:
-    captures = archive_tools.find_captures(args.place, args.url_or_file)
+    captures = archive_view.find_captures(args.place, args.url_or_file)
     if args.opts.all:
-        rows = [archive_tools.capture_row(entry) for entry in captures]
-        _print(args, rows, archive_tools.captures_text(rows))
+        rows = [archive_view.capture_row(entry) for entry in captures]
+        _print(args, rows, captures_text(rows))
         return True
     if args.opts.json:
         raise ConfigError("a body is no JSON; get --all --json lists what there is")
-    entry = archive_tools.choose_capture(captures, args.opts.at)
-    got = archive_tools.read_body(args.place, entry, is_raw=bool(args.opts.raw))
+    entry = archive_view.choose_capture(captures, args.opts.at)
+    got = archive_view.read_body(args.place, entry, is_raw=bool(args.opts.raw))
     for note in got.notes:
         print(note, file=sys.stderr)
     _write(got.body, args.opts.out)
@@ -93,23 +103,23 @@ def _get(args: ArchiveArguments) -> bool:
 
 
 def _check(args: ArchiveArguments) -> bool:
-    return _run(args, archive_tools.check(args.place))
+    return _run(args, archive_view.check(args.place))
 
 
 def _index(args: ArchiveArguments) -> bool:
     kept = companions(args.config)
-    return _run(args, archive_tools.recover_and_rebuild(args.place, kept, [CdxjCompanion()]))
+    return _run(args, archive_acts.recover_and_rebuild(args.place, kept, [CdxjCompanion()]))
 
 
 def _parse(args: ArchiveArguments) -> bool:
     if not args.config.archive.columns:
         raise ConfigError("there are no columns to be made: CRAWLER_COLUMNS is off")
     kept = companions(args.config, tries_unreadable=True)
-    return _run(args, archive_tools.recover_and_rebuild(args.place, kept, kept))
+    return _run(args, archive_acts.recover_and_rebuild(args.place, kept, kept))
 
 
 def _pack(args: ArchiveArguments) -> bool:
-    return _run(args, archive_tools.pack(args.place, Path(args.url_or_file), time.time()))
+    return _run(args, archive_acts.pack(args.place, Path(args.url_or_file), time.time()))
 
 
 def _purge(args: ArchiveArguments) -> bool:
@@ -118,17 +128,17 @@ def _purge(args: ArchiveArguments) -> bool:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if args.opts.list:
-        for each in archive_tools.all_deletion_records(args.place, targets):
+        for each in archive_acts.all_deletion_records(args.place, targets):
             print(msgspec.json.encode(each).decode())
         return True
-    done = archive_tools.purge_archive(args.place, companions(args.config), targets)
+    done = archive_acts.purge_archive(args.place, companions(args.config), targets)
     # It works in the object store too, so no note says that files there are not looked at.
     return _run(replace(args, place=replace(args.place, store="")), done)
 
 
-def _run(args: ArchiveArguments, work: Iterable[RebuildResult]) -> bool:
+def _run(args: ArchiveArguments, work: Iterable[FileResult]) -> bool:
     """Print the results as they come, in JSON at the end; return whether there are no faults."""
-    done: list[RebuildResult] = []
+    done: list[FileResult] = []
     for each in work:
         done.append(each)
         if not args.opts.json:
@@ -157,6 +167,43 @@ def _write(body: bytes, out: str | None) -> None:
         Path(out).write_bytes(body)
     except OSError as error:
         raise StoreUnavailable(f"cannot write {out}: {error.strerror or error}") from error
+
+
+def files_text(files: Sequence[FileRow]) -> Iterator[str]:
+    head = ("file", "state", "captures", "revisits", "size", "first", "last", "beside")
+    rows = [_file_cells(file) for file in files]
+    yield from table([head, *rows], right={2, 3, 4})
+    captures, taken = sum(file.captures for file in files), sum(file.bytes for file in files)
+    yield f"{many(len(files), 'file')}, {many(captures, 'capture')}, {size(taken)}"
+
+
+def captures_text(captures: Sequence[CaptureRow]) -> Iterator[str]:
+    yield from table(
+        [
+            (
+                moment(capture.at),
+                capture.status or "-",
+                plain(capture.media_type) or "-",
+                capture.record,
+            )
+            + ((plain(capture.url),) if len({each.url for each in captures}) > 1 else ())
+            for capture in captures
+        ],
+        right=set(),
+    )
+
+
+def _file_cells(row: FileRow) -> tuple[str, ...]:
+    return (
+        row.file,
+        row.state,
+        number(row.captures),
+        number(row.revisits),
+        size(row.bytes),
+        moment(row.first) if row.first else "-",
+        moment(row.last) if row.last else "-",
+        " ".join(row.beside) or "-",
+    )
 
 
 Action = Callable[[ArchiveArguments], bool]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +22,20 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.conf import arglist_to_dict
 
 from crawler.assembly.build import data_dir
+from crawler.cli.frontier_text import (
+    FrontierOverview,
+    SharedOverview,
+    audit_text,
+    check_text,
+    dead_text,
+    hosts_text,
+    overview_text,
+    repair_text,
+    shared_overview_text,
+    snapshot_text,
+    workers_text,
+)
+from crawler.cli.place import client_of, command_for, place_of
 from crawler.config.settings import (
     KEPT_SETTINGS,
     Config,
@@ -30,44 +45,52 @@ from crawler.config.settings import (
     with_kept_settings,
 )
 from crawler.content.crawl_archive import companions
-from crawler.data.data_dir import REPORT, lock_owner
+from crawler.data.data_dir import REPORT, lock_owner, worker_folders
 from crawler.data.operator_files import RulesFile, existing
-from crawler.inspect import frontier_view
-from crawler.inspect.archive_tools import archive_of, deletion_records, fault_lines, purge_archive
-from crawler.inspect.frontier_view import (
-    CommandOutput,
-    FrontierCheck,
-    FrontierView,
-    frontier_of,
-)
-from crawler.inspect.why import why, why_text
-from crawler.model.types import ConfigError, CrawlerError
+from crawler.engine.seeds import open_seeds
+from crawler.model.types import ConfigError, CrawlerError, HostKey
+from crawler.operate.archive import deletion_records, purge_archive
+from crawler.operate.client import CrawlClient, FrontierCheck
 from crawler.operate.verbs import VERBS, ActRequest, read_words
 from crawler.policy.seeds import BadLine
 from crawler.policy.targets import read_target
-from crawler.report.figures import many
 from crawler.report.html_report import crawl_facts, write_report
 from crawler.report.messages import print_error
 from crawler.report.summary import frontier_counts
-from crawler.spiders.seeds import open_seeds
+from crawler.report.why_text import why_text
+from crawler.view.archive import archive_of, fault_lines
+from crawler.view.formats import many
 from crawler.view.hosts import HostQuery, HostSort
-from crawler.view.port import Inspection
-from crawler.workers.workers import worker_folders
+from crawler.view.place import CrawlPlace
+from crawler.view.port import CrawlView
+from crawler.view.rows import act_rows, dead_letter_rows, host_rows, worker_rows
+from crawler.view.why import why
 
 TOP: Final = 20
 """How many rows to show if the user asks for no number."""
 
 
+CommandOutput = tuple[object, Iterable[str]]
+"""The answer as a value for JSON, and as lines of text."""
+
+
 @dataclass(frozen=True, slots=True)
 class FrontierArguments:
-    """The frontier, and what one command was given."""
+    """The crawl, and what one command was given."""
 
-    frontier: FrontierView
-    config: Config
+    place: CrawlPlace
     settings: BaseSettings
     words: list[str]
     word: str | None  # the URL or the folder
     opts: argparse.Namespace
+
+    @property
+    def config(self) -> Config:
+        return self.place.config
+
+    @property
+    def client(self) -> CrawlClient:
+        return client_of(self.place)
 
 
 def run(args: list[str], opts: argparse.Namespace, settings: BaseSettings) -> int:
@@ -76,9 +99,8 @@ def run(args: list[str], opts: argparse.Namespace, settings: BaseSettings) -> in
     try:
         config = read_config(settings)
         word = args[1] if len(args) > 1 else None
-        value, lines = action(
-            FrontierArguments(frontier_of(settings, config), config, settings, args, word, opts)
-        )
+        place = place_of(settings, config)
+        value, lines = action(FrontierArguments(place, settings, args, word, opts))
         output = [_json(value)] if opts.json else lines
         for line in output:
             print(line)
@@ -107,54 +129,59 @@ def _action(args: list[str], opts: argparse.Namespace) -> Action:
 
 
 def _counts(args: FrontierArguments) -> CommandOutput:
-    return args.frontier.counts()
+    with args.place.view() as view:
+        counts, arguments = view.counts(), view.last_start().arguments
+        if args.place.is_shared:
+            now = view.now()
+            alive = sum(worker.is_alive(now) for worker in view.workers())
+            shared = SharedOverview(counts, view.crawl.where, alive, counts.undecided, arguments)
+            return shared, shared_overview_text(shared)
+    path = args.place.path
+    overview = FrontierOverview(counts, lock_owner(path), str(path), arguments)
+    return overview, overview_text(overview)
 
 
 def _hosts(args: FrontierArguments) -> CommandOutput:
     query = _host_query(args.opts)
-    with args.frontier.inspection() as inspection:
-        config = _as_started(args, inspection)
-        if args.opts.host is not None:
-            found = [frontier_view.host_row(inspection, args.opts.host, config)]
-        else:
-            found = frontier_view.host_rows(inspection, query, config)
-        now = inspection.now()
-    return found, frontier_view.hosts_text(found, now)
+    with args.place.view() as view:
+        found, now = host_rows(view, query, _as_started(args, view)), view.now()
+    return found, hosts_text(found, now)
 
 
 def _host_query(opts: argparse.Namespace) -> HostQuery:
     top, offset = TOP if opts.top is None else opts.top, opts.offset or 0
     if top < 1 or offset < 0:
         raise UsageError("hosts takes a --top of 1 or more, and an --offset of 0 or more")
+    if opts.host is not None:
+        return HostQuery(host=HostKey(opts.host.lower()))
     sort = HostSort(opts.sort or HostSort.WAITING)
     return HostQuery(top, sort, (opts.match or "").lower(), offset)
 
 
 def _dead(args: FrontierArguments) -> CommandOutput:
-    with args.frontier.inspection() as inspection:
-        found = list(
-            frontier_view.dead_letter_rows(
-                inspection, TOP if args.opts.limit is None else args.opts.limit
-            )
-        )
-        total, now = inspection.counts().dead, inspection.now()
-    return found, frontier_view.dead_text(found, total, args.frontier.advice, now)
+    limit = TOP if args.opts.limit is None else args.opts.limit
+    with args.place.view() as view:
+        found = dead_letter_rows(view.dead(limit))
+        total, now = view.counts().dead, view.now()
+    advice = partial(command_for, settings=args.settings, place=args.place)
+    return found, dead_text(found, total, advice, now)
 
 
 def _audit(args: FrontierArguments) -> CommandOutput:
-    with args.frontier.inspection() as inspection:
-        acts, now = frontier_view.act_rows(inspection.audit()), inspection.now()
+    with args.place.view() as view:
+        acts, now = act_rows(view.audit()), view.now()
     shown = acts[: TOP if args.opts.limit is None else args.opts.limit]
-    return shown, frontier_view.audit_text(shown, now)
+    return shown, audit_text(shown, now)
 
 
 def _retry(args: FrontierArguments) -> CommandOutput:
     words = () if args.word is None else (args.word,)
-    answer = args.frontier.act(ActRequest("retry", words, all=not words))
+    answer = args.client.act(ActRequest("retry", words, all=not words))
     total = answer.touched or 0
     if args.word is not None and not total:
         raise ConfigError(f"{args.word} is no dead letter; scrapy frontier why shows its state")
-    text = f"{many(total, 'URL')} put back, to be tried by {args.frontier.retried_by}"
+    by = ("the crawl that is at work, or the next run", "workers that are there, or come")
+    text = f"{many(total, 'URL')} put back, to be tried by {by[args.place.is_shared]}"
     return {"put_back": total}, [text]
 
 
@@ -163,16 +190,15 @@ def _why(args: FrontierArguments) -> CommandOutput:
         given = arglist_to_dict(join_repeated(args.opts.spargs or []))
     except ValueError:
         raise ConfigError("want -a NAME=VALUE") from None
-    with args.frontier.inspection() as inspection:
-        now = inspection.now()
-        answer = why(args.word or "", inspection, _as_started(args, inspection), given, now)
+    with args.place.view() as view:
+        answer, now = why(args.word or "", view, _as_started(args, view), given), view.now()
     return answer, why_text(answer, now)
 
 
-def _as_started(args: FrontierArguments, inspection: Inspection) -> Config:
+def _as_started(args: FrontierArguments, view: CrawlView) -> Config:
     """Return the settings by which the last start decided, with those that this command was given
     by -s in place of them."""
-    kept, settings = inspection.settings, args.settings
+    kept, settings = view.last_start().settings, args.settings
     if kept is None:
         return args.config
     typed = {
@@ -184,17 +210,17 @@ def _as_started(args: FrontierArguments, inspection: Inspection) -> Config:
 
 
 def _check(args: FrontierArguments) -> CommandOutput:
-    checked = args.frontier.check(bool(args.opts.repair))
+    checked = args.client.check(bool(args.opts.repair))
     rebuilt = checked.rebuilt
-    text = [] if rebuilt is None else frontier_view.repair_text(rebuilt, checked.unread)
-    lines = frontier_view.check_text(checked.counters, checked.is_repaired, checked.uncounted)
+    text = [] if rebuilt is None else repair_text(rebuilt, checked.unread)
+    lines = check_text(checked.counters, checked.is_repaired, checked.uncounted)
     return checked, chain(text, lines)
 
 
 def _seen(args: FrontierArguments) -> CommandOutput:
     if args.opts.index is None:
         raise UsageError("seen needs --from FILE, an index (CDXJ) of another crawl")
-    taken = args.frontier.take_over(Path(args.opts.index))
+    taken = args.client.take_over(Path(args.opts.index))
     lines = [f"{many(taken.lines, 'URL')} read, {many(taken.new, 'URL')} of them not seen before"]
     if taken.unreadable:
         lines.append(f"{many(taken.unreadable, 'line')} left out: no http or https URL")
@@ -202,14 +228,14 @@ def _seen(args: FrontierArguments) -> CommandOutput:
 
 
 def _snapshot(args: FrontierArguments) -> CommandOutput:
-    made = args.frontier.snapshot(Path(args.word or ""))
-    return made, frontier_view.snapshot_text(made)
+    made = args.client.snapshot(Path(args.word or ""))
+    return made, snapshot_text(made)
 
 
 def _report(args: FrontierArguments) -> CommandOutput:
     path = data_dir(args.settings, args.config)
-    with args.frontier.inspection() as inspection:
-        counts = frontier_counts(inspection.counts())
+    with args.place.view() as view:
+        counts = frontier_counts(view.counts())
     folders = worker_folders(path) or [path]
     file = Path(args.opts.output or path / REPORT)
     is_running = any(lock_owner(folder) is not None for folder in folders)
@@ -237,7 +263,7 @@ def _act(args: FrontierArguments) -> CommandOutput:
         again=bool(opts.again),
         dry_run=bool(opts.dry_run),
     )
-    answer = args.frontier.act(request)
+    answer = args.client.act(request)
     if request.verb != "purge" or request.dry_run:
         return answer, [answer.said]
     place = archive_of(args.settings, args.config)
@@ -278,11 +304,19 @@ def _urls_of(words: Sequence[str]) -> list[str]:
 def _workers(args: FrontierArguments) -> CommandOutput:
     name = args.opts.forget
     if name is not None:
-        links = args.frontier.forget(name)
+        links = args.client.forget(name)
         return {"forgotten": name, "links": links}, [
             f"{name} is forgotten, and with it {many(links, 'link')} on its disk"
         ]
-    return args.frontier.workers()
+    if not args.place.is_shared:
+        raise ConfigError(
+            f"the frontier of {args.place.path} has no workers: they share one that is in Redis"
+            " (CRAWLER_FRONTIER_URL)"
+        )
+    with args.place.view() as view:
+        now = view.now()
+        found = worker_rows(view.workers(), now)
+    return found, workers_text(found, now)
 
 
 def _json(value: object) -> str:

@@ -12,14 +12,14 @@ from typing import Final
 from scrapy.exceptions import UsageError
 from scrapy.settings import BaseSettings
 
+from crawler.cli.place import place_of
 from crawler.config.settings import read_config
 from crawler.data.operator_files import RulesFile, existing
-from crawler.inspect.frontier_view import frontier_of
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.policy.operator_rules import KEYS, read_rules
 from crawler.policy.seeds import seed_url
-from crawler.report.figures import many, plain
 from crawler.report.messages import print_error
+from crawler.view.formats import many, plain
 
 _WORDS: Final = {"show": 1, "check": 2, "why": 2}
 
@@ -34,8 +34,8 @@ def run(args: list[str], opts: argparse.Namespace, settings: BaseSettings) -> in
         if args[0] == "check":
             _check(Path(args[1]), levels)
             return 0
-        with frontier_of(settings, config).inspection() as inspection:
-            written = inspection.operator_rules(config)
+        with place_of(settings, config).view() as view:
+            written = view.rules()
         if args[0] == "show":
             print(written, end="")
         else:

@@ -30,6 +30,7 @@ from crawler.data.data_dir import (
     REPORT,
     SUMMARY,
     WORKERS,
+    worker_folders,
 )
 from crawler.model.types import ConfigError, CrawlerError, DataDirError
 from crawler.report.extensions import replace_file
@@ -40,7 +41,7 @@ from crawler.report.summary import Summary, encoded, nothing_fetched, text
 from crawler.shared.address import redis_address
 from crawler.spiders.web import WebSpider
 from crawler.workers.supervisor import RunResult, Supervisor
-from crawler.workers.workers import ShareArguments, WorkersPlan, worker_folders
+from crawler.workers.workers import ShareArguments, WorkersPlan
 from crawler.workers.workforce_figures import WorkforceScreen
 
 MAX_WORKERS: Final = 256

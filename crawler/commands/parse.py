@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scrapy.commands.parse import Command as Scrapys
 
-from crawler.inspect.interactive import InteractiveCommand
+from crawler.cli.interactive import InteractiveCommand
 
 
 class ParseCommand(InteractiveCommand, Scrapys):

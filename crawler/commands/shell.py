@@ -10,7 +10,7 @@ from typing import Any, Final
 from scrapy.commands.shell import Command as Scrapys
 from scrapy.crawler import Crawler
 
-from crawler.inspect.interactive import InteractiveCommand
+from crawler.cli.interactive import InteractiveCommand
 
 _CLOSE_TIMEOUT_S: Final = 5.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scrapy.commands.view import Command as Scrapys
 
-from crawler.inspect.interactive import InteractiveCommand
+from crawler.cli.interactive import InteractiveCommand
 
 
 class ViewCommand(InteractiveCommand, Scrapys):

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Self
 from scrapy.crawler import Crawler
 
 from crawler.assembly.build import crawl_of
-from crawler.frontier.rocks_store import OpenedStore
 from crawler.operate.steering import Pages
+from crawler.view.place import place_within
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from crawler.console.pages import CrawlPages
-    from crawler.inspect.frontier_view import FrontierView
 
 
 class Console(Pages):
@@ -46,19 +45,9 @@ class Console(Pages):
         from crawler.console.live import LiveFigures  # noqa: PLC0415  # see the rule
         from crawler.console.pages import CrawlPages  # noqa: PLC0415  # the same
         from crawler.console.views import Shown  # noqa: PLC0415  # the same
-        from crawler.inspect.frontier_view import (  # noqa: PLC0415  # the same
-            LocalFrontierView,
-            frontier_of,
-        )
 
         crawl, settings = crawl_of(self._crawler), self._crawler.settings
-        config, data = crawl.settings.config, crawl.storage.data.path
         assert self._crawler.spider is not None  # it is open
         live = LiveFigures(crawl, self._crawler.spider.name)
-        frontier: FrontierView
-        if crawl.leases.embedded is None:
-            frontier = frontier_of(settings, config)
-        else:  # to open it another time would hold the interpreter, for 40 ms at 1e7 URLs
-            frontier = LocalFrontierView(data, config, OpenedStore(crawl.storage.store))
-        shown = Shown(frontier, config, settings, data)
+        shown = Shown(place_within(crawl, settings), settings)
         return CrawlPages(shown, live.overview, live.events)

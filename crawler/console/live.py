@@ -23,13 +23,12 @@ from crawler.data.history import STATES, HistorySpan, read_history
 from crawler.model.counts import Counts, Figures
 from crawler.model.types import CrawlerError, Outcome, decode_outcome
 from crawler.report.end_forecast import CrawlMoment, EndForecast
-from crawler.report.figures import FAR
 from crawler.report.progress import end_forecast, end_of, moment_of
 from crawler.report.screen import RecentRate
 from crawler.shared import keys
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.faults import FAULTS
-from crawler.view.shared import is_alive
+from crawler.view.formats import FAR
 
 EVERY_S: Final = 1.0
 _MAX_OUTCOMES: Final = 50  # in one event: more can be read by nobody
@@ -161,7 +160,7 @@ class LiveFigures:
                 raise packed
             found = [_decode_worker(each) for each in packed[1::2]]
             self._others = [
-                each for each in found if each.name != shared.worker and is_alive(each, now)
+                each for each in found if each.name != shared.worker and each.is_alive(now)
             ]
         return self._others
 

@@ -24,13 +24,23 @@ from scrapy.settings import Settings
 from crawler.config.settings import Config
 from crawler.data.data_dir import HISTORY, OUTCOMES, WARC, folders_of_crawl
 from crawler.data.history import HistorySpan, read_history, sum_histories
-from crawler.inspect import frontier_view
-from crawler.inspect.archive_tools import NewestFile, archive_of, newest_files
-from crawler.inspect.frontier_view import FrontierView
-from crawler.inspect.why import Why, why, why_text
-from crawler.model.types import ConfigError, DataDirError, Outcome, decode_outcome
+from crawler.model.types import ConfigError, DataDirError, HostKey, Outcome, decode_outcome
 from crawler.policy.operator_rules import read_rules
+from crawler.report.why_text import why_text
+from crawler.view.archive import NewestFile, archive_of, newest_files
 from crawler.view.hosts import HostQuery, HostSort
+from crawler.view.place import CrawlPlace
+from crawler.view.rows import (
+    ActRow,
+    DeadLetterRow,
+    HostRow,
+    WorkerRow,
+    act_rows,
+    dead_letter_rows,
+    host_rows,
+    worker_rows,
+)
+from crawler.view.why import Why, why
 
 _MAX_ROWS: Final = 10_000
 _OUTCOME_BYTES: Final = 4 << 20  # of the log's end that are searched: some 15,000 outcomes
@@ -40,10 +50,12 @@ _OUTCOME_BYTES: Final = 4 << 20  # of the log's end that are searched: some 15,0
 class Shown:
     """The crawl that views are of."""
 
-    frontier: FrontierView
-    config: Config
+    place: CrawlPlace
     settings: Settings
-    data: Path
+
+    @property
+    def config(self) -> Config:
+        return self.place.config
 
 
 class Paging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,36 +144,32 @@ class View:
 
 
 def _hosts(shown: Shown, asked: HostsAsked) -> Rows:
-    with shown.frontier.inspection() as inspection:
-        if asked.host:
-            return [frontier_view.host_row(inspection, asked.host, shown.config)]
-        query = HostQuery(asked.top, asked.sort, asked.match.lower(), asked.offset)
-        return frontier_view.host_rows(inspection, query, shown.config)
+    query = HostQuery(asked.top, asked.sort, asked.match.lower(), asked.offset)
+    if asked.host:
+        query = HostQuery(host=HostKey(asked.host.lower()))
+    with shown.place.view() as view:
+        return host_rows(view, query, shown.config)
 
 
 def _dead(shown: Shown, asked: Paging) -> Rows:
-    with shown.frontier.inspection() as inspection:
-        return list(frontier_view.dead_letter_rows(inspection, asked.top))
+    with shown.place.view() as view:
+        return dead_letter_rows(view.dead(asked.top))
 
 
 def _why(shown: Shown, asked: UrlAsked) -> Rows:
-    with shown.frontier.inspection() as inspection:
-        now = inspection.now()
-        found = why(asked.url, inspection, shown.config, {}, now)
-        return Explained(found, list(why_text(found, now)))
+    with shown.place.view() as view:
+        found = why(asked.url, view, shown.config, {})
+        return Explained(found, list(why_text(found, view.now())))
 
 
 def _workers(shown: Shown, _: NothingAsked) -> Rows:
-    with shown.frontier.inspection() as inspection:
-        if not inspection.is_shared:
-            return []
-    rows: Rows = shown.frontier.workers()[0]  # type: ignore[assignment]  # a command may answer with any object
-    return rows
+    with shown.place.view() as view:
+        return worker_rows(view.workers(), view.now())
 
 
 def _rules(shown: Shown, _: NothingAsked) -> Rows:
-    with shown.frontier.inspection() as inspection:
-        text = inspection.operator_rules(shown.config)
+    with shown.place.view() as view:
+        text = view.rules()
     try:
         rules = read_rules(text, len(shown.config.frontier.level_shares))
     except ConfigError as wrong:
@@ -170,12 +178,14 @@ def _rules(shown: Shown, _: NothingAsked) -> Rows:
 
 
 def _audit(shown: Shown, asked: Paging) -> Rows:
-    with shown.frontier.inspection() as inspection:
-        return frontier_view.act_rows(inspection.audit())[: asked.top]
+    with shown.place.view() as view:
+        return act_rows(view.audit())[: asked.top]
 
 
 def _outcomes(shown: Shown, asked: OutcomesAsked) -> Rows:
-    logs = [latest_outcomes(folder / OUTCOMES, asked) for folder in folders_of_crawl(shown.data)]
+    logs = [
+        latest_outcomes(folder / OUTCOMES, asked) for folder in folders_of_crawl(shown.place.path)
+    ]
     return list(islice(merge(*logs, key=lambda outcome: -outcome.at), asked.top))
 
 
@@ -209,7 +219,7 @@ def is_asked(outcome: Outcome, asked: OutcomesAsked) -> bool:
 
 
 def _history(shown: Shown, asked: HistoryAsked) -> Rows:
-    folders = folders_of_crawl(shown.data)
+    folders = folders_of_crawl(shown.place.path)
     found = sum_histories([read_history(folder / HISTORY, asked.span) for folder in folders])
     return HistoryShown(
         at=found.at,
@@ -226,7 +236,7 @@ def _archive(shown: Shown, asked: Paging) -> Rows:
         place = archive_of(shown.settings, shown.config)
     except DataDirError:  # nothing is archived yet, or at all
         return []
-    folders = tuple(folder / WARC for folder in folders_of_crawl(shown.data))
+    folders = tuple(folder / WARC for folder in folders_of_crawl(shown.place.path))
     return newest_files(replace(place, folders=folders), asked.top)
 
 
@@ -237,12 +247,12 @@ VIEWS: Final[Mapping[str, View]] = MappingProxyType(
             View(
                 "hosts",
                 HostsAsked,
-                frontier_view.HostRow,
+                HostRow,
                 "Hosts: how many URLs wait, when each may be contacted, and why not before. All by "
                 f"name, the first {_MAX_ROWS:,} in another order.",
                 _hosts,
             ),
-            View("dead", Paging, frontier_view.DeadLetterRow, "Dead letters, oldest first.", _dead),
+            View("dead", Paging, DeadLetterRow, "Dead letters, oldest first.", _dead),
             View("why", UrlAsked, Explained, "What is known of a URL.", _why, is_table=False),
             View(
                 "outcomes",
@@ -269,7 +279,7 @@ VIEWS: Final[Mapping[str, View]] = MappingProxyType(
             View(
                 "workers",
                 NothingAsked,
-                frontier_view.WorkerRow,
+                WorkerRow,
                 "The workers of a shared crawl.",
                 _workers,
             ),
@@ -284,7 +294,7 @@ VIEWS: Final[Mapping[str, View]] = MappingProxyType(
             View(
                 "audit",
                 Paging,
-                frontier_view.ActRow,
+                ActRow,
                 "What operators have done, latest first.",
                 _audit,
             ),

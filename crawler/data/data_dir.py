@@ -81,6 +81,13 @@ def _holds_crawl(path: Path) -> bool:
     return (path / FORMAT_FILE).exists() or (path / WORKERS).exists()
 
 
+def worker_folders(path: Path) -> list[Path]:
+    """Return the data directories of all workers that `scrapy share` has started below *path*, by
+    number."""
+    found = [folder for folder in (path / WORKERS).glob("*") if folder.name.isdecimal()]
+    return sorted(found, key=lambda folder: int(folder.name))
+
+
 def folders_of_crawl(path: Path) -> list[Path]:
     """Return the data directories of all workers on this machine of the crawl whose worker uses
     *path*: it alone, unless `scrapy share` has started others beside it."""

@@ -32,6 +32,7 @@ from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal
 from crawler.policy.seeds import seed_url
 from crawler.policy.targets import UrlTarget, read_target
+from crawler.view.place import CrawlPlace, known_urls
 
 logger = logging.getLogger(__name__)
 
@@ -128,10 +129,12 @@ def queues_of(crawl: Crawl) -> Queues:
 
 
 class FrontierActs:
-    """Carries out acts in the frontier of the crawl, one after another, in the background."""
+    """Implements operator.Acts in a crawl that runs: acts are carried out one after another, in the
+    background."""
 
-    def __init__(self, crawl: Crawl, live_rules: LiveRules) -> None:
+    def __init__(self, crawl: Crawl, place: CrawlPlace, live_rules: LiveRules) -> None:
         self._crawl = crawl
+        self._place = place
         self._queues = queues_of(crawl)
         self._store = crawl.operator_store
         self._live_rules = live_rules
@@ -160,6 +163,9 @@ class FrontierActs:
                 async with asyncio.timeout(_LOOK_S):
                     await self._asked.wait()
             self._asked.clear()
+
+    def known(self, urls: Sequence[str]) -> list[str]:
+        return known_urls(self._place, urls)
 
     async def take(self, act: Act, undone: Act | None) -> None:
         """Put the rules in force, and let what is to be done be done."""

@@ -1,17 +1,68 @@
-"""Asks the crawl that uses a data directory, through its socket."""
+"""What commands do to a crawl: they ask the process that runs it, through its socket, or do it
+themselves (local_client.py, shared_client.py)."""
 
 from __future__ import annotations
 
 import http.client
 import os
 import socket
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
+from crawler.data.snapshots import Snapshot
+from crawler.frontier.reader import RecountedCounter
+from crawler.frontier.seen_repair import RebuiltSeen
 from crawler.model.types import ConfigError, DataDirError
 from crawler.operate.verbs import ActAnswer, ActRequest
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierCheck:
+    """The result of counting all again."""
+
+    counters: list[RecountedCounter]
+    is_repaired: bool
+    uncounted: list[int] = field(default_factory=list)  # shards that changed during each count
+    rebuilt: RebuiltSeen | None = None  # None: no run of the seen set was damaged
+    unread: list[str] = field(default_factory=list)  # damaged indexes of the archive, and where
+
+    @property
+    def is_correct(self) -> bool:
+        differs = any(each.differs for each in self.counters) and not self.is_repaired
+        return not (differs or self.uncounted)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenUrls:
+    """The result of taking over what another crawl has seen."""
+
+    lines: int  # with a URL
+    new: int
+    unreadable: int  # lines with what is no http or https URL
+
+
+class CrawlClient(Protocol):
+    """Acts on one crawl. All methods raise CrawlerError."""
+
+    def act(self, request: ActRequest) -> ActAnswer:
+        """Do what the operator asks for: by the crawl that runs, or for the next start."""
+
+    def check(self, is_repair: bool) -> FrontierCheck:
+        """Read all and count again; with *is_repair* rebuild damaged runs of the seen set, and
+        write the counters that differ."""
+
+    def take_over(self, index: Path) -> SeenUrls:
+        """Count the URLs of *index*, of another crawl, as seen."""
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        """Copy the crawl, as it is at one moment, to *folder*."""
+
+    def forget(self, worker: str) -> int:
+        """Give up the links on the disk of a dead *worker*, and return how many."""
+
 
 SOCKET: Final = "control.sock"
 TIMEOUT_S: Final = 60.0

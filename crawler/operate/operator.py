@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -26,6 +26,22 @@ LOOKED_AT: Final = 1000  # URLs to be added: 0.3 s
 _TRIES: Final = 20  # if others change the rules at the same time
 
 
+class Acts(Protocol):
+    """What requests of operators do in a frontier."""
+
+    async def count(self, request: ActRequest) -> WaitingCount:
+        """Return how many waiting URLs *request* would touch."""
+
+    async def put_back(self, request: ActRequest) -> int:
+        """Put dead letters back, as *request* asks, a retry. Returns how many."""
+
+    async def take(self, act: Act, undone: Act | None) -> None:
+        """Let *act*, which is durable, and undoes *undone*, be carried out."""
+
+    def known(self, urls: Sequence[str]) -> list[str]:
+        """Return those of *urls* that the crawl has seen. Called in a thread."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """Takes the requests of operators for one crawl."""
@@ -33,14 +49,7 @@ class Operator:
     store: OperatorStore
     levels: int
     now: Callable[[], float]
-    count: Callable[[ActRequest], Awaitable[WaitingCount]]
-    """Returns how many waiting URLs a request would touch."""
-    put_back: Callable[[ActRequest], Awaitable[int]]
-    """Puts dead letters back, as a retry asks, and returns how many."""
-    on_act: Callable[[Act, Act | None], Awaitable[None]]
-    """Awaited for each act, and the one that it undoes, when it is durable."""
-    known: Callable[[Sequence[str]], list[str]]
-    """Returns those of some URLs that the crawl has seen. Called in a thread."""
+    acts: Acts
     _acting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def act(self, request: ActRequest, by: str) -> ActAnswer:
@@ -50,17 +59,17 @@ class Operator:
         if request.level is not None and not 0 <= request.level < self.levels:
             raise ConfigError(f"level is {request.level}; this crawl has 0 to {self.levels - 1}")
         if request.dry_run:
-            return (await self.count(request)).answer()
+            return (await self.acts.count(request)).answer()
         known = await self._known(request)
         async with self._acting:
             # Done first: what is written then, is how many there were.
-            put_back = await self.put_back(request) if request.verb == "retry" else None
+            put_back = await self.acts.put_back(request) if request.verb == "retry" else None
             for _ in range(_TRIES):
                 act, undone = await self._write(request, by)
                 if act is not None:
                     if put_back is not None:
                         await self.store.note(Touched(act.at, act.number, put_back))
-                    await self.on_act(act, undone)
+                    await self.acts.take(act, undone)
                     said = _sentence(act, undone) + _about_known(known, len(act.targets))
                     return ActAnswer(said, act.number, touched=put_back, known=len(known))
         raise ConfigError("the rules change all the time: try again")
@@ -69,7 +78,7 @@ class Operator:
         """Return those URLs, of the first that *request* adds, which are fetched no other time."""
         if request.verb != "add" or request.again:
             return []
-        return await asyncio.to_thread(self.known, request.targets[:LOOKED_AT])
+        return await asyncio.to_thread(self.acts.known, request.targets[:LOOKED_AT])
 
     async def _write(self, request: ActRequest, by: str) -> tuple[Act | None, Act | None]:
         """Return the act that was written, or None if the rules have changed meanwhile; and the

@@ -10,21 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy.crawler import Crawler
 
 from crawler.assembly.crawl import Crawl
-from crawler.frontier.rocks_store import OpenedStore
 from crawler.model.types import ConfigError
 from crawler.operate.acts import FrontierActs
 from crawler.operate.connections import CommandSocket, ConnectionLimit, ProtocolFactory
 from crawler.operate.live_rules import LiveRules
 from crawler.operate.metrics import exposition_of, measure_loop
 from crawler.operate.operator import Operator
-from crawler.shared.address import redis_address
+from crawler.view.place import place_within
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -53,7 +51,7 @@ class Steering:
         self._crawler = crawler
         self._crawl = crawl
         self._rules = LiveRules(crawl)
-        self._acts = FrontierActs(crawl, self._rules)
+        self._acts = FrontierActs(crawl, place_within(crawl, crawler.settings), self._rules)
         self._socket = CommandSocket(crawl.storage.data.path, self._protocol_factory)
         self._pages: Pages | None = None
         self._server: ApiServer | None = None
@@ -114,11 +112,10 @@ class Steering:
             return self._server
         from crawler.operate.server import ApiServer, Served  # noqa: PLC0415  # see the rule
 
-        crawl, acts = self._crawl, self._acts
+        crawl = self._crawl
         self._pages = self._crawler.get_extension(Pages)  # type: ignore[type-abstract]  # a subclass of it
         levels = len(crawl.settings.config.frontier.level_shares)
-        store, now = crawl.operator_store, crawl.leases.clock.now
-        operator = Operator(store, levels, now, acts.count, acts.put_back, acts.take, self._known)
+        operator = Operator(crawl.operator_store, levels, crawl.leases.clock.now, self._acts)
         served = Served(
             act=operator.act,
             metrics=exposition_of(crawl),
@@ -127,21 +124,6 @@ class Steering:
         )
         self._server = ApiServer(crawl.storage.data.path, served)
         return self._server
-
-    def _known(self, urls: Sequence[str]) -> list[str]:
-        """Return those of *urls* that the crawl has seen."""
-        from crawler.view.identity import seen_among  # noqa: PLC0415  # see the rule
-        from crawler.view.local import LocalInspection  # noqa: PLC0415  # the same
-
-        config, data = self._crawl.settings.config, self._crawl.storage.data.path
-        address = redis_address(self._crawler.settings, config)
-        if address is None:
-            with LocalInspection(data, OpenedStore(self._crawl.storage.store)) as inspection:
-                return seen_among(urls, inspection, config)
-        from crawler.view.shared import open_shared  # noqa: PLC0415  # the same
-
-        with open_shared(address, data, config) as inspection:
-            return seen_among(urls, inspection, config)
 
 
 def _address_of(written: str) -> tuple[str, int]:

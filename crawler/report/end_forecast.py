@@ -16,7 +16,7 @@ from crawler.config.settings import PolitenessSettings
 from crawler.model.counts import Counts
 from crawler.model.types import HostKey, HostWork, Pace
 from crawler.policy.forecast import MOST_HOSTS, Forecast, forecast
-from crawler.report.figures import many, plain, rate, span
+from crawler.view.formats import many, plain, rate, span
 
 EVERY_S: Final = 5.0
 TREND_S: Final = 600.0

@@ -32,7 +32,6 @@ from crawler.model.counts import Figures
 from crawler.model.types import VERSION
 from crawler.policy.scope import Reason
 from crawler.report.endings import ending
-from crawler.report.figures import many, number, plain, rate, size, span
 from crawler.report.outcome_figures import (
     SECONDS,
     SIZES,
@@ -46,6 +45,7 @@ from crawler.report.summary import (
     archive_files,
     rule_words,
 )
+from crawler.view.formats import many, number, plain, rate, size, span
 
 READ_AT_END_BYTES: Final = 64_000_000
 """Of the outcome logs, read for the report that each crawl writes at its end: 280,000 outcomes, in

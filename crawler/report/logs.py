@@ -24,8 +24,8 @@ from twisted.python.failure import Failure
 
 from crawler.engine.long_steps import SHOW_AT_ONCE, STEP, Step
 from crawler.model.types import StoreUnavailable, is_out_of_room
-from crawler.report.figures import plain
 from crawler.report.screen import Screen, step_line
+from crawler.view.formats import plain
 
 # A start logs some twenty lines, and a list of seeds at most twenty of its bad lines.
 _MAX_HELD: Final = 1000

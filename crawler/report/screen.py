@@ -14,7 +14,7 @@ from typing import Final, TextIO
 from crawler.engine.long_steps import Step
 from crawler.model.counts import Counts, Figures
 from crawler.report.end_forecast import EndInWords
-from crawler.report.figures import (
+from crawler.view.formats import (
     many,
     number,
     plain,

@@ -26,7 +26,8 @@ from crawler.model.counts import Counts, DeadUrl, Figures, HostPages, OverBudget
 from crawler.model.types import VERSION
 from crawler.policy.scope import RULES, Reason
 from crawler.report.endings import NOT_BEGUN, ending
-from crawler.report.figures import (
+from crawler.report.messages import frontier_command
+from crawler.view.formats import (
     listed,
     many,
     number,
@@ -35,7 +36,6 @@ from crawler.report.figures import (
     size,
     span,
 )
-from crawler.report.messages import frontier_command
 
 FORMAT: Final = 1
 

@@ -427,6 +427,8 @@ def split_by_bytes(found: Iterable[Candidate]) -> Iterator[Sequence[Candidate]]:
 
 KILLED: Final = "killed"
 """The kind of all errors of a worker that has not lived to write its summary."""
+ALIVE_S: Final = 10.0
+"""A worker announces itself every second; after so long it counts as dead."""
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -452,3 +454,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
         """What it has counted, as far as it announces that."""
         errors = {f"error/{KILLED}": self.errors} if self.errors else {}
         return Figures({"pages": self.pages, "bytes": self.bytes, **errors})
+
+    def is_alive(self, now: float) -> bool:
+        """Return whether it announced itself not long ago. *now*: by the server's clock."""
+        return now - self.at < ALIVE_S

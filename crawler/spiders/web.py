@@ -30,6 +30,16 @@ from crawler.config.settings import (
     with_kept_arguments,
 )
 from crawler.engine.interactive import is_interactive
+from crawler.engine.seeds import (
+    MAX_BYTES,
+    LoggedProgress,
+    SeedList,
+    batches,
+    list_url,
+    open_seeds,
+    refuse_anonymous,
+    survey_seeds,
+)
 from crawler.model.page import Flag, Page, Truncated
 from crawler.model.types import (
     ConfigError,
@@ -40,16 +50,6 @@ from crawler.policy.priority import Hints
 from crawler.policy.scope import SeedHosts
 from crawler.shared.address import redis_address
 from crawler.spiders.pages import page_of
-from crawler.spiders.seeds import (
-    MAX_BYTES,
-    LoggedProgress,
-    SeedList,
-    batches,
-    list_url,
-    open_seeds,
-    refuse_anonymous,
-    survey_seeds,
-)
 
 # Flags of an answer that is incomplete.
 _NOT_WHOLE: Final = frozenset({*(cut.flag for cut in Truncated if cut), *Flag})

@@ -30,12 +30,14 @@ class HostSort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostQuery:
-    """*top* hosts after the first *offset*, of those with *match* in their name."""
+    """*top* hosts after the first *offset*, of those with *match* in their name; or *host* alone,
+    if it is known."""
 
-    top: int
+    top: int = 1
     sort: HostSort = HostSort.WAITING
     match: str = ""
     offset: int = 0
+    host: HostKey | None = None
 
 
 _MOST_KEPT: Final = 10_000

@@ -1,38 +1,41 @@
-"""The interface through which commands read a frontier, local or shared.
+"""The interface through which a crawl is looked at, in a data directory or in Redis, while it runs
+or not: a method for each thing that is looked at, with its value.
 
-Rule: reading changes nothing.
+Rule: looking changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from crawler.config.settings import Config
 from crawler.data.operator_files import Act, Touched
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.records import DeadLetter, RefusedRecord
 from crawler.model.counts import Counts
-from crawler.model.types import (
-    Candidate,
-    HostKey,
-    Outcome,
-    Pace,
-)
+from crawler.model.types import Candidate, HostKey, Outcome, Pace
 from crawler.policy.patterns import PatternStats
-from crawler.policy.robots_cache import RobotsStore
+from crawler.shared.codec import WorkerRecord
 from crawler.view.hosts import HostQuery
 
 
 @dataclass(frozen=True, slots=True)
-class KnownUrl:
-    """A URL with the host, domain and key that the frontier files it under."""
+class CrawlIdentity:
+    """Which crawl it is, and by what URLs are told apart in it."""
 
-    url: str
-    host: HostKey
-    domain: str
-    key: int
+    where: str  # its name in messages
+    is_shared: bool  # workers share it, each with its own log
+    key_seed: int
+    identity: tuple[str, ...]  # the settings that the keys of URLs and hosts were made with
+
+
+@dataclass(frozen=True, slots=True)
+class LastStart:
+    """What the crawl was started with the last time, as given."""
+
+    arguments: dict[str, str]  # of the spider
+    settings: dict[str, object] | None  # that decide about URLs; None: they are not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,16 @@ class HostState:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownUrl:
+    """A URL with the host, domain and key that the frontier files it under."""
+
+    url: str
+    host: HostKey
+    domain: str
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
 class WaitingUrl:
     """A URL in its host's queue."""
 
@@ -57,16 +70,19 @@ class WaitingUrl:
 
 
 @dataclass(frozen=True, slots=True)
-class NotSearched:
-    """The URL was not found, and *urls* waiting URLs of its host were not searched."""
-
-    urls: int
-
-
-@dataclass(frozen=True, slots=True)
 class LeasedUrl:
     taken_at: float
     worker: str = ""  # of a shared crawl
+
+
+@dataclass(frozen=True, slots=True)
+class LaterUrl:
+    """A URL that is tried again at `not_before` of its candidate."""
+
+    candidate: Candidate
+
+
+Place = WaitingUrl | LeasedUrl | LaterUrl | DeadLetter | RefusedRecord | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,92 +93,64 @@ class DuplicateOwner:
     record: str  # "file:offset" in the archive of its worker; empty: not archived
 
 
-class Inspection(Protocol):
-    """Reads a frontier in bounded memory; the time of a search grows with what it searches."""
+@dataclass(frozen=True, slots=True)
+class UrlRecord:
+    """Where a URL is, and what became of it."""
+
+    place: Place
+    unsearched: int  # waiting URLs of its host that were not looked at, if it was not found
+    outcomes: list[Outcome]  # of its leases, in the log of this data directory, the oldest first
+    owner: DuplicateOwner | None = None  # its page, if no outcome is known
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What the rules decide about a URL by, beside settings and arguments."""
+
+    remembered: MemoryStore  # a copy of what AllowedOrigins and its robots.txt have stored
+    opened_hosts: set[str]  # of pushed URLs, as far as they matter for its scope
+    admitted_of_domain: int  # URLs of its domain that count against a budget; 0: there is none
+
+
+class CrawlView(Protocol):
+    """Looks at a crawl in bounded memory; the time of a search grows with what it searches. All
+    methods raise CrawlerError if it is damaged, foreign or down."""
 
     @property
-    def where(self) -> str:
-        """The name of the frontier in messages."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether workers share it, each with its own log."""
-
-    @property
-    def key_seed(self) -> int: ...
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """The settings that the keys of URLs and hosts were made with."""
-
-    @property
-    def arguments(self) -> dict[str, str]:
-        """The arguments of the spider's last start, as given."""
-
-    @property
-    def settings(self) -> dict[str, object] | None:
-        """The settings of the last start that decide about URLs, as given; None: they are not
-        known."""
-
-    @property
-    def robots(self) -> RobotsStore: ...
+    def crawl(self) -> CrawlIdentity: ...
 
     def now(self) -> float:
         """Return the time by the clock of the frontier."""
 
+    def last_start(self) -> LastStart: ...
+
     def counts(self) -> Counts: ...
+
+    def workers(self) -> list[WorkerRecord]:
+        """Return what each worker announced last, by name; none if the crawl is not shared."""
 
     def hosts(self, query: HostQuery) -> list[HostState]:
         """Return the hosts of *query* in its order."""
 
-    def host(self, host: HostKey) -> HostState | None: ...
+    def dead(self, limit: int) -> list[DeadLetter]:
+        """Return the oldest dead letters."""
 
-    def oldest_dead(self, limit: int) -> list[DeadLetter]: ...
-
-    def is_seen(self, url: KnownUrl) -> bool: ...
-
-    # Where a URL can be, in the order in which it moves: called in this order they find one that
-    # moves on meanwhile.
-
-    def waiting(self, url: KnownUrl) -> WaitingUrl | NotSearched | None: ...
-
-    def leased(self, url: KnownUrl) -> LeasedUrl | None: ...
-
-    def later(self, url: KnownUrl) -> Candidate | None: ...
-
-    def dead(self, url: KnownUrl) -> DeadLetter | None: ...
-
-    def refused(self, url: KnownUrl) -> RefusedRecord | None:
-        """Return the URL if it waited and a rule of the last start refuses it."""
-
-    def duplicate_owner(
-        self, url: KnownUrl, is_same_url: Callable[[str], bool]
-    ) -> DuplicateOwner | None:
-        """Return its page as the owner of its content, for frontiers without its outcome log."""
-
-    def outcomes(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> list[Outcome]:
-        """Return the outcomes of its leases in the log of this data directory, the oldest first.
-        *is_same_url*: whether a fetch form is of the same URL."""
-
-    def outbox_counts(self) -> Mapping[str, int]:
-        """Return the workers with links on their disks, not in the frontier yet, and how many."""
-
-    def pattern_stats(self, url: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
-        """Return the pattern that URLs of *pattern* are counted under on the host of *url*, and its
-        figures so far."""
-
-    def admitted_of_domain(self, url: KnownUrl) -> int:
-        """Return how many URLs of its domain count against a budget; 0 if there is no budget."""
-
-    def opened_hosts(self, url: KnownUrl) -> set[str]:
-        """Return the hosts of URLs pushed while the crawl ran, as far as they matter for the scope
-        of *url*."""
-
-    def operator_rules(self, config: Config) -> str:
+    def rules(self) -> str:
         """Return the text of the operator's rules."""
 
     def audit(self) -> list[Act | Touched]:
         """Return what operators have done, the oldest first."""
 
-    def stored_origins(self) -> MemoryStore:
-        """Return a copy of what AllowedOrigins has stored, which may be changed."""
+    def seen(self, urls: Sequence[KnownUrl]) -> list[bool]:
+        """Return of each URL whether it was ever admitted."""
+
+    def url(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> UrlRecord:
+        """Return where *url* is. Places are searched in the order in which a URL moves, so that one
+        is found that moves on meanwhile. *is_same_url*: whether a fetch form is of the same
+        URL."""
+
+    def grounds(self, url: KnownUrl) -> Grounds: ...
+
+    def pattern_stats(self, url: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
+        """Return the pattern that URLs of *pattern* are counted under on the host of *url*, and its
+        figures so far."""

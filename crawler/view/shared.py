@@ -1,14 +1,12 @@
-"""Read a shared frontier in Redis for commands, and put back dead letters, forget workers, recount.
+"""Look at a shared crawl in Redis.
 
 Rule: reading changes nothing and loads no scripts. A key that can be large is read in slices.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from contextlib import closing, contextmanager
 from heapq import nsmallest
 from itertools import chain, compress, islice
 from pathlib import Path
@@ -25,24 +23,20 @@ from crawler.data.data_dir import WORKER
 from crawler.data.local_stores import RobotsRecords
 from crawler.data.operator_files import Act, Touched, read_audit
 from crawler.frontier.memory_store import MemoryStore
-from crawler.frontier.port import OrderedStore
-from crawler.frontier.reader import RecountedCounter
 from crawler.frontier.records import DeadLetter, RefusedRecord, decode_letter
 from crawler.model.counts import Counts
 from crawler.model.types import (
-    Candidate,
     Claim,
     ConfigError,
     HostKey,
-    Outcome,
 )
-from crawler.model.url import registered_domain, split
+from crawler.model.url import authority_of, registered_domain
 from crawler.policy.patterns import (
     NO_STATS,
     OTHER_PATTERNS,
     PatternStats,
 )
-from crawler.policy.robots_cache import RobotsRecord, RobotsState
+from crawler.policy.robots_cache import RobotsState, unknown_record
 from crawler.shared import keys
 from crawler.shared.address import Address, RedisAddress
 from crawler.shared.client import BlockingNodes, Nodes
@@ -61,7 +55,6 @@ from crawler.shared.keys import Scripts
 from crawler.shared.shard import (
     ShardHost,
     ShardLease,
-    ShardOperations,
     read_host,
     read_later,
     read_lease,
@@ -70,21 +63,27 @@ from crawler.shared.shard import (
     shard_of,
 )
 from crawler.shared.worker.join import open_args
-from crawler.shared.worker.membership import ALIVE_S
 from crawler.shared.worker.patterns import MAX_PATTERNS, field_of
 from crawler.view.hosts import HostQuery, HostSort, SortFigures, TopHosts
-from crawler.view.local import logged_outcomes, open_read_only, origins_of
+from crawler.view.local import open_read_only, outcomes_of, remembered_of
 from crawler.view.port import (
+    CrawlIdentity,
     DuplicateOwner,
+    Grounds,
     HostState,
     KnownUrl,
+    LastStart,
+    LaterUrl,
     LeasedUrl,
-    NotSearched,
+    Place,
+    UrlRecord,
     WaitingUrl,
 )
 
 SLICE: Final = 1000
 """Entries of one reply: a millisecond of the server at most."""
+KEYS_PER_BATCH: Final = 500
+"""Keys of one batch of commands."""
 _LISTS: Final = 50  # of 10 to 200 entries each
 
 
@@ -200,7 +199,7 @@ def hosts(reader: RedisCrawlReader, query: HostQuery, at_once: int = _AT_ONCE) -
         with reader.reading(key):
             for names, packed in _host_records(reader, key, query.match, at_once):
                 first.add(names, _figures(packed, query.sort))
-    states = (_host_states(reader, part) for part in _parts(first.names(), _KEYS_PER_BATCH))
+    states = (_host_states(reader, part) for part in parts(first.names(), KEYS_PER_BATCH))
     return list(chain.from_iterable(states))
 
 
@@ -284,8 +283,6 @@ def _states(
 Letter = tuple[int, DeadLetter]
 """The number of a dead letter in its shard, and the letter."""
 
-_robots: Final = msgspec.msgpack.Decoder(RobotsRecord).decode
-
 
 def dead_letters(reader: RedisCrawlReader, shard: int) -> Iterator[Letter]:
     """Yield the letters of *shard* in no order, some perhaps twice."""
@@ -296,46 +293,17 @@ def dead_letters(reader: RedisCrawlReader, shard: int) -> Iterator[Letter]:
                 yield int(number), decode_letter(letter)
 
 
-# A silent worker is not forgotten by itself: links may be on its disk, and as long as they are the
-# crawl does not end. Only the user can know that the disk is lost.
-
-_decode = msgspec.json.Decoder(WorkerRecord).decode
+decode_worker = msgspec.json.Decoder(WorkerRecord).decode
 
 
 def worker_records(reader: RedisCrawlReader) -> list[WorkerRecord]:
     """Return the records of all workers, sorted by name."""
     key = keys.workers(reader.name)
     with reader.reading(key):
-        found = {name: _decode(packed) for pairs in reader.pairs(key) for name, packed in pairs}
+        found = {
+            name: decode_worker(packed) for pairs in reader.pairs(key) for name, packed in pairs
+        }
     return [found[name] for name in sorted(found)]
-
-
-def is_alive(worker: WorkerRecord, now: float) -> bool:
-    """Return whether the last record of *worker* is recent. *now*: by the server's clock."""
-    return now - worker.at < ALIVE_S
-
-
-def forget(reader: RedisCrawlReader, name: str) -> WorkerRecord:
-    """Give up the links on the disk of a worker, and return its last record. If it comes back it
-    adds them after all. Raises ConfigError if it is alive or unknown."""
-    key = keys.workers(reader.name)
-    packed = reader.ask(key, "HGET", name)
-    if packed is None:
-        raise ConfigError(
-            f"{reader.where} has no worker {name}; scrapy frontier workers lists them"
-        )
-    with reader.reading(key):
-        worker = _decode(packed)
-    now = reader.now()
-    if is_alive(worker, now):
-        raise ConfigError(
-            f"{name} is alive, last heartbeat {now - worker.at:.1f} s ago (process {worker.pid} on"
-            f" {worker.host}). Stop it first: its links then stay on its disk, or are sent"
-        )
-    notes = [keys.outboxes(reader.name, shard) for shard in reader.shards]
-    reader.link.ask([(note, ("SREM", note, name)) for note in notes])
-    reader.ask(key, "HDEL", name)
-    return worker
 
 
 # The queue of a URL's host is searched up to a bound, which the answer contains; other keys without
@@ -356,18 +324,13 @@ class UrlSearch:
         self._url = url
         self._shard = shard_of(url.domain, len(reader.shards))
 
-    def is_seen(self) -> bool:
-        """Return whether the URL is seen. Tries again if buckets were split meanwhile."""
-        signed = int.from_bytes(self._url.key.to_bytes(8), signed=True)
-        buckets = 0
-        while buckets != (now := self._buckets()):
-            buckets = now
-            bucket = keys.seen(self._reader.name, self._shard, bucket_of(signed, buckets))
-            if self._reader.ask(bucket, "SISMEMBER", signed):
-                return True
-        return False
+    def place(self) -> tuple[Place, int]:
+        """Return where the URL is, and how many waiting URLs of its host were not looked at."""
+        waiting, unsearched = self._waiting()
+        place = waiting or self._leased() or self._later() or self._dead() or self._refused()
+        return place, unsearched
 
-    def waiting(self) -> WaitingUrl | NotSearched | None:
+    def _waiting(self) -> tuple[WaitingUrl | None, int]:
         host = self._url.host
         record = host_record(self._reader, self._shard, host)
         room = MAX_SEARCHED
@@ -379,32 +342,32 @@ class UrlSearch:
                 for ahead, packed_url in self._queue(key, room):
                     candidate = read_waiting(packed_url, host, front)
                     if candidate.key == self._url.key:
-                        return WaitingUrl(candidate, ahead, is_urgent=front == keys.URGENT)
+                        return WaitingUrl(candidate, ahead, is_urgent=front == keys.URGENT), 0
             unsearched += max(0, length - room)
             room = max(0, room - length)
-        return NotSearched(unsearched) if unsearched else None
+        return None, unsearched
 
-    def leased(self) -> LeasedUrl | None:
+    def _leased(self) -> LeasedUrl | None:
         for session, lease in self._leases():
             if lease.candidate.key == self._url.key:
                 return LeasedUrl(lease.taken_at, self._worker_of(session))
         return None
 
-    def later(self) -> Candidate | None:
+    def _later(self) -> LaterUrl | None:
         key = keys.later(self._reader.name, self._shard)
         with self._reader.reading(key):
             for found in self._reader.scored(key, match=f"*{escaped(self._url.host)}*"):
                 for entry, when in found:
                     candidate = read_later(entry, when)
                     if candidate.key == self._url.key:
-                        return candidate
+                        return LaterUrl(candidate)
         return None
 
-    def dead(self) -> DeadLetter | None:
+    def _dead(self) -> DeadLetter | None:
         letters = (letter for _, letter in dead_letters(self._reader, self._shard))
         return next((each for each in letters if each.candidate.key == self._url.key), None)
 
-    def refused(self) -> RefusedRecord | None:
+    def _refused(self) -> RefusedRecord | None:
         key = keys.refused_urls(self._reader.name, self._shard)
         with self._reader.reading(key):
             for found in self._reader.pairs(key):
@@ -414,7 +377,7 @@ class UrlSearch:
                         return RefusedRecord(candidate, rule, at)
         return None
 
-    def duplicate_owner(self, is_same_url: Callable[[str], bool]) -> DuplicateOwner | None:
+    def owner(self, is_same_url: Callable[[str], bool]) -> DuplicateOwner | None:
         """Return its claim. Claims are filed by digest, so that all may have to be read."""
         for shard in self._reader.shards:
             for claim in self._claims(shard):
@@ -437,10 +400,6 @@ class UrlSearch:
     def _files(self, shard: int) -> dict[bytes, bytes]:
         key = keys.key_files(self._reader.name, shard)
         return {number: file for found in self._reader.pairs(key) for number, file in found}
-
-    def _buckets(self) -> int:
-        totals = keys.totals(self._reader.name, self._shard)
-        return int(self._reader.ask(totals, "HGET", "buckets") or 1)
 
     def _queue(self, key: str, most: int) -> Iterator[tuple[int, bytes]]:
         """Yield up to *most* entries with their positions, some twice."""
@@ -483,56 +442,27 @@ _STATS: Final = Struct("<IIId")  # as add_stats.lua packs it
 _OTHER_FIELD: Final = b""
 
 
-def stored_pattern_stats(
-    reader: RedisCrawlReader, url: KnownUrl, pattern: str
-) -> tuple[str, PatternStats]:
-    """Return the pattern that the URL is counted under, and its figures. Raises ForeignData."""
-    key = keys.pattern_stats(reader.name, shard_of(url.domain, len(reader.shards)), url.host)
-    packed = reader.ask(key, "HGET", field_of(pattern))
-    if packed is None and reader.ask(key, "HLEN") >= MAX_PATTERNS:
-        pattern, packed = OTHER_PATTERNS, reader.ask(key, "HGET", _OTHER_FIELD)
-    if packed is None:
-        return pattern, NO_STATS
-    with reader.reading(key):
-        return pattern, PatternStats(*_STATS.unpack(packed))
-
-
-class RedisInspection:
-    """Implements view.port.Inspection. All times are the server's. Of the logs, archives and
-    links on workers' disks only those of this data directory are known, if there is one."""
-
-    is_shared = True
+class SharedView:
+    """Implements view.port.CrawlView. All times are the server's. Of the logs, archives and links
+    on workers' disks only those of this data directory are known, if there is one."""
 
     def __init__(self, reader: RedisCrawlReader, path: Path, max_bytes: int) -> None:
         """*path*: a worker's data directory, if it exists; *max_bytes*: of a robots.txt."""
-        self.where = reader.where
-        self.key_seed, self.identity = reader.format.key_seed, reader.format.identity
+        known = reader.format
+        self.crawl = CrawlIdentity(reader.where, True, known.key_seed, known.identity)
         self.now = reader.now
         self._reader = reader
         self._most_bytes = max_bytes
-        self._folder = path / WORKER
         self._path = path
-        self._closing = ExitStack()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closing.close()
-
-    @property
-    def arguments(self) -> dict[str, str]:
-        key = keys.arguments(self._reader.name)
-        return read_kept(self._reader.ask(key, "GET"), key)
-
-    @property
-    def settings(self) -> dict[str, object] | None:
-        key = keys.settings(self._reader.name)
-        return read_kept_settings(self._reader.ask(key, "GET"), key)
-
-    @property
-    def robots(self) -> RobotsReader:
-        return RobotsReader(self._reader, RobotsRecords(self._store), self._most_bytes)
+    def last_start(self) -> LastStart:
+        arguments, settings = keys.arguments(self._reader.name), keys.settings(self._reader.name)
+        kept_arguments, kept_settings = self._reader.ask_each(
+            [("GET", arguments), ("GET", settings)]
+        )
+        return LastStart(
+            read_kept(kept_arguments, arguments), read_kept_settings(kept_settings, settings)
+        )
 
     def counts(self) -> Counts:
         names = [keys.totals(self._reader.name, shard) for shard in self._reader.shards]
@@ -540,13 +470,15 @@ class RedisInspection:
         undecided = sum(worker.outbox for worker in worker_records(self._reader))
         return counts_of(map(ShardTotals.of_reply, replies)) + Counts(undecided=undecided)
 
+    def workers(self) -> list[WorkerRecord]:
+        return worker_records(self._reader)
+
     def hosts(self, query: HostQuery) -> list[HostState]:
+        if query.host is not None:
+            return _host_states(self._reader, [query.host])
         return hosts(self._reader, query)
 
-    def host(self, host: HostKey) -> HostState | None:
-        return next(iter(_host_states(self._reader, [host])), None)
-
-    def oldest_dead(self, limit: int) -> list[DeadLetter]:
+    def dead(self, limit: int) -> list[DeadLetter]:
         """Read all letters, as those of a shard are in no order, and return the *limit* oldest."""
         found: dict[tuple[int, int], DeadLetter] = {}  # by number: a scan may return some twice
 
@@ -557,57 +489,79 @@ class RedisInspection:
                     found = _oldest(found, limit)
         return list(_oldest(found, limit).values())
 
-    def is_seen(self, url: KnownUrl) -> bool:
-        return UrlSearch(self._reader, url).is_seen()
-
-    def waiting(self, url: KnownUrl) -> WaitingUrl | NotSearched | None:
-        return UrlSearch(self._reader, url).waiting()
-
-    def leased(self, url: KnownUrl) -> LeasedUrl | None:
-        return UrlSearch(self._reader, url).leased()
-
-    def later(self, url: KnownUrl) -> Candidate | None:
-        return UrlSearch(self._reader, url).later()
-
-    def dead(self, url: KnownUrl) -> DeadLetter | None:
-        return UrlSearch(self._reader, url).dead()
-
-    def refused(self, url: KnownUrl) -> RefusedRecord | None:
-        return UrlSearch(self._reader, url).refused()
-
-    def duplicate_owner(
-        self, url: KnownUrl, is_same_url: Callable[[str], bool]
-    ) -> DuplicateOwner | None:
-        return UrlSearch(self._reader, url).duplicate_owner(is_same_url)
-
-    def outcomes(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> list[Outcome]:
-        return logged_outcomes(self._path, url.host, is_same_url)
-
-    def outbox_counts(self) -> dict[str, int]:
-        return {one.name: one.outbox for one in worker_records(self._reader) if one.outbox}
-
-    def operator_rules(self, config: Config) -> str:
-        key = keys.rules(self._reader.name)
-        text = self._reader.ask(key, "HGET", "text")
+    def rules(self) -> str:
+        text = self._reader.ask(keys.rules(self._reader.name), "HGET", "text")
         return bytes(text or b"").decode(errors="replace")
 
     def audit(self) -> list[Act | Touched]:
         key = keys.audit(self._reader.name)
         return list(read_audit(self._reader.ask(key, "LRANGE", 0, -1)))
 
-    def stored_origins(self) -> MemoryStore:
-        return origins_of(self._store)
+    def seen(self, urls: Sequence[KnownUrl]) -> list[bool]:
+        """Return of each URL whether it was ever admitted. Looks again if buckets were split
+        meanwhile."""
+        placed = [
+            (self._shard(url), int.from_bytes(url.key.to_bytes(8), signed=True)) for url in urls
+        ]
+        shards = sorted({shard for shard, _ in placed})
+        found, buckets = [False] * len(urls), list[int]()
+        while buckets != (now := self._buckets(shards)):
+            buckets, of_shard = now, dict(zip(shards, now, strict=True))
+            named = [
+                (keys.seen(self._reader.name, shard, bucket_of(key, of_shard[shard])), key)
+                for shard, key in placed
+            ]
+            replies = self._reader.link.ask(
+                [(name, ("SISMEMBER", name, key)) for name, key in named]
+            )
+            found = [bool(is_in) or before for is_in, before in zip(replies, found, strict=True)]
+        return found
+
+    def url(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> UrlRecord:
+        search = UrlSearch(self._reader, url)
+        place, unsearched = search.place()
+        outcomes = outcomes_of(self._path, url.host, is_same_url)
+        is_elsewhere = not outcomes and self.seen([url])[0]
+        owner = search.owner(is_same_url) if is_elsewhere else None
+        return UrlRecord(place, unsearched, outcomes, owner)
+
+    def grounds(self, url: KnownUrl) -> Grounds:
+        remembered = self._remembered(url)
+        authority = authority_of(url.url)
+        key = keys.robots(self._reader.name, self._shard(url), authority)
+        packed, left_ms = self._reader.ask_each([("GET", key), ("PTTL", key)])
+        shared = read_robots(authority, packed, left_ms, self._reader.now(), self._most_bytes)
+        robots, own = RobotsRecords(remembered), RobotsRecords(remembered).get(authority)
+        if shared is not None:
+            # The time of the fetch is not shared, so the record is valid from 0 until it expires.
+            robots.put(replace(shared, fetched_at=0.0))
+        elif own is not None and own.kind is RobotsState.UNREACHABLE:
+            robots.put(unknown_record(authority, 0.0))  # withdrawn: see shared.worker.robots
+        domains = keys.domains(self._reader.name, self._shard(url))
+        used = self._reader.ask(domains, "HGET", url.domain)
+        with self._reader.reading(domains):
+            return Grounds(remembered, self._opened_hosts(url), int(used or 0))
 
     def pattern_stats(self, url: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
-        return stored_pattern_stats(self._reader, url, pattern)
-
-    def admitted_of_domain(self, url: KnownUrl) -> int:
-        key = keys.domains(self._reader.name, shard_of(url.domain, len(self._reader.shards)))
-        used = self._reader.ask(key, "HGET", url.domain)
+        key = keys.pattern_stats(self._reader.name, self._shard(url), url.host)
+        packed = self._reader.ask(key, "HGET", field_of(pattern))
+        if packed is None and self._reader.ask(key, "HLEN") >= MAX_PATTERNS:
+            pattern, packed = OTHER_PATTERNS, self._reader.ask(key, "HGET", _OTHER_FIELD)
+        if packed is None:
+            return pattern, NO_STATS
         with self._reader.reading(key):
-            return int(used or 0)
+            return pattern, PatternStats(*_STATS.unpack(packed))
 
-    def opened_hosts(self, url: KnownUrl) -> set[str]:
+    def _shard(self, url: KnownUrl) -> int:
+        return shard_of(url.domain, len(self._reader.shards))
+
+    def _buckets(self, shards: Sequence[int]) -> list[int]:
+        """Return how many buckets of seen URLs each of *shards* has."""
+        totals = [keys.totals(self._reader.name, shard) for shard in shards]
+        found = self._reader.link.ask([(key, ("HGET", key, "buckets")) for key in totals])
+        return [int(buckets or 1) for buckets in found]
+
+    def _opened_hosts(self, url: KnownUrl) -> set[str]:
         """Return the pushed hosts of its domain, as a scope may depend on them."""
         key = keys.opened_hosts(self._reader.name)
         same_domain: set[str] = set()
@@ -617,25 +571,18 @@ class RedisInspection:
             same_domain |= {host for host in hosts if registered_domain(host) == url.domain}
         return same_domain
 
-    @cached_property
-    def _store(self) -> OrderedStore:
-        """The store of the worker whose data directory this is; empty if there is none."""
-        if not self._folder.is_dir():
+    def _remembered(self, url: KnownUrl) -> MemoryStore:
+        """Return what the worker has stored whose data directory this is; empty if none has."""
+        if not (self._path / WORKER).is_dir():
             return MemoryStore()
-        store = open_read_only(self._folder)
-        self._closing.callback(store.close)
-        return store
+        with closing(open_read_only(self._path / WORKER)) as store:
+            return remembered_of(store, url)
 
 
-@contextmanager
-def open_shared(address: RedisAddress, path: Path, config: Config) -> Iterator[RedisInspection]:
-    """Open the shared crawl at *address*. *path*: a worker's data directory, if it exists."""
+def open_reader(address: RedisAddress, config: Config) -> RedisCrawlReader:
+    """Return a connection to the shared crawl at *address*."""
     where = Address.parse(address.url, address.params)
-    with (
-        RedisCrawlReader(where, config.shared.frontier_name, open_args(config)) as reader,
-        RedisInspection(reader, path, config.robots.robots_max_bytes) as inspection,
-    ):
-        yield inspection
+    return RedisCrawlReader(where, config.shared.frontier_name, open_args(config))
 
 
 def _oldest(
@@ -644,141 +591,11 @@ def _oldest(
     return dict(nsmallest(limit, letters.items(), key=lambda pair: pair[1].at))
 
 
-class RobotsReader:
-    """Implements policy.robots_cache.RobotsStore to read: the record that workers share, else the
-    one that the worker of this data directory has stored."""
-
-    def __init__(self, reader: RedisCrawlReader, own: RobotsRecords, most_bytes: int) -> None:
-        self._reader = reader
-        self._own = own
-        self._most_bytes = most_bytes
-
-    def get(self, authority: str) -> RobotsRecord | None:
-        domain = registered_domain(split(f"{authority}/").hostname)
-        shard = shard_of(domain, len(self._reader.shards))
-        key = keys.robots(self._reader.name, shard, authority)
-        packed, left_ms = self._reader.ask_each([("GET", key), ("PTTL", key)])
-        shared = read_robots(authority, packed, left_ms, self._reader.now(), self._most_bytes)
-        own = self._own.get(authority)
-        if shared is None and own is not None and own.kind is RobotsState.UNREACHABLE:
-            return None  # it was withdrawn: see crawler.shared.worker.robots
-        # The time of the fetch is not shared, so the record is valid from 0 until it expires.
-        return replace(shared, fetched_at=0.0) if shared else own
-
-    def put(self, record: RobotsRecord) -> None:
-        """Do nothing, as commands only read."""
-
-
-# Counters are counted again while workers may run, by many small commands. Each script that changes
-# the queues of a shard changes its totals too; so a count between two equal reads of the totals is
-# exact, and is written only if they are still the same. Else the shard is not counted.
-
-TRIES: Final = 3
-_KEYS_PER_BATCH: Final = 500  # keys of one batch of commands
-_Fields = dict[bytes, bytes]
 Each = TypeVar("Each")
 
 
-class Recount:
-    """Counts the URLs of each shard again, and may repair its counters."""
-
-    def __init__(self, reader: RedisCrawlReader) -> None:
-        self._reader = reader
-        self.counted: list[RecountedCounter] = []
-        self.uncounted: list[int] = []
-        """Shards that changed during each of TRIES counts."""
-
-    def count(self) -> None:
-        for shard in self._reader.shards:
-            self._count_shard(shard, None)
-
-    def repair(self, ops: ShardOperations) -> None:
-        """Count, and write the counters that differ."""
-        for shard in self._reader.shards:
-            self._count_shard(shard, ops)
-
-    def _count_shard(self, shard: int, ops: ShardOperations | None) -> None:
-        """Count one shard; with *ops* write the counters that differ."""
-        for _ in range(TRIES):
-            before = self._totals(shard)
-            found = [
-                RecountedCounter(name, int(before.get(name.encode(), 0)), number, shard)
-                for name, number in self._numbers(shard, before)
-            ]
-            if self._totals(shard) != before:
-                continue
-            differing = {each.name: each.counted for each in found if each.differs}
-            if ops is not None and differing:
-                conditions = {field: before.get(field.encode(), b"") for field in _CHANGE_FIELDS}
-                (reply,) = self._reader.link.run([ops.repair(shard, conditions, differing)])
-                if not reply[1]:
-                    continue
-            self.counted += found
-            return
-        self.uncounted.append(shard)
-
-    def _totals(self, shard: int) -> _Fields:
-        key = keys.totals(self._reader.name, shard)
-        (reply,) = self._reader.ask_each([("HGETALL", key)])
-        return dict(zip(reply[::2], reply[1::2], strict=True))
-
-    def _numbers(self, shard: int, totals: _Fields) -> Iterator[tuple[str, int]]:
-        reader, name = self._reader, self._reader.name
-        buckets = [
-            keys.seen(name, shard, bucket) for bucket in range(int(totals.get(b"buckets", 1)))
-        ]
-        sessions = {
-            keys.leases(name, shard, session.decode())
-            for found in reader.scored(keys.sessions(name, shard))
-            for session, _ in found
-        }
-        waiting = dict.fromkeys(ShardTotals.read(totals).fronts, 0)
-        waiting |= {at: self._sum("LLEN", names) for at, names in self._queues(shard).items()}
-        yield "waiting", sum(waiting.values())
-        for front, urls in sorted(waiting.items()):
-            yield f"waiting:{front}", urls
-        yield "later", self._sum("ZCARD", [keys.later(name, shard)])
-        yield "leased", self._sum("HLEN", sorted(sessions))
-        yield "seen", self._sum("SCARD", buckets)
-        yield "dead", self._sum("HLEN", [keys.dead(name, shard)])
-
-    def _queues(self, shard: int) -> dict[int, list[str]]:
-        """Return the queues in the records of its hosts, by front."""
-        key = keys.hosts(self._reader.name, shard)
-        queues: defaultdict[int, set[str]] = defaultdict(set)  # a scan may return a host twice
-        for found in self._reader.pairs(key):
-            with self._reader.reading(key):
-                for host, packed in found:
-                    named = host.decode()
-                    for at in read_host(packed).fronts:
-                        queues[at].add(keys.queue(self._reader.name, shard, at, named))
-        return {front: list(names) for front, names in queues.items()}
-
-    def _sum(self, command: str, names: Sequence[str]) -> int:
-        return sum(
-            sum(self._reader.ask_each([(command, name) for name in part]))
-            for part in _parts(names, _KEYS_PER_BATCH)
-        )
-
-
-_CHANGE_FIELDS: Final = (
-    "clock",
-    "offset",
-    "next",
-    "run",
-    "adds",
-    "buckets",
-    "waiting",
-    "later",
-    "leased",
-    "seen",
-    "done",
-    "dead",
-)
-"""Fields of the totals, of which at least one changes whenever a queue does."""
-
-
-def _parts(sequence: Sequence[Each], size: int) -> Iterator[list[Each]]:
+def parts(sequence: Sequence[Each], size: int) -> Iterator[list[Each]]:
+    """Yield the elements of *sequence* in lists of up to *size*."""
     rest = iter(sequence)
     while part := list(islice(rest, size)):
         yield part

@@ -26,22 +26,23 @@ from crawler.data.data_dir import (
     InheritedLock,
     lock_file_pid,
     lock_owner,
+    worker_folders,
 )
 from crawler.frontier.port import FRONTIER
 from crawler.model.types import CrawlerError, DataDirError
 from crawler.report.endings import ending
-from crawler.report.figures import many, span
 from crawler.report.progress import STOPPING
 from crawler.report.summary import Summary
 from crawler.shared.address import RedisAddress
 from crawler.shared.worker.join import new_nodes, quiet_s
+from crawler.view.formats import many, span
 from crawler.workers.redis_server import (
     FOLDER,
     URL,
     OwnRedis,
     own_redis,
 )
-from crawler.workers.workers import Workers, WorkersPlan, plan_workers, worker_folders, workers_in
+from crawler.workers.workers import Workers, WorkersPlan, plan_workers, workers_in
 from crawler.workers.workforce_figures import (
     WorkforceReader,
     WorkforceRun,

@@ -20,10 +20,10 @@ from crawler.config.settings import Config
 from crawler.data.data_dir import LOG, WORKERS
 from crawler.model.types import DataDirError
 from crawler.report.endings import TRY_AGAIN
-from crawler.report.figures import span
 from crawler.report.messages import NAME
 from crawler.shared.address import RedisAddress
 from crawler.shared.worker.worker_file import WorkerFile, read_worker
+from crawler.view.formats import span
 from crawler.workers.die_with_parent import die_with_parent, status_text
 from crawler.workers.workforce_figures import WorkforceReader
 
@@ -42,12 +42,6 @@ class ShareArguments:
 
 def worker_folder(data_dir: Path, number: int) -> Path:
     return data_dir / WORKERS / str(number)
-
-
-def worker_folders(data_dir: Path) -> list[Path]:
-    """Return the folders of workers, of this run and earlier ones, by number."""
-    found = [folder for folder in (data_dir / WORKERS).glob("*") if folder.name.isdecimal()]
-    return sorted(found, key=lambda folder: int(folder.name))
 
 
 def workers_in(folders: Iterable[Path]) -> dict[Path, WorkerFile]:

@@ -27,13 +27,6 @@ from crawler.model.counts import Counts, Figures
 from crawler.model.types import CrawlerError
 from crawler.report.end_forecast import CrawlMoment, EndForecast, WorkAhead
 from crawler.report.endings import FAILED, ending
-from crawler.report.figures import (
-    many,
-    number,
-    plain,
-    rate,
-    size,
-)
 from crawler.report.logs import logs_to_terminal
 from crawler.report.progress import style_of
 from crawler.report.screen import ProgressFigures, RecentRate, Screen
@@ -43,6 +36,13 @@ from crawler.shared.client import Nodes
 from crawler.shared.codec import ShardTotals, WorkerRecord, counts_of
 from crawler.shared.faults import FAULTS, Unreachable
 from crawler.shared.longest import LongestReader
+from crawler.view.formats import (
+    many,
+    number,
+    plain,
+    rate,
+    size,
+)
 
 RETRY_S: Final = 1.0
 _decode = msgspec.json.Decoder(WorkerRecord).decode

@@ -24,9 +24,9 @@ from crawler.operate.verbs import ActRequest
 from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.view.hosts import HostQuery, HostSort, TopHosts
-from crawler.view.local import LocalInspection
-from crawler.view.port import HostState, Inspection
-from crawler.view.shared import RedisCrawlReader, RedisInspection, hosts
+from crawler.view.local import LocalView
+from crawler.view.port import CrawlView, HostState
+from crawler.view.shared import RedisCrawlReader, SharedView, hosts
 from tests.harness.frontiers import EmbeddedWorld, World, candidate, rocks_store
 from tests.harness.redis_world import NAME, RedisWorld
 from tests.servers.redis import RedisServer
@@ -83,11 +83,10 @@ def first_of(states: Sequence[HostState], query: HostQuery) -> list[HostState]:
     return fitting[query.offset : query.offset + query.top]
 
 
-def known_states(inspection: Inspection, waiting: dict[str, int]) -> list[HostState]:
+def known_states(view: CrawlView, waiting: dict[str, int]) -> list[HostState]:
     """Return what is known of each host, found by its name alone, and check what waits against
     *waiting*, which was counted in the queues."""
-    found = [inspection.host(HostKey(host)) for host in HOSTS]
-    states = [state for state in found if state is not None]
+    states = [state for host in HOSTS for state in view.hosts(HostQuery(host=HostKey(host)))]
     assert {state.host: state.waiting for state in states if state.waiting} == waiting
     assert 20 < len(waiting) < len(states), "some hosts have run dry"
     return states
@@ -98,12 +97,12 @@ def test_on_disk_beside_the_frontier_that_writes(tmp_path: Path, seed: int) -> N
     DataDir(tmp_path).close()
     with rocks_store(tmp_path) as store:
         frontier = lived(EmbeddedWorld(store, tmp_path), seed)
-        with LocalInspection(tmp_path) as inspection:
-            reader = inspection.reader
+        with LocalView(tmp_path) as view:
+            reader = view.reader
             queued = {host: sum(1 for _ in reader.waiting(host)) for host, _ in reader.hosts()}
-            states = known_states(inspection, {host: n for host, n in queued.items() if n})
+            states = known_states(view, {host: n for host, n in queued.items() if n})
             for query in QUERIES:
-                assert inspection.hosts(query) == first_of(states, query), query
+                assert view.hosts(query) == first_of(states, query), query
         assert frontier.counts().waiting == sum(queued.values())
 
 
@@ -115,11 +114,11 @@ def test_a_dry_run_says_that_its_time_was_over(
     with rocks_store(tmp_path) as store:
         frontier = lived(EmbeddedWorld(store, tmp_path), 1)
         waiting = frontier.counts().waiting
-        with LocalInspection(tmp_path) as inspection:
-            counted = acts.count_waiting_on_disk(inspection.reader, everywhere)
+        with LocalView(tmp_path) as view:
+            counted = acts.count_waiting_on_disk(view.reader, everywhere)
             assert counted == (waiting, waiting, False)
             monkeypatch.setattr(acts, "COUNT_S", -1.0)
-            counted = acts.count_waiting_on_disk(inspection.reader, everywhere)
+            counted = acts.count_waiting_on_disk(view.reader, everywhere)
     assert counted.is_part
     assert counted.waiting < waiting
     assert counted.answer().said.startswith("at least ")
@@ -132,10 +131,10 @@ def test_in_redis(server: RedisServer, seed: int) -> None:
         lived(world, seed)
         world.check()
         with reader_of(server) as reader:
-            inspection = RedisInspection(reader, Path("none"), max_bytes=1)
-            states = known_states(inspection, queued_in(client))
+            view = SharedView(reader, Path("none"), max_bytes=1)
+            states = known_states(view, queued_in(client))
             for query in QUERIES:
-                assert inspection.hosts(query) == first_of(states, query), query
+                assert view.hosts(query) == first_of(states, query), query
                 assert hosts(reader, query, at_once=3) == first_of(states, query), query
 
 

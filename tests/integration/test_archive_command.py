@@ -31,8 +31,9 @@ from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
 from crawler.data.data_dir import DataDir, locked
-from crawler.inspect.archive_tools import COLUMNS_MISSING, ArchivePlace, recover_and_rebuild
 from crawler.model.types import Claim
+from crawler.operate.archive import recover_and_rebuild
+from crawler.view.archive import COLUMNS_MISSING, ArchivePlace
 from tests.harness.archive_judges import judged_archive, judged_index, judged_package
 from tests.harness.crawling import crawl
 from tests.harness.sources import PROJECT

@@ -74,7 +74,7 @@ def test_a_command_imports_what_it_runs_and_nothing_for_the_others() -> None:
     assert "crawler.commands.frontier" in ours, "Scrapy imports all commands to list them"
     assert {name for name in ours if not name.startswith("crawler.commands")} == {
         "crawler.settings",
-        *("crawler.inspect", "crawler.inspect.interactive"),  # the base of `scrapy shell`
+        *("crawler.cli", "crawler.cli.interactive"),  # the base of `scrapy shell`
         *("crawler.engine", "crawler.engine.interactive"),
     }
 

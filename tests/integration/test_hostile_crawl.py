@@ -16,9 +16,10 @@ from typing import Final
 import pytest
 
 from crawler.data.outcomes import read_outcomes
-from crawler.inspect.archive_tools import ArchivePlace, pack
 from crawler.model.page import Flaw
 from crawler.model.types import Outcome
+from crawler.operate.archive import pack
+from crawler.view.archive import ArchivePlace
 from tests.harness.archive_judges import (
     Read,
     answers,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from crawler.spiders.web import WebSpider
-from crawler.view.local import LocalInspection
+from crawler.view.local import LocalView
 from tests.harness import fork_server
 from tests.harness.crawling import crawl
 from tests.servers.loopback import page, site
@@ -50,8 +50,8 @@ def test_missing_arguments_are_those_of_the_last_start(
         crawl(data, settings=where, max_depth="2", seeds=web.url("/"))
         assert "max_depth='2' (was '1')" in caplog.text
         if not where:
-            with LocalInspection(data) as inspection:
-                assert inspection.arguments == {"seeds": web.url("/"), "max_depth": "2"}
+            with LocalView(data) as view:
+                assert view.last_start().arguments == {"seeds": web.url("/"), "max_depth": "2"}
 
 
 def test_an_empty_argument_clears_what_was_kept(tmp_path: Path, where: dict[str, Any]) -> None:

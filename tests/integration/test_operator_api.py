@@ -19,11 +19,11 @@ import pytest
 import uvloop
 from scrapy.settings import Settings
 
+from crawler.cli.place import place_of
 from crawler.config.settings import read_config
 from crawler.console.live import CrawlOverview, LiveEvent
 from crawler.console.pages import CrawlPages
 from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, is_asked
-from crawler.inspect.frontier_view import frontier_of
 from crawler.model.counts import Counts
 from crawler.model.types import (
     ConfigError,
@@ -59,7 +59,6 @@ class Acts:
 def served(data: Path, acts: Acts) -> Served:
     """Return what is served of a crawl that has not begun."""
     settings = Settings({"CRAWLER_DATA_DIR": str(data)})
-    config = read_config(settings)
     counts = Counts()
     overview = CrawlOverview(
         1.0, "web", str(data), "", 1, 7, 0.5, 0, 0, 0, 0, 8, None, "", "", counts, {"2xx": 7}, {}
@@ -72,7 +71,7 @@ def served(data: Path, acts: Acts) -> Served:
         page = Outcome(1.0, "https://a.example/<script>", "a.example", "done", status=200)
         yield LiveEvent(overview, [page] if is_asked(page, asked) else [], 0)
 
-    shown = Shown(frontier_of(settings, config), config, settings, data)
+    shown = Shown(place_of(settings, read_config(settings)), settings)
     pages = CrawlPages(shown, glance, events)
     return Served(acts.act, lambda: b"up 1\n", acts.failures.pop, pages.add_to)
 

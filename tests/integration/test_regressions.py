@@ -22,11 +22,11 @@ from twisted.python.failure import Failure
 from crawler.console.views import OutcomesAsked, is_asked
 from crawler.data.outcomes import OutcomeLog, read_outcomes
 from crawler.download.resolver import Resolver
-from crawler.inspect.frontier_view import dead_letter_rows
 from crawler.model.types import Outcome, never_waits
 from crawler.report.summary import Summary
 from crawler.spiders.web import WebSpider
-from crawler.view.local import LocalInspection
+from crawler.view.local import LocalView
+from crawler.view.rows import dead_letter_rows
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, page, site
 from tests.servers.redis import RedisServer
@@ -314,8 +314,8 @@ def test_the_tries_of_a_dead_letter_are_counted(tmp_path: Path):
     }
     with site("127.0.5.17", routes) as web:
         crawl(tmp_path / "data", settings={"CRAWLER_RETRIES": 1}, seeds=web.url("/"))
-    with LocalInspection(tmp_path / "data") as inspection:
-        rows = {row.url: row for row in dead_letter_rows(inspection, 9)}
+    with LocalView(tmp_path / "data") as view:
+        rows = {row.url: row for row in dead_letter_rows(view.dead(9))}
     assert {row.url.rpartition("/")[2]: row.attempts for row in rows.values()} == {
         "loop": 1,
         "down": 2,

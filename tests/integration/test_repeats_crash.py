@@ -15,7 +15,7 @@ from crawler.archive.columns_companion import SUFFIX
 from crawler.archive.warc_file import companion_path
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
-from crawler.inspect.archive_tools import ArchivePlace, check
+from crawler.view.archive import ArchivePlace, check
 from tests.harness.commands import PATIENCE_S
 from tests.harness.killed_crawl import crawl_until_killed
 from tests.harness.killed_processes import SPAWN, preload

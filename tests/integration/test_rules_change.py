@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from crawler.config.settings import read_config
-from crawler.inspect.why import why, why_text
-from crawler.view.local import LocalInspection
+from crawler.report.why_text import why_text
+from crawler.view.local import LocalView
+from crawler.view.why import why
 from tests.harness.crawling import Crawled, crawl
 from tests.servers.loopback import Site, page, site
 from tests.servers.redis import RedisServer
@@ -104,9 +105,9 @@ def test_without_a_contact_waiting_urls_of_public_hosts_are_not_fetched(tmp_path
     assert done.reason == "finished"
     assert refused(done) == {"/": "no_contact"}
     config = read_config({})
-    with LocalInspection(tmp_path / "data") as inspection:
-        now = inspection.now()
-        answer = why("http://public.example/", inspection, config, {}, now)
+    with LocalView(tmp_path / "data") as view:
+        now = view.now()
+        answer = why("http://public.example/", view, config, {})
     text = "\n".join(why_text(answer, now))
     assert "refused by a rule when its turn came" in text
     assert "no_contact" in text

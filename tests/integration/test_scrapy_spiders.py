@@ -40,7 +40,7 @@ from crawler.frontier.port import FrontierLimits
 from crawler.model.types import ConfigError, DataDirError
 from crawler.spiders.pages import page_of
 from crawler.spiders.web import WebSpider
-from crawler.view.local import LocalInspection
+from crawler.view.local import LocalView
 from tests.harness.commands import PATIENCE_S
 from tests.harness.crawling import QUICK, Crawled, crawl
 from tests.harness.frontiers import candidate
@@ -648,8 +648,8 @@ def test_a_crawl_with_only_undecided_urls_is_not_logged_as_finished(
     frontier.add([link], frontier.clock)
     frontier.commit()
     frontier.close()
-    with LocalInspection(tmp_path) as inspection:
-        assert inspection.counts().left == inspection.counts().undecided == 1
+    with LocalView(tmp_path) as view:
+        assert view.counts().left == view.counts().undecided == 1
     with caplog.at_level(logging.WARNING, "crawler"):
         again = crawl(tmp_path, WebSpider, settings, seeds=web.url("/mirror"))
     assert "was finished" not in caplog.text

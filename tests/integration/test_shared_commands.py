@@ -24,7 +24,6 @@ from scrapy.settings import Settings
 
 from crawler.config.settings import Config, read_config
 from crawler.frontier.open import frontier_limits
-from crawler.inspect.why import UrlIdentifier
 from crawler.model.counts import Counts
 from crawler.model.types import (
     Candidate,
@@ -38,6 +37,7 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.model.url import authority_of
+from crawler.operate.shared_client import Recount
 from crawler.policy.robots_cache import RobotsRecord, RobotsState
 from crawler.shared import keys
 from crawler.shared.address import Address
@@ -48,7 +48,8 @@ from crawler.shared.keys import Scripts
 from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.join import quiet_s
 from crawler.shared.worker.patterns import field_of
-from crawler.view.shared import MAX_SEARCHED, Recount, RedisCrawlReader
+from crawler.view.identity import UrlIdentifier
+from crawler.view.shared import MAX_SEARCHED, RedisCrawlReader
 from crawler.workers.workforce_figures import WorkforceReader
 from tests.harness.crawling import crawl
 from tests.harness.script_frontier import ScriptFrontier

@@ -11,8 +11,9 @@ from struct import unpack
 import pytest
 
 from crawler.config.settings import read_config
-from crawler.inspect.why import why, why_text
-from crawler.view.local import LocalInspection
+from crawler.report.why_text import why_text
+from crawler.view.local import LocalView
+from crawler.view.why import why
 from demo.pages import MONTHS_AHEAD, page
 from demo.web import CALENDAR, SmallWeb
 from tests.harness.crawling import crawl
@@ -147,9 +148,9 @@ def test_a_stopped_pattern_is_probed(tmp_path: Path) -> None:
 def test_why(left: tuple[Path, str], path: str, expected: list[str]) -> None:
     data, root = left
     config = read_config({"CRAWLER_PATTERN_BARREN_PAGES": "5"})
-    with LocalInspection(data) as inspection:
-        now = inspection.now()
-        text = "\n".join(why_text(why(root + path, inspection, config, {}, now), now))
+    with LocalView(data) as view:
+        now = view.now()
+        text = "\n".join(why_text(why(root + path, view, config, {}), now))
     assert [part for part in expected if part not in text] == [], text
 
 

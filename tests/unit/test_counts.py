@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.cli.frontier_text import FrontierOverview, overview_text
 from crawler.data.runs import RUNS_KEPT, CountedRuns, RunFigures
 from crawler.data.seed_table import SeedTable
 from crawler.frontier.memory_store import MemoryStore
@@ -23,7 +24,6 @@ from crawler.frontier.port import FrontierLimits
 from crawler.frontier.reader import FrontierReader
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.inspect.frontier_view import FrontierOverview, overview_text
 from crawler.model.counts import Counts, DeadUrl, Figures, HostPages, OverBudget, Sums
 from crawler.model.types import Dead, RetryAt
 from crawler.operate.metrics import METRICS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from crawler.config.settings import read_config
-from crawler.inspect.why import refuse_other_identity
 from crawler.model.types import ConfigError
 from crawler.policy.admission import identity_of_urls
 from crawler.shared.crawl_format import (
@@ -14,6 +13,8 @@ from crawler.shared.crawl_format import (
     identity_of_shards,
     new_format,
 )
+from crawler.view.identity import refuse_other_identity
+from crawler.view.port import CrawlIdentity
 
 CONFIG = read_config({})
 URLS = identity_of_urls(CONFIG)
@@ -34,14 +35,14 @@ def test_a_worker_with_other_rules_is_refused(theirs: tuple[str, ...], message: 
     with pytest.raises(ConfigError, match=message):
         check_format(kept, new_format(4, 3, OURS), "here")
     with pytest.raises(ConfigError, match=message):
-        refuse_other_identity("here", theirs, CONFIG, is_shared=True)
+        refuse_other_identity(CrawlIdentity("here", True, 0, theirs), CONFIG)
 
 
 def test_the_list_is_of_shared_crawls_only() -> None:
     """A data directory of one machine stays usable when its list is brought up to date."""
     assert not any("suffixes" in each for each in URLS)
-    refuse_other_identity("here", URLS, CONFIG, is_shared=False)
-    refuse_other_identity("here", OURS, CONFIG, is_shared=True)
+    refuse_other_identity(CrawlIdentity("here", False, 0, URLS), CONFIG)
+    refuse_other_identity(CrawlIdentity("here", True, 0, OURS), CONFIG)
     check_format(encode_format(new_format(4, 3, OURS)), new_format(4, 3, OURS), "here")
 
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from crawler.config.settings import Config
-from crawler.inspect.frontier_view import _because, _rest_because
-from crawler.inspect.why import Why, next_contact, why_text
 from crawler.model.types import HostKey, Outcome, Pace
 from crawler.policy.operator_rules import OperatorRules, read_rules
-from crawler.report.figures import FAR
+from crawler.report.why_text import why_text
+from crawler.view.formats import FAR
 from crawler.view.port import HostState
+from crawler.view.rows import _because, _rest_because, next_contact
+from crawler.view.why import Why
 
 NOW = 1000.0
 POLITENESS = Config().politeness  # 1 s at least, ten times what an answer took

@@ -42,22 +42,24 @@ class Edited(RulesFile):
         return found
 
 
-def operator(folder: Path, rules: RulesFile | None = None) -> Operator:
-    store = OperatorFiles(rules or RulesFile(folder / "rules.toml"), Audit(folder / "audit.jsonl"))
+class NoCrawl:
+    """Acts where no crawl runs."""
 
-    async def count(request: ActRequest) -> WaitingCount:
+    async def count(self, request: ActRequest) -> WaitingCount:
         return WaitingCount(7, 9, is_part=False)
 
-    async def put_back(request: ActRequest) -> int:
+    async def put_back(self, request: ActRequest) -> int:
         return 7
 
-    async def note(act: Act, undone: Act | None) -> None:
-        """Nothing runs."""
+    async def take(self, act: Act, undone: Act | None) -> None: ...
 
-    def known(urls: Sequence[str]) -> list[str]:
+    def known(self, urls: Sequence[str]) -> list[str]:
         return [url for url in urls if "known" in url]
 
-    return Operator(store, 3, lambda: 1000.0, count, put_back, note, known)
+
+def operator(folder: Path, rules: RulesFile | None = None) -> Operator:
+    store = OperatorFiles(rules or RulesFile(folder / "rules.toml"), Audit(folder / "audit.jsonl"))
+    return Operator(store, 3, lambda: 1000.0, NoCrawl())
 
 
 def act(operated: Operator, *words: str) -> ActAnswer:

@@ -16,17 +16,6 @@ from crawler.engine.long_steps import STEP, Step
 from crawler.model.choices import ProgressStyle
 from crawler.model.counts import Counts, Figures
 from crawler.report.end_forecast import GROWS, EndInWords
-from crawler.report.figures import (
-    FAR,
-    listed,
-    many,
-    plain,
-    rate,
-    since,
-    size,
-    span,
-    until,
-)
 from crawler.report.logs import HeldLog, Notices
 from crawler.report.progress import style_of
 from crawler.report.screen import (
@@ -36,6 +25,17 @@ from crawler.report.screen import (
     progress_line,
     progress_sentence,
     step_line,
+)
+from crawler.view.formats import (
+    FAR,
+    listed,
+    many,
+    plain,
+    rate,
+    since,
+    size,
+    span,
+    until,
 )
 
 

@@ -16,20 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.model.choices import ScopeChoice
-from crawler.model.types import SeedsError
-from crawler.model.url import fetch_form
-from crawler.policy.seeds import (
-    BadLine,
-    seed_url,
-)
-from crawler.spiders.seeds import (
+from crawler.engine.seeds import (
     LoggedProgress,
     SeedList,
     batches,
     list_url,
     open_seeds,
     survey_seeds,
+)
+from crawler.model.choices import ScopeChoice
+from crawler.model.types import SeedsError
+from crawler.model.url import fetch_form
+from crawler.policy.seeds import (
+    BadLine,
+    seed_url,
 )
 
 if sys.version_info >= (3, 14):

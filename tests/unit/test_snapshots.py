@@ -30,9 +30,11 @@ from crawler.frontier.records import decode_open
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen import seen_manifest
-from crawler.inspect.frontier_view import FrontierCheck, LocalFrontierView, snapshot_local
 from crawler.model.types import CrawlerError, DataDirError, Done, StoreFull
+from crawler.operate.client import FrontierCheck
+from crawler.operate.local_client import LocalClient, snapshot_of
 from crawler.policy.admission import identity_of_urls
+from crawler.view.place import CrawlPlace
 from tests.harness.budget import examples
 from tests.harness.frontiers import candidate, drain, rest
 from tests.harness.killed_processes import SPAWN, preload
@@ -149,11 +151,11 @@ def test_snapshots_of_a_frontier_at_work_are_each_one_moment(tmp_path: Path) -> 
 
 
 def snapshot(data: Path, target: Path) -> None:
-    snapshot_local(data, target)
+    snapshot_of(data, target)
 
 
 def repair(data: Path, _: Path) -> FrontierCheck:
-    return LocalFrontierView(data, CONFIG).check(is_repair=True)
+    return LocalClient(CrawlPlace(data, CONFIG)).check(is_repair=True)
 
 
 def dies_after(steps: int, change: Callable[[Path, Path], object], *paths: Path) -> None:
@@ -212,9 +214,9 @@ def test_it_is_whole_or_not_there_wherever_it_is_killed(tmp_path: Path, place: P
             assert died
             if partial_copy.exists():
                 with pytest.raises(DataDirError, match=r"\.partial is left of a snapshot"):
-                    snapshot_local(data, target)
+                    snapshot_of(data, target)
                 shutil.rmtree(partial_copy)
-            assert snapshot_local(data, target).seen == expected[1]
+            assert snapshot_of(data, target).seen == expected[1]
             assert known(target) == expected
         assert not snapshots.is_snapshot_wanted(data), "as the next start asks"
         left = {file.name for file in data.iterdir() if file.name.startswith("snapshot-")}
@@ -257,7 +259,7 @@ def test_without_hard_links_it_is_made_of_copies(
 
     filled(tmp_path / "data")
     monkeypatch.setattr(os, "link", refuses)
-    snapshot_local(tmp_path / "data", tmp_path / "copy")
+    snapshot_of(tmp_path / "data", tmp_path / "copy")
     assert known(tmp_path / "copy") == known(tmp_path / "data")
     links = {file.stat().st_nlink for file in (tmp_path / "copy" / "seen").iterdir()}
     assert links == {1}
@@ -276,7 +278,7 @@ def test_a_full_disk_leaves_nothing(
     disk = SmallDisk(tmp_path / "small", 40 << 10)
     try:
         with pytest.raises(StoreFull, match=r"in \S+small, and|No space left"):
-            snapshot_local(tmp_path / "data", disk.folder / "copy")
+            snapshot_of(tmp_path / "data", disk.folder / "copy")
         assert list(disk.folder.iterdir()) == []
     finally:
         disk.close()
@@ -311,14 +313,14 @@ def test_what_is_there_is_not_overwritten(
     prepare(target)
     before = sorted(tmp_path.glob("parent/**/*"))
     with pytest.raises(DataDirError, match=message):
-        snapshot_local(tmp_path / "data", target)
+        snapshot_of(tmp_path / "data", target)
     assert sorted(tmp_path.glob("parent/**/*")) == before
 
 
 def test_an_empty_folder_becomes_the_snapshot(tmp_path: Path) -> None:
     filled(tmp_path / "data")
     (tmp_path / "copy").mkdir()
-    snapshot_local(tmp_path / "data", tmp_path / "copy")
+    snapshot_of(tmp_path / "data", tmp_path / "copy")
     assert known(tmp_path / "copy") == known(tmp_path / "data")
 
 
@@ -327,7 +329,7 @@ def test_a_run_that_is_gone_makes_no_snapshot(tmp_path: Path) -> None:
     for file in (tmp_path / "data" / "seen").iterdir():
         file.unlink()
     with pytest.raises(CrawlerError, match=r"run-\d+.keys"):
-        snapshot_local(tmp_path / "data", tmp_path / "copy")
+        snapshot_of(tmp_path / "data", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
     assert not list((tmp_path / "data").glob("snapshot-*"))
 
@@ -337,5 +339,5 @@ def test_one_snapshot_is_made_at_a_time(tmp_path: Path) -> None:
     with snapshots.only_snapshot(tmp_path / "data"):
         assert snapshots.is_snapshot_wanted(tmp_path / "data")
         with pytest.raises(DataDirError, match=rf"being made by process {os.getpid()}"):
-            snapshot_local(tmp_path / "data", tmp_path / "copy")
+            snapshot_of(tmp_path / "data", tmp_path / "copy")
     assert not snapshots.is_snapshot_wanted(tmp_path / "data")

@@ -14,10 +14,10 @@ from scrapy.statscollectors import StatsCollector
 from scrapy.utils.test import get_crawler
 
 from crawler.assembly.build import data_dir
+from crawler.cli.place import command_for, place_of
 from crawler.config.settings import read_config
 from crawler.data.data_dir import DataDir, path_of_spider
 from crawler.engine.stats import GAP_BOUNDS_S, CrawlStats
-from crawler.inspect.frontier_view import frontier_of
 from crawler.loop.life import Life, Plan
 from crawler.model.counts import DeadUrl, HostPages, OverBudget
 from crawler.model.types import (
@@ -293,7 +293,8 @@ def test_a_command_has_to_be_told_which_spiders_data_directory(tmp_path: Path) -
 
 def test_a_frontier_in_redis_is_looked_at_whichever_spider_it_is(tmp_path: Path) -> None:
     given = {"CRAWLER_DATA_DIR": f"{tmp_path}/%(name)s", "CRAWLER_FRONTIER_URL": "redis://a/0"}
-    assert frontier_of(Settings(given), read_config(given)).advice("dead")
+    place = place_of(Settings(given), read_config(given))
+    assert command_for("dead", Settings(given), place)
 
 
 def test_the_commands_to_type() -> None:

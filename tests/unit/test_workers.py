@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from crawler.config.settings import PolitenessSettings, SharedSettings
+from crawler.data.data_dir import worker_folders
 from crawler.data.runs import CountedRuns
 from crawler.data.seed_table import SeedTable
 from crawler.model.choices import RedisFsync
@@ -43,7 +44,6 @@ from crawler.workers.workers import (
     split_max_pages,
     worker_arguments,
     worker_folder,
-    worker_folders,
 )
 from crawler.workers.workforce_figures import (
     WorkforceReader,

@@ -27,13 +27,12 @@ from crawler.frontier.records import OpenRecord
 from crawler.model.types import ConfigError, CrawlerError, StoreUnavailable
 from crawler.shared import keys
 from crawler.shared.client import Nodes
-from crawler.shared.codec import WorkerRecord
+from crawler.shared.codec import ALIVE_S, WorkerRecord
 from crawler.shared.connection import Argument
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import ShardOperations, read_lease
 
-ALIVE_S: Final = 10.0  # a worker announces itself every second; after so long it counts as dead
 NAMES_PER_S: Final = 100
 """Names of other workers that one reads, in the mean: 3 kB/s, and 40 ms of CPU for 1,000 names and
 64 shards. Only speed depends on them."""
@@ -106,7 +105,7 @@ class Membership:
         for name in islice(names, MAX_SILENT_REPORTED):
             kept = await self._nodes.checked_command(self._key, "HGET", self._key, name)
             last = _read(kept)
-            if last is None or self._now - last.at >= ALIVE_S:
+            if last is None or not last.is_alive(self._now):
                 found[name] = last.outbox if last else 0
         return found
 

@@ -5,6 +5,7 @@ Rule: no I/O, and our own words are ASCII. Text from outside passes `plain` befo
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 _SIZES: Final = ("kB", "MB", "GB", "TB", "PB")  # of 1000, as disks are sold
@@ -89,3 +90,14 @@ def listed(counts: dict[str, int]) -> str:
     """Format *counts*, the most frequent first: gap 1,203, easing 12. If empty: none."""
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join(f"{name} {number(value)}" for name, value in ordered) or "none"
+
+
+def table(rows: Sequence[Sequence[str]], right: set[int]) -> Iterator[str]:
+    """Format *rows* in columns, of which those numbered in *right* are right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()

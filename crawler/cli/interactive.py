@@ -23,12 +23,12 @@ class InteractiveCommand(ScrapyCommand):
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         from crawler.config.settings import read_config
+        from crawler.engine.seeds import refuse_anonymous
         from crawler.model.choices import ScopeChoice
         from crawler.model.types import CrawlerError
         from crawler.model.url import fetch_form
         from crawler.policy.scope import SeedHosts
         from crawler.report.messages import print_error
-        from crawler.spiders.seeds import refuse_anonymous
 
         assert self.settings is not None
         try:

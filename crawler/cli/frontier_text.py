@@ -1,0 +1,229 @@
+"""What `scrapy frontier` prints of a crawl, as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from crawler.data.data_dir import OUTCOMES
+from crawler.data.snapshots import Snapshot
+from crawler.frontier.port import SEEN
+from crawler.frontier.reader import RecountedCounter
+from crawler.frontier.seen_repair import RebuiltSeen
+from crawler.model.counts import Counts
+from crawler.view.formats import many, number, plain, rate, since, size, span, table, until
+from crawler.view.rows import ActRow, DeadLetterRow, HostRow, WorkerRow
+
+
+class FrontierOverview(msgspec.Struct, frozen=True):
+    """The frontier of a data directory as a whole."""
+
+    counts: Counts
+    process: int | None  # of the running crawl
+    data_dir: str
+    arguments: dict[str, str] = {}  # of the spider's last start
+
+
+class SharedOverview(msgspec.Struct, frozen=True):
+    """A shared frontier as a whole."""
+
+    counts: Counts
+    where: str  # for people
+    workers: int  # alive
+    outbox: int  # links on the disks of workers, alive or not
+    arguments: dict[str, str] = {}  # of the spider's last start
+
+
+def overview_text(overview: FrontierOverview) -> Iterator[str]:
+    at_work = (
+        f"process {overview.process} crawls now" if overview.process else "no crawl is running"
+    )
+    yield f"{plain(overview.data_dir)}: {at_work}"
+    hosts = ("hosts", overview.counts.hosts_active, "hosts in memory")
+    yield from _counted([*_figures(overview.counts), hosts])
+    yield from _arguments(overview.arguments)
+
+
+def shared_overview_text(overview: SharedOverview) -> Iterator[str]:
+    at_work = (
+        f"{many(overview.workers, 'worker')} at work"
+        if overview.workers
+        else "no worker is at work"
+    )
+    yield f"{plain(overview.where)}: {at_work}"
+    outbox = ("outbox", overview.outbox, "links on workers' disks, until Redis can take them")
+    yield from _counted([*_figures(overview.counts), outbox])
+    yield from _arguments(overview.arguments)
+
+
+def _figures(counts: Counts) -> list[tuple[str, int, str]]:
+    return [
+        ("waiting", counts.waiting, "URLs that wait for their host's turn"),
+        ("undecided", counts.undecided, "URLs found of which it is not known yet if they are new"),
+        ("later", counts.later, "URLs with a date: to be tried again"),
+        ("leased", counts.leased, "URLs under way, or cut off by the end of a process"),
+        ("left", counts.left, "URLs that are not finished: the four above"),
+        ("seen", counts.seen, "URLs ever admitted"),
+        ("done", counts.done, "URLs finished"),
+        ("dead", counts.dead, "URLs given up"),
+        ("refused", counts.refused, "URLs that waited, and that a rule of the last start refuses"),
+    ]
+
+
+def _arguments(given: Mapping[str, str]) -> Iterator[str]:
+    if given:
+        typed = " ".join(f"-a {plain(name)}={plain(value)}" for name, value in given.items())
+        yield f"arguments of the last start: {typed}"
+
+
+def _counted(rows: Sequence[tuple[str, int, str]]) -> Iterator[str]:
+    yield from table([(name, number(value), meaning) for name, value, meaning in rows], right={1})
+
+
+def hosts_text(hosts: Sequence[HostRow], now: float) -> Iterator[str]:
+    head = (
+        "host",
+        "waiting",
+        "admitted",
+        "next",
+        "last gap",
+        "crawl-delay",
+        "failures",
+        "pauses",
+        "place",
+    )
+    rows = [_host_row(host, now) for host in hosts]
+    yield from table([head, *rows], right=set(range(1, 8)))
+
+
+def _host_row(row: HostRow, now: float) -> tuple[str, ...]:
+    return (
+        plain(row.host, 60),
+        number(row.waiting),
+        number(row.admitted),
+        until(row.next_at, now),
+        span(row.gap_s),
+        span(row.crawl_delay_s) if row.crawl_delay_s else "-",
+        number(row.failures),
+        number(row.pauses),
+        row.place,
+    )
+
+
+def workers_text(records: Sequence[WorkerRow], now: float) -> Iterator[str]:
+    head = (
+        "worker",
+        "machine",
+        "process",
+        "state",
+        "pages",
+        "pages/s",
+        "leases",
+        "outbox",
+        "heard",
+    )
+    yield from table(
+        [head, *(_worker_row(record, now) for record in records)], right={2, *range(4, 9)}
+    )
+    for record in records:
+        if record.state == "silent" and record.outbox:
+            yield (
+                f"{plain(record.name)} is silent, and the crawl does not end while"
+                f" {many(record.outbox, 'link')} on its disk may come. Start it again with its data"
+                f" directory; if that is lost: scrapy frontier workers --forget"
+                f" {plain(record.name)}"
+            )
+
+
+def _worker_row(row: WorkerRow, now: float) -> tuple[str, ...]:
+    return (
+        plain(row.name, 64),
+        plain(row.host, 40),
+        str(row.pid),
+        plain(row.state, 20),
+        number(row.pages),
+        rate(row.pages_per_s) if row.pages_per_s else "-",
+        number(row.leases),
+        number(row.outbox),
+        since(row.heard_at, now),
+    )
+
+
+def dead_text(
+    letters: Sequence[DeadLetterRow], total: int, advice: Callable[[str], str], now: float
+) -> Iterator[str]:
+    """*advice* returns the command to type for an action."""
+    for letter in letters:
+        yield f"{since(letter.at, now):>18}  {plain(letter.url)}"
+        yield f"{'':18}  {plain(letter.reason)}"
+    yield f"{number(len(letters))} of {many(total, 'dead letter')}"
+    if letters:
+        yield f"put one back: {advice('retry URL')}"
+        yield f"put all back: {advice('retry --all')}"
+
+
+def audit_text(acts: Sequence[ActRow], now: float) -> Iterator[str]:
+    head = ("act", "when", "by", "verb", "targets", "value", "URLs", "state")
+    rows = [
+        (
+            str(act.number),
+            since(act.at, now),
+            plain(act.by, 40),
+            act.verb,
+            plain(act.targets, 60),
+            plain(act.value, 30),
+            "-" if act.touched is None else number(act.touched),
+            act.state,
+        )
+        for act in acts
+    ]
+    yield from table([head, *rows], right={0, 6})
+
+
+def check_text(
+    counters: Sequence[RecountedCounter], is_repaired: bool, uncounted: Sequence[int]
+) -> Iterator[str]:
+    differing = [each for each in counters if each.differs]
+    for each in differing:
+        where = "" if each.shard is None else f"shard {each.shard}: "
+        yield f"{where}{each.name}: the counter says {each.stored:,}, counted {each.counted:,}"
+    if differing and is_repaired:
+        yield f"{many(len(differing), 'counter')} repaired"
+    elif differing:
+        found = many(len(differing), "counter")
+        yield f"{found} differ; scrapy frontier check --repair corrects them"
+    elif counters:
+        yield f"{many(len(counters), 'counter')} counted again: all are right"
+    if uncounted:
+        shards = ", ".join(map(str, uncounted[:20]))
+        yield (
+            f"{many(len(uncounted), 'shard')} not counted, because workers changed them all the"
+            f" time: {shards}. Stop the workers, and check again"
+        )
+
+
+def repair_text(repaired: RebuiltSeen, unread: Sequence[str]) -> Iterator[str]:
+    for name in repaired.set_aside:
+        yield f"{SEEN}/{name} is set aside; nothing reads it any more"
+    yield f"{many(repaired.damaged, 'key')} of seen URLs were in what is damaged. Found again:"
+    yield f"  {number(repaired.held)} of URLs that wait, or that the frontier keeps"
+    yield f"  {number(repaired.fetched)} of URLs in {OUTCOMES} and in the archive's index"
+    yield (
+        f"  {number(repaired.lost)} of no URL that is known: at most so many pages may be fetched"
+        " again. An index that is elsewhere: scrapy frontier seen --from FILE.cdxj"
+        if repaired.lost
+        else "  nothing is lost"
+    )
+    for error in unread:
+        yield f"left out from there on: {plain(error)}"
+
+
+def snapshot_text(made: Snapshot) -> Iterator[str]:
+    yield (
+        f"{plain(made.folder)}: {many(made.left, 'URL')} left to do, {number(made.seen)} seen, of"
+        " one moment"
+    )
+    shared = f", {size(made.shared)} of them as hard links" if made.shared else ""
+    yield f"{size(made.bytes)}{shared}; without the archive (warc) and the logs"
+    yield f"a crawl goes on from it with -s CRAWLER_DATA_DIR={plain(made.folder)}"

@@ -1,0 +1,209 @@
+"""Act on the archive of a crawl: recover, rebuild, pack it, and delete from it.
+
+Rule: a rebuilt file replaces the old in one step, and a file that a crawl is writing is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from datetime import UTC
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from crawler.archive.check import (
+    Fault,
+)
+from crawler.archive.columns_companion import SUFFIX as COLUMNS
+from crawler.archive.lookup import (
+    entries,
+)
+from crawler.archive.purge import DELETIONS, DeletionRecord, deletions, listed, purge
+from crawler.archive.reader import DamagedFile
+from crawler.archive.recovery import recover_one, unfinished_files
+from crawler.archive.wacz import (
+    PageLine,
+    merged_index,
+    pack_files,
+)
+from crawler.archive.warc_file import (
+    OPEN_SUFFIX,
+    Companion,
+    companion_path,
+    rebuild_lock,
+    remove_unfinished_companions,
+)
+from crawler.data.data_dir import (
+    locked,
+)
+from crawler.model.types import VERSION, DataDirError
+from crawler.model.url import fetch_form
+from crawler.page.media_type import HTML_TYPES, PDF
+from crawler.policy.targets import UrlTarget
+from crawler.view.archive import ArchivePlace, FileResult
+from crawler.view.formats import (
+    many,
+    size,
+)
+
+
+def recover_and_rebuild(
+    place: ArchivePlace, kept: Sequence[Companion], companions: Sequence[Companion]
+) -> Iterator[FileResult]:
+    """Recover files that a dead process left unfinished, as its next start would; *kept*: all their
+    companions. Then rebuild the companions *companions* of each finished file, of a recovered one
+    only the slow ones. A file that cannot be read or recovered is a fault, and the others are done
+    all the same. Raises CrawlerError."""
+    recovered: set[Path] = set()
+    yield from _recover_all(place, kept, recovered)
+    slow = [companion for companion in companions if companion.is_slow]
+    for file in place.finished():
+        if missing := slow if file in recovered else companions:
+            yield from _rebuild(file, missing)
+
+
+def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[FileResult]:
+    """Pack all finished files into *out*, a WACZ file. Raises CrawlerError."""
+    files = place.finished()
+    _refuse_unpackable(place, files)
+    scratch = out.with_name(f"{out.name}.index")
+    with pack_files(out, now) as wacz, merged_index(files, scratch) as lines:
+        for file in files:
+            wacz.add_archive(file)
+            yield FileResult(file.name, file.name)
+        wacz.add_index(lines)
+        pages = wacz.add_pages(page for file in files for page in _pages(file))
+        wacz.add_description(f"Crawl in {place.path.name}", f"Gossamer/{VERSION}")
+    for file in place.files():
+        if file not in files:
+            yield FileResult(file.name, f"{file.name} is not finished, and was left out")
+    totals = f"{many(len(files), 'file')}, {many(pages, 'page')}, {size(out.stat().st_size)}"
+    yield FileResult(out.name, f"{out}: {totals}")
+
+
+def _recover_all(
+    place: ArchivePlace, kept: Sequence[Companion], recovered: set[Path]
+) -> Iterator[FileResult]:
+    for folder in place.folders:
+        for path in unfinished_files(folder):
+            yield from _recover(path, kept, recovered)
+        for companion in kept:
+            remove_unfinished_companions(folder, companion.suffix)
+
+
+def _recover(path: Path, kept: Sequence[Companion], recovered: set[Path]) -> Iterator[FileResult]:
+    """Recover *path*. Yields nothing if a crawl is writing it."""
+    name = path.name.removesuffix(OPEN_SUFFIX)
+    try:
+        done = recover_one(path, kept)
+    except DataDirError as error:
+        yield _not_done(path, Fault(name, str(error), ""))
+        return
+    if done is not None:
+        recovered.add(path.with_name(name))
+        state = f"{many(done.records, 'record')}  was unfinished, is whole now"
+        yield FileResult(name, f"{name}  {state if done.records else 'had no record'}")
+
+
+def _rebuild(file: Path, companions: Sequence[Companion]) -> Iterator[FileResult]:
+    """Rebuild *companions* of *file*. Yields nothing if it was delivered since."""
+    with suppress(FileNotFoundError), rebuild_lock(file) as is_ours:
+        yield _rebuild_companions(file, companions) if is_ours else _not_done(file, _busy(file))
+
+
+def _rebuild_companions(file: Path, companions: Sequence[Companion]) -> FileResult:
+    try:
+        for companion in companions:
+            companion.rebuild(file, file)
+    except DamagedFile as damage:
+        return _not_done(file, Fault(file.name, str(damage), "scrapy archive check shows more"))
+    names = " ".join(companion_path(file, companion.suffix).name for companion in companions)
+    return FileResult(file.name, names)
+
+
+def _busy(file: Path) -> Fault:
+    return Fault(file.name, "its columns are being made by the crawl", "try again later")
+
+
+def _not_done(file: Path, fault: Fault) -> FileResult:
+    return FileResult(file.name, f"{file.name}  not done", (fault,))
+
+
+def _refuse_unpackable(place: ArchivePlace, files: Sequence[Path]) -> None:
+    if not files:
+        raise DataDirError(
+            "; ".join([f"{place.path} has no finished file", *place.missing_notes()])
+        )
+    names = [file.name for file in files]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataDirError(f"two files are called {twice}, which one package cannot hold")
+
+
+def _pages(file: Path) -> Iterator[PageLine]:
+    """Yield the pages of a file from its columns, which have titles, else from its index."""
+    from crawler.archive.columns import read_titles  # noqa: PLC0415  # Arrow: 150 ms
+
+    try:
+        for row in read_titles(companion_path(file, COLUMNS)):
+            yield PageLine(
+                row.url, f"{row.fetched_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", row.title
+            )
+    except FileNotFoundError:
+        for entry in entries(file):
+            if entry.mime in SHOWN and entry.status.startswith("2"):
+                yield PageLine(entry.url, _iso(entry.timestamp))
+
+
+def _iso(timestamp: str) -> str:
+    day, time = timestamp[:8], timestamp[8:]
+    return f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z"
+
+
+# Types that a reader opens by themselves, not as a part of a page.
+SHOWN: Final = frozenset({*HTML_TYPES, PDF, "text/plain"})
+
+
+def deletion_records(place: ArchivePlace, targets: Sequence[UrlTarget]) -> Iterator[DeletionRecord]:
+    """Yield what the files here hold of *targets*. Raises DataDirError, StoreUnavailable."""
+    return deletions(place.local_stores(), _is_meant(targets))
+
+
+def all_deletion_records(
+    place: ArchivePlace, targets: Sequence[UrlTarget]
+) -> Iterator[DeletionRecord]:
+    """Yield what the files here and in the object store hold of *targets*. Raises CrawlerError."""
+    return deletions(place.all_stores(), _is_meant(targets))
+
+
+def purge_archive(
+    place: ArchivePlace, kept: Sequence[Companion], targets: Sequence[UrlTarget]
+) -> Iterator[FileResult]:
+    """Finish what a dead process left, as `recover_and_rebuild`; then delete what the files here
+    and in the object store hold of *targets*. Raises CrawlerError."""
+    is_meant, before = _is_meant(targets), sum(1 for _ in listed(place.path))
+    with ExitStack() as locks:
+        for home in sorted({place.path, *place.homes}):
+            locks.enter_context(locked(home))
+        yield from _recover_all(place, kept, set())
+        for done in purge(place.all_stores(), is_meant, place.path, lambda: None):
+            line = f"{Path(done.name).name}  {many(done.records, 'record')} deleted"
+            yield FileResult(done.name, line)
+    added = list(islice(listed(place.path), before, None))
+    left = sum(not each.deleted for each in added)
+    counted = f"{many(len(added) - left, 'record')} deleted, {many(left, 'revisit')} left of them"
+    yield FileResult("", f"{counted}: added to {place.path / DELETIONS}")
+    for package in sorted(found for home in place.homes for found in home.rglob("*.wacz")):
+        advice = "remove it, and pack again: scrapy archive pack"
+        fault = Fault(package.name, "a package, which may hold what was deleted here", advice)
+        yield FileResult(package.name, f"{package}  not looked at", (fault,))
+
+
+def _is_meant(targets: Sequence[UrlTarget]) -> Callable[[str], bool]:
+    def is_meant(text: str) -> bool:
+        # Other programs archive URLs in other forms, and names that are no URLs for us.
+        url = fetch_form(text)
+        return url is not None and any(target.matches(url) for target in targets)
+
+    return is_meant

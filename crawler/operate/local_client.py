@@ -1,0 +1,242 @@
+"""Acts on a crawl in a data directory: by the process that runs it, or by itself if none does.
+
+Rule: what this process does, it does under the lock of the data directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from crawler.archive.cdxj import indexed_urls
+from crawler.assembly.build import rules_path
+from crawler.data import crawl_requests, snapshots
+from crawler.data.crawl_requests import SnapshotRequest
+from crawler.data.data_dir import (
+    OUTCOMES,
+    WARC,
+    DataDir,
+    lock_owner,
+    read_format,
+)
+from crawler.data.local_stores import RobotsRecords
+from crawler.data.operator_files import AUDIT, Act, Audit, OperatorFiles, RulesFile
+from crawler.data.outcomes import read_outcomes
+from crawler.data.snapshots import Snapshot
+from crawler.frontier import dead_letters
+from crawler.frontier.open import frontier_limits, open_frontier
+from crawler.frontier.port import FRONTIER, SEEN
+from crawler.frontier.reader import (
+    FrontierReader,
+    RecountedCounter,
+    correct_counters,
+    count_again,
+)
+from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.run_files import RunFolder
+from crawler.frontier.seen_repair import repair_seen
+from crawler.model.types import ConfigError, DataDirError
+from crawler.model.url import fetch_form
+from crawler.operate.acts import chosen_letters, count_waiting_on_disk
+from crawler.operate.client import FrontierCheck, NoCrawl, SeenUrls, ask
+from crawler.operate.operator import Operator
+from crawler.operate.verbs import ActAnswer, ActRequest, WaitingCount
+from crawler.policy.admission import identity_of_urls
+from crawler.policy.robots_cache import RobotsCache
+from crawler.view.identity import UrlIdentifier
+from crawler.view.local import LocalView
+from crawler.view.place import CrawlPlace, known_urls
+
+_SEEN_AT_ONCE: Final = 500_000  # URLs: 200 MB
+ANSWER_TIMEOUT_S: Final = 30.0  # a running crawl checks every second, but may be starting or ending
+# It may be merging runs, too: 1e8 keys, 800 MB, on a slow disk.
+SNAPSHOT_TIMEOUT_S: Final = 120.0
+_POLL_S: Final = 0.1
+_COUNTS: Final = 3  # of a crawl at work, until nothing is removed meanwhile
+
+
+def _answered_or_ended(path: Path, request: Path, timeout_s: float) -> int | None:
+    """Wait until the file *request* is answered, or withdraw it if the crawl has ended. Returns the
+    process id of a crawl that has not answered for *timeout_s*, else None."""
+    deadline = time.monotonic() + timeout_s
+    while not crawl_requests.is_answered(request):
+        at_work = lock_owner(path)
+        if at_work is None:
+            request.unlink(missing_ok=True)
+            return None
+        if time.monotonic() > deadline:
+            return at_work
+        time.sleep(_POLL_S)
+    return None
+
+
+def snapshot_of(path: Path, target: Path) -> Snapshot:
+    """Copy the data directory *path*, as it is at one moment, to *target*. If a crawl uses it, that
+    crawl does its part. Raises CrawlerError; then *target* is as before."""
+    crawl_format = read_format(path)
+    if not (path / FRONTIER).is_dir():
+        raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
+    target = target.absolute()
+    snapshots.check_target(target)
+    with snapshots.only_snapshot(path):
+        name = snapshots.new_name()
+        if lock_owner(path) is None or not _frozen_by_crawl(path, name):
+            with (
+                closing(DataDir(path, crawl_format.identity)) as data,
+                closing(RocksStore(data.frontier)) as store,
+            ):
+                snapshots.freeze(path, store, name)
+        return snapshots.publish(path, name, target)
+
+
+def _frozen_by_crawl(path: Path, name: str) -> bool:
+    """Let the running crawl make the folder *name*; return whether it has, or False if it ended
+    before."""
+    file = crawl_requests.write_request(path, SnapshotRequest(name))
+    at_work = _answered_or_ended(path, file, SNAPSHOT_TIMEOUT_S)
+    if at_work is not None:
+        raise DataDirError(
+            f"the crawl in {path} (process {at_work}) has made no snapshot for"
+            f" {SNAPSHOT_TIMEOUT_S:g} s, and the request is withdrawn. If it is starting or ending,"
+            " try again"
+        )
+    why_not = crawl_requests.take_answer(file)
+    if why_not:
+        raise DataDirError(f"the crawl in {path} made no snapshot: {why_not}")
+    return why_not is not None
+
+
+class LocalClient:
+    """Implements client.CrawlClient for a crawl with its frontier in a data directory."""
+
+    def __init__(self, place: CrawlPlace) -> None:
+        self._place = place
+        self._path = place.path
+        self._config = place.config
+
+    def act(self, request: ActRequest) -> ActAnswer:
+        read_format(self._path)  # else a mistyped directory would be created
+        if request.dry_run:
+            with LocalView(self._path) as view:
+                return count_waiting_on_disk(view.reader, request).answer()
+        try:
+            return ask(self._path, request)
+        except NoCrawl:
+            if (process := lock_owner(self._path)) is not None:
+                raise DataDirError(
+                    f"the crawl in {self._path} (process {process}) does not answer: if it is"
+                    " starting or ending, try again"
+                ) from None
+        with closing(DataDir(self._path, identity_of_urls(self._config))) as data:
+            rules_file = RulesFile(rules_path(self._config, self._path))
+            store = OperatorFiles(rules_file, Audit(self._path / AUDIT))
+            levels = len(self._config.frontier.level_shares)
+            operator = Operator(store, levels, time.time, ActsAtNextStart(self._place, data))
+            return asyncio.run(operator.act(request, getpass.getuser()))
+
+    def check(self, is_repair: bool) -> FrontierCheck:
+        if not is_repair:
+            return FrontierCheck(self._counted(), is_repaired=False)
+        read_format(self._path)  # else a mistyped directory would be created
+        with (
+            closing(DataDir(self._path, identity_of_urls(self._config))) as data,
+            closing(RocksStore(data.frontier)) as store,
+        ):
+            runs = RunFolder(data.seen)
+            fetched = FetchedUrls(data.path, UrlIdentifier(self._config, data.format.key_seed))
+            held = FrontierReader(store, runs).admitted_keys()
+            rebuilt = repair_seen(store, runs, held, fetched.keys())
+            counted = count_again(store, runs)
+            correct_counters(store, counted)
+        return FrontierCheck(counted, is_repaired=True, rebuilt=rebuilt, unread=fetched.unread)
+
+    def _counted(self) -> list[RecountedCounter]:
+        """Count in the store as it was when it was opened: each call of the crawl is one write."""
+        for last in (False,) * (_COUNTS - 1) + (True,):
+            with LocalView(self._path) as view:
+                try:
+                    return count_again(view.store, RunFolder(self._path / SEEN))
+                except DataDirError:
+                    # A crawl at work may have merged the runs, and removed those that were named.
+                    if last or lock_owner(self._path) is None:
+                        raise
+        raise AssertionError
+
+    def take_over(self, index: Path) -> SeenUrls:
+        with (
+            closing(DataDir(self._path, identity_of_urls(self._config))) as data,
+            closing(
+                open_frontier(data.path, frontier_limits(self._config), time.time())
+            ) as frontier,
+        ):
+            identifier = UrlIdentifier(self._config, data.format.key_seed)
+            urls = new = unreadable = 0
+            forms = (fetch_form(url) for url in indexed_urls(index))
+            while some := list(islice(forms, _SEEN_AT_ONCE)):
+                found = [identifier.key(url) for url in some if url is not None]
+                urls, unreadable = urls + len(found), unreadable + len(some) - len(found)
+                new += frontier.mark_seen(found, frontier.clock)
+        return SeenUrls(urls, new, unreadable)
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        return snapshot_of(self._path, folder)
+
+    def forget(self, worker: str) -> int:
+        raise ConfigError(f"the frontier of {self._path} has no workers, nor one called {worker}")
+
+
+class ActsAtNextStart:
+    """Implements operator.Acts while no crawl runs: the next start carries them out."""
+
+    def __init__(self, place: CrawlPlace, data: DataDir) -> None:
+        self._place = place
+        self._data = data
+
+    async def count(self, request: ActRequest) -> WaitingCount:
+        raise ConfigError("what waits is counted by the command itself")
+
+    async def put_back(self, request: ActRequest) -> int:
+        config, path = self._place.config, self._data.path
+        with closing(open_frontier(path, frontier_limits(config), time.time())) as frontier:
+            store, now = frontier.records, frontier.clock
+            agent = config.identity.user_agent_name
+            robots = RobotsCache(RobotsRecords(store), agent, config.robots)
+            is_chosen = chosen_letters(request, config)[0]
+            letters = dead_letters.retry_dead(store, frontier, robots, is_chosen, lambda: now)
+            return sum(letters)
+
+    async def take(self, act: Act, undone: Act | None) -> None:
+        """Do nothing: the next start looks into the audit."""
+
+    def known(self, urls: Sequence[str]) -> list[str]:
+        return known_urls(self._place, urls)
+
+
+class FetchedUrls:
+    """The URLs that the outcome log and the index of the archive name."""
+
+    def __init__(self, path: Path, identifier: UrlIdentifier) -> None:
+        """*path*: the data directory."""
+        self._path = path
+        self._identifier = identifier
+        self.unread: list[str] = []  # an index that is damaged, and where
+
+    def keys(self) -> Iterator[int]:
+        for url in map(fetch_form, self._urls()):
+            if url is not None:
+                yield self._identifier.key(url)
+
+    def _urls(self) -> Iterator[str]:
+        for outcome in read_outcomes(self._path / OUTCOMES):
+            yield outcome.url
+        for index in sorted((self._path / WARC).glob("*.cdxj")):
+            try:
+                yield from indexed_urls(index)
+            except DataDirError as error:
+                self.unread.append(str(error))

@@ -1,0 +1,154 @@
+"""What `why URL` says of a URL, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Final
+
+from crawler.model.types import Outcome
+from crawler.view.formats import many, plain, since, size, until
+from crawler.view.why import Why
+
+_SHOWN: Final = 5  # of its outcomes, the latest
+_ROBOTS: Final = MappingProxyType(
+    {
+        "allowed": "robots.txt allows it",
+        "disallowed": "robots.txt forbids it",
+        "unreachable": "robots.txt is unreachable, so nothing of it may be fetched",
+        "unknown": "robots.txt is not known yet; it will be fetched before the page",
+    }
+)
+
+
+def why_text(why: Why, now: float) -> Iterator[str]:
+    yield plain(why.url, 2048)
+    yield f"  {_verdict(why, now)}"
+    yield ""
+    yield from _whereabouts(why, now)
+    yield from _history(why, now)
+    yield _rules(why)
+    yield from _overridden(why)
+    yield from _pattern(why, now)
+    detail = f": {plain(why.robots_detail)}" if why.robots_detail else ""
+    yield f"  {_ROBOTS[why.robots]}{detail}"
+
+
+def _verdict(why: Why, now: float) -> str:
+    """Return in one sentence what has become of the URL."""
+    if why.leased_at is not None:
+        return "It is being fetched."
+    if why.dead_at is not None:
+        return f"Given up: {plain(why.dead_reason)}."
+    if why.refused_at is not None:
+        return f"Not fetched: a rule refuses it ({plain(why.refused_by)})."
+    if why.waiting is not None:
+        at = until(why.host_next_at or 0.0, now)
+        return f"Not fetched yet: it waits, and its host may be contacted {at}."
+    if why.later_at is not None:
+        return f"It is fetched again {until(why.later_at, now)}."
+    if why.outcomes:
+        last = why.outcomes[-1]
+        what = "Its last fetch was" if last.status is not None else "Not fetched; decided"
+        return f"{what} {since(last.at, now)}: {_outcome(last)}."
+    if why.kept_at is not None or why.seen:
+        return "It was fetched, or is on its way: its outcome is not on record."
+    if why.rule:
+        return f"Never queued: {plain(why.refused)}."
+    if why.seen_as:
+        return f"Never queued: {plain(why.seen_as, 2048)} was, which is another address."
+    return "Never queued: no page so far links to it, and it is no seed."
+
+
+def _whereabouts(why: Why, now: float) -> Iterator[str]:
+    yield _seen(why)
+    tried = f", after {many(why.attempts, 'failure')}" if why.attempts else ""
+    if why.waiting is not None:
+        yield f"  waits behind {many(why.waiting, 'URL')} of its host{_level(why)}{tried}"
+        yield f"  its host may be contacted {until(why.host_next_at or 0.0, now)}"
+    if why.unsearched and not _found(why):
+        yield f"  {many(why.unsearched, 'waiting URL')} of its host were not looked at"
+    if why.leased_at is not None:
+        by = f" by the worker {plain(why.worker)}" if why.worker else ""
+        yield (
+            f"  leased {since(why.leased_at, now)}{by}: it is being fetched, or was when a run died"
+        )
+    if why.later_at is not None:
+        yield f"  tried again {until(why.later_at, now)}{tried}"
+    if why.dead_at is not None:
+        yield f"  dead letter, {since(why.dead_at, now)}: {plain(why.dead_reason)}"
+    if why.refused_at is not None:
+        yield (
+            f"  refused by a rule when its turn came, {since(why.refused_at, now)}:"
+            f" {plain(why.refused_by)}; a start whose rules admit it puts it back"
+        )
+
+
+def _seen(why: Why) -> str:
+    if not why.seen:
+        links = sum(why.elsewhere.values())
+        waiting = f"; it may be among {many(links, 'link')} on workers' disks" if links else ""
+        return f"  not seen: no page so far leads to it, or a rule or budget kept it out{waiting}"
+    if _found(why):
+        return "  seen"
+    if why.is_shared:
+        return "  seen; what came of it is in the log of the worker that fetched it"
+    return "  seen; nothing more is on record"
+
+
+def _level(why: Why) -> str:
+    return ", before all levels" if why.urgent else f" at level {why.level}"
+
+
+def _history(why: Why, now: float) -> Iterator[str]:
+    for outcome in why.outcomes[-_SHOWN:]:
+        yield f"  {since(outcome.at, now)}: {_outcome(outcome)}"
+    if any(each.reason == "duplicate" for each in why.outcomes):
+        original = plain(why.duplicate_of) or "a page that the archive does not name"
+        yield f"  its content is a duplicate of {original}"
+    if any(each.reason == "noindex" for each in why.outcomes):
+        yield "  its author marked it noindex: only its links are stored (CRAWLER_RESPECT_NOINDEX)"
+    near = next((each for each in reversed(why.outcomes) if each.bits is not None), None)
+    if near is not None:
+        yield f"  its text is that of {plain(near.original)}, but for {near.bits} of 64 bits"
+    if why.kept_at is not None:
+        record = f", archived at {plain(why.kept_record)}" if why.kept_record else ""
+        yield f"  fetched {since(why.kept_at, now)}, with content of its own{record}"
+
+
+def _outcome(outcome: Outcome) -> str:
+    is_in_reason = outcome.status is None or outcome.reason.startswith("status ")
+    status = "" if is_in_reason else f"status {outcome.status}"
+    target = f"to {plain(outcome.target)}" if outcome.target else ""
+    taken = size(outcome.size) if outcome.size else ""
+    record = f"archived at {outcome.record}" if outcome.record else ""
+    parts = ", ".join(filter(None, [status, target, plain(outcome.reason), taken, record]))
+    return f"{outcome.fate.replace('_', ' ')}: {parts or 'no more is known'}"
+
+
+def _rules(why: Why) -> str:
+    unjudged = "" if why.scope_judged else " (its scope is judged with -a seeds=... -a scope=...)"
+    if why.rule:
+        return f"  refused by the rule {why.rule}: {plain(why.refused)}{unjudged}"
+    return f"  the rules admit it{unjudged}"
+
+
+def _overridden(why: Why) -> Iterator[str]:
+    if why.overridden:
+        keys = ", ".join(f"{key} (line {line})" for key, line in why.overridden.items())
+        yield f"  the operator's rules say of it: {keys}"
+
+
+def _pattern(why: Why, now: float) -> Iterator[str]:
+    if not why.pattern:
+        return
+    barren = f", the last {why.pattern_barren} not" if why.pattern_barren else ""
+    pages = many(why.pattern_pages, "page")
+    yield f"  of its pattern {plain(why.pattern)}: {pages}, {why.pattern_new} of them new{barren}"
+    if why.pattern_try_at is not None:
+        yield f"  one of its pattern may be tried {until(why.pattern_try_at, now)}"
+
+
+def _found(why: Why) -> bool:
+    places = (why.waiting, why.leased_at, why.later_at, why.dead_at, why.kept_at, why.refused_at)
+    return bool(why.outcomes) or any(place is not None for place in places)

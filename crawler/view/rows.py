@@ -1,0 +1,225 @@
+"""What is shown of a crawl in tables, for people and as JSON: hosts and why they are not contacted
+now, dead letters, what operators have done, workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from crawler.config.settings import Config, PolitenessSettings
+from crawler.data.operator_files import Act, Touched
+from crawler.frontier.records import DeadLetter
+from crawler.model.types import ConfigError, Pace
+from crawler.policy.operator_rules import OperatorRules, Overrides, read_rules
+from crawler.shared.codec import WorkerRecord
+from crawler.view.formats import FAR, many, span
+from crawler.view.hosts import HostQuery
+from crawler.view.port import CrawlView, HostState
+
+
+class HostRow(msgspec.Struct, frozen=True):
+    """One host of the frontier."""
+
+    host: str
+    waiting: int  # URLs
+    place: str  # empty | front | active | leased | resting
+    next_at: float  # epoch seconds, from which it may be contacted
+    gap_s: float  # its last rest
+    crawl_delay_s: float
+    failures: int  # in a row
+    pauses: int  # in a row
+    admitted: int  # URLs ever admitted
+    because: str  # why it is not contacted now; empty: nothing keeps it from being
+    rest_because: str  # why its rests are as long as they are
+
+
+def host_rows(view: CrawlView, query: HostQuery, config: Config) -> list[HostRow]:
+    """Return the hosts of *query*. Raises ConfigError if it asks for one that is not known."""
+    rules, now = _rules(view, config), view.now()
+    found = [_host(state, rules, config, now) for state in view.hosts(query)]
+    if query.host is not None and not found:
+        raise ConfigError(f"the frontier has no host {query.host}")
+    return found
+
+
+def _rules(view: CrawlView, config: Config) -> OperatorRules:
+    """Return the rules, none if there is an error in them: `scrapy rules` says which."""
+    levels = len(config.frontier.level_shares)
+    with suppress(ConfigError):
+        return read_rules(view.rules(), levels)
+    return read_rules("", levels)
+
+
+def next_contact(rest_until: float, says: Overrides, rules: OperatorRules, now: float) -> float:
+    """Return when a host, or a URL, may be contacted whose host rests until *rest_until*, and of
+    which the operator *says* that; FAR if it is paused without end."""
+    pauses = (says.paused_until(now), rules.paused_until(now))
+    return max(rest_until, *(min(until, FAR) for until in pauses if until is not None), 0.0)
+
+
+def _host(state: HostState, rules: OperatorRules, config: Config, now: float) -> HostRow:
+    said = rules.of_host(state.host)
+    return HostRow(
+        host=state.host,
+        waiting=state.waiting,
+        place=state.place,
+        next_at=next_contact(state.rest_until, said, rules, now),
+        gap_s=state.pace.gap_s,
+        crawl_delay_s=state.pace.crawl_delay_s,
+        failures=state.pace.failures,
+        pauses=state.pace.pauses,
+        admitted=state.admitted,
+        because=_because(state, rules, config.politeness, now),
+        rest_because=_rest_because(
+            _with_cap(state.pace, said.crawl_delay_s, config.politeness),
+            said.delay_s,
+            config.politeness,
+        ),
+    )
+
+
+_CLOCKS_DIFFER_S: Final = 1.0  # those of a server and of this machine
+
+
+def _because(
+    state: HostState, rules: OperatorRules, politeness: PolitenessSettings, now: float
+) -> str:
+    """Return why the host is not contacted now."""
+    said = rules.of_host(state.host)
+    if said.refuse:
+        return "a rule refuses it"
+    if said.paused_until(now) is not None:
+        return "a rule pauses it"
+    if rules.paused_until(now) is not None:
+        return "the crawl is paused"
+    if state.place == "leased":
+        return "a fetch is under way"
+    if state.rest_until <= now:
+        return ""
+    pace = _with_cap(state.pace, said.crawl_delay_s, politeness)
+    if pace.pauses:
+        return f"paused after {many(pace.failures, 'failure')} in a row"
+    if state.rest_until - now > max(pace.gap_s, pace.crawl_delay_s) + _CLOCKS_DIFFER_S:
+        return "rests as its answer asked (Retry-After)"
+    rest = span(max(pace.gap_s, pace.crawl_delay_s))
+    return f"rests {rest}: {_rest_because(pace, said.delay_s, politeness)}"
+
+
+def _with_cap(pace: Pace, by_rule_s: float | None, politeness: PolitenessSettings) -> Pace:
+    """Return *pace* with as much of its Crawl-delay as is kept."""
+    longest_s = max(politeness.max_crawl_delay_s, by_rule_s or 0.0)
+    return msgspec.structs.replace(pace, crawl_delay_s=min(pace.crawl_delay_s, longest_s))
+
+
+def _rest_because(pace: Pace, delay_s: float | None, politeness: PolitenessSettings) -> str:
+    """Return why the host rests as long as it does between two fetches. *delay_s*: by a rule."""
+    if pace.failures:
+        return f"backs off after {many(pace.failures, 'failure')} in a row"
+    if pace.crawl_delay_s and pace.crawl_delay_s >= pace.gap_s:
+        return "its robots.txt asks for it (Crawl-delay)"
+    if delay_s is not None:
+        return "a rule asks for it"
+    if pace.gap_s > politeness.min_delay_s and politeness.delay_factor:
+        took = span(pace.gap_s / politeness.delay_factor)
+        times = f"{politeness.delay_factor:g} times that"
+        return f"an answer took {took} and it rests {times}, or it failed not long ago"
+    return "the shortest rest" if pace.gap_s else "not fetched from yet"
+
+
+class DeadLetterRow(msgspec.Struct, frozen=True):
+    """One dead letter."""
+
+    url: str
+    reason: str
+    at: float  # epoch seconds
+    attempts: int  # its tries
+    depth: int
+
+
+def dead_letter_rows(letters: Iterable[DeadLetter]) -> list[DeadLetterRow]:
+    return [
+        DeadLetterRow(
+            each.candidate.url, each.reason, each.at, each.candidate.attempts, each.candidate.depth
+        )
+        for each in letters
+    ]
+
+
+class ActRow(msgspec.Struct, frozen=True):
+    """An act of an operator, with what became of it."""
+
+    number: int
+    at: float  # epoch seconds
+    by: str
+    verb: str
+    targets: str
+    value: str
+    touched: int | None  # URLs; None: it touches none, or is not done yet
+    state: str  # in force | undone | failed
+
+
+def act_rows(lines: Iterable[Act | Touched]) -> list[ActRow]:
+    """Return the acts of an audit, the latest first."""
+    acts: list[Act] = []
+    results: dict[int, Touched] = {}
+    undone: set[int] = set()
+    for line in lines:
+        if isinstance(line, Touched):
+            results[line.of] = line
+        else:
+            acts.append(line)
+            undone.add(line.undoes)
+    rows = []
+    for act in reversed(acts):
+        result = results.get(act.number)
+        failed = result is not None and result.failed
+        state = "failed" if failed else "undone" if act.number in undone else "in force"
+        touched = None if result is None or failed else result.touched
+        targets = " ".join(act.targets[:20])
+        verb = f"undo {act.undoes}" if act.undoes else act.verb
+        rows.append(
+            ActRow(act.number, act.at, act.by, verb, targets, act.value[:200], touched, state)
+        )
+    return rows
+
+
+class WorkerRow(msgspec.Struct, frozen=True):
+    """One worker of a shared crawl, by its last record."""
+
+    name: str
+    host: str  # the machine
+    pid: int
+    state: str  # starting | working | stopping | silent
+    pages: int
+    pages_per_s: float  # since it began to read pages; 0 if its clock is ahead of the server's
+    bytes: int
+    errors: int
+    leases: int
+    outbox: int  # links on its disk
+    preferred: int  # shards
+    heard_at: float  # epoch seconds
+
+
+def worker_rows(records: Sequence[WorkerRecord], now: float) -> list[WorkerRow]:
+    return [_worker(record, now) for record in records]
+
+
+def _worker(record: WorkerRecord, now: float) -> WorkerRow:
+    ran_s = record.at - record.started
+    return WorkerRow(
+        name=record.name,
+        host=record.host,
+        pid=record.pid,
+        state=record.state if record.is_alive(now) else "silent",
+        pages=record.pages,
+        pages_per_s=record.pages / ran_s if ran_s > 0 else 0.0,
+        bytes=record.bytes,
+        errors=record.errors,
+        leases=record.leases,
+        outbox=record.outbox,
+        preferred=record.preferred,
+        heard_at=record.at,
+    )

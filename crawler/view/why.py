@@ -1,0 +1,280 @@
+"""`why URL`: shows all records of one URL in the frontier and the logs, and what the rules of the
+last start decide about it.
+
+Rule: the rules are applied anew, with the settings and arguments of the last start; the verdict at
+the time the URL was found is only in the frontier and the logs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.config.settings import PUSHED, Config, read_arguments, with_kept_arguments
+from crawler.data.allowed_origins import AllowedOrigins
+from crawler.data.local_stores import RobotsRecords
+from crawler.engine.seeds import SeedList, list_url, open_seeds, survey_seeds
+from crawler.frontier.open import frontier_limits
+from crawler.frontier.records import DeadLetter, RefusedRecord
+from crawler.model.choices import ScopeChoice
+from crawler.model.types import Candidate, ConfigError, Outcome
+from crawler.model.url import split
+from crawler.policy.operator_rules import RuleBudgets, read_rules
+from crawler.policy.patterns import (
+    FetchAllowed,
+    PatternStopped,
+    counted_pattern,
+    decide,
+    deciding_pattern,
+    is_barren,
+    is_full,
+    refusal_of,
+)
+from crawler.policy.robots_cache import (
+    RobotsAllowed,
+    RobotsCache,
+    RobotsDisallowed,
+    RobotsUnreachable,
+)
+from crawler.policy.scope import Reason, Refusal
+from crawler.view.hosts import HostQuery
+from crawler.view.identity import UrlIdentifier, refuse_other_identity
+from crawler.view.port import CrawlView, HostState, LaterUrl, LeasedUrl, UrlRecord, WaitingUrl
+from crawler.view.rows import next_contact
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one URL. Times are epoch seconds; None means that the URL is not in that
+    place."""
+
+    url: str
+    host: str
+    seen: bool
+    rule: str  # the rule that refuses it; empty: none
+    refused: str  # the refusal as a sentence
+    scope_judged: bool  # whether seeds were given, as the scope depends on them
+    robots: str  # allowed | disallowed | unreachable | unknown
+    robots_detail: str
+    waiting: int | None = None  # the number of URLs before it, of its host and level
+    level: int | None = None  # its level; 0 is best
+    urgent: bool = False  # waits before all levels
+    unsearched: int = 0  # waiting URLs of its host that were not searched
+    leased_at: float | None = None
+    worker: str = ""  # of a shared crawl, that holds the lease
+    later_at: float | None = None
+    dead_at: float | None = None
+    dead_reason: str = ""
+    refused_at: float | None = None  # when a rule of the last start refused it, while it waited
+    refused_by: str = ""  # that rule
+    attempts: int = 0  # failed ones, if it waits
+    host_next_at: float | None = None
+    outcomes: list[Outcome] = []
+    pattern: str = ""  # that its URL is counted under; empty: it is the only one
+    pattern_pages: int = 0
+    pattern_new: int = 0
+    pattern_barren: int = 0  # how many of the last pages brought nothing new
+    pattern_try_at: float | None = None  # when a URL of a stopped pattern is tried again
+    duplicate_of: str = ""
+    kept_at: float | None = None  # when its page was fetched, if others are duplicates of it
+    kept_record: str = ""  # where that page is archived
+    elsewhere: dict[str, int] = {}  # by worker, the links on its disk
+    is_shared: bool = False  # then each worker has its own log
+    overridden: dict[str, int] = {}  # by key, the line of the operator's rule that sets it
+    seen_as: str = ""  # the same address by another scheme or port, if that is seen and this is not
+
+
+def why(text: str, view: CrawlView, config: Config, given: Mapping[str, str]) -> Why:
+    """Answer for the URL *text*. *given*: arguments in place of those of the last start, as after
+    -a. Raises CrawlerError."""
+    return _Question(text, view, config, given).answer()
+
+
+class _Question:
+    """The question after one URL, and by what it is answered."""
+
+    def __init__(
+        self, text: str, view: CrawlView, config: Config, given: Mapping[str, str]
+    ) -> None:
+        refuse_other_identity(view.crawl, config)
+        self._view, self._config, self._now = view, config, view.now()
+        self._identifier = UrlIdentifier(config, view.crawl.key_seed)
+        self._url = self._identifier.identify(text)
+        started = with_kept_arguments(given, view.last_start().arguments)
+        self._given = {name: str(value) for name, value in started.items()}
+        self._typed = read_arguments({"seeds": "none", **given})
+        self._rules = read_rules(view.rules(), len(config.frontier.level_shares))
+        self._grounds = view.grounds(self._url)
+
+    def answer(self) -> Why:
+        url, view = self._url, self._view
+        found, scope_judged = self._judged()
+        refusal = found if isinstance(found, Refusal) else None
+        robots, robots_detail = self._robots()
+        (is_seen,) = view.seen([url])
+        answer = Why(
+            url=url.url,
+            host=url.host,
+            seen=is_seen,
+            rule=refusal.reason if refusal else "",
+            refused=refusal.explain() if refusal else "",
+            scope_judged=scope_judged,
+            robots=robots,
+            robots_detail=robots_detail,
+            overridden={key: rule.line for key, rule in self._rules.explain(url.url).items()},
+            seen_as="" if is_seen else self._seen_as(),
+            elsewhere={worker.name: worker.outbox for worker in view.workers() if worker.outbox},
+            is_shared=view.crawl.is_shared,
+        )
+        host = next(iter(view.hosts(HostQuery(host=url.host))), None)
+        if isinstance(found, Candidate):
+            answer = self._with_pattern(answer, found)
+            if not is_seen and not answer.rule:
+                answer = self._with_budget(answer, host)
+        if host is not None:
+            says = self._rules.of_url(url.url)
+            next_at = next_contact(host.rest_until, says, self._rules, self._now)
+            answer = replace(answer, host_next_at=next_at)
+        record = view.url(url, self._is_same)
+        return _with_outcomes(_with_place(answer, record), record)
+
+    def _is_same(self, form: str) -> bool:
+        return form == self._url.url or self._identifier.key(form) == self._url.key
+
+    def _seen_as(self) -> str:
+        """Return the URL that was seen in place of this one, by another scheme or without its
+        port."""
+        parts = split(self._url.url)
+        rest = self._url.url[len(parts.authority) :]
+        others = [
+            other
+            for scheme in ("https", "http")
+            if (other := self._identifier.identify(f"{scheme}://{parts.hostname}{rest}")).url
+            != self._url.url
+        ]
+        seen = zip(others, self._view.seen(others), strict=True)
+        return next((other.url for other, is_seen in seen if is_seen), "")
+
+    def _judged(self) -> tuple[Candidate | Refusal, bool]:
+        """Apply scope and trap rules to the URL, as to a link unless it is a seed. Also returns
+        whether the seeds are known."""
+        url, view = self._url, self._view
+        arguments = read_arguments({"seeds": "none", **self._given})
+        seeds = _seeds(self._given)
+        are_known = seeds is not None or arguments.has_pushed_seeds
+        if arguments.scope is not ScopeChoice.ANY and not are_known:
+            raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
+        origins = AllowedOrigins(
+            self._config,
+            arguments,
+            self._grounds.remembered,
+            view.crawl.key_seed,
+            self._now,
+            is_read_only=True,
+        )
+        is_seed = False
+        if seeds is not None:
+            origins.set_seeds(survey_seeds(seeds, arguments.scope))
+            is_seed = url.url in seeds.read()
+        origins.add_seed_hosts(self._grounds.opened_hosts)
+        origins.set_operator_rules(self._rules)
+        found = origins.admission.candidate(url.url, depth=0 if is_seed else 1)
+        if isinstance(found, Refusal) and arguments.requisites:
+            needed = origins.admission.candidate(url.url, requisite=1)
+            if not isinstance(needed, Refusal):
+                found = Refusal(found.reason, f"{found.detail}, and no page needs it to be shown")
+        return found, are_known
+
+    def _with_pattern(self, answer: Why, found: Candidate) -> Why:
+        text, budgets = counted_pattern(found), self._config.patterns
+        if not text:
+            return answer
+        pattern, brought = self._view.pattern_stats(self._url, text)
+        answer = replace(
+            answer,
+            pattern=pattern,
+            pattern_pages=brought.pages,
+            pattern_new=brought.new,
+            pattern_barren=brought.barren,
+        )
+        decision: FetchAllowed | PatternStopped = FetchAllowed.OPEN
+        if deciding_pattern(found):
+            decision = decide(pattern, brought, budgets, self._now)
+        if isinstance(decision, PatternStopped):
+            refusal = refusal_of(decision)
+            answer = replace(answer, rule=refusal.reason, refused=refusal.explain())
+        if is_barren(brought, budgets) and not is_full(brought, budgets):
+            answer = replace(answer, pattern_try_at=brought.at + budgets.pattern_probe_s)
+        return answer
+
+    def _with_budget(self, answer: Why, host: HostState | None) -> Why:
+        """Add the refusal if the budget of its host or domain is used up."""
+        by_rule = RuleBudgets()
+        by_rule.set_rules(self._rules)
+        limits = frontier_limits(self._config, self._typed)
+        limits = dataclasses.replace(limits, rule_budgets=by_rule)
+        of_host, of_domain = limits.budgets_of(self._url.host, self._url.domain)
+        admitted = self._grounds.admitted_of_domain
+        if of_host is not None and host is not None and host.admitted >= of_host:
+            is_set = of_host == limits.max_urls_per_host
+            said = "CRAWLER_MAX_URLS_PER_HOST" if is_set else "max_urls of a rule"
+            used = f"{host.admitted} of {self._url.host} ({said} is {of_host})"
+            refusal = Refusal(Reason.HOST_BUDGET, used)
+        elif of_domain is not None and admitted >= of_domain:
+            is_set = of_domain == limits.max_urls_per_domain
+            said = "CRAWLER_MAX_URLS_PER_DOMAIN" if is_set else "max_urls of a rule"
+            used = f"{admitted} of {self._url.domain} ({said} is {of_domain})"
+            refusal = Refusal(Reason.DOMAIN_BUDGET, used)
+        else:
+            return answer
+        return replace(answer, rule=refusal.reason, refused=refusal.explain())
+
+    def _robots(self) -> tuple[str, str]:
+        records = RobotsRecords(self._grounds.remembered)
+        robots = RobotsCache(records, self._config.identity.user_agent_name, self._config.robots)
+        verdict = robots.verdict(self._url.url, self._now)
+        match verdict:
+            case RobotsAllowed(_, rule):
+                return "allowed", rule
+            case RobotsDisallowed(rule):
+                return "disallowed", rule
+            case RobotsUnreachable(_, reason):
+                return "unreachable", reason
+        return "unknown", verdict.url
+
+
+def _seeds(given: Mapping[str, str]) -> SeedList | None:
+    """Return the seeds, but not those of a list on the web or that are pushed."""
+    argument = given.get("seeds", PUSHED)
+    if argument == PUSHED or list_url(argument):
+        return None
+    return open_seeds(argument)
+
+
+def _with_place(answer: Why, record: UrlRecord) -> Why:
+    match record.place:
+        case WaitingUrl(candidate, ahead, is_urgent):
+            level = None if is_urgent else candidate.level
+            answer = replace(answer, waiting=ahead, level=level, attempts=candidate.attempts)
+            return replace(answer, urgent=is_urgent)
+        case LeasedUrl(taken_at, worker):
+            answer = replace(answer, leased_at=taken_at, worker=worker)
+        case LaterUrl(candidate):
+            answer = replace(answer, later_at=candidate.not_before, attempts=candidate.attempts)
+        case DeadLetter(at=at, reason=reason):
+            answer = replace(answer, dead_at=at, dead_reason=reason)
+        case RefusedRecord(at=at, reason=reason):
+            answer = replace(answer, refused_at=at, refused_by=reason)
+    return replace(answer, unsearched=record.unsearched)
+
+
+def _with_outcomes(answer: Why, record: UrlRecord) -> Why:
+    """Add what became of it, and the original of its content."""
+    copies = [each for each in record.outcomes if each.reason == "duplicate"]
+    original = copies[-1].original if copies else ""
+    answer = replace(answer, outcomes=record.outcomes, duplicate_of=original)
+    if record.owner is None:
+        return answer
+    return replace(answer, kept_at=record.owner.at, kept_record=record.owner.record)
