@@ -2,7 +2,7 @@
 
 Rule: real crawls of loopback hosts, whose answers take log-normal times, with the rests of a real
 crawl; two to ten minutes each. What each line of progress says is compared with when the crawl
-ended. Some ten minutes, and one core.
+ended. Some twenty minutes, and one core.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -26,13 +26,21 @@ UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A web: the pages of each host, how long they take, and whether they are seeds or links."""
+    """A web: the pages of each host, how long they take, and which lead to which."""
 
     pages: tuple[int, ...]
     seconds: Callable[[int], float]  # median of the host of that number
     spread: float  # of the logarithms
-    are_known: bool = True
+    links: Callable[[int, int], Iterable[int]] | None = None  # None: all pages are seeds
     crawl_delay_s: Callable[[int], float] = lambda _: 0.0
+
+
+def tree(at: int, _: int) -> Iterable[int]:
+    return range(4 * at + 1, 4 * at + 5)
+
+
+def woven(at: int, pages: int) -> Iterable[int]:
+    return Random(at).sample(range(pages), min(6, pages))
 
 
 ZIPF: Final = tuple(max(1, int(80 / rank**1.2)) for rank in range(1, HOSTS + 1))
@@ -45,17 +53,24 @@ SHAPES: Final = {
         crawl_delay_s=lambda number: 3.0 if number == 5 else 0.0,
     ),
     "equal": Shape((120,) * HOSTS, lambda number: 0.1 + 0.002 * number, 0.4),
+    "many": Shape((80,) * 250, lambda _: 0.1, 0.5),
     "links": Shape(
         tuple(max(5, int(200 / rank**1.2)) for rank in range(1, HOSTS + 1)),
         lambda _: 0.06,
         0.5,
-        are_known=False,
+        tree,
+    ),
+    "woven": Shape(
+        tuple(max(5, int(150 / rank**0.8)) for rank in range(1, HOSTS + 1)),
+        lambda _: 0.06,
+        0.5,
+        woven,
     ),
 }
 
 
 class ForecastWeb:
-    """Answers for a shape. Of a page that is found by links, one leads to the next four."""
+    """Answers for a shape."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -69,11 +84,13 @@ class ForecastWeb:
             rule = f"User-agent: *\nCrawl-delay: {delay_s:g}\n"
             return Reply(rule, content_type="text/plain") if delay_s else not_here(ask)
         at = int(ask.path[1:]) if ask.path[1:].isdecimal() else -1
-        if not 0 <= at < self._shape.pages[number]:
+        pages, links = self._shape.pages[number], self._shape.links
+        if not 0 <= at < pages:
             return not_here(ask)
-        links = [] if self._shape.are_known else [f"/{4 * at + ahead}" for ahead in range(1, 5)]
-        known = [link for link in links if int(link[1:]) < self._shape.pages[number]]
-        made = page(*known, text=f"{ask.host} {ask.path} " * 40)
+        ahead = links(at, pages) if links else ()
+        made = page(
+            *(f"/{other}" for other in ahead if other < pages), text=f"{ask.host} {ask.path} " * 40
+        )
         wait_s = self._random.lognormvariate(0, self._shape.spread) * self._shape.seconds(number)
         return Reply(made.body, wait_s=wait_s)
 
@@ -86,7 +103,7 @@ def measure(name: str) -> None:
         pages = (
             served.url(host, f"/{at}")
             for host, number in zip(web.hosts, shape.pages, strict=True)
-            for at in range(number if shape.are_known else 1)
+            for at in range(1 if shape.links else number)
         )
         seeds.write_text("\n".join(pages), encoding="utf-8")
         settings = {

@@ -15,6 +15,7 @@ from crawler.model.types import (
     HostKey,
     HostWork,
     Lease,
+    Pace,
     Rest,
     Standing,
     Verdict,
@@ -74,6 +75,10 @@ class Frontier(Protocol):
         """Return up to *limit* hosts with waiting URLs, those with most left to do first. The cost
         does not grow with the hosts. Of more than some hundred hosts, some with more left to do may
         be missing until their next fetch."""
+
+    def sampled_paces(self) -> Sequence[Pace]:
+        """Return the paces of some hosts that were not chosen by them, nor by what is left there;
+        100 at most."""
 
     def judge_again(self) -> None:
         """Judge what waits by the lease rules, which have changed, and put back what earlier ones

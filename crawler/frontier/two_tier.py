@@ -48,6 +48,7 @@ from crawler.model.types import (
     HostWork,
     Lease,
     Moved,
+    Pace,
     Purpose,
     PutBack,
     Rest,
@@ -276,6 +277,9 @@ class TwoTierFrontier:
             self._batch.peek,
             lambda host: (held := active.get(host)) is not None and held.leased,
         )
+
+    def sampled_paces(self) -> list[Pace]:
+        return self._longest.sampled_paces()
 
     def judge_again(self) -> None:
         self._refusals.judge_again()

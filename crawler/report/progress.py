@@ -150,7 +150,8 @@ def end_forecast(crawl: Crawl) -> EndForecast:
     def rules_of(host: HostKey) -> PolitenessSettings:
         return overridden(politeness, origins.operator.of_host(host))
 
-    return EndForecast(WorkAhead(crawl.leases.frontier.longest_hosts, rules_of))
+    frontier = crawl.leases.frontier
+    return EndForecast(WorkAhead(frontier.longest_hosts, frontier.sampled_paces, rules_of))
 
 
 def moment_of(crawl: Crawl) -> CrawlMoment:

@@ -1,6 +1,7 @@
-"""The hosts of a shared crawl with most left to do, read from all shards now and then.
+"""The hosts of a shared crawl with most left to do, and others by chance, read from all shards now
+and then.
 
-Rule: only while somebody asks for them; some hundred names and 100 records, whatever the hosts.
+Rule: only while somebody asks for them; some hundred names and 150 records, whatever the hosts.
 """
 
 from __future__ import annotations
@@ -10,31 +11,37 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
-from crawler.model.types import HostKey, HostWork
+from crawler.model.types import HostKey, HostWork, Pace
 from crawler.shared import keys
 from crawler.shared.client import Nodes
 from crawler.shared.connection import Argument
 from crawler.shared.faults import FAULTS
-from crawler.shared.shard import ShardHostPlace, read_host
+from crawler.shared.shard import ShardHost, ShardHostPlace, read_host
 
 MOST_READ: Final = 100
+_DRAWN: Final = 50
 _LEAST_OF_A_SHARD: Final = 10  # hosts are spread over the shards by chance
 
 
 class LongestReader:
-    """The hosts as they were read last."""
+    """The hosts, and the paces of some drawn by chance, as they were read last."""
 
     def __init__(self, nodes: Nodes, shards: int) -> None:
         self._nodes = nodes
         self._shards = shards
         self._is_asked = False
         self._found: list[HostWork] = []
+        self._sample: list[Pace] = []
 
     def longest_hosts(self, limit: int) -> Sequence[HostWork]:
         """Return up to *limit* hosts, those with most left to do first, as they were read last; and
         have them read."""
         self._is_asked = True
         return self._found[:limit]
+
+    def sampled_paces(self) -> Sequence[Pace]:
+        """Return the paces of some 50 hosts that were drawn by chance, as they were read last."""
+        return self._sample
 
     async def refresh(self) -> None:
         """Read the hosts again, if somebody has asked for them since."""
@@ -58,6 +65,13 @@ class LongestReader:
         packed = await self._ask([(key, ("HGET", key, host)) for key, host in asked])
         works = (_work(host, record) for (_, host), record in zip(asked, packed, strict=False))
         self._found = [work for work in works if work is not None]
+        some = max(1, _DRAWN // self._shards)
+        of_hosts = [keys.hosts(name, shard) for shard in range(self._shards)]
+        drawn = await self._ask(
+            [(key, ("HRANDFIELD", key, some, "WITHVALUES")) for key in of_hosts]
+        )
+        records = (_record(packed) for pairs in drawn for packed in pairs[1::2])
+        self._sample = [record.pace for record in records if record is not None]
 
     async def _ask(self, commands: Sequence[tuple[str, tuple[Argument, ...]]]) -> Sequence[Any]:
         """Return the replies, or none if a server has given a fault: others say so."""
@@ -69,10 +83,17 @@ class LongestReader:
 
 def _work(name: bytes, packed: bytes | None) -> HostWork | None:
     """Return None if the host has no URL any more, or a record that cannot be read."""
-    try:
-        record, host = read_host(packed or b""), HostKey(name.decode())
-    except (struct.error, ValueError):
+    record = _record(packed)
+    if record is None or not record.waiting:
         return None
     is_leased = record.place is ShardHostPlace.LEASED
-    work = HostWork(host, record.waiting, record.rest_until, record.pace, is_leased)
-    return work if work.waiting else None
+    host = HostKey(name.decode(errors="replace"))
+    return HostWork(host, record.waiting, record.rest_until, record.pace, is_leased)
+
+
+def _record(packed: bytes | None) -> ShardHost | None:
+    """Return None if it cannot be read."""
+    try:
+        return read_host(packed or b"")
+    except (struct.error, ValueError):
+        return None

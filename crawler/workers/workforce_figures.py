@@ -57,7 +57,11 @@ class WorkforceReader:
         self._records: dict[str, WorkerRecord] = {}  # of our workers, by session
         self._longest = LongestReader(nodes, nodes.shards)
         self._rate = RecentRate()
-        self._forecast = EndForecast(WorkAhead(self._longest.longest_hosts, lambda _: politeness))
+        self._forecast = EndForecast(
+            WorkAhead(
+                self._longest.longest_hosts, self._longest.sampled_paces, lambda _: politeness
+            )
+        )
         self.counts = Counts()
         self.fault = ""  # why Redis did not answer
         self.all_records: list[WorkerRecord] = []

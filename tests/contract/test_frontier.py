@@ -688,6 +688,9 @@ def test_the_hosts_with_most_left_to_do_are_known(world):
     assert slowest.pace == pace
     assert (second.host, second.waiting, second.is_leased) == ("many", 5, True)
     assert [one.host for one in frontier.longest_hosts(1)] == ["slow"]
+    sampled = frontier.sampled_paces()
+    assert len(sampled) == 3
+    assert pace in sampled
     frontier = world.reopen(1000.0)
     for lease in drain(frontier, 2000.0):
         frontier.release(lease, Rest(0.0, lease.pace), 2000.0)

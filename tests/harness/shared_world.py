@@ -27,6 +27,7 @@ from crawler.model.types import (
     HostWork,
     Lease,
     OverBudgetLinks,
+    Pace,
     PutBack,
     Rest,
     Standing,
@@ -232,6 +233,9 @@ class SettledFrontier:
         self._shared.longest_hosts(limit)
         self._world.run(lambda: False, 2 * TICK_S)
         return self._shared.longest_hosts(limit)
+
+    def sampled_paces(self) -> Sequence[Pace]:
+        return self._shared.sampled_paces()
 
     def may_begin(self, lease: Lease) -> bool:
         return self._shared.may_begin(lease)

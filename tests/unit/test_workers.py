@@ -324,7 +324,8 @@ class OneHost:
         if key != keys.hosts(self.name, 0):
             return []
         pace = PACE.pack(1.0, 0.0, 0, 0, 1, 9, -3.0, 0.1)
-        return struct.pack("<BBHIdI", 2, 1, 2, 1, time.time() + 600, 30) + pace + b"\x1e\0\0\0"
+        record = struct.pack("<BBHIdI", 2, 1, 2, 1, time.time() + 600, 30) + pace + b"\x1e\0\0\0"
+        return [b"a.example", record] if command[0] == "HRANDFIELD" else record
 
 
 def test_the_end_is_told_by_the_clock_of_the_hosts() -> None:

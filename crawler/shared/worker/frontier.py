@@ -28,6 +28,7 @@ from crawler.model.types import (
     HostKey,
     HostWork,
     Lease,
+    Pace,
     PutBack,
     Rest,
     Standing,
@@ -339,6 +340,10 @@ class SharedFrontier:
     def longest_hosts(self, limit: int) -> Sequence[HostWork]:
         """Return as port.Frontier.longest_hosts, of the whole crawl, as they were read last."""
         return self._longest.longest_hosts(limit)
+
+    def sampled_paces(self) -> Sequence[Pace]:
+        """Return as port.Frontier.sampled_paces, as they were read last."""
+        return self._longest.sampled_paces()
 
     def lag_s(self) -> float:
         """Return the seconds since all servers last answered; they are asked once a second."""
