@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import logging
 import os
@@ -90,6 +91,22 @@ def leaves_no_cycles(spider: type[Spider], settings: BaseSettings, parsers: Pars
     return spider is WebSpider and not any(added_components(settings)) and parsers.are_built_in
 
 
+_MAPPED_BYTES: Final = 1 << 20  # blocks that RocksDB takes for what is written
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h of glibc
+
+
+def give_memory_back() -> None:
+    """Let glibc give large blocks back to the system when they are freed, and keep one heap for all
+    threads. By itself it raises the size from which it does so with each block that is freed, up to
+    32 MB, and has a heap for each thread, of which none is used by the others: a quarter of what
+    a list of a million seeds takes."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, 2 * _MAPPED_BYTES)  # as glibc sets the two
+        mallopt(_M_ARENA_MAX, 1)
+
+
 def end_at_hangup() -> None:
     """Let SIGHUP, which a terminal sends when it is closed, end the crawl as SIGTERM does. It stays
     ignored where nohup has set it so."""
@@ -141,6 +158,7 @@ class CrawlRun:
         opts: argparse.Namespace,
     ) -> int:
         """Run the crawl and return the exit status."""
+        give_memory_back()
         end_at_hangup()
         try:
             error = self._crawl(process, create_crawler(), opts)

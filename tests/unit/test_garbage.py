@@ -1,10 +1,13 @@
-"""Python collects garbage less often only where no code of a user may leave any behind."""
+"""Python collects garbage less often only where no code of a user may leave any behind, and the C
+library gives large blocks back."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import socket
+import sys
 from contextlib import suppress
 
 import pytest
@@ -21,8 +24,34 @@ from crawler.download.connection import Connections, Server, ssl_context
 from crawler.download.resolver import AresLookup, LookupFailed, ResolvedName, Resolver
 from crawler.model.choices import Tls
 from crawler.spiders.web import WebSpider
+from tests.harness.commands import run
 
 HERE = "tests.unit.test_garbage"
+BLOCK_BYTES, BLOCKS = 1 << 20, 64
+LARGE_BLOCKS = f"""
+import ctypes
+from pathlib import Path
+from crawler.cli.crawl import give_memory_back
+
+def anonymous():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+give_memory_back()
+libc.free(ctypes.c_void_p(libc.malloc(16 << 20)))  # by itself, glibc would keep smaller ones now
+before = anonymous()
+blocks = []
+for _ in range({BLOCKS}):
+    blocks.append(ctypes.c_void_p(libc.malloc({BLOCK_BYTES})))
+    ctypes.memset(blocks[-1], 1, {BLOCK_BYTES})
+    libc.malloc(2000)  # between two of them, which stays
+at_most = anonymous()
+for block in blocks:
+    libc.free(block)
+print(at_most - before, anonymous() - before)
+"""
 THEIRS = f"{HERE}.Theirs"
 
 
@@ -158,3 +187,12 @@ def test_a_failure_that_a_broad_crawl_meets_by_the_million_leaves_no_cycle(host,
             gc.set_debug(0)
             gc.garbage.clear()
             gc.enable()
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="glibc only")
+def test_large_blocks_are_given_back_when_they_are_freed():
+    ran = run([sys.executable, "-c", LARGE_BLOCKS])
+    assert ran.returncode == 0, ran.stderr
+    taken, left = map(int, ran.stdout.split())
+    assert taken >= BLOCKS * BLOCK_BYTES
+    assert left < taken / 4
