@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, Protocol
 
 from bench.figures import Figures
 from crawler.frontier.open import FrontierTurns, open_frontier
-from crawler.frontier.port import FrontierLimits
+from crawler.frontier.port import DurableStore, FrontierLimits
 from crawler.model.types import Candidate, Done, HostKey, Lease, Pace, Rest, Standing
 
 BUSY: Final = 0.98
@@ -71,9 +71,12 @@ class Crawled(Protocol):
 class Ours:
     """The frontier of this project. The calls of one moment are committed together."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: DurableStore | None = None) -> None:
+        """*store*: its records, if they are not in *folder*."""
         self._turns = FrontierTurns()
-        self.frontier = open_frontier(folder, FrontierLimits(), 0.0, background=self._turns)
+        self.frontier = open_frontier(
+            folder, FrontierLimits(), 0.0, background=self._turns, store=store
+        )
 
     def end_turn(self, now: float) -> None:
         self.frontier.admit_arrived(now)

@@ -271,6 +271,9 @@ class Admitter:
             oldest = next(iter(self._undecided.values()), None)
             if oldest != name:
                 self._batch.delete(name)
+            else:  # only a part of it was searched for: after a crash that would count twice
+                rest = [each for key, each in by_key.items() if key in self._undecided]
+                self._batch.put(name, encode(rest))
             admitted, kept_out = self._admit_unseen(unseen)
             over_budget = sum(each.links for each in kept_out)
             seen = len(step) - len(unseen)

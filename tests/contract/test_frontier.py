@@ -535,7 +535,9 @@ def test_counts_survive_a_restart(world):
     frontier.finish(lease, Done(), 0.0)
     before = frontier.counts()
     after = world.reopen(0.0).counts()
-    assert replace(after, hosts_active=0) == replace(before, hosts_active=0)
+    assert msgspec.structs.replace(after, hosts_active=0) == msgspec.structs.replace(
+        before, hosts_active=0
+    )
     assert (after.waiting, after.later, after.done, after.seen) == (2, 1, 1, 4)
 
 

@@ -248,6 +248,15 @@ class UndecidedLives(FrontierLives):
         patch.setattr(Gate, "may_contain", lambda _, keys: np.ones(len(keys), np.bool_))
 
 
+def test_what_is_decided_of_a_record_is_not_counted_after_a_crash():
+    state = UndecidedLives()
+    for urls in (3, 2, 2):  # more than may be undecided: the second record is searched for in part
+        state.add(host="a", level=0, n=urls, wait=0)
+    state.crash(refused=())
+    state.the_books_balance()
+    state.teardown()
+
+
 class TurnLives(FrontierLives):
     """The calls of a turn of the event loop are one write. A crash before it undoes them all. The
     work beside them is run and applied step by step, with calls between any two steps."""

@@ -222,7 +222,7 @@ class SettledFrontier:
     def counts(self) -> Counts:
         self._world.run(lambda: False, TICK_S)
         counts, unused = self._shared.counts(), len(self._shared.lease_buffer)
-        return replace(
+        return msgspec.structs.replace(
             counts,
             waiting=counts.waiting + unused,
             leased=counts.leased - unused,

@@ -43,7 +43,7 @@ def store() -> CountedStore:
 
 @pytest.fixture
 def ours(store: CountedStore, tmp_path: Path) -> Ours:
-    return Ours(store, tmp_path)
+    return Ours(tmp_path, store)
 
 
 def crawl(exponent: float, hosts: int, frontier: Ours | Mercator) -> Crawl:
