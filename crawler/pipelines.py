@@ -72,7 +72,7 @@ class PipelineStage(ABC):
             return item
         try:
             page = await self.process_page(item, life)
-            life.see(page)
+            life.note_page(page)
             return page
         except StoreUnavailable as error:
             # The failure is not the page's, so it is put back and fetched again later.
@@ -343,14 +343,14 @@ class LinksPipeline(PipelineStage):
             own = [each for each in links if isinstance(each, Link) and id(each) in absolute]
         found = await self._select(own, None, page, life)
         if not (found or life.dead_end) and life.candidate.seed_url:
-            life.lead_nowhere(selection.dead_end(page, links))
+            life.note_dead_end(selection.dead_end(page, links))
         if len(own) < len(links):
             # The page's own links are absolute already; a user's pipeline has added others.
             others = [each for each in links if id(each) not in absolute]
             added = [Link(each) if isinstance(each, str) else each for each in others]
             base = base_of(page.url, page.parsed) if page.parsed else page.url
             found += await self._select(added, base, page, life)
-        life.find(found + selection.requisites(page, life.candidate, found))
+        life.add_links(found + selection.requisites(page, life.candidate, found))
         return page
 
     async def _select(

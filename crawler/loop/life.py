@@ -195,15 +195,15 @@ class Life:
         """Note an error of a callback, a pipeline or a middleware; the first one counts."""
         self.error = self.error or error
 
-    def ignore(self, reason: str) -> None:
+    def note_reason(self, reason: str) -> None:
         """Note why no request was sent, or its answer is not kept."""
         self.reason = reason
 
-    def want(self, *, is_wanted: bool) -> None:
+    def note_wanted(self, *, is_wanted: bool) -> None:
         """Note whether a spider's callback takes its answer, though that is an error."""
         self.is_wanted = is_wanted
 
-    def see(self, page: Page) -> None:
+    def note_page(self, page: Page) -> None:
         """Note *page* as a stage of its processing has left it."""
         self.page = page
 
@@ -211,29 +211,29 @@ class Life:
         """Note that its answer is in the archive."""
         self.archived = Archived(record, claim)
 
-    def find(self, links: list[Candidate]) -> None:
+    def add_links(self, links: list[Candidate]) -> None:
         """Add *links* to those that are added to the frontier with its record."""
         self.links += links
 
-    def lead_nowhere(self, dead_end: DeadEnd | None) -> None:
+    def note_dead_end(self, dead_end: DeadEnd | None) -> None:
         """Note why its answer, that of a seed, leads no further."""
         self.dead_end = dead_end
 
     def decide(self, verdict: Verdict, reason: str = "") -> None:
         self.verdict, self.reason = verdict, reason or self.reason
 
-    def hear_head(self, head: Answer) -> None:
+    def note_head(self, head: Answer) -> None:
         """Note what the head of an answer, which has trouble, says."""
         self.head = head
 
-    def hear(self, answer: Answer) -> None:
+    def note_answer(self, answer: Answer) -> None:
         self.answer = answer
 
-    def learn(self, crawl_delay_s: float) -> None:
+    def note_crawl_delay(self, crawl_delay_s: float) -> None:
         """Note the crawl-delay of the robots.txt that was fetched under it."""
         self.plan = replace(self.plan, crawl_delay_s=crawl_delay_s)
 
-    def let_go(self) -> None:
+    def drop_body(self) -> None:
         """Keep what is needed of its body, page and links, and let them go."""
         self.links = []
         if self.page is not None:
@@ -313,7 +313,7 @@ class Lives:
         needed for is let go."""
         life.step(event)
         if event is LifeEvent.RECORD:
-            life.let_go()
+            life.drop_body()
             self._forget_requests(life)
             self.unrecorded -= 1
         elif event is not LifeEvent.FINISH:

@@ -249,7 +249,7 @@ class Loop:
         head = Answer(life.fetched_s(now), status=status, retry_after_s=asked_s)
         if asked_s is None and not is_trouble(head):
             return
-        life.hear_head(head)
+        life.note_head(head)
         self.frontier.note_trouble(life.lease, self._next_rest(life, head), now)
 
     def answer(
@@ -278,17 +278,17 @@ class Loop:
         process or its machine was suspended, which does not make the host slower."""
         return min(life.fetched_s(self.now()), self.limits.total_timeout_s)
 
-    def hear(self, life: Life, answer: Answer) -> Answer:
+    def note_answer(self, life: Life, answer: Answer) -> Answer:
         """Note *answer*, and return it as it counts: while our own connection is down a failure is
         not counted against host or URL, but as cancelled by us."""
         host = life.candidate.host
         self.uplink.observe(host, answer, self.now())
         if no_contact(answer) and not self.uplink.charges_host():
-            life.ignore("our own connection is down")
+            life.note_reason("our own connection is down")
             answer = Answer(answer.duration_s, error=_CANCELLED)
         elif answer.status is None or host in self.silent_hosts.errors:
             self.silent_hosts.observe(host, life.lease.pace, answer)
-        life.hear(answer)
+        life.note_answer(answer)
         return answer
 
     def answered(self, life: Life, answer: Answer, retries: int | None = None) -> bool:
@@ -297,7 +297,7 @@ class Loop:
         rules = self.limits.politeness
         if retries is not None:
             rules = dataclasses.replace(rules, retries=retries)
-        answer = self.hear(life, answer)
+        answer = self.note_answer(life, answer)
         rest = self.release(life)
         verdict = retry_decision(
             life.candidate,
@@ -317,7 +317,7 @@ class Loop:
         error of code on our side. Raises StoreUnavailable."""
         life.receive()  # it is not archived
         if answer is not None:
-            answer = self.hear(life, answer)
+            answer = self.note_answer(life, answer)
             if answer.status is None:
                 result = dataclasses.replace(result, error=answer.error, detail=answer.detail)
         # Its crawl-delay counts for the rest that follows, so it is learned first. A host in
@@ -330,15 +330,15 @@ class Loop:
             life.plan, result, self.now(), rest.seconds if rest else 0.0
         )
         if crawl_delay_s is not None:
-            life.learn(crawl_delay_s)
+            life.note_crawl_delay(crawl_delay_s)
         sitemaps = self.precheck.robots.rules(life.plan.authority).sitemaps
-        life.find(self.links.sitemaps(sitemaps, result.url))
+        life.add_links(self.links.sitemaps(sitemaps, result.url))
 
     def probe_answered(self, life: Life, answer: Answer | None) -> Answer | None:
         """Note the answer to a probe, and release its host. *answer*: as above."""
         life.receive()  # it is not archived
         if answer is not None:
-            answer = self.hear(life, answer)
+            answer = self.note_answer(life, answer)
         self.release(life)
         return answer
 
@@ -371,10 +371,10 @@ class Loop:
             case TooManyRedirects(reason):
                 life.decide(Dead(reason))
             case BrokenRedirect(reason, target, refusal):
-                life.ignore(reason)
+                life.note_reason(reason)
                 if candidate.seed_url:
                     why = refusal.of_target(target) if refusal else ""
-                    life.lead_nowhere(DeadEnd("redirect", why, target))
+                    life.note_dead_end(DeadEnd("redirect", why, target))
         return decision
 
     def _admit_target(self, origin: Candidate, text: str, base: str) -> Candidate | Refusal:
@@ -397,7 +397,7 @@ class Loop:
         if isinstance(found, Refusal):
             life.decide(Done(), f"a middleware asked for {url}: {found.explain()}")
             if life.candidate.seed_url:
-                life.lead_nowhere(DeadEnd("redirect", found.of_target(url), url))
+                life.note_dead_end(DeadEnd("redirect", found.of_target(url), url))
             return
         origin = life.candidate
         moved = replace(

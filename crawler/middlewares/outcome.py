@@ -74,7 +74,7 @@ class OutcomeMiddleware:
         is_retried = loop.answered(life, answer, _own_retries(request))
         candidate = life.candidate
         if candidate.request and response.status not in HTTP_OK and candidate.seed_url:
-            life.want(is_wanted=self._is_wanted(request, response))
+            life.note_wanted(is_wanted=self._is_wanted(request, response))
         return _retry_request(request) if is_retried else response
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
@@ -87,13 +87,13 @@ class OutcomeMiddleware:
             if loop.answered(life, answer, _own_retries(request)):
                 return _retry_request(request)
         elif isinstance(exception, AddressRefused):
-            life.ignore(str(exception))
+            life.note_reason(str(exception))
             self._crawl.stats.count(f"refused/{exception.reason}")
             if request.errback is None and life.candidate.request:
                 origins = self._crawl.selection.allowed_origins
                 origins.log_refused(request.url, exception.reason, str(exception))
         elif isinstance(exception, IgnoreRequest):
-            life.ignore(f"ignored: {exception}".rstrip(": "))
+            life.note_reason(f"ignored: {exception}".rstrip(": "))
             return None
         else:
             return None  # a middleware's own error: the downloader notes it

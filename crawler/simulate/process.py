@@ -591,7 +591,7 @@ class Process:
             page = replace(page, flaw=Flaw.EMPTY)
         if page.is_answered and not page.flaw and not page.is_copy:
             page = self._parsed(page, content.links, life)
-        life.see(page)
+        life.note_page(page)
         self._step()
         if self._random.random() < self._machine.callback_errors:
             self.log.broken.append((self.now, life.candidate.url))
@@ -606,8 +606,8 @@ class Process:
         self._step()
         links = loop.links.select(page.outlinks, None, page, life.candidate.index_hops, self.now)
         if not links and life.candidate.seed_url:
-            life.lead_nowhere(loop.links.dead_end(page, page.links))
-        life.find(links)
+            life.note_dead_end(loop.links.dead_end(page, page.links))
+        life.add_links(links)
         self._complete(life)
 
     def _parsed(self, page: Page, urls: Sequence[str], life: Life) -> Page:
