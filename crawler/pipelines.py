@@ -23,7 +23,7 @@ from crawler.assembly.crawl import Crawl
 from crawler.config.settings import LinkSettings
 from crawler.content.to_capture import archive_exchange, archive_page, wire_sha1
 from crawler.loop.life import Life
-from crawler.loop.probes import ProbeResult, SoftErrorVerdict
+from crawler.loop.precheck import ProbeResult, SoftErrorVerdict
 from crawler.model.choices import NearDuplicateChoice
 from crawler.model.page import (
     Flaw,

@@ -23,8 +23,7 @@ from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.stats import CrawlStats
 from crawler.frontier.port import Frontier, FrontierLimits, LeaseRules, OrderedStore
 from crawler.frontier.rocks_store import RocksStore
-from crawler.loop.precheck import Precheck
-from crawler.loop.probes import Probes
+from crawler.loop.precheck import Precheck, Probes
 from crawler.loop.slots import Slots
 from crawler.model.clock import Clock
 from crawler.policy.patterns import PatternStatsStore

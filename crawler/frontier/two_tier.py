@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
-from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler
-from crawler.frontier.longest import LongestHosts
+from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler, LongestHosts
 from crawler.frontier.port import DurableStore, FrontierLimits, LeaseRules, OrderedStore
 from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
 from crawler.frontier.records import (

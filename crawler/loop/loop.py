@@ -22,8 +22,7 @@ from crawler.frontier.port import Frontier
 from crawler.loop.life import DeadEnd, Life, LifeEvent, Lives, Plan
 from crawler.loop.links import LinkSelection
 from crawler.loop.outcome import lease_to_finish, outcome_of, verdict_of
-from crawler.loop.precheck import Precheck, Skip
-from crawler.loop.probes import ProbeResult
+from crawler.loop.precheck import Precheck, ProbeResult, Skip
 from crawler.loop.slots import Slots
 from crawler.model.types import (
     Added,

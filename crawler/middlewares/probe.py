@@ -16,7 +16,7 @@ from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.engine.errors import LeaseEnded
 from crawler.loop.life import Life
-from crawler.loop.probes import ProbeResult
+from crawler.loop.precheck import ProbeResult
 from crawler.middlewares.outcome import answer_of, failed_answer
 from crawler.model.page import Source, Unreadable
 from crawler.model.types import Purpose, StoreUnavailable

@@ -24,8 +24,7 @@ from crawler.data.data_dir import HISTORY, OUTCOMES, RUNS, SUMMARY, WARC
 from crawler.data.files import replace_file
 from crawler.data.history import History, HistorySpan, read_history, sum_histories
 from crawler.data.runs import CountedRuns, read_runs
-from crawler.data.seed_fates import SeedFates, fate_words
-from crawler.data.seed_table import SeedTable
+from crawler.data.seed_fates import SeedFates, SeedTable, fate_words
 from crawler.engine.stats import GAP_BOUNDS_S, GAP_OVER_DUE, LANGUAGES, TYPES
 from crawler.loop.outcome import words_of
 from crawler.model.counts import Figures

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from crawler.assembly.crawl import Crawl
 from crawler.data.data_dir import REPORT, SUMMARY
 from crawler.data.runs import CountedRuns, RunFigures
-from crawler.data.seed_fates import fate_words
-from crawler.data.seed_table import SeedRow, SeedTable
+from crawler.data.seed_fates import SeedRow, SeedTable, fate_words
 from crawler.frontier.open import frontier_limits
 from crawler.loop.outcome import words_of
 from crawler.model.counts import Counts, DeadUrl, Figures, HostPages, OverBudget

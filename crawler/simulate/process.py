@@ -34,8 +34,7 @@ from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.loop.life import Life, Lives
 from crawler.loop.links import LinkSelection
 from crawler.loop.loop import Loop, loop_limits
-from crawler.loop.precheck import Precheck
-from crawler.loop.probes import ProbeResult, Probes, SoftErrorVerdict
+from crawler.loop.precheck import Precheck, ProbeResult, Probes, SoftErrorVerdict
 from crawler.loop.slots import CHECKS, SlotLimits, Slots
 from crawler.model.page import Flaw, Link, Page, Parsed
 from crawler.model.types import (

@@ -20,8 +20,7 @@ import msgspec
 from crawler.config.settings import PolitenessSettings
 from crawler.data.data_dir import RUNS, SUMMARY, WARC
 from crawler.data.runs import CountedRuns, read_runs
-from crawler.data.seed_fates import SeedFates
-from crawler.data.seed_table import SeedTable
+from crawler.data.seed_fates import SeedFates, SeedTable
 from crawler.model.choices import ProgressStyle
 from crawler.model.counts import Counts, Figures
 from crawler.model.types import CrawlerError

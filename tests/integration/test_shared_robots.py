@@ -20,9 +20,9 @@ from crawler.frontier.memory_store import MemoryStore
 from crawler.loop.life import Plan
 from crawler.loop.precheck import (
     Precheck,
+    Probes,
     Skip,
 )
-from crawler.loop.probes import Probes
 from crawler.model.types import (
     Candidate,
     HostKey,

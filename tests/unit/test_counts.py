@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from crawler.cli.frontier_text import FrontierOverview, overview_text
 from crawler.data.runs import RUNS_KEPT, CountedRuns, RunFigures
-from crawler.data.seed_table import SeedTable
+from crawler.data.seed_fates import SeedTable
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns, open_frontier
 from crawler.frontier.port import FrontierLimits

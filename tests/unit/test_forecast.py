@@ -11,7 +11,7 @@ from statistics import mean
 import pytest
 
 from crawler.config.settings import PolitenessSettings
-from crawler.frontier.longest import LongestHosts
+from crawler.frontier.hosts import LongestHosts
 from crawler.frontier.records import HostRecord, QueueEnds
 from crawler.model.counts import Counts
 from crawler.model.types import Answer, HostKey, HostWork, Pace

@@ -10,8 +10,7 @@ from crawler.config.settings import ContentSettings, PatternSettings, RobotsSett
 from crawler.data.local_stores import LocalPatternStats, Soft404Records
 from crawler.frontier.memory_store import MemoryStore
 from crawler.loop.life import Plan
-from crawler.loop.precheck import HOP_WAIT_S, Precheck, Skip
-from crawler.loop.probes import Probes
+from crawler.loop.precheck import HOP_WAIT_S, Precheck, Probes, Skip
 from crawler.model.types import (
     Candidate,
     Dead,

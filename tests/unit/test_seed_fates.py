@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from crawler.data.seed_fates import LOGGED, SeedFates
-from crawler.data.seed_table import ROWS, SeedRow, SeedTable
+from crawler.data.seed_fates import LOGGED, ROWS, SeedFates, SeedRow, SeedTable
 from crawler.model.types import Outcome, encode_outcome
 
 SEED = "http://a/"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawler.config.settings import ContentSettings
-from crawler.loop.probes import (
+from crawler.loop.precheck import (
     ProbeResult,
     Probes,
     SoftErrorVerdict,

@@ -17,7 +17,7 @@ import pytest
 from crawler.config.settings import PolitenessSettings, SharedSettings
 from crawler.data.data_dir import worker_folders
 from crawler.data.runs import CountedRuns
-from crawler.data.seed_table import SeedTable
+from crawler.data.seed_fates import SeedTable
 from crawler.model.choices import RedisFsync
 from crawler.model.counts import Counts, DeadUrl, Figures, HostPages, OverBudget
 from crawler.model.types import ConfigError
