@@ -29,11 +29,11 @@ from crawler.archive.capture import Capture, StoredCapture
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.columns_companion import ColumnsCompanion
 from crawler.archive.reader import ArchivedCapture
-from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.archive.writer import Archive, WarcSettings, WarcWriter
 from crawler.config.settings import Config
 from crawler.content.parsers import html_scan
 from crawler.content.parsers.html import MAX_LINKS, HtmlParser
-from crawler.content.parsing import rebuild_rules
+from crawler.content.parsing import rebuild_settings
 from crawler.content.to_capture import archive_page
 from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.frontier import records as keys
@@ -55,8 +55,8 @@ from crawler.page.links import (
 )
 from crawler.page.media_type import actual_type
 from crawler.page.simhash import fingerprint
-from crawler.policy.admission import Admission, AdmissionRules, links_to_follow
-from crawler.policy.scope import AddressRules, Scope
+from crawler.policy.admission import Admission, AdmissionSettings, links_to_follow
+from crawler.policy.scope import AllowedAddresses, Scope
 
 PAGES: Final = 400  # a round
 ROUNDS: Final = 5
@@ -95,8 +95,8 @@ class Line:
         self._parsed: list[Parsed] = []
         self._outlinks: list[tuple[Link, ...]] = []
         self._admission = Admission(
-            AdmissionRules(
-                addresses=AddressRules(allow_public=True, inside=(IPv4Network("127.0.0.0/8"),)),
+            AdmissionSettings(
+                addresses=AllowedAddresses(allow_public=True, inside=(IPv4Network("127.0.0.0/8"),)),
                 key_seed=1,
                 scope=Scope(denied_types=frozenset(self._config.limits.deny_extensions)),
             )
@@ -162,7 +162,7 @@ class Line:
         taken = Taken()
         asyncio.run(self._hand_over(taken))
         kept = Kept()
-        rules = WarcRules(folder=self._folder, origin="bench")
+        rules = WarcSettings(folder=self._folder, origin="bench")
         index = CdxjCompanion()
         writer = WarcWriter(rules, [index, kept])
         for capture in taken.captures:
@@ -171,7 +171,7 @@ class Line:
         self._written = kept.written
 
     def columns(self) -> None:
-        columns = ColumnsCompanion(rebuild_rules(self._config))
+        columns = ColumnsCompanion(rebuild_settings(self._config))
         columns.begin(self._folder / "bench.warc.gz")
         for written in self._written:
             columns.add(written)

@@ -33,10 +33,10 @@ from bench.content import TYPE, exchange
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.columns_companion import ColumnsCompanion
 from crawler.archive.warc_file import Companion
-from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.archive.writer import Archive, WarcSettings, WarcWriter
 from crawler.config.settings import Config
 from crawler.content.parsers.html import HtmlParser
-from crawler.content.parsing import rebuild_rules
+from crawler.content.parsing import rebuild_settings
 from crawler.content.to_capture import archive_page
 from crawler.data.local_stores import LocalClaims
 from crawler.duplicates.exact import LocalDuplicates
@@ -142,12 +142,12 @@ class Line:
         self._store: OrderedStore = Lately(2 * few) if few else RocksStore(home / "frontier")
         self._digests = LocalDuplicates(LocalClaims(self._store))
         self._nearest = LocalNearDuplicates(FingerprintIndex(self._store, home), self._store, 3)
-        rules = WarcRules(
+        rules = WarcSettings(
             folder=home / "warc",
             origin="bench",
             max_file_bytes=limits.file_bytes,
         )
-        columns = ColumnsCompanion(rebuild_rules(Config()), limits.group_bytes)
+        columns = ColumnsCompanion(rebuild_settings(Config()), limits.group_bytes)
         companions: list[Companion] = [CdxjCompanion(limits.run_chars), columns]
         self._archive = Archive(WarcWriter(rules, companions), never_waits)
         self._parser = HtmlParser()

@@ -164,16 +164,16 @@ class ParsePipeline(PipelineStage):
         """Return *page*, which is empty or has the body of another, with the one link that is its
         own: where its Refresh header leads."""
         found = [each for each in link_headers(headers, page.url) if each.kind is LinkKind.REFRESH]
-        rules = self._followed(page.url)
-        return replace(page, links=links_to_follow(found, robots_header(headers), rules))
+        settings = self._followed(page.url)
+        return replace(page, links=links_to_follow(found, robots_header(headers), settings))
 
     def _is_noindex(self, words: frozenset[str]) -> bool:
         return "noindex" in words and self.crawl.settings.config.links.respect_noindex
 
     def _followed(self, url: str) -> LinkSettings:
-        rules = self.crawl.settings.config.links
+        settings = self.crawl.settings.config.links
         kinds = self.crawl.selection.allowed_origins.overrides_of(url).follow_kinds
-        return rules if kinds is None else dataclasses.replace(rules, follow_kinds=kinds)
+        return settings if kinds is None else dataclasses.replace(settings, follow_kinds=kinds)
 
     def _outlinks(self, links: Sequence[Link], base: str) -> tuple[Link, ...]:
         found, elsewhere = resolve_links(links, base)
@@ -200,8 +200,8 @@ class ParsePipeline(PipelineStage):
 
     def _with_canonical(self, page: Page, life: Life) -> Page:
         """If canonical URLs count and *page* names another one, let that be fetched, and store
-        *page* as its copy. It keeps its text, in case the canonical page cannot be fetched. Of a
-        frame, which is fetched for another page, no links are followed, so it is no copy."""
+        *page* as its copy. It keeps its text, in case the canonical page cannot be fetched. A
+        frame is no copy: it is fetched for another page, and its links are not followed."""
         parsed, candidate = page.parsed, life.candidate
         if parsed is None or not parsed.canonical or not self._counts_canonical:
             return page

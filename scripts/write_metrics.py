@@ -35,7 +35,7 @@ def page_lines() -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- |"
     for each in CONDITIONS:
         minutes = f"{each.for_s // MINUTE_S} min"
-        yield f"| `{each.name}` | {each.says} | {minutes} | {each.severity} | {each.do} |"
+        yield f"| `{each.name}` | {each.summary} | {minutes} | {each.severity} | {each.do} |"
     yield ""
 
 
@@ -63,7 +63,7 @@ def rule_lines() -> Iterator[str]:
     yield "# Made by `make settings` from crawler/operate/alerts.py."
     yield from ["groups:", "  - name: gossamer", "    rules:"]
     conditions = [
-        (each.name, each.promql(), each.for_s, each.severity, each.says, each.do)
+        (each.name, each.promql(), each.for_s, each.severity, each.summary, each.do)
         for each in CONDITIONS
     ]
     for name, expression, for_s, severity, says, do in [*conditions, DOWN]:

@@ -80,7 +80,9 @@ class Embedded(TwoTierFrontier):
     """A frontier whose background work is done when `settle_work` is called, and which counts the
     CPU of its parts, and how URLs were decided."""
 
-    def __init__(self, folder: Path, rules: FrontierLimits | None = None, now: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path, limits: FrontierLimits | None = None, now: float = 0.0
+    ) -> None:
         self.cpu_s: defaultdict[str, float] = defaultdict(float)
         self.decided: Counter[str] = Counter()
         self.store = RocksStore(folder / FRONTIER)
@@ -90,7 +92,7 @@ class Embedded(TwoTierFrontier):
         super().__init__(
             self.store,
             RunFolder(folder / SEEN),
-            rules or FrontierLimits(max_urls_per_domain=10_000_000),
+            limits or FrontierLimits(max_urls_per_domain=10_000_000),
             now,
             on_decided=self._count,
             background=self,

@@ -123,7 +123,7 @@ class RowGroup:
         self._text_ends = [0]
         self._batches: list[pa.RecordBatch] = []
         self._batch_bytes = 0
-        # Of the next batch:
+        # The next batch:
         self._cells: list[tuple[object, ...]] = []
         self._urls: list[str] = []
         self._kinds: list[str] = []

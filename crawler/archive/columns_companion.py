@@ -73,7 +73,7 @@ _OTHER_FLAW: Final = Flaw.WRONG_TYPE  # for a flaw of another version that is no
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildRules:
+class RebuildSettings:
     """The rules for parsing archived pages again, as in the crawl."""
 
     parsing: Callable[[], AbstractAsyncContextManager[Parse]]
@@ -84,18 +84,18 @@ class RebuildRules:
 
 
 async def rows(
-    warc: Path, content: Path, rebuild_rules: RebuildRules
+    warc: Path, content: Path, rebuild_settings: RebuildSettings
 ) -> AsyncGenerator[tuple[ColumnsRow, list[Link], RecordPlace], None]:
     """Yield row, links and place of each page in *content*, a WARC file that is, or will be, called
     *warc*. Raises DamagedFile, OSError."""
-    async with rebuild_rules.parsing() as parse:
-        for stored in captures(warc, content, rebuild_rules.max_bytes):
+    async with rebuild_settings.parsing() as parse:
+        for stored in captures(warc, content, rebuild_settings.max_bytes):
             if stored.url.startswith(PAGE_INFO):
                 with suppress(msgspec.MsgspecError):  # of another program
                     info = _decode_info(stored.body)
                     yield info.row, list(info.outlinks), stored.place
                 continue
-            page = await _page(stored, rebuild_rules, parse)
+            page = await _page(stored, rebuild_settings, parse)
             row = row_of(page, stored.fetched_at)
             if row is not None:
                 parsed = page.parsed or Parsed()
@@ -104,19 +104,19 @@ async def rows(
                 yield row, outlinks, stored.place
 
 
-async def _page(stored: ArchivedCapture, rebuild_rules: RebuildRules, parse: Parse) -> Page:
+async def _page(stored: ArchivedCapture, rebuild_settings: RebuildSettings, parse: Parse) -> Page:
     headers = head_fields(stored.head)
     page = _page_as_noted(stored, headers)
     if page.flaw or not page.is_answered or page.is_copy or page.is_refetch:
         return page
     if page.is_sitemap:
-        body = decoded_body(stored, lambda _type, _url: rebuild_rules.max_bytes)
+        body = decoded_body(stored, lambda _type, _url: rebuild_settings.max_bytes)
         kind = type_by_content(body, page.content_type)
     else:
-        body = decoded_body(stored, rebuild_rules.max_body_bytes)
+        body = decoded_body(stored, rebuild_settings.max_body_bytes)
         kind = actual_type(page.content_type, page.url, body).media_type
     parsed = Parsed(parser=stored.metadata_value("parser"))
-    if rebuild_rules.retry_unreadable or not stored.metadata_value(UNREADABLE):
+    if rebuild_settings.retry_unreadable or not stored.metadata_value(UNREADABLE):
         source = Source(page.url, page.content_type, body, tuple(headers), page.is_sitemap)
         parsed = await parse(source, kind)
     parsed = with_headers(parsed, link_headers(headers, page.url), robots_header(headers))
@@ -127,7 +127,7 @@ async def _page(stored: ArchivedCapture, rebuild_rules: RebuildRules, parse: Par
         parsed=parsed,
         title=parsed.title,
         text=parsed.text,
-        simhash=fingerprint(parsed.text, rebuild_rules.near_min_words),
+        simhash=fingerprint(parsed.text, rebuild_settings.near_min_words),
     )
 
 
@@ -171,8 +171,8 @@ class ColumnsCompanion:
 
     is_slow = True  # a rebuild parses each page again
 
-    def __init__(self, rebuild_rules: RebuildRules, group_bytes: int | None = None) -> None:
-        self._again = rebuild_rules
+    def __init__(self, rebuild_settings: RebuildSettings, group_bytes: int | None = None) -> None:
+        self._again = rebuild_settings
         self._group_bytes = group_bytes  # of text in a row group; None: as usual
         self._file: ColumnsFile | None = None
 

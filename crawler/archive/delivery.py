@@ -124,10 +124,10 @@ class Delivery:
     """Delivers finished files from `begin` to `close`. All methods but `wait_for_room` and `close`
     may be called from any thread."""
 
-    def __init__(self, data: Path, store: Store, rules: DeliveryLimits, random: Random) -> None:
+    def __init__(self, data: Path, store: Store, limits: DeliveryLimits, random: Random) -> None:
         self._data = data
         self._store = store
-        self._rules = rules
+        self._limits = limits
         self._random = random
         self._failures_in_row: Counter[str] = Counter()  # of each bundle that waits
         self._refused: set[str] = set()
@@ -189,7 +189,7 @@ class Delivery:
             self._tries_left = LAST_TRIES_DOWN
         self._finish_requested.set()
         while self._thread.is_alive():
-            if monotonic() - max(begun_at, self._progress_at) > self._rules.stall_timeout_s:
+            if monotonic() - max(begun_at, self._progress_at) > self._limits.stall_timeout_s:
                 break
             await asyncio.sleep(0.02)
         self._stop_requested.set()
@@ -205,7 +205,7 @@ class Delivery:
             elif self._finish_requested.is_set():
                 return
             else:
-                self._finish_requested.wait(self._rules.poll_interval_s)
+                self._finish_requested.wait(self._limits.poll_interval_s)
 
     def _next(self) -> Bundle | None:
         """Return the oldest of the bundles with the fewest failures: a bundle that fails may be the
@@ -246,9 +246,11 @@ class Delivery:
         self._counted["failures"] += 1  # last: a reader that sees it finds the rest up to date
         if not self._tries_left:
             return
-        failures, rules = self._failures_in_row[bundle.stem], self._rules
-        cap_s = min(rules.backoff_max_s, LAST_BACKOFF_S if self._finish_requested.is_set() else inf)
-        self._back_off(full_jitter_s(failures, rules.backoff_base_s, cap_s, self._random))
+        failures, limits = self._failures_in_row[bundle.stem], self._limits
+        cap_s = min(
+            limits.backoff_max_s, LAST_BACKOFF_S if self._finish_requested.is_set() else inf
+        )
+        self._back_off(full_jitter_s(failures, limits.backoff_base_s, cap_s, self._random))
 
     def _back_off(self, wait_s: float) -> None:
         """Wait before the next try. The end of the crawl ends the wait early, once."""
@@ -257,7 +259,7 @@ class Delivery:
             self._stop_requested if self._finish_requested.is_set() else self._finish_requested
         )
         while (left_s := until - monotonic()) > 0:
-            if cut_short.wait(min(left_s, self._rules.poll_interval_s)):
+            if cut_short.wait(min(left_s, self._limits.poll_interval_s)):
                 return
             self._list_waiting()
 
@@ -270,7 +272,7 @@ class Delivery:
     def _note_progress(self) -> None:
         """Note that a piece of a file was transferred. Threads of fsspec call this too."""
         self._progress_at = monotonic()
-        if self._progress_at - self._listed_at > self._rules.poll_interval_s:
+        if self._progress_at - self._listed_at > self._limits.poll_interval_s:
             self._list_waiting()
 
     def _list_waiting(self) -> list[Bundle]:
@@ -278,7 +280,7 @@ class Delivery:
         self._listed_at = monotonic()
         waiting = [each for each in bundles(self._data) if each.stem not in self._refused]
         self._waiting_bytes = sum(_size(file) for each in waiting for file in each.files)
-        is_full = self._waiting_bytes > self._rules.waiting_bytes
+        is_full = self._waiting_bytes > self._limits.waiting_bytes
         if is_full and not self._is_full:
             what = "CRAWLER_ARCHIVE_WAITING_BYTES"
             logger.warning(

@@ -162,12 +162,12 @@ class Record:
     def field(self, name: str) -> str:
         """Return the first field called *name*, or "". WARC 1.0 puts URIs in angle brackets, which
         are removed."""
-        value = self._named.get(name.lower(), "")
+        value = self._by_name.get(name.lower(), "")
         is_bracketed = name.endswith("-URI") and value[:1] == "<" and value[-1:] == ">"
         return value[1:-1] if is_bracketed else value
 
     @cached_property
-    def _named(self) -> dict[str, str]:
+    def _by_name(self) -> dict[str, str]:
         return {name.lower(): value for name, value in reversed(self.fields)}
 
     @property

@@ -171,7 +171,7 @@ _SIMHASH: Final = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingRules:
+class ReadingLimits:
     """The limits with which the crawl decoded bodies."""
 
     max_body_bytes: BodyLimit
@@ -196,7 +196,7 @@ class ArchivedAnswers:
 
 
 def find_archived_answers(
-    leases: Iterable[OpenRecord], folder: Path, reading: ReadingRules
+    leases: Iterable[OpenRecord], folder: Path, reading: ReadingLimits
 ) -> ArchivedAnswers:
     """Return what *folder* holds of the answers to *leases*. Its WARC files must have been
     recovered: one that is still open is held by another process (`scrapy archive index`), and may
@@ -221,7 +221,7 @@ def find_archived_answers(
     return ArchivedAnswers([*firsts.values()], urls, is_all_here)
 
 
-def claim_unfinished(store: OrderedStore, folder: Path, reading: ReadingRules) -> int:
+def claim_unfinished(store: OrderedStore, folder: Path, reading: ReadingLimits) -> int:
     """Claim the archived answers of open leases, and return how many claims were written. Raises
     StoreUnavailable, DataDirError."""
     leases = dict(_open(store))

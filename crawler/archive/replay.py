@@ -1,7 +1,7 @@
 """Finds the exchanges of a replayed crawl in WARC files, by URL, method and request body.
 
 Rule: an exchange is returned as it was recorded, with its time, its address and its truncation.
-Of several answers to the same request the latest counts.
+The latest of several answers to the same request counts.
 """
 
 from __future__ import annotations

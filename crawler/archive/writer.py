@@ -40,7 +40,7 @@ SAFE_NAME: Final = re.compile(r"[\w.~-]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarcRules:
+class WarcSettings:
     """Settings of the archive."""
 
     folder: Path
@@ -64,10 +64,10 @@ class WarcWriter:
     After StoreUnavailable the files are as before the call, and later calls may succeed.
     """
 
-    def __init__(self, rules: WarcRules, companions: Sequence[Companion] = ()) -> None:
-        self._rules = rules
+    def __init__(self, settings: WarcSettings, companions: Sequence[Companion] = ()) -> None:
+        self._settings = settings
         self._companions = companions
-        # For the ids of records. Of its own, because a user's spider may seed the common one;
+        # For the ids of records. Not the common one, because a user's spider may seed that;
         # os.urandom would release the GIL for each capture.
         self._random = Random()
         self._serial = 0
@@ -122,7 +122,7 @@ class WarcWriter:
     def _current(self, now: float) -> OpenFile:
         # A full file is finished here and not after the append that filled it, so that a failure
         # does not belong to a capture that was already written.
-        if self._file is not None and self._file.size_bytes >= self._rules.max_file_bytes:
+        if self._file is not None and self._file.size_bytes >= self._settings.max_file_bytes:
             self.close()
         if self._file is None:
             self._file = self._begin(now)
@@ -131,7 +131,7 @@ class WarcWriter:
 
     def _begin(self, now: float) -> OpenFile:
         file = self._create(now)
-        info = warcinfo(file.final.name, now, self._rules.info, os.urandom(16))
+        info = warcinfo(file.final.name, now, self._settings.info, os.urandom(16))
         try:
             file.append(self._packed(info))
         except StoreUnavailable:
@@ -140,12 +140,12 @@ class WarcWriter:
         return file
 
     def _create(self, now: float) -> OpenFile:
-        rules = self._rules
+        settings = self._settings
         stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d%H%M%S")
         while True:
-            name = f"{rules.prefix}-{stamp}-{self._serial:05}-{rules.origin}.warc.gz"
+            name = f"{settings.prefix}-{stamp}-{self._serial:05}-{settings.origin}.warc.gz"
             self._serial += 1
-            file = OpenFile.create(rules.folder / name)
+            file = OpenFile.create(settings.folder / name)
             if file is not None:
                 return file
 
@@ -154,7 +154,7 @@ class WarcWriter:
 
     def _packed(self, record: bytes) -> bytes:
         # The gzip header has no time, so the same record gives the same bytes.
-        return compress(record, self._rules.gzip_level, COMP_GZIP)
+        return compress(record, self._settings.gzip_level, COMP_GZIP)
 
 
 def _lightly_packed(record: bytes) -> bytes:

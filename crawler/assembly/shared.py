@@ -18,7 +18,7 @@ from crawler.policy.operator_rules import read_rules
 from crawler.shared import keys
 from crawler.shared.address import RedisAddress
 from crawler.shared.operator_store import SharedStore
-from crawler.shared.pushed import PushedContext, PushedRequestReader, push_rules
+from crawler.shared.pushed import PushedContext, PushedRequestReader, push_settings
 from crawler.shared.worker.batcher import Batcher
 from crawler.shared.worker.exact_duplicates import SharedDuplicates
 from crawler.shared.worker.frontier import SharedFrontier
@@ -66,7 +66,7 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
     shard_client, scripts = worker.shard_client(), Batcher(worker.nodes.run)
     duplicates = SharedDuplicates(shard_client, scripts)
     max_bits, commands = config.content.near_max_bits, Batcher(worker.nodes.commands)
-    search = NearSearch(worker.ops, worker.rules.name, scripts, commands, max_bits)
+    search = NearSearch(worker.ops, worker.settings.name, scripts, commands, max_bits)
     near_duplicates = SharedNearDuplicates(shard_client, search, max_bits)
     records, robots_bytes = RobotsRecords(base.store), config.robots.robots_max_bytes
     robots = SharedRobots(
@@ -97,18 +97,17 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
         duplicates=duplicates,
         near_duplicates=near_duplicates,
         put_back_count=joined.put_back,
-        operator_store=SharedStore(worker.nodes, worker.rules.name, version),
+        operator_store=SharedStore(worker.nodes, worker.settings.name, version),
         shared=frontier,
     )
 
 
 def _pushed_context(base: BaseParts, origins: AllowedOrigins) -> PushedContext:
-    """Return what PushedUrls needs of the crawl: the reader of pushed requests, its rules and the
-    stats."""
+    """Return what PushedUrls needs of the crawl."""
     crawler, fingerprinter = base.crawler, base.crawler.request_fingerprinter
     assert fingerprinter is not None
     reader = PushedRequestReader(origins, base.prioritizer, fingerprinter.fingerprint)
-    pushed = push_rules(crawler.settings, crawler.spider, base.arguments)
+    pushed = push_settings(crawler.settings, crawler.spider, base.arguments)
     return PushedContext(reader, pushed, base.stats)
 
 

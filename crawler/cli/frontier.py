@@ -279,7 +279,7 @@ def _act(args: FrontierArguments) -> CommandOutput:
 
 
 def _refuse_while_crawling(args: FrontierArguments) -> None:
-    """Raise ConfigError if the archive is being written: nothing is to be done by halves."""
+    """Raise ConfigError if the archive is being written: nothing is done by halves."""
     path = data_dir(args.settings, args.config)
     for folder in (path, *worker_folders(path)):
         if (process := lock_owner(folder)) is not None:

@@ -121,7 +121,7 @@ def workers_text(records: Sequence[WorkerRow], now: float) -> Iterator[str]:
         "pages/s",
         "leases",
         "outbox",
-        "heard",
+        "last seen",
     )
     yield from table(
         [head, *(_worker_row(record, now) for record in records)], right={2, *range(4, 9)}

@@ -58,11 +58,11 @@ def _why(text: str, written: str, levels: int) -> None:
     except ValueError as error:
         raise ConfigError(f"{text!r}: {error}") from None
     rules = read_rules(written, levels)
-    deciding, says = rules.explain(url), rules.of_url(url)
+    deciding, overrides = rules.explain(url), rules.of_url(url)
     print(plain(url, 2048))
     if not deciding:
         print("  no rule says anything about it")
     for key in KEYS:
         if (rule := deciding.get(key)) is not None:
             note = f" ({plain(rule.note)})" if rule.note else ""
-            print(f"  {key} = {getattr(says, key)}: line {rule.line}{note}")
+            print(f"  {key} = {getattr(overrides, key)}: line {rule.line}{note}")

@@ -1,7 +1,7 @@
 """What the console shows by itself, once a second: the figures of the crawl, and its latest
 outcomes.
 
-Rule: only while somebody looks; what nobody looks at costs nothing.
+Rule: only while a page is open; without one it costs nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from crawler.shared.faults import FAULTS
 from crawler.view.formats import FAR
 
 EVERY_S: Final = 1.0
-_MAX_OUTCOMES: Final = 50  # in one event: more can be read by nobody
+_MAX_OUTCOMES: Final = 50  # in one event: no user can read more
 _MAX_BYTES: Final = 256 * 1024  # of the outcome log, in one event
 
 
@@ -50,7 +50,7 @@ class CrawlOverview(msgspec.Struct, frozen=True):
     duplicates: int
     fetching: int  # URLs
     concurrency: int
-    paused_until: float | None  # for ever: a year that nobody sees
+    paused_until: float | None  # for ever: a year beyond any crawl
     ends: str  # when all is done, in words; empty: too early to say
     waits_for: str  # the failing host whose rest ends first, if `idle_s`; else empty
     counts: Counts
@@ -128,7 +128,7 @@ class LiveFigures:
 
     def _end(self) -> str:
         """Return when the crawl ends, in words."""
-        if self._forecast is None:  # nobody has looked before
+        if self._forecast is None:  # the first look
             self._forecast = end_forecast(self._crawl)
             for moment in self._noted():
                 self._forecast.note(moment)

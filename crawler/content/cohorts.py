@@ -25,7 +25,7 @@ class Cohorts:
     """
 
     def __init__(self, fetched_at_once: int) -> None:
-        """Of the pages *fetched_at_once* at most half are in a cohort: if all were, none would be
+        """At most half of the pages *fetched_at_once* are in a cohort: if all were, none would be
         fetched meanwhile, which is a tenth fewer pages a second."""
         self._most_pages = max(1, min(MOST_PAGES, fetched_at_once // 2))
         self._waiting: deque[asyncio.Future[None]] = deque()

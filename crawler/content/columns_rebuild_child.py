@@ -18,7 +18,7 @@ import msgspec
 from crawler.archive.columns_companion import ColumnsCompanion
 from crawler.archive.warc_file import rebuild_lock
 from crawler.config.settings import ContentSettings, FetchSettings, read_config
-from crawler.content.parsing import rebuild_rules
+from crawler.content.parsing import rebuild_settings
 
 _NICENESS: Final = 10  # the crawl has priority
 
@@ -54,7 +54,7 @@ def main() -> None:
         job = msgspec.json.decode(inward.readline(), type=RebuildJob)
     threading.Thread(target=_end_with_starter, daemon=True).start()
     config = replace(read_config({}), content=job.content, fetch=_fetch(job.caps))
-    companion = ColumnsCompanion(rebuild_rules(config))
+    companion = ColumnsCompanion(rebuild_settings(config))
     for warc in job.warcs:
         began_at = monotonic()
         fault = _rebuild(companion, Path(warc))

@@ -28,7 +28,7 @@ from crawler.archive.delivery import Delivery, DeliveryLimits
 from crawler.archive.delivery_stores import open_store
 from crawler.archive.recovery import (
     ArchivedAnswers,
-    ReadingRules,
+    ReadingLimits,
     claim_unfinished,
     find_archived_answers,
     recover,
@@ -41,7 +41,7 @@ from crawler.archive.warc_file import (
     missing_companions,
     remove_unfinished_companions,
 )
-from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.archive.writer import Archive, WarcSettings, WarcWriter
 from crawler.config.settings import Config
 from crawler.content.columns_rebuild_child import (
     BodyCaps,
@@ -49,7 +49,7 @@ from crawler.content.columns_rebuild_child import (
     RebuiltFile,
 )
 from crawler.content.group_commit import GroupCommit
-from crawler.content.parsing import rebuild_rules
+from crawler.content.parsing import rebuild_settings
 from crawler.data.data_dir import DataDir
 from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.long_steps import long_step
@@ -222,9 +222,9 @@ class PreviousArchive:
         _log_claims(len(found.claims))
         return found
 
-    def _reading(self) -> ReadingRules:
-        reading = rebuild_rules(self._config)
-        return ReadingRules(
+    def _reading(self) -> ReadingLimits:
+        reading = rebuild_settings(self._config)
+        return ReadingLimits(
             reading.max_body_bytes, reading.max_bytes, is_complete=self._is_complete
         )
 
@@ -271,8 +271,8 @@ class CrawlArchive:
     def open_writer(self) -> Archive | None:
         """Return the archive, created by the first call. Returns None if the crawl keeps none."""
         if self._archive is None and self._config.archive.warc:
-            rules = warc_rules(self._config, self._data.warc)
-            writer = WarcWriter(rules, companions(self._config))
+            settings = warc_settings(self._config, self._data.warc)
+            writer = WarcWriter(settings, companions(self._config))
             parts = [part for part in (self.delivery, self.group_commit) if part is not None]
             rooms = [part.wait_for_room for part in parts]
             self._archive = Archive(writer, self._waits_for_room, rooms)
@@ -352,11 +352,13 @@ def companions(config: Config, *, tries_unreadable: bool = False) -> Sequence[Co
     """Return the companions of each WARC file of a crawl with *config*."""
     columns = []
     if config.archive.columns:
-        columns.append(ColumnsCompanion(rebuild_rules(config, tries_unreadable=tries_unreadable)))
+        columns.append(
+            ColumnsCompanion(rebuild_settings(config, tries_unreadable=tries_unreadable))
+        )
     return [CdxjCompanion(), *columns]
 
 
-def warc_rules(config: Config, folder: Path) -> WarcRules:
+def warc_settings(config: Config, folder: Path) -> WarcSettings:
     machine = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
     info = {
         "software": f"Gossamer/{VERSION}",
@@ -365,7 +367,7 @@ def warc_rules(config: Config, folder: Path) -> WarcRules:
         "http-header-user-agent": config.identity.user_agent,
         "operator": config.identity.contact,
     }
-    return WarcRules(
+    return WarcSettings(
         folder=folder,
         origin=f"{machine or 'host'}-{os.getpid()}",
         max_file_bytes=config.archive.warc_max_bytes,

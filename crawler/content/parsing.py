@@ -14,7 +14,7 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from crawler.archive.columns_companion import Parse, RebuildRules
+from crawler.archive.columns_companion import Parse, RebuildSettings
 from crawler.config.settings import Config, ContentSettings
 from crawler.content.compiling import Loading
 from crawler.content.parsers.css import CssParser
@@ -188,11 +188,11 @@ def _checked(parsed: object) -> Parsed:
     return parsed
 
 
-def rebuild_rules(config: Config, *, tries_unreadable: bool = False) -> RebuildRules:
+def rebuild_settings(config: Config, *, tries_unreadable: bool = False) -> RebuildSettings:
     """Return the rules for parsing archived pages again with the parsers of *config*. With
     *tries_unreadable* also pages that no parser could read before are parsed."""
     caps = config.fetch
-    return RebuildRules(
+    return RebuildSettings(
         parsing=partial(rebuild_parsers, config.content),
         max_body_bytes=partial(cap_bytes, caps=caps),
         max_bytes=max(

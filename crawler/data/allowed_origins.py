@@ -21,11 +21,11 @@ from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import fetch_form, split
-from crawler.policy.admission import Admission, AdmissionRules, admission_rules
+from crawler.policy.admission import Admission, AdmissionSettings, admission_settings
 from crawler.policy.operator_rules import NO_RULES, OperatorRules, Overrides, RuleBudgets
 from crawler.policy.scope import (
     MOST_ORIGINS,
-    AddressRules,
+    AllowedAddresses,
     NameSet,
     Origin,
     Refusal,
@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 
 
 class AllowedOrigins:
-    """The addresses and hosts that the crawl may reach, and the admission rules made from them."""
+    """The addresses and hosts that the crawl may reach, and what admission judges by."""
 
     admission: Admission
-    _rules: AdmissionRules  # of *admission*
+    _settings: AdmissionSettings  # of *admission*
 
     def __init__(
         self,
@@ -116,16 +116,16 @@ class AllowedOrigins:
         new = set(hosts) - self._seed_hosts
         self._seed_hosts |= new
         if new:
-            self._rules = replace(self._rules, scope=self._rules.scope.with_seeds(new))
-            self.admission = Admission(self._rules)
+            self._settings = replace(self._settings, scope=self._settings.scope.with_seeds(new))
+            self.admission = Admission(self._settings)
 
     def set_operator_rules(self, operator: OperatorRules) -> None:
         """Judge by *operator*, the rules of `rules.toml`, from now on."""
         self._operator = operator
         if self._rule_budgets is not None:
             self._rule_budgets.set_rules(operator)
-        self._rules = replace(self._rules, operator=operator)
-        self.admission = Admission(self._rules)
+        self._settings = replace(self._settings, operator=operator)
+        self.admission = Admission(self._settings)
 
     @property
     def operator(self) -> OperatorRules:
@@ -138,7 +138,7 @@ class AllowedOrigins:
 
     def hosts_outside_scope(self, urls: Iterable[str]) -> set[str]:
         """Return the hosts of *urls*, fetch forms of seeds, that are not in the scope yet."""
-        refusal = self._rules.scope.host_refusal
+        refusal = self._settings.scope.host_refusal
         return {name for url in urls if refusal(name := split(url).hostname)}
 
     def allow_start_url(self, text: str) -> None:
@@ -181,13 +181,13 @@ class AllowedOrigins:
         return True
 
     def _rebuild(self) -> None:
-        self._addresses = AddressRules(
+        self._addresses = AllowedAddresses(
             allow_public=self._config.may_go_public,
             opened=self._opened,
             listed=self._listed,
             inside=self._config.fetch.allow_inside,
         )
-        of_start = admission_rules(
+        of_start = admission_settings(
             self._config,
             self._arguments,
             self._addresses,
@@ -196,8 +196,8 @@ class AllowedOrigins:
             self._now,
         )
         scope = of_start.scope.with_seeds(self._seed_hosts)
-        self._rules = replace(of_start, scope=scope, operator=self._operator)
-        self.admission = Admission(self._rules)
+        self._settings = replace(of_start, scope=scope, operator=self._operator)
+        self.admission = Admission(self._settings)
 
 
 class CurrentRules:

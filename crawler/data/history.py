@@ -28,7 +28,7 @@ from crawler.model.types import DataDirError
 logger = logging.getLogger(__name__)
 
 STATES: Final = ("seen", "done", "dead", "waiting", "leased", "hosts_active")
-"""Of the frontier at that moment; in a shared crawl of all its workers, but for `hosts_active`."""
+"""Counters of the frontier at that moment; but for `hosts_active`, of all workers."""
 COLUMNS: Final = ("run", *TOTALS, *STATES)
 """The number of the run, from 1; what this data directory has fetched over all its runs; states."""
 SAMPLE_S: Final = 5.0
@@ -65,7 +65,7 @@ _RINGS: Final[Mapping[HistorySpan, _Ring]] = MappingProxyType(
     }
 )
 FILE_BYTES: Final = _HEAD.size + 3_184 * _SAMPLE.size
-"""Of the file: 320 kB."""
+"""The size of the file: 320 kB."""
 _Row = tuple[float, ...]  # time and columns
 
 

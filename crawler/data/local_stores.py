@@ -154,13 +154,13 @@ class LocalPatternStats:
     def __init__(
         self,
         store: OrderedStore,
-        rules: PatternSettings,
+        settings: PatternSettings,
         most_patterns: int = MAX_PATTERNS,
         recent: int = RECENT,
     ) -> None:
         self._store = store
-        self._rules = rules
-        self._are_patterns_judged = can_stop(rules)
+        self._settings = settings
+        self._are_patterns_judged = can_stop(settings)
         self._most_patterns = most_patterns
         self._patterns: RecentCache[tuple[HostKey, str], PatternStats] = RecentCache(recent)
         self._hosts: RecentCache[HostKey, HostPatternStats] = RecentCache(recent)
@@ -171,7 +171,7 @@ class LocalPatternStats:
         text = deciding_pattern(candidate) if self._are_patterns_judged else ""
         if not text:
             return FetchAllowed.OPEN
-        return decide(*self.pattern_and_stats(candidate.host, text), self._rules, now)
+        return decide(*self.pattern_and_stats(candidate.host, text), self._settings, now)
 
     def record_try(self, candidate: Candidate, now: float) -> None:
         pattern, stats = self.pattern_and_stats(candidate.host, deciding_pattern(candidate))
@@ -234,7 +234,7 @@ class LocalPatternStats:
     ) -> None:
         """Write the statistics, and the host's counts if they change. Raises StoreUnavailable."""
         key = keys.pattern_of_host(host, pattern)
-        stopped = is_stopped(after, self._rules) - is_stopped(before, self._rules)
+        stopped = is_stopped(after, self._settings) - is_stopped(before, self._settings)
         if before is not NO_STATS and not stopped:
             self._store.write({key: _encode(after)})
         else:

@@ -59,7 +59,7 @@ class Act(msgspec.Struct, frozen=True, omit_defaults=True):
     text_before: str | None = None  # rules: what was replaced
 
 
-class Touched(msgspec.Struct, frozen=True, omit_defaults=True):
+class ActResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many URLs an act has touched, as a line of the audit that comes later."""
 
     at: float
@@ -121,14 +121,14 @@ def edited(written: str, edits: Sequence[RuleEdit]) -> tuple[str, tuple[RuleEdit
         document = tomlkit.parse(written or _HEAD)
     except tomlkit.exceptions.TOMLKitError as broken:
         raise ConfigError(f"{RULES} is not TOML: {broken}") from broken
-    before = [_edit(document, each) for each in edits]
+    before = [_apply_edit(document, each) for each in edits]
     return tomlkit.dumps(document), tuple(reversed(before))
 
 
-def _edit(document: TOMLDocument, edit: RuleEdit) -> RuleEdit:
+def _apply_edit(document: TOMLDocument, edit: RuleEdit) -> RuleEdit:
     """Apply *edit*, and return the one that undoes it."""
     table: Table | TOMLDocument | None = (
-        document if not edit.target else _rule(document, edit.target)
+        document if not edit.target else _rule_for(document, edit.target)
     )
     found = table.get(edit.key) if table is not None else None
     before = _plain(found)
@@ -151,7 +151,7 @@ def _edit(document: TOMLDocument, edit: RuleEdit) -> RuleEdit:
     return RuleEdit(edit.target, edit.key, before)
 
 
-def _rule(document: TOMLDocument, target: str) -> Table | None:
+def _rule_for(document: TOMLDocument, target: str) -> Table | None:
     """Return the last rule for *target* alone, or None."""
     rules = document.get("rule")
     found = [each for each in rules or () if each.get("for") in (target, [target])]
@@ -189,7 +189,7 @@ class Audit:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def append(self, line: Act | Touched) -> None:
+    def append(self, line: Act | ActResult) -> None:
         """Add *line*, which is on disk then. Raises StoreUnavailable."""
         encoded = msgspec.json.encode(line) + b"\n"
         try:
@@ -207,7 +207,7 @@ class Audit:
         except OSError as refused:
             raise store_error(f"{self._path} cannot be written", refused) from refused
 
-    def read(self) -> Iterator[Act | Touched]:
+    def read(self) -> Iterator[Act | ActResult]:
         """Yield all lines, the oldest first, without damaged ones."""
         with suppress(FileNotFoundError), self._path.open("rb") as file:
             yield from read_audit(file)
@@ -224,11 +224,11 @@ class Audit:
             return file.read(1) == b"\n"
 
 
-def read_audit(lines: Iterable[bytes]) -> Iterator[Act | Touched]:
+def read_audit(lines: Iterable[bytes]) -> Iterator[Act | ActResult]:
     """Yield what *lines* of an audit say, without damaged ones."""
     for line in lines:
         with suppress(msgspec.MsgspecError):
-            kind: type[Act | Touched] = Act if b'"verb":' in line else Touched
+            kind: type[Act | ActResult] = Act if b'"verb":' in line else ActResult
             yield msgspec.json.decode(line, type=kind)
 
 
@@ -241,7 +241,7 @@ class OperatorStore(Protocol):
     async def changed(self) -> str | None:
         """Return that text if it was not returned before, else None. Raises CrawlerError."""
 
-    async def acts(self) -> list[Act | Touched]:
+    async def acts(self) -> list[Act | ActResult]:
         """Return all lines of the audit."""
 
     async def audit_lines(self) -> int:
@@ -251,7 +251,7 @@ class OperatorStore(Protocol):
         """Write *act* and the rules *after*, or return False if they do not say *before* any
         more, or another act has its number. Raises CrawlerError."""
 
-    async def note(self, touched: Touched) -> None:
+    async def note(self, touched: ActResult) -> None:
         """Write how many URLs an act has touched."""
 
 
@@ -268,7 +268,7 @@ class OperatorFiles:
     async def changed(self) -> str | None:
         return await self._rules.changed()
 
-    async def acts(self) -> list[Act | Touched]:
+    async def acts(self) -> list[Act | ActResult]:
         return await asyncio.to_thread(lambda: list(self._audit.read()))
 
     async def audit_lines(self) -> int:
@@ -287,12 +287,12 @@ class OperatorFiles:
             if self._rules.replace(before, after):
                 return True
         except StoreUnavailable:
-            self._audit.append(Touched(act.at, act.number, 0, failed=True))
+            self._audit.append(ActResult(act.at, act.number, 0, failed=True))
             raise
-        self._audit.append(Touched(act.at, act.number, 0, failed=True))
+        self._audit.append(ActResult(act.at, act.number, 0, failed=True))
         return False
 
-    async def note(self, touched: Touched) -> None:
+    async def note(self, touched: ActResult) -> None:
         await asyncio.to_thread(self._audit.append, touched)
 
 

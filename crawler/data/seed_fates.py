@@ -29,7 +29,7 @@ from crawler.policy.scope import Refusal
 logger = logging.getLogger(__name__)
 
 ROWS: Final = 100
-"""Seeds that lead nowhere and are kept one by one, 0.3 kB each. Of others only the number is."""
+"""Seeds that lead nowhere and are kept one by one, 0.3 kB each. Others are only counted."""
 _CATCH_UP_BYTES: Final = 64_000_000  # of the log: of more than ten seconds at a thousand pages each
 
 PAGE: Final = "page"

@@ -150,7 +150,7 @@ class FrontierDownloader(Downloader):
         name, slot = self._get_slot(request)
         if slot.queue or slot.latercall or slot.delay or slot.free_transfer_slots() < 1:
             return await self._enqueue_request(request)
-        # Nothing is to be waited for: it needs no queue, task and Deferred.
+        # It waits for nothing, so it needs no queue, task and Deferred.
         request.meta[self.DOWNLOAD_SLOT] = name
         slot.active.add(request)
         try:

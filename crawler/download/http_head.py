@@ -21,7 +21,7 @@ _FOLD: Final = re.compile(rb"\r?\n[ \t]+")  # obsolete line folding, RFC 9112 5.
 _STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+([1-9]\d\d)(?:[ \t]+(.*))?", re.S)
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~\w-]+")
 _FRAMING: Final = re.compile(rb"\n(?:content-length|transfer-encoding):[ \t]*([^\r\n]*)", re.I)
-# Of the head as sent, so also in a folded line or before a space: too many are found, not too few.
+# In the head as sent, so also in a folded line or before a space: too many are found, not too few.
 _ANY_FRAMING: Final = re.compile(rb"\n[ \t]*(content-length|transfer-encoding)[ \t]*:", re.I)
 _PLAIN_FRAMING: Final = re.compile(rb"(?:\d{1,18}|chunked)[ \t]*", re.I)
 _CLEAN: Final = re.compile(

@@ -69,7 +69,7 @@ class Resolver:
         on_lookup: Callable[[str, float], None] | None = None,
     ) -> None:
         """*on_lookup* is called after each lookup that the cache could not answer, with its result
-        (found, absent, failed) and its seconds; None: nobody counts them."""
+        (found, absent, failed) and its seconds; None: they are not counted."""
         self._admits = admits
         self._lookup = lookup
         self._clock = clock

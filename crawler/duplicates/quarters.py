@@ -1,8 +1,8 @@
 """Where fingerprints near to one another meet, and which of many are near.
 
-Rule: pure. Of two fingerprints that differ in at most three of their 64 bits, at least one quarter
-is equal. So each is stored under its four quarters, and those under four quarters are all that must
-be compared: of random ones, four in 65,536.
+Rule: pure. If two fingerprints differ in at most three of their 64 bits, at least one quarter is
+equal. So each is stored under its four quarters, and those under four quarters are all that must be
+compared: of random ones, four in 65,536.
 """
 
 from __future__ import annotations

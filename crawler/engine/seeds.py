@@ -3,7 +3,7 @@ and twice: the hosts of all seeds must be known before the first page is fetched
 its name, and compressed (gzip, zstd) by its first bytes.
 
 Rule: a source that cannot be read raises an error that names it; a bad line is skipped and counted.
-Of a file, only a piece and 8 bytes a host are in memory.
+Only a piece of a file and 8 bytes a host are in memory.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ else:
 logger = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 256 << 20
-"""Of a list that was fetched, which is in memory, of one from a pipe, and of a packed one when it
-is unpacked: some three million seeds. A file may be longer."""
+"""The size of a list that was fetched, which is in memory, of one from a pipe, and of a packed one
+when it is unpacked: some three million seeds. A file may be longer."""
 _TABLES: Final = (".csv", ".tsv")
 _LISTS: Final = (".txt", ".lst")
 _GZIP: Final = b"\x1f\x8b\x08"
@@ -205,7 +205,7 @@ def _is_list_name(name: str) -> bool:
 
 
 def refuse_anonymous(hosts: SeedHosts, config: Config) -> None:
-    """Raise ConfigError if a public host is to be crawled without a contact."""
+    """Raise ConfigError if there is a public host and no contact."""
     if hosts.public and not config.may_go_public:
         raise ConfigError(
             f"{hosts.public} is a public host, and without a contact only loopback is"

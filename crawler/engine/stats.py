@@ -177,8 +177,8 @@ class CrawlStats:
             self._count_named(self.over_budget_links, (each.unit, each.name), each.links)
 
     def count_begun(self, host: HostKey, now: float) -> None:
-        """Count how long after the end of the rest of *host* its next fetch begins. Of a host that
-        was not fetched from yet, or long ago, nothing is counted."""
+        """Count how long after the end of the rest of *host* its next fetch begins. Nothing is
+        counted for a host that was not fetched from yet, or long ago."""
         self.last_fetch_at = now
         due = self._due.pop(host, None)
         if due is None:
@@ -270,15 +270,15 @@ class CrawlStats:
         self.count(f"dns/{result}")
         self.dns_s.observe(seconds)
 
-    def idle_s(self, now: float, under_way: int) -> float:
+    def idle_s(self, now: float, fetching: int) -> float:
         """Return for how long nothing has been fetched, if that is IDLE_S or more; else 0. Between
-        two fetches there is the rest of a host. *under_way*: how many fetches are."""
+        two fetches there is the rest of a host. *fetching*: how many fetches there are now."""
         since_s = now - self.last_fetch_at
-        return 0.0 if under_way or since_s < IDLE_S else since_s
+        return 0.0 if fetching or since_s < IDLE_S else since_s
 
-    def waits_for(self, now: float, under_way: int) -> str:
+    def waits_for(self, now: float, fetching: int) -> str:
         """Return the failing host that is tried next, in words; empty while anything is fetched."""
-        failing = self.next_failing(now) if self.idle_s(now, under_way) else None
+        failing = self.next_failing(now) if self.idle_s(now, fetching) else None
         return str(failing) if failing else ""
 
     def next_failing(self, now: float) -> FailingHost | None:

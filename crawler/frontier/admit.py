@@ -113,12 +113,12 @@ class ArrivedUrls:
         """Whether some are in no record yet."""
         return bool(self._unwritten)
 
-    def due_at(self, rules: FrontierLimits) -> float | None:
+    def due_at(self, limits: FrontierLimits) -> float | None:
         """Return when some are to be taken, though others may be leased, or None if there are
         none."""
-        if self._parts or len(self._by_key) >= rules.max_arrived:
+        if self._parts or len(self._by_key) >= limits.max_arrived:
             return 0.0
-        return self._since + rules.max_arrived_s if self._by_key else None
+        return self._since + limits.max_arrived_s if self._by_key else None
 
     def add(self, found: Sequence[Candidate], now: float) -> int:
         """Keep those of *found* that may be new, all of which need the seen test. Returns how many
@@ -198,9 +198,9 @@ class Search:
 class Admitter:
     """Admits found URLs by the seen test and the budgets."""
 
-    def __init__(self, batch: WriteBatch, rules: FrontierLimits, seen: SeenSet) -> None:
+    def __init__(self, batch: WriteBatch, limits: FrontierLimits, seen: SeenSet) -> None:
         self._batch = batch
-        self._rules = rules
+        self._limits = limits
         self._seen = seen
         self._domains = DomainCounts(batch)
         # URLs for which the runs are to be searched: the names of their records.
@@ -293,7 +293,7 @@ class Admitter:
         """Return by how many URLs the host of *record*, or the domain of *candidate*, exceeds its
         budget, and which budget that is. Budgets may have shrunk since the URLs were admitted."""
         over, reason = 0, Reason.HOST_BUDGET
-        by_host, by_domain = self._rules.budgets_of(candidate.host, candidate.domain)
+        by_host, by_domain = self._limits.budgets_of(candidate.host, candidate.domain)
         if by_host is not None:
             over = max(0, record.admitted - by_host)
         if by_domain is not None:
@@ -309,7 +309,7 @@ class Admitter:
             record = self._batch.host(host)
             record.admitted = max(0, record.admitted - count)
         for name, count in Counter(one.domain for one in pages).items():
-            if self._rules.budgets_of("", name)[1] is not None:
+            if self._limits.budgets_of("", name)[1] is not None:
                 self._domains.subtract(HostKey(name), count)
         self._domains.stage()
 
@@ -338,7 +338,7 @@ class Admitter:
         """Count *candidates*, all of *host*. Removes those for which a budget has no room, and
         returns these budgets. A robots.txt is not counted: without it its authority would wait
         for ever. Nor is what a spider's code names: budgets are for found links."""
-        by_host, by_domain = self._rules.budgets_of(host, candidates[0].domain)
+        by_host, by_domain = self._limits.budgets_of(host, candidates[0].domain)
         pages = [each for each in candidates if each.purpose is not _ROBOTS and not each.request]
         wanted = fit = len(pages)
         kept_out: list[OverBudgetLinks] = []

@@ -154,7 +154,7 @@ class _Sorted:
         keys_of = self._key_of.take(at)
         self.updated = np.zeros(len(self.keys), np.bool_)
         np.put(self.updated, keys_of, True)
-        # Of the updates, how many came before each operation: in all, and of its key.
+        # How many updates came before each operation: in all, and of its key.
         self._earlier = running_sum(updates) - updates
         firsts = self._earlier.take(np.flatnonzero(self._begins))
         self._earlier_of_key = self._earlier - firsts.take(self._key_of)
@@ -284,7 +284,7 @@ class Drum:
     def check_update(
         self, keys: Keys, values: Values | None = None, aux: Aux | None = None
     ) -> None:
-        """Do both. Of equal keys the first is unique.
+        """Do both. The first of equal keys is unique.
 
         All three take arrays of one length, and copy them. Raises ValueError if they are not what
         the store was made for, or more than half of `limits.ram_bytes`; StoreFull if they do not

@@ -40,7 +40,7 @@ _LIST_ITEM: Final = 57  # bytes that a bytes object and its place in a list take
 class DrumLimits:
     """Sizes. They affect speed, memory and disk, never the result; tests make them tiny."""
 
-    # Of operations that wait, while as many are merged. A merge takes about four times the
+    # Of the operations that wait, while as many are merged. A merge takes about four times the
     # memory of the keys of its batch, or of one bucket, besides.
     ram_bytes: int = 64 << 20
     # [r in the paper] A bucket file of this size makes a merge due: a bucket is sorted in memory.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from crawler.frontier.run_files import Flags, Keys, Places
 
 Source: TypeAlias = Callable[[int, int], Iterator[Keys]]
-"""Returns all keys from the first argument to below the second, with what waits to be stored, as
+"""Returns all keys from the first argument to below the second, with those not yet stored, as
 at the time of the call: `Drum.keys_in`."""
 
 Words: TypeAlias = NDArray[np.uint32]
@@ -32,8 +32,8 @@ Words: TypeAlias = NDArray[np.uint32]
 FULL_BYTES: Final = 1.325
 GROWTH: Final = 1.17
 BLOCK: Final = 32  # bytes
-# A piece of a growth: 65,536 keys take a thread 8 ms. Of small filters a 64th, as the old and the
-# new blocks of a piece are in memory both.
+# A piece of a growth: 65,536 keys take a thread 8 ms. Small filters grow by a 64th at a time, as
+# the old and the new blocks of a piece are both in memory.
 _PIECE_KEYS: Final = 1 << 16
 _PIECES: Final = 64
 _LEAST_KEYS: Final = 1 << 16
@@ -195,8 +195,8 @@ class Gate:
         return found
 
     def add(self, keys: Keys) -> None:
-        """Every key that is stored is to be added, here or by `test_and_add`: also one that
-        `may_contain` has found, as it is found by mistake only until the gate grows."""
+        """Add each key that is stored, unless `test_and_add` did: also one that `may_contain` has
+        found, as it is found by mistake only until the gate grows."""
         self._count += len(keys)
         if self._next is None:
             self._blocks.add(keys)

@@ -172,16 +172,16 @@ class HostScheduler:
     their rests."""
 
     def __init__(
-        self, batch: WriteBatch, queues: UrlQueues, rules: FrontierLimits, refusals: Refusals
+        self, batch: WriteBatch, queues: UrlQueues, limits: FrontierLimits, refusals: Refusals
     ) -> None:
         self._batch = batch
         self._queues = queues
-        self._rules = rules
+        self._limits = limits
         self._refusals = refusals
         self._front = FrontQueue(batch)
         self._resting = TimedQueue(batch, keys.RESTING)
-        self._stride = StrideScheduler(rules.level_shares)
-        self.active = ActiveSet(len(rules.level_shares))
+        self._stride = StrideScheduler(limits.level_shares)
+        self.active = ActiveSet(len(limits.level_shares))
 
     def next_due(self, now: float, standings: Iterable[Standing]) -> ActiveHost | None:
         """Remove from the due hosts, and return, the one to be leased next, of the first of
@@ -197,7 +197,7 @@ class HostScheduler:
     def move_due(self, now: float) -> None:
         """Move hosts whose rest is over: from the heap to the due ones, from disk to the front."""
         self.active.move_due(now)
-        for key, _ in self._resting.take_due(now, self._rules.due_slice):
+        for key, _ in self._resting.take_due(now, self._limits.due_slice):
             host = HostKey(key[9:].decode())
             record = self._batch.host(host)
             self._file(host, record, first=_is_begun(record))
@@ -222,7 +222,7 @@ class HostScheduler:
         for active in list(self.active):
             yield active.host, active.record.rest_until
         begin, stop = keys.RESTING, keys.prefix_end(keys.RESTING)
-        while found := self._batch.scan(begin, stop, self._rules.due_slice):
+        while found := self._batch.scan(begin, stop, self._limits.due_slice):
             begin = found[-1][0] + b"\0"
             for key, _ in found:
                 yield HostKey(key[9:].decode()), keys.time_of(key)
@@ -336,7 +336,7 @@ class HostScheduler:
     def _take(self, standing: Standing, level: int, now: float) -> ActiveHost | None:
         """Remove and return a due host. The turns of hosts whose heads were judged by earlier rules
         end, so many of them in one call."""
-        for _ in range(self._rules.due_slice):
+        for _ in range(self._limits.due_slice):
             active = self.active.take(standing, level)
             if active is None or active.generation == self._refusals.generation:
                 return active
@@ -346,7 +346,7 @@ class HostScheduler:
     def _activate(self, standing: Standing, level: int, now: float) -> ActiveHost | None:
         """Take hosts of *standing* and *level* from the front until one is due; those at rest go
         to the heap."""
-        for _ in range(self._rules.max_front_reads):
+        for _ in range(self._limits.max_front_reads):
             if not self._front.waiting(standing, level) or self._refusals.is_exhausted:
                 return None
             host = self._front.take(standing, level)
@@ -361,7 +361,7 @@ class HostScheduler:
             self._rest(host, record)
             return None
         record.place = next_place(record.place, HostEvent.ACTIVATE)
-        head = self._refusals.head(host, record, record.level, self._rules.head_urls, now)
+        head = self._refusals.head(host, record, record.level, self._limits.head_urls, now)
         if not head:  # all URLs there were refused, or as many as one call may judge
             self._queues.end_head(host, record.level)
             level = record.best_level()
@@ -404,11 +404,11 @@ class HostScheduler:
         """Return True for a due host, and for one at rest while memory has room for it."""
         if record.rest_until <= now:
             return True
-        full = len(self.active) + entering > self._rules.max_active_hosts
+        full = len(self.active) + entering > self._limits.max_active_hosts
         return not full and not self._rests_long(record, now)
 
     def _rests_long(self, record: HostRecord, now: float) -> bool:
-        return record.rest_until > now + self._rules.evict_rest_s
+        return record.rest_until > now + self._limits.evict_rest_s
 
 
 def _is_begun(record: HostRecord) -> bool:

@@ -40,7 +40,7 @@ def frontier_limits(config: Config, arguments: Arguments | None = None) -> Front
 
 def open_frontier(
     folder: Path,
-    rules: FrontierLimits,
+    limits: FrontierLimits,
     now: float,
     *,
     lease_rules: LeaseRules | None = None,
@@ -62,7 +62,7 @@ def open_frontier(
         return TwoTierFrontier(
             opened,
             RunFolder(folder / SEEN) if runs is None else runs,
-            rules,
+            limits,
             now,
             lease_rules,
             on_decided=on_decided,

@@ -73,15 +73,15 @@ class Frontier(Protocol):
 
     def longest_hosts(self, limit: int) -> Sequence[HostWork]:
         """Return up to *limit* hosts with waiting URLs, those with most left to do first. The cost
-        does not grow with the hosts. Of more than some hundred hosts, some with more left to do may
-        be missing until their next fetch."""
+        does not grow with the hosts. If there are more than some hundred, some with more left to do
+        may be missing until their next fetch."""
 
     def sampled_paces(self) -> Sequence[Pace]:
         """Return the paces of some hosts that were not chosen by them, nor by what is left there;
         100 at most."""
 
     def judge_again(self) -> None:
-        """Judge what waits by the lease rules, which have changed, and put back what earlier ones
+        """Judge waiting URLs by the lease rules, which have changed, and put back what earlier ones
         refused and they admit."""
 
     def end_rests(self, rests: Mapping[HostKey, float], now: float) -> None:

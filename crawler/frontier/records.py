@@ -378,7 +378,7 @@ class OpenRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
     candidate: Candidate
     taken_at: float  # epoch seconds
-    # Of the head of an answer with trouble, which came before the lease was released.
+    # From the head of an answer with trouble, which came before the lease was released.
     rest_until: float = 0.0
     pace: Pace | None = None  # from then on; None: no such answer
     asked_s: float = 0.0  # by its Retry-After

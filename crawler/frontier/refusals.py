@@ -62,11 +62,11 @@ class Refusals:
 
     @property
     def is_pending(self) -> bool:
-        """Whether URLs that earlier starts refused are still to be judged by the new rules."""
+        """Whether URLs that earlier starts refused have not been judged by the new rules yet."""
         return self._next_key is not None
 
     def judge_again(self) -> None:
-        """Judge by the rules, which have changed, what waits and what earlier ones refused."""
+        """Judge waiting and refused URLs by the rules, which have changed."""
         self.generation += 1
         if self._rules is not None and self._batch.totals.refused:
             self._next_key = keys.REFUSED

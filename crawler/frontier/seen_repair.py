@@ -156,7 +156,7 @@ def _put(drum: Drum, found: Keys) -> None:
 
 
 def _merge(drum: Drum) -> int:
-    """Store what waits, and return how many keys are stored. The files that this replaces stay, as
-    the manifest on disk names them."""
+    """Store the keys that wait, and return how many there are. The files that this replaces stay,
+    as the manifest on disk names them."""
     drum.adopt(drum.merge(), keep_replaced=True)
     return len(drum)

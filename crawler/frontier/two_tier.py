@@ -79,7 +79,7 @@ class OpenLease:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be done beside the calls of the frontier."""
+    """Background work of the frontier, beside its calls."""
 
     run: Callable[[], None]
     """Reads and writes files, and may be called in a thread. Raises StoreUnavailable."""
@@ -107,7 +107,7 @@ class TwoTierFrontier:
         self,
         store: DurableStore,
         runs: RunFolder,
-        rules: FrontierLimits,
+        limits: FrontierLimits,
         now: float,
         lease_rules: LeaseRules | None = None,
         *,
@@ -118,18 +118,18 @@ class TwoTierFrontier:
         process left open. *lease_rules* judge waiting URLs before they are leased; None: all are
         admitted. *on_decided* is called with the result of URLs that `add` left undecided.
         *background*: None if each call commits, and does the work that is due, itself."""
-        self._store, self._rules = store, rules
-        self._batch = WriteBatch(store, len(rules.level_shares))
-        self._queues = UrlQueues(self._batch, rules.chunk_urls)
+        self._store, self._limits = store, limits
+        self._batch = WriteBatch(store, len(limits.level_shares))
+        self._queues = UrlQueues(self._batch, limits.chunk_urls)
         self._seen = SeenSet(self._batch, runs)
-        self._admitter = Admitter(self._batch, rules, self._seen)
-        self._refusals = Refusals(self._batch, self._queues, self._admitter, rules, lease_rules)
-        self._scheduler = HostScheduler(self._batch, self._queues, rules, self._refusals)
-        self._longest = LongestHosts(rules.min_gap_s)
+        self._admitter = Admitter(self._batch, limits, self._seen)
+        self._refusals = Refusals(self._batch, self._queues, self._admitter, limits, lease_rules)
+        self._scheduler = HostScheduler(self._batch, self._queues, limits, self._refusals)
+        self._longest = LongestHosts(limits.min_gap_s)
         self._later = TimedQueue(self._batch, keys.LATER)
         self._sweep = Sweep(
             *(self._batch, self._queues, self._scheduler, self._refusals, self._later),
-            rules.judged_slice,
+            limits.judged_slice,
         )
         self._on_decided = on_decided
         self._background = background
@@ -203,7 +203,7 @@ class TwoTierFrontier:
         held = self._open.get(lease.id)
         if held is None or held.released:
             return
-        until = now + min(max(rest.seconds, 0.0), self._rules.max_rest_s)
+        until = now + min(max(rest.seconds, 0.0), self._limits.max_rest_s)
         noted = OpenRecord(
             lease.candidate, held.lease.taken_at, until, rest.pace, rest.asked_s or 0.0
         )
@@ -215,7 +215,7 @@ class TwoTierFrontier:
         if held is None:
             return False
         if not held.released:
-            gap_s = max(lease.pace.gap_s, self._rules.min_gap_s)
+            gap_s = max(lease.pace.gap_s, self._limits.min_gap_s)
             self._release(held, Rest(gap_s, lease.pace), now)
         self._batch.delete(keys.numbered(keys.OPEN, lease.id))
         self._apply_verdict(lease, verdict, now)
@@ -250,7 +250,7 @@ class TwoTierFrontier:
             return None
         if self._refusals.is_pending:
             return 0.0
-        arrived_due = self._arrived.due_at(self._rules)
+        arrived_due = self._arrived.due_at(self._limits)
         if arrived_due is not None and _ANSWERS in standings:
             return 0.0
         times = (self._scheduler.wake_at(standings), self._later.next_at, arrived_due)
@@ -337,8 +337,8 @@ class TwoTierFrontier:
         """Return whether so many URLs wait for a merge or a search that these have to catch up
         first."""
         return (
-            self._seen.new_keys >= 2 * self._rules.max_new_keys
-            or self._admitter.undecided >= 2 * self._rules.max_undecided
+            self._seen.new_keys >= 2 * self._limits.max_new_keys
+            or self._admitter.undecided >= 2 * self._limits.max_undecided
         )
 
     async def wait_until_durable(self) -> None:
@@ -359,7 +359,7 @@ class TwoTierFrontier:
         return leases
 
     def _are_arrived_due(self, now: float) -> bool:
-        due_at = self._arrived.due_at(self._rules)
+        due_at = self._arrived.due_at(self._limits)
         return due_at is not None and due_at <= now
 
     def _take(self, active: ActiveHost, now: float) -> Lease:
@@ -375,7 +375,7 @@ class TwoTierFrontier:
     def _release(self, held: OpenLease, rest: Rest, now: float) -> None:
         held.released = True
         record = self._batch.host(held.active.host)
-        record.rest_until = now + min(max(rest.seconds, 0.0), self._rules.max_rest_s)
+        record.rest_until = now + min(max(rest.seconds, 0.0), self._limits.max_rest_s)
         record.pace = rest.pace
         if rest.asked_s is not None:
             record.note_trouble(rest.asked_s, now)
@@ -502,7 +502,7 @@ class TwoTierFrontier:
 
     def admit_arrived(self, now: float) -> None:
         """Admit the URLs added before that are new: at the latest before the frontier is closed, so
-        that its counters say what waits."""
+        that its counters are right."""
         while self._admit_some(now):
             pass
 
@@ -511,7 +511,7 @@ class TwoTierFrontier:
         self._store.close()
 
     def next_work(self, now: float) -> Work | None:
-        """Return what is to be done beside the calls, or None. Call it again when that is done."""
+        """Return the next background work, or None. Call it again when that is done."""
         if self._is_merge_due():
             return self._begin_merge()
         if self._is_search_due(now):
@@ -520,14 +520,14 @@ class TwoTierFrontier:
         return self._begin_gate_piece()
 
     def _is_merge_due(self) -> bool:
-        return self._seen.new_keys >= self._rules.max_new_keys
+        return self._seen.new_keys >= self._limits.max_new_keys
 
     def _is_search_due(self, now: float) -> bool:
-        undecided, rules = self._admitter.undecided, self._rules
+        undecided, limits = self._admitter.undecided, self._limits
         return bool(undecided) and (
             self._is_starved
-            or undecided >= rules.max_undecided
-            or now - self._admitter.undecided_since >= rules.max_undecided_s
+            or undecided >= limits.max_undecided
+            or now - self._admitter.undecided_since >= limits.max_undecided_s
         )
 
     def _do_work(self, now: float) -> None:
@@ -547,7 +547,7 @@ class TwoTierFrontier:
 
     def _begin_search(self, now: float) -> Work:
         """Search the runs of the seen set for the undecided URLs, and admit those that are new."""
-        search = self._admitter.begin_search(self._rules.max_undecided, now)
+        search = self._admitter.begin_search(self._limits.max_undecided, now)
 
         def apply(now: float) -> Iterator[None]:
             for admitted, added in self._admitter.decide(search):
@@ -575,14 +575,14 @@ class TwoTierFrontier:
 
     def _move_due(self, now: float) -> None:
         self._scheduler.move_due(now)
-        for _, packed in self._later.take_due(now, self._rules.due_slice):
+        for _, packed in self._later.take_due(now, self._limits.due_slice):
             self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
         self._refusals.readmit_some(self._append)
 
     def _recover(self, now: float) -> int:
         """File the active hosts of a dead process again and put its leases back; return how many.
         Each slice is one write, so a crash in here loses nothing."""
-        for markers in slices(self._batch, keys.ACTIVE, self._rules.recovered_slice):
+        for markers in slices(self._batch, keys.ACTIVE, self._limits.recovered_slice):
             for key, _ in markers:
                 host = HostKey(keys.name_of(key))
                 self._scheduler.refile(host, now)
@@ -590,7 +590,7 @@ class TwoTierFrontier:
             self._batch.commit()
         put_back = 0
         newest = self._newest_leases()
-        for leases in slices(self._batch, keys.OPEN, self._rules.recovered_slice):
+        for leases in slices(self._batch, keys.OPEN, self._limits.recovered_slice):
             for key, packed in leases:
                 lost = decode_open(packed)
                 is_newest = lost.taken_at == newest[lost.candidate.host]
@@ -624,10 +624,10 @@ class TwoTierFrontier:
         """Return until when a host rests after a fetch that the death of its process cut off. The
         fetch counts as the longest possible one, so that the gap after it is kept in any case; its
         answer as one that asked for the longest time that the host ever asked for."""
-        rules, pace = self._rules, record.pace
-        longest_s = min(now - taken_at, rules.longest_fetch_s)
-        own_s = min(rules.gap_factor * longest_s, rules.max_gap_s)
-        asked_s = record.remembered_s(now, rules.max_retry_after_s)
-        gap_s = max(pace.gap_s, pace.crawl_delay_s, rules.min_gap_s)
+        limits, pace = self._limits, record.pace
+        longest_s = min(now - taken_at, limits.longest_fetch_s)
+        own_s = min(limits.gap_factor * longest_s, limits.max_gap_s)
+        asked_s = record.remembered_s(now, limits.max_retry_after_s)
+        gap_s = max(pace.gap_s, pace.crawl_delay_s, limits.min_gap_s)
         worst = taken_at + longest_s + max(own_s, asked_s)
-        return max(worst, now + min(gap_s, rules.max_rest_s))
+        return max(worst, now + min(gap_s, limits.max_rest_s))

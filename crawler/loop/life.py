@@ -310,7 +310,7 @@ class Lives:
 
     def step(self, life: Life, event: LifeEvent) -> None:
         """Move *life* on. When it rests, its record is awaited; when it is recorded, what that was
-        needed for is let go."""
+        needed for is dropped."""
         life.step(event)
         if event is LifeEvent.RECORD:
             life.drop_body()

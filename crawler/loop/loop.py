@@ -171,8 +171,8 @@ class Loop:
         return self.origins.is_complete and not is_paused and not self.uplink.is_down(now)
 
     def next(self) -> Life | None:
-        """Take a lease; None if there is none. If it is refused, it is to be completed without a
-        request; else its plan is to be fetched."""
+        """Take a lease; None if there is none. If it is refused, complete it without a request;
+        else fetch its plan."""
         if not self.may_lease():
             return None
         now = self.now()
@@ -293,16 +293,16 @@ class Loop:
     def answered(self, life: Life, answer: Answer, retries: int | None = None) -> bool:
         """Note the answer to a page's request, release its host, and return whether the URL is
         fetched again. *retries*: those of its own request, if it says how many."""
-        rules = self.limits.politeness
+        politeness = self.limits.politeness
         if retries is not None:
-            rules = dataclasses.replace(rules, retries=retries)
+            politeness = dataclasses.replace(politeness, retries=retries)
         answer = self.note_answer(life, answer)
         rest = self.release(life)
         verdict = retry_decision(
             life.candidate,
             answer,
             rest.seconds if rest else 0.0,
-            rules,
+            politeness,
             self.now(),
             self.random,
             is_host_down=retries is None and is_host_down(life.lease.pace, answer),
@@ -434,9 +434,9 @@ class Loop:
         return rest
 
     def _next_rest(self, life: Life, answer: Answer) -> Rest:
-        says = self.origins.overrides_of(life.candidate.url)
-        politeness = overridden(self.limits.politeness, says)
-        rest = next_rest(_pace(life, says), answer, politeness, self.random)
+        overrides = self.origins.overrides_of(life.candidate.url)
+        politeness = overridden(self.limits.politeness, overrides)
+        rest = next_rest(_pace(life, overrides), answer, politeness, self.random)
         if life.plan.purpose is not Purpose.ROBOTS or rest.pace.standing is not Standing.ANSWERS:
             return rest
         # A robots.txt proves nothing about pages: hosts that answer it and hang with each page
@@ -485,7 +485,7 @@ class Loop:
     def _finish(self, life: Life, verdict: Verdict) -> None:
         now, candidate = self.now(), life.candidate
         if isinstance(verdict, Done) and self.origins.overrides_of(candidate.url).refuse:
-            # Perhaps it was purged meanwhile: then nothing is to be remembered of its content.
+            # Perhaps it was purged meanwhile: then nothing of its content may be remembered.
             verdict = replace(verdict, claim=None)
         try:
             is_held = self.frontier.finish(lease_to_finish(life, verdict), verdict, now)
@@ -514,21 +514,23 @@ class Loop:
         pauses have changed: they are given to `Frontier.end_rests`, some at a time."""
         before = self.origins.operator
         self.origins.set_operator_rules(rules)
-        if any(_said(rules, key) != _said(before, key) for key in ("refuse", "max_urls")):
+        if any(_by_target(rules, key) != _by_target(before, key) for key in ("refuse", "max_urls")):
             self.frontier.judge_again()
         if rules.concurrency != before.concurrency:
             self.slots.set_concurrency(rules.concurrency)
-        are_paused_anew = _said(rules, "paused") != _said(before, "paused")
+        are_paused_anew = _by_target(rules, "paused") != _by_target(before, "paused")
         # Hosts that are still paused rest again at their next turn.
         return self.precheck.take_paused() if are_paused_anew else {}
 
 
-def _pace(life: Life, says: Overrides) -> Pace:
-    asked_s = life.plan.crawl_delay_s if says.crawl_delay_s is None else says.crawl_delay_s
+def _pace(life: Life, overrides: Overrides) -> Pace:
+    asked_s = (
+        life.plan.crawl_delay_s if overrides.crawl_delay_s is None else overrides.crawl_delay_s
+    )
     return life.lease.pace if asked_s is None else replace(life.lease.pace, crawl_delay_s=asked_s)
 
 
-def _said(rules: OperatorRules, key: str) -> list[tuple[str, object]]:
+def _by_target(rules: OperatorRules, key: str) -> list[tuple[str, object]]:
     """Return what *rules* say under *key*, by target."""
     return [
         (target.text, value)

@@ -91,16 +91,16 @@ class Probes:
     put back, MAX_PROBES of them."""
 
     def __init__(
-        self, store: Soft404Store, random_name: Callable[[], str], rules: ContentSettings
+        self, store: Soft404Store, random_name: Callable[[], str], settings: ContentSettings
     ) -> None:
         self._store = store
         self._random_name = random_name
-        self._rules = rules
+        self._settings = settings
         self._due: dict[HostKey, Probe] = {}
 
     def judge(self, url: str, host: HostKey, result: ProbeResult, now: float) -> SoftErrorVerdict:
         """Judge a page that looks like an error, by the probe of its kind of URL."""
-        kind = kind_of(url) if self._rules.soft_404 else None
+        kind = kind_of(url) if self._settings.soft_404 else None
         if kind is None:
             return SoftErrorVerdict.PAGE
         record = self._store.get(kind)
@@ -164,7 +164,7 @@ class Precheck:
         operator: Callable[[str], Overrides],
     ) -> None:
         """*robots_candidate* makes the candidate of a robots.txt from its URL and the authority
-        that it is for. *operator* returns what the operator says about a URL."""
+        that it is for. *operator* returns the operator's overrides for a URL."""
         self.robots = robots
         self._robots_candidate = robots_candidate
         self.pattern_stats = pattern_stats
@@ -176,10 +176,10 @@ class Precheck:
 
     def check(self, lease: Lease, now: float) -> Plan | Skip:
         candidate = lease.candidate
-        says = self._operator(candidate.url)
-        if says.refuse:  # since it was leased; it is judged again before the next lease
+        overrides = self._operator(candidate.url)
+        if overrides.refuse:  # since it was leased; it is judged again before the next lease
             return Skip(PutBack(), "refused by the operator")
-        until = says.paused_until(now)
+        until = overrides.paused_until(now)
         if until is not None:
             return self._pause(candidate.host, min(until, now + PAUSE_LOOK_S), now)
         if candidate.purpose is Purpose.ROBOTS:

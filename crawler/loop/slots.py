@@ -51,7 +51,7 @@ class SlotLimits:
     def check_interval_s(self) -> float:
         return self.slow_after_s / CHECKS
 
-    def limits(self, standing: Standing) -> tuple[int, int]:
+    def most(self, standing: Standing) -> tuple[int, int]:
         """Return how many fetches of *standing* may take a slot, and how many may be slow."""
         slots, waiting = self.concurrency or NO_LIMIT, self.max_waiting
         if standing is Standing.FAILS:
@@ -65,7 +65,7 @@ class SlotLimits:
         return int((slots + self.max_waiting) * _SHARES)
 
     def with_connections(self, most: int) -> SlotLimits:
-        """Return rules with *most* connections at most, by fewer fetches that may be slow."""
+        """Return limits with *most* connections at most, by fewer fetches that may be slow."""
         surplus = max(0, self.most_connections - most)
         return replace(self, max_waiting=max(0, int(self.max_waiting - surplus / _SHARES)))
 
@@ -91,16 +91,16 @@ class Slots:
     """The slots of one crawl. Bound: one progress for each request that is fetched. O(1) for each
     fetch and each check of it."""
 
-    def __init__(self, rules: SlotLimits, on_freed: Callable[[], None]) -> None:
+    def __init__(self, limits: SlotLimits, on_freed: Callable[[], None]) -> None:
         """*on_freed* is called when fetches have become slow, which frees their slots."""
-        self.rules = self._first_rules = rules
-        self._most_connections = rules.most_connections
+        self.rules = self._first_limits = limits
+        self._most_connections = limits.most_connections
         self._on_freed = on_freed
         self._by_request: dict[object, FetchProgress] = {}
         # By standing: fetches that take a slot, slow ones, and the most of both.
         self._taken = [0, 0, 0]
         self._slow = [0, 0, 0]
-        self._limits = [rules.limits(standing) for standing in Standing]
+        self._most = [limits.most(standing) for standing in Standing]
         # The sum of the times between checks, each counted as `check_interval_s` at most.
         self._checked_s = 0.0
         self._checks: deque[tuple[float, FetchProgress]] = deque()  # by time of the next check
@@ -109,12 +109,12 @@ class Slots:
         """Let so many fetches take slots from now on; None: as many as at first. No more
         connections are made than before: if needed, fewer may be slow, and then fewer may take
         slots."""
-        rules = self._first_rules
+        limits = self._first_limits
         if concurrency is not None:
             most = int(self._most_connections / _SHARES)
-            rules = replace(rules, concurrency=min(concurrency, most))
-        self.rules = rules.with_connections(self._most_connections)
-        self._limits = [self.rules.limits(standing) for standing in Standing]
+            limits = replace(limits, concurrency=min(concurrency, most))
+        self.rules = limits.with_connections(self._most_connections)
+        self._most = [self.rules.most(standing) for standing in Standing]
 
     def __len__(self) -> int:
         """Return the number of fetches under way."""
@@ -151,7 +151,7 @@ class Slots:
     def free_slots(self, standing: Standing) -> int:
         """Return how many fetches of *standing* may begin."""
         # Each slow fetch beyond the limit takes a slot, so that all connections are bounded.
-        most, most_slow = self._limits[standing]
+        most, most_slow = self._most[standing]
         excess = max(0, self._slow[standing] - most_slow)
         return max(0, most - self._taken[standing] - excess)
 

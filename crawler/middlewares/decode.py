@@ -1,6 +1,6 @@
 """Ask for compressed answers and decode them, in place of Scrapy's HttpCompressionMiddleware (590).
 
-Rule: a body that decodes to more than its limit is cut, not dropped, and `Response.flags` tells so.
+Rule: a body that decodes to more than its limit is cut, not dropped, and `Response.flags` has it.
 The bytes as sent stay in the `Exchange`; they and the decoded ones count in `BodyMemory`.
 """
 

@@ -1,6 +1,6 @@
-"""Say in each request who crawls.
+"""Send our name and contact with each request.
 
-Rule: without CRAWLER_CONTACT only this machine is crawled (`AddressRules` in policy/scope.py).
+Rule: without CRAWLER_CONTACT only this machine is crawled (`AllowedAddresses` in policy/scope.py).
 """
 
 from __future__ import annotations

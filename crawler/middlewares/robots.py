@@ -159,7 +159,7 @@ class RobotsMiddleware:
             return None
         reason = _reason(verdict)
         if life is None:
-            # Of a lease the outcome log has it.
+            # For a lease the outcome log has it.
             logger.info("Not fetched: %s: %s", request, reason)
         raise IgnoreRequest(reason)
 

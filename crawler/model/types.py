@@ -81,7 +81,7 @@ class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     crawl_delay_s: float = 0.0  # from its robots.txt
     standing: Standing = Standing.NEW
     answered: bool = False  # it answered once without trouble, for a page or a robots.txt
-    heard: bool = False  # its server has said anything once
+    has_sent: bool = False  # its server has sent anything once
     # The time of its fetches that were answered: how many there were, up to a bound, and mean and
     # variance of the logarithms of their seconds, in which later ones count more.
     fetches: int = 0
@@ -262,7 +262,7 @@ class StoreFull(StoreUnavailable):
 
 
 WaitsForRoom: TypeAlias = Callable[[StoreFull], bool]
-"""Called when a disk is full. Returns whether the failed write is to be retried later."""
+"""Called when a disk is full. Returns whether to retry the failed write later."""
 
 
 def never_waits(_: StoreFull) -> bool:

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import Config
-from crawler.data.operator_files import Act, Touched
+from crawler.data.operator_files import Act, ActResult
 from crawler.frontier import dead_letters
 from crawler.frontier.reader import FrontierReader
 from crawler.frontier.records import DeadLetter
@@ -168,7 +168,7 @@ class FrontierActs:
         return known_urls(self._place, urls)
 
     async def take(self, act: Act, undone: Act | None) -> None:
-        """Put the rules in force, and let what is to be done be done."""
+        """Put the rules in force, and wake `work`, which carries out the rest."""
         await self._live_rules.look()
         self._asked.set()
 
@@ -195,7 +195,9 @@ class FrontierActs:
             await self._live_rules.look()
             for act in open_ones:
                 touched = await self._do(act, acts.get(act.undoes))
-                await self._store.note(Touched(self._crawl.leases.clock.now(), act.number, touched))
+                await self._store.note(
+                    ActResult(self._crawl.leases.clock.now(), act.number, touched)
+                )
                 logger.info("Act %d (%s): %d URLs touched", act.number, act.verb, touched)
         finally:
             await self._queues.end()
@@ -373,7 +375,7 @@ def count_waiting_on_disk(frontier: FrontierReader, request: ActRequest) -> Wait
 def _waiting_of_any(
     targets: Sequence[UrlTarget], frontier: FrontierReader
 ) -> Iterator[Candidate | None]:
-    """Yield what waits at the hosts that *targets* may concern, and None before each host."""
+    """Yield the waiting URLs of hosts that *targets* may concern, and None before each host."""
     names = [target.host for target in targets]
     hosts: Iterable[HostKey]
     if all(name is not None for name in names):
@@ -399,7 +401,7 @@ async def sweep(
     now: Callable[[], float],
     ends_at: float = math.inf,
 ) -> int:
-    """Decide about what waits of *targets*. Returns how many URLs were touched. Raises _TimeIsOver
+    """Decide about the waiting URLs of *targets*. Returns how many were touched. Raises _TimeIsOver
     when the monotonic clock has passed *ends_at*, for a *fate* that only looks."""
     named = [target.host for target in targets]
     hosts = None

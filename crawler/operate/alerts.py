@@ -40,7 +40,7 @@ _OPERATORS: Final = {">": operator.gt, "<": operator.lt}
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class WorkerFigure:
     """A figure of one worker: its value now, or by how much it grew."""
 
     metric: str  # its name in METRICS
@@ -61,60 +61,60 @@ class Term:
 class Comparison:
     """Whether a figure, or a figure for each of another, is above or below a limit."""
 
-    term: Term
+    figure: WorkerFigure
     op: str
     limit: float
-    per: Term | None = None
+    per: WorkerFigure | None = None
 
     def promql(self) -> str:
         per = f" / {self.per.promql()}" if self.per is not None else ""
-        return f"{self.term.promql()}{per} {self.op} {self.limit:g}"
+        return f"{self.figure.promql()}{per} {self.op} {self.limit:g}"
 
-    def terms(self) -> Iterator[Term]:
-        yield self.term
+    def figures(self) -> Iterator[WorkerFigure]:
+        yield self.figure
         if self.per is not None:
             yield self.per
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Something that an operator is to be woken for."""
+    """A state of the crawl that an operator is woken for."""
 
     name: str
     all: tuple[Comparison, ...]
     for_s: int  # it must have held for so long
     severity: str  # critical: the crawl does not go on, or will not; or warning
-    says: str
+    summary: str
     do: str  # what to do about it, in one line
 
     def promql(self) -> str:
         return " and ".join(f"({each.promql()})" for each in self.all)
 
-    def terms(self) -> Iterator[Term]:
-        return chain.from_iterable(each.terms() for each in self.all)
+    def figures(self) -> Iterator[WorkerFigure]:
+        return chain.from_iterable(each.figures() for each in self.all)
 
 
 _BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in METRICS}
 _HISTOGRAMS: Final = frozenset(metric.name for metric in METRICS if metric.type == "histogram")
 _10_MIN, _15_MIN, _30_MIN = 10 * MINUTE_S, 15 * MINUTE_S, 30 * MINUTE_S
 
-_ERRORS: Final = Term("errors_total", over_s=_10_MIN)
-_TOO_MANY: Final = Term("errors_total", "status_429", over_s=_10_MIN)
-_FETCHES: Final = Term("fetch_seconds", over_s=_10_MIN)
-_ROBOTS_FAILURES: Final = Term("robots_failures_total", over_s=_30_MIN)
-_ROBOTS_FETCHES: Final = Term("robots_fetches_total", over_s=_30_MIN)
+_ERRORS: Final = WorkerFigure("errors_total", over_s=_10_MIN)
+_TOO_MANY: Final = WorkerFigure("errors_total", "status_429", over_s=_10_MIN)
+_FETCHES: Final = WorkerFigure("fetch_seconds", over_s=_10_MIN)
+_ROBOTS_FAILURES: Final = WorkerFigure("robots_failures_total", over_s=_30_MIN)
+_ROBOTS_FETCHES: Final = WorkerFigure("robots_fetches_total", over_s=_30_MIN)
 
 CONDITIONS: Final = (
     Condition(
         name="GossamerStalled",
         all=(
-            Comparison(Term("frontier_done_urls_total", over_s=_15_MIN), "<", 1),
-            Comparison(Term("frontier_urls", "waiting"), ">", 0),
-            Comparison(Term("paused"), "<", 1),
+            Comparison(WorkerFigure("frontier_done_urls_total", over_s=_15_MIN), "<", 1),
+            Comparison(WorkerFigure("frontier_urls", "waiting"), ">", 0),
+            Comparison(WorkerFigure("paused"), "<", 1),
         ),
         for_s=5 * MINUTE_S,
         severity="critical",
-        says="No URL was finished in 15 minutes, though some wait.",
+        summary="No URL was finished in 15 minutes, though some wait.",
         do="scrapy frontier hosts shows why the hosts rest; if none does, look for errors at the"
         " end of crawl.log.",
     ),
@@ -126,17 +126,24 @@ CONDITIONS: Final = (
         ),
         for_s=5 * MINUTE_S,
         severity="warning",
-        says="More than half of the fetches of 10 minutes failed.",
+        summary="More than half of the fetches of 10 minutes failed.",
         do="gossamer_errors_total by reason: dns and connect point to your network or name servers,"
         " timeout to too many fetches at once (scrapy frontier concurrency), a status to few large"
         " hosts (scrapy frontier hosts).",
     ),
     Condition(
         name="GossamerDisk",
-        all=(Comparison(Term("disk_bytes", "free"), "<", 0.05, per=Term("disk_bytes", "size")),),
+        all=(
+            Comparison(
+                WorkerFigure("disk_bytes", "free"),
+                "<",
+                0.05,
+                per=WorkerFigure("disk_bytes", "size"),
+            ),
+        ),
         for_s=MINUTE_S,
         severity="critical",
-        says="Less than 5 % of the disk of the data directory is free.",
+        summary="Less than 5 % of the disk of the data directory is free.",
         do="Free room, move finished files of warc/ away, or set CRAWLER_ARCHIVE_URL; a full disk"
         " pauses a crawl until there is room.",
     ),
@@ -148,7 +155,7 @@ CONDITIONS: Final = (
         ),
         for_s=5 * MINUTE_S,
         severity="warning",
-        says="More than half of the requests for a robots.txt in 30 minutes failed.",
+        summary="More than half of the requests for a robots.txt in 30 minutes failed.",
         do="No page of these hosts is fetched: if gossamer_errors_total says dns or connect, check"
         " your network; if most of your seeds are dead, it is as it should be.",
     ),
@@ -160,25 +167,25 @@ CONDITIONS: Final = (
         ),
         for_s=5 * MINUTE_S,
         severity="warning",
-        says="More than 5 % of the fetches of 10 minutes were answered with 429.",
+        summary="More than 5 % of the fetches of 10 minutes were answered with 429.",
         do="scrapy frontier hosts --sort failures names the hosts: give them a longer rest by"
         " scrapy frontier delay, before their webmasters write to you.",
     ),
     Condition(
         name="GossamerRedisLag",
-        all=(Comparison(Term("redis_lag_seconds"), ">", 30),),
+        all=(Comparison(WorkerFigure("redis_lag_seconds"), ">", 30),),
         for_s=MINUTE_S,
         severity="critical",
-        says="Redis has not answered this worker in full for half a minute.",
+        summary="Redis has not answered this worker in full for half a minute.",
         do="Look whether every server of CRAWLER_FRONTIER_URL runs, and can be reached from here;"
         " workers wait, and go on by themselves.",
     ),
     Condition(
         name="GossamerWorkerSilent",
-        all=(Comparison(Term("workers", "silent"), ">", 0),),
+        all=(Comparison(WorkerFigure("workers", "silent"), ">", 0),),
         for_s=5 * MINUTE_S,  # one that ends in good order counts too, until it has ended
         severity="warning",
-        says="A worker of the crawl is neither alive nor has it ended in good order.",
+        summary="A worker of the crawl is neither alive nor has it ended in good order.",
         do="scrapy frontier workers names it: start it again with its data directory; if its disk"
         " is lost, scrapy frontier workers --forget NAME.",
     ),
@@ -189,7 +196,7 @@ CONDITIONS: Final = (
 
 LOOK_S: Final = 15.0  # as often as Prometheus scrapes by default configurations
 AGAIN_S: Final = 3600.0  # between two alerts of one condition
-_TERMS: Final = tuple(dict.fromkeys(chain.from_iterable(each.terms() for each in CONDITIONS)))
+_FIGURES: Final = tuple(dict.fromkeys(chain.from_iterable(each.figures() for each in CONDITIONS)))
 
 
 class Alert(msgspec.Struct, frozen=True):
@@ -197,7 +204,7 @@ class Alert(msgspec.Struct, frozen=True):
 
     alert: str  # the name of the condition
     severity: str
-    says: str
+    summary: str
     do: str
     value: float  # of its first comparison
     since: str  # ISO 8601, UTC
@@ -210,22 +217,22 @@ class Watch:
     """Looks at the conditions, as the rules of Prometheus would. Bound: the figures of half an
     hour, 15 s apart."""
 
-    _samples: dict[Term, deque[tuple[float, float]]] = field(
-        default_factory=lambda: {term: deque() for term in _TERMS}
+    _samples: dict[WorkerFigure, deque[tuple[float, float]]] = field(
+        default_factory=lambda: {figure: deque() for figure in _FIGURES}
     )
     _since: dict[str, float] = field(default_factory=dict)  # of conditions that hold
     _sent: dict[str, float] = field(default_factory=dict)
 
     def look(
-        self, now: float, figure: Callable[[Term], float | None]
+        self, now: float, value_of: Callable[[WorkerFigure], float | None]
     ) -> list[tuple[Condition, float, float]]:
-        """Return the conditions that an alert is to be sent for, each with its value and since
-        when it holds. *now* is in seconds; *figure* returns a figure, or None if there is none."""
-        for term, samples in self._samples.items():
-            value = figure(term)
+        """Return the conditions for which an alert is due, each with its value and since when it
+        holds. *now* is in seconds; *value_of* returns None for a figure that there is not."""
+        for figure, samples in self._samples.items():
+            value = value_of(figure)
             if value is not None:
                 samples.append((now, value))
-            while samples and samples[0][0] < now - term.over_s:
+            while samples and samples[0][0] < now - figure.over_s:
                 samples.popleft()
         due = []
         for condition in CONDITIONS:
@@ -244,7 +251,7 @@ class Watch:
 
     def _value(self, comparison: Comparison) -> float:
         """Return nan, which no comparison holds for, if there are not enough figures."""
-        value = self._figure(comparison.term)
+        value = self._figure(comparison.figure)
         if comparison.per is None:
             return value
         per = self._figure(comparison.per)
@@ -252,20 +259,20 @@ class Watch:
             return inf if value > 0 else nan
         return value / per
 
-    def _figure(self, term: Term) -> float:
-        samples = self._samples[term]
-        if not samples or (term.over_s and len(samples) < 2):
+    def _figure(self, figure: WorkerFigure) -> float:
+        samples = self._samples[figure]
+        if not samples or (figure.over_s and len(samples) < 2):
             return nan
-        return samples[-1][1] - (samples[0][1] if term.over_s else 0.0)
+        return samples[-1][1] - (samples[0][1] if figure.over_s else 0.0)
 
 
-def figure_of(crawl: Crawl, term: Term) -> float | None:
-    """Return the figure of *term*, or None if this crawl has none."""
-    value = _BY_NAME[term.metric].read(crawl)
+def figure_of(crawl: Crawl, figure: WorkerFigure) -> float | None:
+    """Return the figure of *figure*, or None if this crawl has none."""
+    value = _BY_NAME[figure.metric].read(crawl)
     if isinstance(value, Histogram):
         return float(sum(value.counts))
     if isinstance(value, Mapping):
-        return value.get(term.label) if term.label else sum(value.values())
+        return value.get(figure.label) if figure.label else sum(value.values())
     return value
 
 
@@ -310,7 +317,7 @@ async def watch(crawl: Crawl, sender: AlertSender) -> None:
         while True:
             now = crawl.leases.clock.now()
             try:
-                due = conditions.look(now, lambda term: figure_of(crawl, term))
+                due = conditions.look(now, lambda figure: figure_of(crawl, figure))
             except Exception:  # of the disk, say; the next look may succeed
                 logger.debug("The conditions of alerts cannot be looked at", exc_info=True)
                 due = []
@@ -318,14 +325,14 @@ async def watch(crawl: Crawl, sender: AlertSender) -> None:
                 alert = Alert(
                     alert=condition.name,
                     severity=condition.severity,
-                    says=condition.says,
+                    summary=condition.summary,
                     do=condition.do,
                     value=value,
                     since=datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds"),
                     worker=shared.worker if shared is not None else "",
                     data_dir=str(crawl.storage.data.path.resolve()),
                 )
-                logger.warning("%s %s (%s)", alert.says, alert.do, alert.alert)
+                logger.warning("%s %s (%s)", alert.summary, alert.do, alert.alert)
                 sending.create_task(sender.send(alert))
             await asyncio.sleep(LOOK_S)
 

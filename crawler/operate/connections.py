@@ -40,15 +40,15 @@ class ConnectionLimit:
     """The open connections of one listener, of which those in `idle` wait for a request, the oldest
     first."""
 
-    def __init__(self, rules: ClientLimits | None = None) -> None:
-        self.rules = rules or ClientLimits()
+    def __init__(self, limits: ClientLimits | None = None) -> None:
+        self.limits = limits or ClientLimits()
         self._open: dict[asyncio.BaseTransport, LimitedConnection] = {}
         self._idle: dict[LimitedConnection, None] = {}
 
     def add(self, connection: LimitedConnection, transport: asyncio.BaseTransport) -> bool:
         """Add *connection*, in place of the one that has been idle for longest if there is no
         room. Return False if all others are busy."""
-        if len(self._open) >= self.rules.most:
+        if len(self._open) >= self.limits.most:
             if not self._idle:
                 return False
             next(iter(self._idle)).abort()
@@ -81,7 +81,7 @@ class ConnectionLimit:
             connection.allow(None)
         else:
             self._idle[connection] = None
-            connection.allow(self.rules.head_s)
+            connection.allow(self.limits.head_s)
 
 
 class LimitedConnection(asyncio.Protocol):
@@ -114,7 +114,7 @@ class LimitedConnection(asyncio.Protocol):
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(0)  # writing resumes when nothing is left
-        self.allow(self._limit.rules.head_s)
+        self.allow(self._limit.limits.head_s)
         self._making = asyncio.ensure_future(self._serve())
 
     def data_received(self, data: bytes) -> None:
@@ -152,7 +152,7 @@ class LimitedConnection(asyncio.Protocol):
     def _wait_for_client(self, left_bytes: int) -> None:
         """Close the connection if the client takes nothing of the *left_bytes* of its answer."""
         self._writing = asyncio.get_running_loop().call_later(
-            self._limit.rules.answer_s, self._look_at_client, left_bytes
+            self._limit.limits.answer_s, self._look_at_client, left_bytes
         )
 
     def _look_at_client(self, before_bytes: int) -> None:

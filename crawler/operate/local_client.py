@@ -199,7 +199,7 @@ class ActsAtNextStart:
         self._data = data
 
     async def count(self, request: ActRequest) -> WaitingCount:
-        raise ConfigError("what waits is counted by the command itself")
+        raise ConfigError("waiting URLs are counted by the command itself")
 
     async def put_back(self, request: ActRequest) -> int:
         config, path = self._place.config, self._data.path

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from crawler.data.operator_files import Act, OperatorStore, RuleEdit, Touched, edited
+from crawler.data.operator_files import Act, ActResult, OperatorStore, RuleEdit, edited
 from crawler.model.types import ConfigError
 from crawler.operate import verbs
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest, WaitingCount
@@ -68,7 +68,7 @@ class Operator:
                 act, undone = await self._write(request, by)
                 if act is not None:
                     if put_back is not None:
-                        await self.store.note(Touched(act.at, act.number, put_back))
+                        await self.store.note(ActResult(act.at, act.number, put_back))
                     await self.acts.take(act, undone)
                     said = _sentence(act, undone) + _about_known(known, len(act.targets))
                     return ActAnswer(said, act.number, touched=put_back, known=len(known))
@@ -85,7 +85,7 @@ class Operator:
         one that it undoes."""
         now, written = self.now(), await self.store.rules()
         lines = await self.store.acts()
-        void = {line.of for line in lines if isinstance(line, Touched) and line.failed}
+        void = {line.of for line in lines if isinstance(line, ActResult) and line.failed}
         acts = [line for line in lines if isinstance(line, Act)]
         last = max((act.number for act in acts), default=0)
         acts = [act for act in acts if act.number not in void]
@@ -144,9 +144,9 @@ def _about(act: Act) -> str:
     return f"{act.verb}{about}{more}{value}"
 
 
-def unfinished(lines: Sequence[Act | Touched]) -> list[Act]:
+def unfinished(lines: Sequence[Act | ActResult]) -> list[Act]:
     """Return the acts that are still to be carried out in the frontier, the oldest first."""
-    finished = {line.of for line in lines if isinstance(line, Touched)}
+    finished = {line.of for line in lines if isinstance(line, ActResult)}
     by_number = {line.number: line for line in lines if isinstance(line, Act)}
     return [
         act
@@ -156,5 +156,5 @@ def unfinished(lines: Sequence[Act | Touched]) -> list[Act]:
 
 
 def is_work(act: Act, undone: Act | None) -> bool:
-    """Return whether *act*, which undoes *undone*, is to be carried out in the frontier."""
+    """Return whether *act*, which undoes *undone*, changes the frontier beside the rules."""
     return VERBS[act.verb].is_work or (undone is not None and VERBS[undone.verb].is_work)

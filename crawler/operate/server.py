@@ -74,7 +74,7 @@ def application(
 ) -> web.Application:
     """Return the application that serves *served*. *tokens*: by name, needed on a port if there are
     any. *names*: of this machine in a Host header; no other name leads here in earnest. *limit*:
-    of the listener, which is told of each request."""
+    of the listener, which is notified of each request."""
 
     @web.middleware
     async def admit(request: web.Request, handler: Any) -> web.StreamResponse:
@@ -104,12 +104,12 @@ def application(
         if request.content_type != "application/json":
             return error_answer(415, "want Content-Type: application/json")
         try:
-            async with asyncio.timeout(limit.rules.body_s):
+            async with asyncio.timeout(limit.limits.body_s):
                 body = await request.read()
             fields = msgspec.json.decode(body or b"{}", type=dict[str, Any])
             asked = msgspec.convert({**fields, "verb": verb}, ActRequest)
         except TimeoutError:
-            return error_answer(408, f"the body did not come within {limit.rules.body_s:g} s")
+            return error_answer(408, f"the body did not come within {limit.limits.body_s:g} s")
         except (msgspec.MsgspecError, RecursionError) as wrong:  # the latter: nested too deep
             return error_answer(400, str(wrong))
         return json_answer(await served.act(asked, request[_BY]))
@@ -161,7 +161,7 @@ def _refuse_other_sites(request: web.Request, names: frozenset[str], *, has_toke
 
 
 def _user(request: web.Request, tokens: Mapping[str, str]) -> str:
-    """Return who sends *request*. Raises HTTPUnauthorized."""
+    """Return the user who sends *request*. Raises HTTPUnauthorized."""
     peer = _unix_peer(request)
     if peer is not None:
         packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
@@ -278,7 +278,7 @@ class ApiServer:
             access_log=None,
             handle_signals=False,
             shutdown_timeout=1.0,
-            keepalive_timeout=limit.rules.head_s,
+            keepalive_timeout=limit.limits.head_s,
             auto_decompress=False,  # a body is as large as it came
         )
         await runner.setup()

@@ -1,7 +1,7 @@
 """What an operator can do to a crawl: one table, from which commands and HTTP API are made.
 
-Rule: pure. A verb that changes a rule is a list of edits of `rules.toml`; what is to be done in the
-frontier, the crawl does by the line in the audit.
+Rule: pure. A verb that changes a rule is a list of edits of `rules.toml`; changes of the frontier
+are made by the crawl, by the line in the audit.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 HEAD_BYTES: Final = 16 * 1024
-"""Of a body that are searched."""
+"""The bytes of a body that are searched."""
 
 _HTML: Final = re.compile(rb"(?is)(?:\xef\xbb\xbf)?(?:[\s\0]|<!--.*?-->)*+<(?:[a-z?]|!(?!--))")
 

@@ -42,8 +42,8 @@ from crawler.model.url import (
 )
 from crawler.policy.operator_rules import NO_RULES, OperatorRules
 from crawler.policy.scope import (
-    AddressRules,
-    CalendarRules,
+    AllowedAddresses,
+    CalendarLimits,
     NameSet,
     Reason,
     Refusal,
@@ -63,28 +63,28 @@ _scheme = re.compile(r"[\x00-\x20]*+([A-Za-z][A-Za-z0-9+.\-]*+):").match
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionRules:
-    """The rules by which one crawl admits URLs, and makes their keys and hosts."""
+class AdmissionSettings:
+    """By what one crawl admits URLs, and makes their keys and hosts."""
 
-    addresses: AddressRules
+    addresses: AllowedAddresses
     key_seed: int
     scope: Scope = field(default_factory=Scope)
     traps: TrapLimits = field(default_factory=TrapLimits)
-    calendar: CalendarRules = field(default_factory=CalendarRules)
+    calendar: CalendarLimits = field(default_factory=CalendarLimits)
     canonical: CanonicalRules = field(default_factory=CanonicalRules)
     unit: HostUnit = HostUnit.HOST
     operator: OperatorRules = NO_RULES
 
 
-def admission_rules(
+def admission_settings(
     config: Config,
     arguments: Arguments,
-    addresses: AddressRules,
+    addresses: AllowedAddresses,
     seeds: NameSet,
     key_seed: int,
     now: float,
-) -> AdmissionRules:
-    return AdmissionRules(
+) -> AdmissionSettings:
+    return AdmissionSettings(
         addresses=addresses,
         key_seed=key_seed,
         scope=Scope(
@@ -99,20 +99,20 @@ def admission_rules(
             max_url_chars=config.limits.max_url_length,
             max_path_segments=config.limits.max_path_segments,
         ),
-        calendar=calendar_rules(config, now),
+        calendar=calendar_limits(config, now),
         canonical=canonical_rules(config),
         unit=config.politeness.host_unit,
     )
 
 
-def calendar_rules(config: Config, now: float) -> CalendarRules:
+def calendar_limits(config: Config, now: float) -> CalendarLimits:
     today = datetime.fromtimestamp(now, UTC).date()
     try:
         last = today + timedelta(days=config.patterns.calendar_ahead_days)
     except OverflowError:
         last = date.max
     until = (last.year, last.month, last.day)
-    return CalendarRules(from_year=config.patterns.calendar_from_year, until=until)
+    return CalendarLimits(from_year=config.patterns.calendar_from_year, until=until)
 
 
 def canonical_rules(config: Config) -> CanonicalRules:
@@ -152,9 +152,9 @@ class _AuthorityVerdict(NamedTuple):
 class Admission:
     """Applies the rules of one crawl. Its only state is a cache of verdicts on authorities."""
 
-    def __init__(self, rules: AdmissionRules) -> None:
-        self._rules = rules
-        self._has_operator_rules = bool(rules.operator)
+    def __init__(self, settings: AdmissionSettings) -> None:
+        self._settings = settings
+        self._has_operator_rules = bool(settings.operator)
         self._authority = lru_cache(maxsize=_AUTHORITIES)(self._judge_authority)
 
     def candidate(
@@ -215,10 +215,10 @@ class Admission:
         refused: Counter[Reason] = Counter()
         texts = list(dict.fromkeys(hrefs))  # menus repeat their links verbatim
         urls = texts if base is None else [url or "" for url in fetch_forms(texts, base)]
-        deepest, are_plain = self._rules.scope.max_depth, bytes(len(urls))
+        deepest, are_plain = self._settings.scope.max_depth, bytes(len(urls))
         if self._plain_urls and (deepest is None or depth <= deepest):
             are_plain = self._plain_urls.verdicts(urls)
-        keys = keys_of(urls, self._rules.key_seed)  # of those that are plain
+        keys = keys_of(urls, self._settings.key_seed)  # of those that are plain
         site, judged = "/", None  # "scheme://host/" of the last one, and the verdict on it
         verdict: Candidate | Refusal | None
         for text, url, is_plain, key in zip(texts, urls, are_plain, keys, strict=True):
@@ -293,7 +293,7 @@ class Admission:
         if url is None:
             return unreadable_refusal(text)
         judged = self._authority(authority_of(url))
-        refusal = judged.address_refusal or operator_refusal(self._rules.operator, url)
+        refusal = judged.address_refusal or operator_refusal(self._settings.operator, url)
         if refusal:
             return refusal
         return Candidate(
@@ -311,7 +311,7 @@ class Admission:
         known."""
         authority = authority_of(candidate.url)
         judged = self._authority(authority)
-        refusal = operator_refusal(self._rules.operator, candidate.url)
+        refusal = operator_refusal(self._settings.operator, candidate.url)
         if refusal or candidate.purpose is Purpose.ROBOTS:
             return refusal or judged.address_refusal
         if candidate.requisite:
@@ -334,10 +334,10 @@ class Admission:
         if judged.host_refusal:
             return judged.host_refusal
         if self._has_operator_rules:
-            refusal = operator_refusal(self._rules.operator, url)
+            refusal = operator_refusal(self._settings.operator, url)
             if refusal:
                 return refusal
-            wanted = self._rules.operator.of_url(url).level
+            wanted = self._settings.operator.of_url(url).level
             level = level if wanted is None else wanted
         refusal = self._refusal(url, authority, depth, is_exempt, is_named)
         if refusal:
@@ -350,10 +350,10 @@ class Admission:
         canonical forms: nine links in ten. None: by these rules there are no such URLs."""
         from crawler.model.url_scan import PlainUrls  # noqa: PLC0415  # it imports numba: 0.4 s
 
-        scope, traps = self._rules.scope, self._rules.traps
-        if scope.deny or scope.allow or self._rules.operator:
+        scope, traps = self._settings.scope, self._settings.traps
+        if scope.deny or scope.allow or self._settings.operator:
             return None
-        if not self._rules.canonical.plain_stays:
+        if not self._settings.canonical.plain_stays:
             return None
         segments = min(traps.max_repeats + 1, traps.max_path_segments)
         return PlainUrls(traps.max_url_chars, segments, scope.denied_types)
@@ -363,7 +363,7 @@ class Admission:
         judged = self._authority(authority)
         refusal = (
             judged.address_refusal
-            or operator_refusal(self._rules.operator, url)
+            or operator_refusal(self._settings.operator, url)
             or self._refusal(url, authority, 0, True)
         )
         if refusal:
@@ -376,37 +376,37 @@ class Admission:
     ) -> Refusal | None:
         """Judge by all rules except those about the host. *is_named*: by a spider's code."""
         path, _, query = url[len(authority) :].partition("?")
-        rules = self._rules
-        refusal = rules.scope.refusal(url, path, depth, is_exempt)
+        settings = self._settings
+        refusal = settings.scope.refusal(url, path, depth, is_exempt)
         if refusal is None and not is_named:
-            refusal = rules.traps.refusal(url, path)
+            refusal = settings.traps.refusal(url, path)
         if refusal is None and not is_exempt:
-            refusal = rules.calendar.refusal(path, query)
+            refusal = settings.calendar.refusal(path, query)
         return refusal
 
     def _key(self, url: str) -> int:
-        return key_of(canonical(url, self._rules.canonical), self._rules.key_seed)
+        return key_of(canonical(url, self._settings.canonical), self._settings.key_seed)
 
     def _judge_authority(self, authority: str) -> _AuthorityVerdict:
         parts = split(authority + "/")
         hostname = parts.hostname
-        unreachable = _bad_host(hostname) or self._rules.addresses.refusal(hostname, parts.port)
+        unreachable = _bad_host(hostname) or self._settings.addresses.refusal(hostname, parts.port)
         return _AuthorityVerdict(
-            host_key(hostname, self._rules.unit),
+            host_key(hostname, self._settings.unit),
             registered_domain(hostname),
             unreachable,
-            unreachable or self._rules.scope.host_refusal(hostname),
+            unreachable or self._settings.scope.host_refusal(hostname),
         )
 
 
 def links_to_follow(
-    links: Iterable[Link], robots: frozenset[str], rules: LinkSettings
+    links: Iterable[Link], robots: frozenset[str], settings: LinkSettings
 ) -> tuple[Link, ...]:
     """Return the links that the settings and the page's author allow to follow. *robots*: the
     page's directives for crawlers."""
-    if rules.respect_nofollow and "nofollow" in robots:
+    if settings.respect_nofollow and "nofollow" in robots:
         return ()
-    kinds, respects = frozenset(rules.follow_kinds), rules.respect_nofollow
+    kinds, respects = frozenset(settings.follow_kinds), settings.respect_nofollow
     return tuple(
         [
             link

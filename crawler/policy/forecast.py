@@ -4,7 +4,7 @@ rest and fetch.
 Rule: pure. Requests to one host follow each other, so more slots make no crawl end earlier whose
 largest host has 3,000 URLs at 1.3 s; that all URLs together were fetched at some rate says little.
 
-Of each host the times of its fetches are known as mean and variance of their logarithms. What few
+The times of a host's fetches are known as mean and variance of their logarithms. What few
 fetches say of a host is drawn to what those of all hosts say, by how much hosts differ (DerSimonian
 and Laird, 1986), and how far it may still be off counts for the end, which is that of the last host
 (Morris, 1983). What all hosts say is taken from a sample, as the hosts that are looked at are those
@@ -61,7 +61,7 @@ class Forecast:
 
 def forecast(
     hosts: Sequence[HostWork],
-    rules_of: Callable[[HostKey], PolitenessSettings],
+    settings_of: Callable[[HostKey], PolitenessSettings],
     now: float,
     growth: float = 0.0,
     sample: Sequence[Pace] = (),
@@ -75,8 +75,8 @@ def forecast(
     means, errors, variances = _fetch_times(paces, sample)
     fetches = np.exp(means[:, None, None] + np.sqrt(variances)[:, None, None] * _noise())
     requests = np.array([_requests(each, growth) for each in hosts])
-    spans, spreads, usual = _spans(hosts, requests, fetches, rules_of)
-    slower, _, _ = _spans(hosts, requests, fetches * np.exp(errors)[:, None, None], rules_of)
+    spans, spreads, usual = _spans(hosts, requests, fetches, settings_of)
+    slower, _, _ = _spans(hosts, requests, fetches * np.exp(errors)[:, None, None], settings_of)
     spreads = np.hypot(spreads, slower - spans)
     spans += [max(0.0, each.rest_until - now) for each in hosts]
     last = int(spans.argmax())
@@ -90,8 +90,8 @@ def forecast(
 
 def _requests(work: HostWork, growth: float) -> int:
     """Return how many requests the host gets: of one never asked its robots.txt too. Growth is
-    expected to fall evenly to none while what waits now is fetched, since pages lead more and more
-    to what is known."""
+    expected to fall evenly to none while the waiting URLs are fetched, since pages lead more and
+    more to what is known."""
     is_new = not work.pace.fetches and not work.rest_until
     return max(1, round(work.waiting * (1.0 + growth / 2)) + is_new + work.is_leased)
 
@@ -100,11 +100,11 @@ def _spans(
     hosts: Sequence[HostWork],
     requests: NDArray[np.int64],
     fetches: _Floats,
-    rules_of: Callable[[HostKey], PolitenessSettings],
+    settings_of: Callable[[HostKey], PolitenessSettings],
 ) -> tuple[_Floats, _Floats, _Floats]:
     """Return how long the *requests* to each host take, by how much that varies by chance, and how
     long one usually takes with its rest."""
-    rests = _rests(hosts, fetches, rules_of)
+    rests = _rests(hosts, fetches, settings_of)
     cycles = fetches + rests
     usual = cycles[:, :, _SETTLED:].mean(axis=(1, 2))
     sums = np.cumsum(cycles.mean(axis=1), axis=1)
@@ -165,19 +165,19 @@ def _fetch_times(hosts: Sequence[Pace], sample: Sequence[Pace]) -> tuple[_Floats
 def _rests(
     hosts: Sequence[HostWork],
     fetches: _Floats,
-    rules_of: Callable[[HostKey], PolitenessSettings],
+    settings_of: Callable[[HostKey], PolitenessSettings],
 ) -> _Floats:
     """Return the rest after each of *fetches*, by host, simulation and fetch: as
     `politeness.next_rest` after answers without trouble."""
-    rules = [rules_of(each.host) for each in hosts]
+    settings = [settings_of(each.host) for each in hosts]
     factor, least, most = (
-        np.array([getattr(each, name) for each in rules])[:, None, None]
+        np.array([getattr(each, name) for each in settings])[:, None, None]
         for name in ("delay_factor", "min_delay_s", "max_delay_s")
     )
     asked = np.array(
         [
-            min(each.pace.crawl_delay_s, rule.max_crawl_delay_s)
-            for each, rule in zip(hosts, rules, strict=True)
+            min(each.pace.crawl_delay_s, own.max_crawl_delay_s)
+            for each, own in zip(hosts, settings, strict=True)
         ]
     )[:, None, None]
     rests: _Floats = np.maximum(np.clip(factor * fetches, least, most), asked)

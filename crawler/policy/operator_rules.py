@@ -286,11 +286,11 @@ def read_rules(written: str, levels: int) -> OperatorRules:
         raise ConfigError("rules.toml: write each rule under a line [[rule]]")
     if len(tables) > MAX_RULES:
         raise ConfigError(f"rules.toml has {len(tables):,} rules; at most {MAX_RULES:,} are read")
-    rules = [_rule(table, number, lines, levels) for number, table in enumerate(tables)]
+    rules = [_read_rule(table, number, lines, levels) for number, table in enumerate(tables)]
     return OperatorRules(rules, **of_crawl)
 
 
-def _rule(table: dict[str, Any], number: int, lines: _Lines, levels: int) -> OperatorRule:
+def _read_rule(table: dict[str, Any], number: int, lines: _Lines, levels: int) -> OperatorRule:
     line = lines.of_rule(number)
     named = table.get("for")
     texts = [named] if isinstance(named, str) else named
@@ -312,19 +312,19 @@ def _rule(table: dict[str, Any], number: int, lines: _Lines, levels: int) -> Ope
         for name, value in table.items()
         if name not in _NOT_KEYS
     }
-    says = Overrides(**said)
-    if says.max_urls is not None and not all(map(_may_have_budget, targets)):
+    overrides = Overrides(**said)
+    if overrides.max_urls is not None and not all(map(_may_have_budget, targets)):
         at = lines.of_key("max_urls", line)
         raise ConfigError(
             f"rules.toml line {at}: max_urls is for a host (www.example.org) or a registered domain"
             " (*.example.org)"
         )
-    if says.level is not None and says.level >= levels:
+    if overrides.level is not None and overrides.level >= levels:
         at = lines.of_key("level", line)
         raise ConfigError(
-            f"rules.toml line {at}: level is {says.level}; this crawl has 0 to {levels - 1}"
+            f"rules.toml line {at}: level is {overrides.level}; this crawl has 0 to {levels - 1}"
         )
-    return OperatorRule(targets, says, line, note)
+    return OperatorRule(targets, overrides, line, note)
 
 
 def _may_have_budget(target: UrlTarget) -> bool:

@@ -163,34 +163,36 @@ def with_try(before: PatternStats, now: float) -> PatternStats:
     return replace(before, at=now)
 
 
-def can_stop(rules: PatternSettings) -> bool:
-    """Return whether *rules* ever stop a pattern."""
-    return rules.pattern_max_pages is not None or rules.pattern_barren_pages is not None
+def can_stop(settings: PatternSettings) -> bool:
+    """Return whether *settings* ever stop a pattern."""
+    return settings.pattern_max_pages is not None or settings.pattern_barren_pages is not None
 
 
-def is_full(stats: PatternStats, rules: PatternSettings) -> bool:
-    return rules.pattern_max_pages is not None and stats.pages >= rules.pattern_max_pages
+def is_full(stats: PatternStats, settings: PatternSettings) -> bool:
+    return settings.pattern_max_pages is not None and stats.pages >= settings.pattern_max_pages
 
 
-def is_barren(stats: PatternStats, rules: PatternSettings) -> bool:
-    return rules.pattern_barren_pages is not None and stats.barren >= rules.pattern_barren_pages
+def is_barren(stats: PatternStats, settings: PatternSettings) -> bool:
+    return (
+        settings.pattern_barren_pages is not None and stats.barren >= settings.pattern_barren_pages
+    )
 
 
-def is_stopped(stats: PatternStats, rules: PatternSettings) -> bool:
-    return is_full(stats, rules) or is_barren(stats, rules)
+def is_stopped(stats: PatternStats, settings: PatternSettings) -> bool:
+    return is_full(stats, settings) or is_barren(stats, settings)
 
 
 def decide(
-    pattern: str, stats: PatternStats, rules: PatternSettings, now: float
+    pattern: str, stats: PatternStats, settings: PatternSettings, now: float
 ) -> FetchAllowed | PatternStopped:
-    if is_full(stats, rules):
+    if is_full(stats, settings):
         return PatternStopped(
             f"pattern {pattern}: {stats.pages} of its pages were fetched, no more are"
         )
-    if not is_barren(stats, rules):
+    if not is_barren(stats, settings):
         return FetchAllowed.OPEN
     # A clock that was set back must not stop the pattern for ever.
-    if not 0 <= now - stats.at < rules.pattern_probe_s:
+    if not 0 <= now - stats.at < settings.pattern_probe_s:
         return FetchAllowed.PROBE
     return PatternStopped(f"pattern {pattern}: nothing new in its last {stats.barren} pages")
 

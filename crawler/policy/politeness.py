@@ -68,7 +68,7 @@ is down for its first 20 requests loses no page."""
 
 
 MOST_TIMED: Final = 64
-"""Of this many fetches of a host the times are known in full; of more, the latest count more."""
+"""Up to so many fetches of a host count alike; then the latest count more."""
 
 SHORTEST_FETCH_S: Final = 1e-4
 
@@ -143,7 +143,7 @@ def is_trouble(answer: Answer) -> bool:
     return answer.status is None or answer.status == 429 or answer.status >= 500
 
 
-def event_of(answer: Answer, pace: Pace, rules: PolitenessSettings) -> CircuitEvent:
+def event_of(answer: Answer, pace: Pace, settings: PolitenessSettings) -> CircuitEvent:
     """Return what *answer* means for the host."""
     if answer.error == "cancelled":
         return CircuitEvent.CANCELLED
@@ -151,38 +151,40 @@ def event_of(answer: Answer, pace: Pace, rules: PolitenessSettings) -> CircuitEv
         return CircuitEvent.ANSWERED
     if answer.error == "disconnect" and answer.status is not None:
         return CircuitEvent.BROKE_OFF
-    often = pace.failures + 1 >= rules.pause_after_failures
+    often = pace.failures + 1 >= settings.pause_after_failures
     return CircuitEvent.FAILED_OFTEN if often else CircuitEvent.FAILED
 
 
-def next_rest(pace: Pace, answer: Answer, rules: PolitenessSettings, random: Random) -> Rest:
+def next_rest(pace: Pace, answer: Answer, settings: PolitenessSettings, random: Random) -> Rest:
     """Return how long to leave the host alone after *answer*, and its pace from then on."""
-    event = event_of(answer, pace, rules)
+    event = event_of(answer, pace, settings)
     after = replace(
         _count_failures(pace, event),
         standing=_standing(pace, answer, event),
         answered=pace.answered or event in (CircuitEvent.ANSWERED, CircuitEvent.BROKE_OFF),
-        heard=pace.heard or answer.status is not None or answer.error == "protocol",
+        has_sent=pace.has_sent or answer.status is not None or answer.error == "protocol",
     )
     if event is CircuitEvent.ANSWERED:
         after = _timed(after, answer.duration_s)
-    delays = _gaps(pace, answer, event, rules)
+    delays = _gaps(pace, answer, event, settings)
     gap_s = max(delays)[0]
     if circuit(after, resting=True) is Circuit.OPEN and event is not CircuitEvent.CANCELLED:
-        delays.append((gap_s + _pause_s(after.pauses, rules), "pause"))
+        delays.append((gap_s + _pause_s(after.pauses, settings), "pause"))
     elif event in _TROUBLE:
-        gap_s += full_jitter_s(after.failures, rules.backoff_base_s, rules.backoff_max_s, random)
+        gap_s += full_jitter_s(
+            after.failures, settings.backoff_base_s, settings.backoff_max_s, random
+        )
         delays.append((gap_s, "backoff"))
     asked_s = 0.0 if event in _TROUBLE else None
     if answer.retry_after_s is not None:
-        asked_s = min(max(answer.retry_after_s, 0.0), rules.max_retry_after_s)
-        delays.append((_at_least_s(asked_s, rules, random), "retry-after"))
+        asked_s = min(max(answer.retry_after_s, 0.0), settings.max_retry_after_s)
+        delays.append((_at_least_s(asked_s, settings, random), "retry-after"))
     seconds, reason = max(delays)
     return Rest(seconds, replace(after, gap_s=gap_s), reason, asked_s)
 
 
 def with_head(answer: Answer, head: Answer | None) -> Answer:
-    """Return *answer* with what its *head*, which had trouble, has told before the rest of it was
+    """Return *answer* with what its *head*, which had trouble, contained before the rest of it was
     lost: without that a stop, a time-out or a body that broke off would lose the Retry-After."""
     if head is None:
         return answer
@@ -193,20 +195,20 @@ def with_head(answer: Answer, head: Answer | None) -> Answer:
     return answer
 
 
-def overridden(rules: PolitenessSettings, says: Overrides) -> PolitenessSettings:
-    """Return *rules* with what the operator says of a URL in their place."""
-    delay_s, crawl_delay_s = says.delay_s, says.crawl_delay_s
+def overridden(settings: PolitenessSettings, overrides: Overrides) -> PolitenessSettings:
+    """Return *settings* with the overrides of a URL in their place."""
+    delay_s, crawl_delay_s = overrides.delay_s, overrides.crawl_delay_s
     if delay_s is not None:
-        rules = dataclasses.replace(
-            rules,
+        settings = dataclasses.replace(
+            settings,
             delay_factor=0.0,
             min_delay_s=delay_s,
-            max_delay_s=max(delay_s, rules.max_delay_s),
+            max_delay_s=max(delay_s, settings.max_delay_s),
         )
     if crawl_delay_s is not None:
-        longest_s = max(crawl_delay_s, rules.max_crawl_delay_s)
-        rules = dataclasses.replace(rules, max_crawl_delay_s=longest_s)
-    return rules
+        longest_s = max(crawl_delay_s, settings.max_crawl_delay_s)
+        settings = dataclasses.replace(settings, max_crawl_delay_s=longest_s)
+    return settings
 
 
 def should_give_up(pace: Pace) -> bool:
@@ -245,10 +247,12 @@ def _standing(pace: Pace, answer: Answer, event: CircuitEvent) -> Standing:
 
 
 def _gaps(
-    pace: Pace, answer: Answer, event: CircuitEvent, rules: PolitenessSettings
+    pace: Pace, answer: Answer, event: CircuitEvent, settings: PolitenessSettings
 ) -> list[tuple[float, str]]:
-    own_s = min(max(rules.delay_factor * answer.duration_s, rules.min_delay_s), rules.max_delay_s)
-    asked_s = min(pace.crawl_delay_s, rules.max_crawl_delay_s)
+    own_s = min(
+        max(settings.delay_factor * answer.duration_s, settings.min_delay_s), settings.max_delay_s
+    )
+    asked_s = min(pace.crawl_delay_s, settings.max_crawl_delay_s)
     # After a probe that failed the pause is longer, in place of the gap.
     is_failed_probe = circuit(pace) is not Circuit.CLOSED and event in _FAILURES
     factor = 1.0 if is_failed_probe else GAP_FACTORS[event]
@@ -256,13 +260,13 @@ def _gaps(
     return [(own_s, "gap"), (asked_s, "crawl-delay"), (eased_s, "easing")]
 
 
-def _pause_s(pauses: int, rules: PolitenessSettings) -> float:
-    return min(rules.pause_s * 2.0 ** min(pauses - 1, 30), rules.pause_max_s)
+def _pause_s(pauses: int, settings: PolitenessSettings) -> float:
+    return min(settings.pause_s * 2.0 ** min(pauses - 1, 30), settings.pause_max_s)
 
 
-def _at_least_s(asked_s: float, rules: PolitenessSettings, random: Random) -> float:
+def _at_least_s(asked_s: float, settings: PolitenessSettings, random: Random) -> float:
     # Jitter is upward only, so that postponed URLs do not all come back in the same second.
-    return asked_s + random.uniform(0.0, min(asked_s / 10, rules.backoff_max_s))
+    return asked_s + random.uniform(0.0, min(asked_s / 10, settings.backoff_max_s))
 
 
 # Whether a URL is tried again after an answer, and when. What may be better next time is tried
@@ -298,7 +302,7 @@ def retry_decision(
     candidate: Candidate,
     answer: Answer,
     rest_s: float,
-    rules: PolitenessSettings,
+    settings: PolitenessSettings,
     now: float,
     random: Random,
     *,
@@ -310,13 +314,13 @@ def retry_decision(
     if not is_retryable(answer):
         return KeepAnswer()
     tries = candidate.attempts + 1
-    is_counted = not rules.retries or not is_host_down
-    if is_counted and tries > rules.retries:
+    is_counted = not settings.retries or not is_host_down
+    if is_counted and tries > settings.retries:
         if answer.error and answer.status is not None:
             return KeepAnswer()  # its body broke off; what was received is kept
         what = answer.trouble or f"status {answer.status}"
         return Dead(f"{what}, tried {tries} times")
-    wait_s = full_jitter_s(tries, rules.backoff_base_s, rules.backoff_max_s, random)
+    wait_s = full_jitter_s(tries, settings.backoff_base_s, settings.backoff_max_s, random)
     return RetryAt(now + rest_s + wait_s, is_counted)
 
 
@@ -393,8 +397,8 @@ class UplinkLimits:
 class Uplink:
     """The state of our own line to the network."""
 
-    def __init__(self, rules: UplinkLimits) -> None:
-        self._rules = rules
+    def __init__(self, limits: UplinkLimits) -> None:
+        self._limits = limits
         self._last: OrderedDict[HostKey, tuple[float, bool]] = OrderedDict()  # latest last
         self._down_since = 0.0
         self._probe_at: float | None = None  # None: the line is up
@@ -413,7 +417,7 @@ class Uplink:
         elif host in self._last or not failed:
             self._record(host, failed, now)
             if failed and self._most_fail(now):
-                self._down_since, self._probe_at = now, now + self._rules.probe_s
+                self._down_since, self._probe_at = now, now + self._limits.probe_s
 
     def is_down(self, now: float) -> bool:
         """Return whether to lease nothing: the line is down and no probe is due."""
@@ -429,8 +433,8 @@ class Uplink:
         return self._probe_at is None
 
     def _after_probe(self, failed: bool, now: float) -> None:
-        if failed and now - self._down_since < self._rules.max_down_s:
-            self._probe_at = now + self._rules.probe_s
+        if failed and now - self._down_since < self._limits.max_down_s:
+            self._probe_at = now + self._limits.probe_s
         else:
             self._probe_at = None
             self._last.clear()
@@ -438,14 +442,14 @@ class Uplink:
     def _record(self, host: HostKey, failed: bool, now: float) -> None:
         self._last[host] = (now, failed)
         self._last.move_to_end(host)
-        if len(self._last) > self._rules.max_hosts:
+        if len(self._last) > self._limits.max_hosts:
             self._last.popitem(last=False)
 
     def _most_fail(self, now: float) -> bool:
-        since = now - self._rules.window_s
+        since = now - self._limits.window_s
         recent = [failed for at, failed in self._last.values() if at > since]
-        enough = len(recent) >= self._rules.min_hosts
-        return enough and sum(recent) >= self._rules.failing_share * len(recent)
+        enough = len(recent) >= self._limits.min_hosts
+        return enough and sum(recent) >= self._limits.failing_share * len(recent)
 
 
 def no_contact(answer: Answer) -> bool:

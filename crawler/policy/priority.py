@@ -36,7 +36,7 @@ HIGH_SITEMAP_PRIORITY: Final = 0.8
 
 class DepthPrioritizer:
     """Seeds first, then by depth, twice as wide a band each level: 0, 1-2, 3-6, 7-14, ...
-    Of three levels the last therefore holds all that is deeper than 2."""
+    With three levels the last therefore holds all that is deeper than 2."""
 
     def __init__(self, levels: int) -> None:
         if levels < 1:

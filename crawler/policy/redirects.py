@@ -21,8 +21,8 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 MAX_HOPS: Final = 10
 
 MAX_VISITS: Final = 3
-"""Of one key in one chain. Two are usual, three happen (http, https, www with one key for all), a
-fourth is a loop, of which not all ten hops are followed."""
+"""Visits to one key in one chain. Two are usual, three happen (http, https, www with one key for
+all), a fourth is a loop, of which not all ten hops are followed."""
 _SHOWN_CHARS: Final = 200  # of a target that is no URL
 
 

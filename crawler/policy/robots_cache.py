@@ -114,19 +114,19 @@ def robots_answer(fetch: RobotsFetchResult) -> RobotsAnswer:
 
 
 def record_after(
-    old: RobotsRecord, fetch: RobotsFetchResult, rules: RobotsSettings, now: float, until: float
+    old: RobotsRecord, fetch: RobotsFetchResult, settings: RobotsSettings, now: float, until: float
 ) -> RobotsRecord:
     """Return the new record of an authority. *until*: the end of a verdict that is not final."""
     what, hops = robots_answer(fetch), _hops(old, fetch)
     if what is RobotsAnswer.NOTHING:
         return old
     if what is RobotsAnswer.TROUBLE:
-        return _after_trouble(old, fetch, hops, rules, until)
+        return _after_trouble(old, fetch, hops, settings, until)
     if what is RobotsAnswer.MOVED and hops < MAX_REDIRECTS:
         return _pending(old, fetch.target or "", hops + 1, until)
-    fresh = RobotsRecord(old.authority, RobotsState.ALLOW_ALL, now, now + rules.robots_max_age_s)
+    fresh = RobotsRecord(old.authority, RobotsState.ALLOW_ALL, now, now + settings.robots_max_age_s)
     if what is RobotsAnswer.FILE:
-        return replace(fresh, kind=RobotsState.RULES, body=fetch.body[: rules.robots_max_bytes])
+        return replace(fresh, kind=RobotsState.RULES, body=fetch.body[: settings.robots_max_bytes])
     found = "a page" if fetch.body and is_html(fetch.body) else f"status {fetch.status}"
     return replace(fresh, reason=f"{found}, after {hops} redirects")
 
@@ -137,12 +137,12 @@ def unknown_record(authority: str, now: float) -> RobotsRecord:
 
 
 def unreachable_record(
-    authority: str, reason: str, rules: RobotsSettings, now: float, until: float
+    authority: str, reason: str, settings: RobotsSettings, now: float, until: float
 ) -> RobotsRecord:
     """Return the record of an authority given up for a reason other than its robots.txt. When it
     has expired one fetch decides: there are no tries left."""
     return RobotsRecord(
-        authority, RobotsState.UNREACHABLE, now, until, tries=rules.robots_tries, reason=reason
+        authority, RobotsState.UNREACHABLE, now, until, tries=settings.robots_tries, reason=reason
     )
 
 
@@ -158,7 +158,7 @@ def _pending(old: RobotsRecord, url: str, hops: int, until: float) -> RobotsReco
 
 
 def _after_trouble(
-    old: RobotsRecord, fetch: RobotsFetchResult, hops: int, rules: RobotsSettings, until: float
+    old: RobotsRecord, fetch: RobotsFetchResult, hops: int, settings: RobotsSettings, until: float
 ) -> RobotsRecord:
     reason = fetch.error or f"status {fetch.status}"
     if fetch.detail:
@@ -170,7 +170,7 @@ def _after_trouble(
         # A copy may be used for longer than a day while the file is unreachable (2.4).
         return replace(failed, kind=RobotsState.RULES, expires_at=until)
     is_final = fetch.is_fault or fetch.error == ADDRESS_REFUSED
-    if failed.tries < rules.robots_tries and not is_final:
+    if failed.tries < settings.robots_tries and not is_final:
         return _pending(failed, fetch.url, hops, until)
     return replace(failed, kind=RobotsState.UNREACHABLE, expires_at=until)
 
@@ -233,13 +233,13 @@ class RobotsCache:
         self,
         store: RobotsStore,
         agent: str,
-        rules: RobotsSettings,
+        settings: RobotsSettings,
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
         """*agent* is the product token that groups are looked up by, such as "Gossamer"."""
         self._store = store
         self._agent = agent
-        self._rules = rules
+        self._settings = settings
         self._memory_bytes = memory_bytes
         self._entries: OrderedDict[str, _Entry] = OrderedDict()  # the least recently used first
         self.size_bytes = 0
@@ -281,7 +281,7 @@ class RobotsCache:
         """Store the result of a fetch for *authority*, whose host rests for *rest_s* from now on. A
         PENDING record names what to fetch next, perhaps of another host."""
         old = self._store.get(authority) or unknown_record(authority, now)
-        record = record_after(old, fetch, self._rules, now, self._until(now, rest_s))
+        record = record_after(old, fetch, self._settings, now, self._until(now, rest_s))
         if fetch.is_fault:
             # Other processes and the next start may run other code.
             self._remember(record)
@@ -291,7 +291,7 @@ class RobotsCache:
     def give_up(self, authority: str, reason: str, now: float, rest_s: float = 0.0) -> None:
         """Forbid everything for a while, so that all URLs of a lost host become dead letters."""
         until = self._until(now, rest_s)
-        self._keep(unreachable_record(authority, reason, self._rules, now, until))
+        self._keep(unreachable_record(authority, reason, self._settings, now, until))
 
     def allow_refetch(self, authority: str, now: float) -> None:
         """Forget that a robots.txt was unreachable, so that it is fetched again."""
@@ -308,7 +308,7 @@ class RobotsCache:
     def _until(self, now: float, rest_s: float) -> float:
         # Counted from the end of the rest: a verdict that ends before its host may be asked again
         # would be found expired each time, and the crawl would never end.
-        return now + rest_s + self._rules.robots_unreachable_s
+        return now + rest_s + self._settings.robots_unreachable_s
 
     def _keep(self, record: RobotsRecord) -> RobotsRecord:
         self._store.put(record)
@@ -326,7 +326,9 @@ class RobotsCache:
     def _remember(self, record: RobotsRecord) -> _Entry:
         rules, size_bytes = ALLOW_ALL, ENTRY_BYTES
         if record.kind is RobotsState.RULES:
-            rules = RobotsRules.parse(record.body or b"", self._agent, self._rules.robots_max_bytes)
+            rules = RobotsRules.parse(
+                record.body or b"", self._agent, self._settings.robots_max_bytes
+            )
             size_bytes += rules.size_bytes()
         entry = _Entry(replace(record, body=None), rules, size_bytes)
         old = self._entries.pop(record.authority, None)

@@ -336,7 +336,7 @@ _Date = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CalendarRules:
+class CalendarLimits:
     """The dates that one crawl admits: from a year to the last day that is not too far ahead."""
 
     from_year: int = 0
@@ -526,7 +526,7 @@ class SeedHosts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddressRules:
+class AllowedAddresses:
     """The addresses that one crawl may contact."""
 
     allow_public: bool  # if there is a contact address

@@ -38,7 +38,7 @@ class SilentHosts:
     def __init__(self) -> None:
         self.errors: OrderedDict[HostKey, str] = OrderedDict()  # the latest last
         self.are_given_up = False
-        self._began_at: float | None = None  # None: nobody asks, as in a shared crawl
+        self._began_at: float | None = None  # None: not asked for, as in a shared crawl
         self._probe: Probe | None = None
         self._waits_for = ""
 
@@ -52,7 +52,7 @@ class SilentHosts:
             return
         if answer.status is not None or answer.error == "protocol":
             self.errors.pop(host, None)
-        elif not pace.heard:
+        elif not pace.has_sent:
             self.errors[host] = answer.error
             self.errors.move_to_end(host)
             if len(self.errors) > MAX_SILENT:
@@ -81,7 +81,7 @@ class SilentHosts:
         self._probe = probe
 
     async def probe(self) -> bool:
-        """Return whether our own connection is up, as far as it can be told."""
+        """Return whether our own connection is up, as far as that is known."""
         return self._probe is None or await self._probe()
 
     def wait_for(self, what: str) -> None:
@@ -94,7 +94,7 @@ class SilentHosts:
 
     def given_up(self, host: HostKey, pace: Pace) -> str:
         """Return the error of *host*, if it is given up, or ""."""
-        return self.errors.get(host, "") if self.are_given_up and not pace.heard else ""
+        return self.errors.get(host, "") if self.are_given_up and not pace.has_sent else ""
 
     @property
     def may_be_ours(self) -> bool:

@@ -24,7 +24,7 @@ _RECENT_S: Final = 30.0
 _RECENT_FETCHES: Final = 20  # in fewer, or less than _RECENT_S, a rate says nothing
 _LEAST_FETCHES: Final = 3  # fewer say nothing of growth
 _LIMITED_BY_ALL: Final = 1.5  # how far the rate of all must be behind the host that is last done
-_MOST_GROWTH: Final = 0.5  # new URLs a fetch; with more no end can be told
+_MOST_GROWTH: Final = 0.5  # new URLs a fetch; with more the end is unknown
 _EARLY: Final = 0.9  # of EVERY_S, as calls are not on time
 GROWS: Final = "end unknown: the frontier grows"
 _HOST_CHARS: Final = 60
@@ -47,7 +47,7 @@ class WorkAhead:
 
     longest_hosts: Callable[[int], Sequence[HostWork]]
     sampled_paces: Callable[[], Sequence[Pace]]
-    rules_of: Callable[[HostKey], PolitenessSettings]
+    settings_of: Callable[[HostKey], PolitenessSettings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class EndForecast:
         last = self._moments[-1]
         fetches, seconds = last.finished - since.finished, last.at - since.at
         sample = self._work.sampled_paces()
-        latest = forecast(hosts, self._work.rules_of, last.at, growth, sample)
+        latest = forecast(hosts, self._work.settings_of, last.at, growth, sample)
         if latest is None:
             return None
         if seconds >= _RECENT_S and fetches >= _RECENT_FETCHES:

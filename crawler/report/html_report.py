@@ -47,8 +47,8 @@ from crawler.report.summary import (
 from crawler.view.formats import many, number, plain, rate, size, span
 
 READ_AT_END_BYTES: Final = 64_000_000
-"""Of the outcome logs, read for the report that each crawl writes at its end: 280,000 outcomes, in
-0.6 s. All of 1e7 outcomes would let a user wait for 20 s; `scrapy frontier report` reads them."""
+"""How much of the outcome logs is read for the report that each crawl writes at its end: 280,000
+outcomes, in 0.6 s. All of 1e7 outcomes would take 20 s; `scrapy frontier report` reads them."""
 _TOP_HOSTS: Final = 1_000
 _ROWS: Final = 100  # of the other tables
 _TRAPS: Final = (
@@ -276,7 +276,7 @@ def _seeds(table: SeedTable) -> Iterator[str]:
         return
     yield '<section><h2>Seeds</h2><div class="columns">'
     fates = {fate_words(fate): n for fate, n in table.counts.items() if n > 0}
-    yield from _bars("What became of them", _named(fates))
+    yield from _bars("What became of them", _greatest(fates))
     yield "</div>"
     if table.failed:
         yield f"<h3>That lead nowhere, the first of {number(table.failures)}</h3>"
@@ -289,16 +289,16 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
     outcomes, fetched = facts.outcomes, facts.counted.figures
     yield '<section><h2>Answers</h2><div class="columns">'
     yield from _bars("Status", sorted((str(one), n) for one, n in outcomes.statuses.items()))
-    yield from _bars("Type of the pages", _named(fetched.below(f"{TYPES}/")))
-    yield from _bars("Language, as declared", _named(fetched.below(f"{LANGUAGES}/")))
+    yield from _bars("Type of the pages", _greatest(fetched.below(f"{TYPES}/")))
+    yield from _bars("Language, as declared", _greatest(fetched.below(f"{LANGUAGES}/")))
     yield from _bars("Body", zip(_classes(SIZES, _size), outcomes.sizes, strict=True))
     yield from _bars("Fetch time", zip(_classes(SECONDS, _seconds), outcomes.seconds, strict=True))
     failed = {words_of(kind): n for kind, n in fetched.below("error/").items()}
-    yield from _bars("Failed tries", _named(failed))
+    yield from _bars("Failed tries", _greatest(failed))
     fates = {_FATES.get(fate, fate): n for fate, n in outcomes.fates.items()}
-    yield from _bars("What became of URLs, try by try", _named(fates))
+    yield from _bars("What became of URLs, try by try", _greatest(fates))
     copies = {_COPIES[kind]: n for kind, n in outcomes.duplicates.items()}
-    yield from _bars("Duplicates", _named(copies))
+    yield from _bars("Duplicates", _greatest(copies))
     if outcomes.noindex:
         yield from _bars("Not stored", [("marked noindex: only its links are", outcomes.noindex)])
     yield "</div></section>"
@@ -313,7 +313,9 @@ def _politeness(fetched: Figures) -> Iterator[str]:
     yield from _bars(
         "From the end of a host's rest to its next request", zip(titles, counts, strict=True)
     )
-    yield from _bars("Rests, by what made them so long", _named(fetched.below("politeness/rest/")))
+    yield from _bars(
+        "Rests, by what made them so long", _greatest(fetched.below("politeness/rest/"))
+    )
     robots = {
         "robots.txt requested": fetched["robots/fetched"],
         "URLs that robots.txt forbids": fetched["robots/disallowed"],
@@ -329,13 +331,13 @@ def _left_out(facts: CrawlFacts) -> Iterator[str]:
     refused = fetched.below("refused/")
     yield '<section><h2>Left out</h2><div class="columns">'
     yield from _bars(
-        "Refused by rule", _named({rule_words(rule): n for rule, n in refused.items()})
+        "Refused by rule", _greatest({rule_words(rule): n for rule, n in refused.items()})
     )
     waited = {rule_words(rule): n for rule, n in outcomes.refused.items()}
-    yield from _bars("Refused when their turn came", _named(waited))
+    yield from _bars("Refused when their turn came", _greatest(waited))
     traps = {rule_words(rule): refused.get(rule, 0) for rule in _TRAPS if refused.get(rule)}
-    yield from _bars("Traps", _named(traps))
-    yield from _bars("Given up, by reason", _named(outcomes.dead_reasons))
+    yield from _bars("Traps", _greatest(traps))
+    yield from _bars("Given up, by reason", _greatest(outcomes.dead_reasons))
     yield "</div>"
     if outcomes.traps:
         yield "<h3>Patterns that had brought enough</h3>"
@@ -376,7 +378,7 @@ def _archive(facts: CrawlFacts) -> Iterator[str]:
     yield "</section>"
 
 
-def _named(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+def _greatest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return *counts*, the greatest first."""
     return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_ROWS]
 

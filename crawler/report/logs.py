@@ -95,8 +95,8 @@ def hold_log() -> HeldLog:
 
 
 def outlast_full_disks() -> None:
-    """Let the handlers of the log skip the records for which a disk has no room. Of each of them
-    logging prints a traceback to stderr otherwise."""
+    """Let the handlers of the log skip the records for which a disk has no room. Otherwise
+    logging prints a traceback to stderr for each."""
     for handler in logging.root.handlers:
         if isinstance(handler, logging.StreamHandler):
             on_error = partial(_skip_if_full, handler.handleError)

@@ -22,7 +22,7 @@ SECONDS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 """Upper bounds of the classes of fetch times (seconds) and bodies (bytes); the last has none."""
 MAX_HOSTS: Final = 1_000_000
-"""Hosts that are counted exactly: 220 MB. Of more, the half with the most pages stays."""
+"""Hosts that are counted exactly: 220 MB. If there are more, the half with the most pages stays."""
 _MAX_NAMES: Final = 10_000  # different reasons or patterns; beyond them all are one
 _OTHERS: Final = "others"
 _MAX_DEAD: Final = 1_000  # dead letters, the latest

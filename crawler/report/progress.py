@@ -143,15 +143,15 @@ def _waits_for(crawl: Crawl, now: float) -> str:
 
 
 def end_forecast(crawl: Crawl) -> EndForecast:
-    """Return what tells when *crawl* ends."""
+    """Return the forecast of when *crawl* ends."""
     politeness = crawl.settings.config.politeness
     origins = crawl.selection.allowed_origins
 
-    def rules_of(host: HostKey) -> PolitenessSettings:
+    def settings_of(host: HostKey) -> PolitenessSettings:
         return overridden(politeness, origins.operator.of_host(host))
 
     frontier = crawl.leases.frontier
-    return EndForecast(WorkAhead(frontier.longest_hosts, frontier.sampled_paces, rules_of))
+    return EndForecast(WorkAhead(frontier.longest_hosts, frontier.sampled_paces, settings_of))
 
 
 def moment_of(crawl: Crawl) -> CrawlMoment:

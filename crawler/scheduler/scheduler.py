@@ -210,39 +210,39 @@ class FrontierScheduler(BaseScheduler):
     def _request(self, life: Life) -> Request | None:
         """Return the request for the plan of *life*, or None if it cannot be read."""
         url, packed = life.plan.url, life.candidate.request
-        says = self._crawl.selection.allowed_origins.overrides_of(url)
+        overrides = self._crawl.selection.allowed_origins.overrides_of(url)
         if not packed or not life.is_of_page:
             # verbatim_url: seen test, robots and archive use the URL in its fetch form.
             meta: dict[str, object] = {"verbatim_url": True}
-            if says.max_bytes is not None and life.is_of_page:
-                meta["download_maxsize"] = says.max_bytes
+            if overrides.max_bytes is not None and life.is_of_page:
+                meta["download_maxsize"] = overrides.max_bytes
             elif life.candidate.is_sitemap and life.is_of_page:
                 meta["download_maxsize"] = self._crawl.settings.config.fetch.sitemap_max_bytes
-            headers = self._authorization(url, says) if life.is_of_page else None
+            headers = self._authorization(url, overrides) if life.is_of_page else None
             return Request(url, headers=headers, meta=meta, dont_filter=True)
         try:
             request = unpack_request(packed, self._spider)
         except UnstorableRequest as error:
             self._crawl.loop.refuse(life, Dead(str(error)), str(error))
             return None
-        if says.max_bytes is not None:
-            request.meta["download_maxsize"] = says.max_bytes
-        for name, value in (self._authorization(url, says) or {}).items():
+        if overrides.max_bytes is not None:
+            request.meta["download_maxsize"] = overrides.max_bytes
+        for name, value in (self._authorization(url, overrides) or {}).items():
             request.headers.setdefault(name, value)
         return request
 
-    def _authorization(self, url: str, says: Overrides) -> dict[str, str] | None:
+    def _authorization(self, url: str, overrides: Overrides) -> dict[str, str] | None:
         """Return the header with the credentials that a rule names, if they may be sent to *url*:
         over https, or to this machine."""
-        if says.credentials is None:
+        if overrides.credentials is None:
             return None
-        value = self._crawl.selection.credentials.header(says.credentials)
+        value = self._crawl.selection.credentials.header(overrides.credentials)
         is_safe = url.startswith("https://") or loopback_origin(url) is not None
         if value is None or not is_safe:
             why = "there are none of that name" if value is None else f"{url} is not https"
-            if says.credentials not in self._unsent:
-                self._unsent.add(says.credentials)
-                logger.warning("The credentials %s are not sent: %s", says.credentials, why)
+            if overrides.credentials not in self._unsent:
+                self._unsent.add(overrides.credentials)
+                logger.warning("The credentials %s are not sent: %s", overrides.credentials, why)
             return None
         return {"Authorization": value}
 

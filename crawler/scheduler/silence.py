@@ -102,7 +102,7 @@ async def _rests_in_redis(crawl: Crawl) -> dict[HostKey, float] | None:
     hosts, counts = frontier.longest_hosts(_MOST_SHARED), frontier.counts()
     if counts.left != counts.waiting or sum(each.waiting for each in hosts) < counts.waiting:
         return None
-    if any(each.is_leased or each.pace.heard or not each.pace.failures for each in hosts):
+    if any(each.is_leased or each.pace.has_sent or not each.pace.failures for each in hosts):
         return None
     tried = (each for each in hosts if silent.has_failed(each.host))
     rests = {each.host: each.rest_until + _CLOCKS_DIFFER_S for each in tried}

@@ -446,7 +446,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     errors: int = 0
     leases: int = 0
     outbox: int = 0  # links on its disk
-    doors: int = 0  # the mark up to which it has read the hosts that pushed seeds opened
+    opened_mark: int = 0  # the mark up to which it has read the hosts that pushed seeds opened
     preferred: int = 0  # number of shards
 
     @property

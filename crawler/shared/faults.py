@@ -80,7 +80,7 @@ BY_WORD: Final = {
     "TRYAGAIN": _retry("is moving these keys to another node"),
     "ASK": _retry("is moving these keys to another node, which takes them when all are there"),
     "MOVED": _retry("and its cluster do not agree on who serves these keys ({text})"),
-    "NOSCRIPT": _retry("forgets our scripts as soon as it is given them"),
+    "NOSCRIPT": _retry("drops our scripts as soon as they are loaded"),
     "READONLY": _retry(
         "is a read-only replica. If it does not become the master soon, give the master's URL"
     ),

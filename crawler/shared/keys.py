@@ -13,7 +13,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
-SCHEMA: Final = "2"
+SCHEMA: Final = "3"
 URGENT: Final = 0
 """The front that is served before all others; level n of a Candidate is front n + 1."""
 URGENT_LEVEL: Final = URGENT - 1
@@ -110,12 +110,12 @@ CRAWL_KEYS: Final = (
         "workers",
     ),
     RedisKey(
-        "{<name>:workers}:doors",
+        "{<name>:workers}:read",
         "zset",
-        "Worker to the mark up to which it has read <name>:doors.",
+        "Worker to the mark up to which it has read <name>:opened.",
         "workers",
     ),
-    RedisKey("<name>:doors", "zset", "Hosts that pushed seeds opened, in order.", "hosts pushed"),
+    RedisKey("<name>:opened", "zset", "Hosts that pushed seeds opened, in order.", "hosts pushed"),
     RedisKey("<name>:urgent", "list", "Pushed URLs that go before all others.", "what was pushed"),
     RedisKey("{<name>:urgent}:taken", "hash", "Items taken and not yet added.", "what is taken"),
     RedisKey(
@@ -243,11 +243,11 @@ def workers(name: str) -> str:
 def announced(name: str) -> tuple[str, str, str, str]:
     """Return the keys of the script `announce`, in its order."""
     beside = f"{{{workers(name)}}}"
-    return workers(name), f"{beside}:alive", f"{beside}:starting", f"{beside}:doors"
+    return workers(name), f"{beside}:alive", f"{beside}:starting", f"{beside}:read"
 
 
 def opened_hosts(name: str) -> str:
-    return f"{name}:doors"
+    return f"{name}:opened"
 
 
 def urgent(name: str) -> str:

@@ -1,7 +1,7 @@
 """The hosts of a shared crawl with most left to do, and others by chance, read from all shards now
 and then.
 
-Rule: only while somebody asks for them; some hundred names and 150 records, whatever the hosts.
+Rule: only while they are asked for; some hundred names and 150 records, whatever the hosts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LongestReader:
         return self._sample
 
     async def refresh(self) -> None:
-        """Read the hosts again, if somebody has asked for them since."""
+        """Read the hosts again, if they were asked for since."""
         if not self._is_asked:
             return
         self._is_asked = False

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from crawler.data.operator_files import Act, Touched, read_audit
+from crawler.data.operator_files import Act, ActResult, read_audit
 from crawler.frontier.records import DeadLetter
 from crawler.frontier.sweep import Fate, Forget
 from crawler.model.types import Candidate, Dead, HostKey
@@ -67,7 +67,7 @@ class SharedStore:
     async def rules(self) -> str:
         return (await read_rules(self._nodes, self._key))[1]
 
-    async def acts(self) -> list[Act | Touched]:
+    async def acts(self) -> list[Act | ActResult]:
         return list(read_audit(await self._ask(self._audit, "LRANGE", self._audit, 0, -1)))
 
     async def audit_lines(self) -> int:
@@ -81,7 +81,7 @@ class SharedStore:
         )
         return bool(wrote)
 
-    async def note(self, touched: Touched) -> None:
+    async def note(self, touched: ActResult) -> None:
         await self._ask(self._audit, "RPUSH", self._audit, msgspec.json.encode(touched))
 
     async def take_lock(self, worker: str) -> bool:

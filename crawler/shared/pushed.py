@@ -45,7 +45,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class PushRules:
+class PushSettings:
     """How a crawl handles pushed URLs."""
 
     key: str  # the key that seeds are pushed to
@@ -53,14 +53,14 @@ class PushRules:
     only_pushed: bool = False  # there are no other seeds: without work it waits for pushed URLs
 
 
-def push_rules(
+def push_settings(
     settings: BaseSettings, spider: Spider | None, arguments: Arguments | None
-) -> PushRules:
-    """Read the rules from *settings* and *spider*. *arguments* are those of a spider of this
+) -> PushSettings:
+    """Read them from *settings* and *spider*. *arguments* are those of a spider of this
     package, else None. Raises ConfigError."""
     if spider is not None:
         _refuse_scrapy_redis_spider(spider)
-    return PushRules(
+    return PushSettings(
         key=_key(settings, spider),
         max_idle_s=_idle_s(settings, spider),
         only_pushed=_has_no_seeds(spider) if arguments is None else arguments.has_pushed_seeds,
@@ -471,7 +471,7 @@ class PushedUrls:
         self,
         feeds: PushedFeeds,
         reader: PushedRequestReader,
-        rules: PushRules,
+        settings: PushSettings,
         hooks: WorkerHooks,
         stats: CrawlStats,
         steady: Callable[[], float] = monotonic,
@@ -479,7 +479,7 @@ class PushedUrls:
         self.opened_mark = 0  # the mark up to which this worker has read the opened hosts
         self._origins = reader.origins
         self._opened = feeds.opened_hosts
-        self._rules = rules
+        self._settings = settings
         self._hooks = hooks
         self._steady = steady
         agreement = OriginAgreement(lambda: self.opened_mark, hooks.all_have_read)
@@ -525,7 +525,7 @@ class PushedUrls:
         if self._length or not self._are_all_feeds_read:
             self._idle_since = None
             return True
-        if not self._rules.only_pushed:
+        if not self._settings.only_pushed:
             return False
         if not self._hooks.is_idle():
             self._idle_since = None
@@ -533,7 +533,7 @@ class PushedUrls:
         if self._idle_since is None:
             self._idle_since = self._steady()
         idle_s = self._steady() - self._idle_since
-        return not self._rules.max_idle_s or idle_s < self._rules.max_idle_s
+        return not self._settings.max_idle_s or idle_s < self._settings.max_idle_s
 
     async def _work_on(self, queue: PushedQueue) -> int:
         await queue.move_items(self._hooks.may_take)
@@ -581,5 +581,5 @@ class PushedContext:
     """What `PushedUrls` needs of the crawl."""
 
     reader: PushedRequestReader
-    rules: PushRules
+    settings: PushSettings
     stats: CrawlStats

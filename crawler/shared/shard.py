@@ -65,7 +65,7 @@ _NO_TROUBLE: Final = -1.0
 _RULES = Struct("<ddddddd")
 _MAX_UINT16: Final = 0xFFFF
 _ANSWERED: Final = 1 << 15  # beside the pauses: a page of the host was answered once
-_HEARD: Final = 1 << 14  # its server has said anything once
+_HAS_SENT: Final = 1 << 14  # its server has said anything once
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -111,35 +111,35 @@ class ShardOperations:
         self,
         session: str,
         shards: int,
-        rules: FrontierLimits,
+        limits: FrontierLimits,
         lease_s: float,
         wait_s: float = 0.0,
     ) -> None:
         """A lease may wait for *wait_s* at its worker before its fetch begins. Raises ConfigError
         if there are more levels than a shard can hold."""
-        if len(rules.level_shares) > MAX_LEVELS:
+        if len(limits.level_shares) > MAX_LEVELS:
             raise ConfigError(
-                f"CRAWLER_LEVEL_SHARES has {len(rules.level_shares)} levels; in Redis there is room"
-                f" for {MAX_LEVELS}"
+                f"CRAWLER_LEVEL_SHARES has {len(limits.level_shares)} levels; in Redis there is"
+                f" room for {MAX_LEVELS}"
             )
         self.session = session
         self.shards = shards
         self._lease_s = lease_s
         self._packers: dict[str, Packer] = {}
-        self._max_front_reads, self._due_slice = rules.max_front_reads, rules.due_slice
-        self._shares = ",".join(format(share, "g") for share in rules.level_shares)
-        self._max_rest_s = rules.max_rest_s
-        self.budgets_of = rules.budgets_of
-        self.rule_budgets = rules.rule_budgets
-        self.judged_slice = rules.judged_slice
+        self._max_front_reads, self._due_slice = limits.max_front_reads, limits.due_slice
+        self._shares = ",".join(format(share, "g") for share in limits.level_shares)
+        self._max_rest_s = limits.max_rest_s
+        self.budgets_of = limits.budgets_of
+        self.rule_budgets = limits.rule_budgets
+        self.judged_slice = limits.judged_slice
         self._rules = _RULES.pack(
-            rules.min_gap_s,
-            rules.gap_factor,
-            rules.max_gap_s,
-            rules.longest_fetch_s,
-            rules.max_rest_s,
+            limits.min_gap_s,
+            limits.gap_factor,
+            limits.max_gap_s,
+            limits.longest_fetch_s,
+            limits.max_rest_s,
             wait_s,
-            rules.max_retry_after_s,
+            limits.max_retry_after_s,
         )
 
     def by_budgets(self, found: Sequence[Candidate]) -> Iterable[Sequence[Candidate]]:
@@ -406,7 +406,7 @@ def _signed(key: int) -> int:
 
 def _pace_bytes(pace: Pace) -> bytes:
     failures = min(pace.failures, _MAX_UINT16)
-    pauses = min(pace.pauses, _HEARD - 1) | pace.answered * _ANSWERED | pace.heard * _HEARD
+    pauses = min(pace.pauses, _HAS_SENT - 1) | pace.answered * _ANSWERED | pace.has_sent * _HAS_SENT
     times = (pace.fetches, pace.log_fetch_s, pace.log_variance)
     return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, pauses, pace.standing, *times)
 
@@ -484,11 +484,11 @@ def read_pace(packed: bytes) -> Pace:
     return Pace(
         gap_s,
         failures,
-        pauses & (_HEARD - 1),
+        pauses & (_HAS_SENT - 1),
         crawl_delay_s,
         Standing(standing),
         bool(pauses & _ANSWERED),
-        bool(pauses & _HEARD),
+        bool(pauses & _HAS_SENT),
         *times,
     )
 

@@ -69,9 +69,9 @@ FAR: Final = 1e11
 
 
 def until(when: float, now: float) -> str:
-    """Format a time ahead: now, in 4.2 s, or, if it is FAR, when somebody resumes it."""
+    """Format a time ahead: now, in 4.2 s, or, if it is FAR, when it is resumed."""
     if when >= FAR:
-        return "when somebody resumes it"
+        return "when it is resumed"
     return f"in {span(when - now)}" if when > now else "now"
 
 

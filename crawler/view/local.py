@@ -24,7 +24,7 @@ from crawler.data.data_dir import (
     read_format,
 )
 from crawler.data.local_stores import LocalPatternStats
-from crawler.data.operator_files import AUDIT, RULES, Act, Audit, RulesFile, Touched
+from crawler.data.operator_files import AUDIT, RULES, Act, ActResult, Audit, RulesFile
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier import records as keys
 from crawler.frontier.dead_letters import dead_letters
@@ -141,7 +141,7 @@ class LocalView:
     def rules(self) -> str:
         return RulesFile(self._rules).read()
 
-    def audit(self) -> list[Act | Touched]:
+    def audit(self) -> list[Act | ActResult]:
         return list(Audit(self.path / AUDIT).read())
 
     def seen(self, urls: Sequence[KnownUrl]) -> list[bool]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from crawler.data.operator_files import Act, Touched
+from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.records import DeadLetter, RefusedRecord
 from crawler.model.counts import Counts
@@ -22,7 +22,7 @@ from crawler.view.hosts import HostQuery
 
 @dataclass(frozen=True, slots=True)
 class CrawlIdentity:
-    """Which crawl it is, and by what URLs are told apart in it."""
+    """Which crawl it is, and what its URLs are compared by."""
 
     where: str  # its name in messages
     is_shared: bool  # workers share it, each with its own log
@@ -138,7 +138,7 @@ class CrawlView(Protocol):
     def rules(self) -> str:
         """Return the text of the operator's rules."""
 
-    def audit(self) -> list[Act | Touched]:
+    def audit(self) -> list[Act | ActResult]:
         """Return what operators have done, the oldest first."""
 
     def seen(self, urls: Sequence[KnownUrl]) -> list[bool]:

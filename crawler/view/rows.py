@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from crawler.config.settings import Config, PolitenessSettings
-from crawler.data.operator_files import Act, Touched
+from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.records import DeadLetter
 from crawler.model.types import ConfigError, Pace
 from crawler.policy.operator_rules import OperatorRules, Overrides, read_rules
@@ -53,20 +53,22 @@ def _rules(view: CrawlView, config: Config) -> OperatorRules:
     return read_rules("", levels)
 
 
-def next_contact(rest_until: float, says: Overrides, rules: OperatorRules, now: float) -> float:
-    """Return when a host, or a URL, may be contacted whose host rests until *rest_until*, and of
-    which the operator *says* that; FAR if it is paused without end."""
-    pauses = (says.paused_until(now), rules.paused_until(now))
+def next_contact(
+    rest_until: float, overrides: Overrides, rules: OperatorRules, now: float
+) -> float:
+    """Return when a host, or a URL, may be contacted whose host rests until *rest_until*, and
+    for which the operator set *overrides*; FAR if it is paused without end."""
+    pauses = (overrides.paused_until(now), rules.paused_until(now))
     return max(rest_until, *(min(until, FAR) for until in pauses if until is not None), 0.0)
 
 
 def _host(state: HostState, rules: OperatorRules, config: Config, now: float) -> HostRow:
-    said = rules.of_host(state.host)
+    overrides = rules.of_host(state.host)
     return HostRow(
         host=state.host,
         waiting=state.waiting,
         place=state.place,
-        next_at=next_contact(state.rest_until, said, rules, now),
+        next_at=next_contact(state.rest_until, overrides, rules, now),
         gap_s=state.pace.gap_s,
         crawl_delay_s=state.pace.crawl_delay_s,
         failures=state.pace.failures,
@@ -74,8 +76,8 @@ def _host(state: HostState, rules: OperatorRules, config: Config, now: float) ->
         admitted=state.admitted,
         because=_because(state, rules, config.politeness, now),
         rest_because=_rest_because(
-            _with_cap(state.pace, said.crawl_delay_s, config.politeness),
-            said.delay_s,
+            _with_cap(state.pace, overrides.crawl_delay_s, config.politeness),
+            overrides.delay_s,
             config.politeness,
         ),
     )
@@ -88,10 +90,10 @@ def _because(
     state: HostState, rules: OperatorRules, politeness: PolitenessSettings, now: float
 ) -> str:
     """Return why the host is not contacted now."""
-    said = rules.of_host(state.host)
-    if said.refuse:
+    overrides = rules.of_host(state.host)
+    if overrides.refuse:
         return "a rule refuses it"
-    if said.paused_until(now) is not None:
+    if overrides.paused_until(now) is not None:
         return "a rule pauses it"
     if rules.paused_until(now) is not None:
         return "the crawl is paused"
@@ -99,13 +101,13 @@ def _because(
         return "a fetch is under way"
     if state.rest_until <= now:
         return ""
-    pace = _with_cap(state.pace, said.crawl_delay_s, politeness)
+    pace = _with_cap(state.pace, overrides.crawl_delay_s, politeness)
     if pace.pauses:
         return f"paused after {many(pace.failures, 'failure')} in a row"
     if state.rest_until - now > max(pace.gap_s, pace.crawl_delay_s) + _CLOCKS_DIFFER_S:
         return "rests as its answer asked (Retry-After)"
     rest = span(max(pace.gap_s, pace.crawl_delay_s))
-    return f"rests {rest}: {_rest_because(pace, said.delay_s, politeness)}"
+    return f"rests {rest}: {_rest_because(pace, overrides.delay_s, politeness)}"
 
 
 def _with_cap(pace: Pace, by_rule_s: float | None, politeness: PolitenessSettings) -> Pace:
@@ -161,13 +163,13 @@ class ActRow(msgspec.Struct, frozen=True):
     state: str  # in force | undone | failed
 
 
-def act_rows(lines: Iterable[Act | Touched]) -> list[ActRow]:
+def act_rows(lines: Iterable[Act | ActResult]) -> list[ActRow]:
     """Return the acts of an audit, the latest first."""
     acts: list[Act] = []
-    results: dict[int, Touched] = {}
+    results: dict[int, ActResult] = {}
     undone: set[int] = set()
     for line in lines:
-        if isinstance(line, Touched):
+        if isinstance(line, ActResult):
             results[line.of] = line
         else:
             acts.append(line)

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from crawler.config.settings import Config, read_kept, read_kept_settings
 from crawler.data.data_dir import WORKER
 from crawler.data.local_stores import RobotsRecords
-from crawler.data.operator_files import Act, Touched, read_audit
+from crawler.data.operator_files import Act, ActResult, read_audit
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.records import DeadLetter, RefusedRecord, decode_letter
 from crawler.model.counts import Counts
@@ -443,8 +443,8 @@ _OTHER_FIELD: Final = b""
 
 
 class SharedView:
-    """Implements view.port.CrawlView. All times are the server's. Of the logs, archives and links
-    on workers' disks only those of this data directory are known, if there is one."""
+    """Implements view.port.CrawlView. All times are the server's. Logs, archives and links on
+    workers' disks are known only if they are in this data directory."""
 
     def __init__(self, reader: RedisCrawlReader, path: Path, max_bytes: int) -> None:
         """*path*: a worker's data directory, if it exists; *max_bytes*: of a robots.txt."""
@@ -493,7 +493,7 @@ class SharedView:
         text = self._reader.ask(keys.rules(self._reader.name), "HGET", "text")
         return bytes(text or b"").decode(errors="replace")
 
-    def audit(self) -> list[Act | Touched]:
+    def audit(self) -> list[Act | ActResult]:
         key = keys.audit(self._reader.name)
         return list(read_audit(self._reader.ask(key, "LRANGE", 0, -1)))
 

@@ -134,8 +134,8 @@ class _Question:
             if not is_seen and not answer.rule:
                 answer = self._with_budget(answer, host)
         if host is not None:
-            says = self._rules.of_url(url.url)
-            next_at = next_contact(host.rest_until, says, self._rules, self._now)
+            overrides = self._rules.of_url(url.url)
+            next_at = next_contact(host.rest_until, overrides, self._rules, self._now)
             answer = replace(answer, host_next_at=next_at)
         record = view.url(url, self._is_same)
         return _with_outcomes(_with_place(answer, record), record)

@@ -81,7 +81,7 @@ def _print_message(message: str) -> None:
 
 class Interrupts:
     """Counts interrupts (Ctrl-C, SIGTERM, SIGHUP): the first stops the workers, the second kills
-    them. Of SIGHUP only a first one counts, as kernel and shell send one each."""
+    them. Only the first SIGHUP counts, as kernel and shell send one each."""
 
     def __init__(self, on_interrupt: Callable[[int], None]) -> None:
         """*on_interrupt* is called with the number of interrupts so far."""

@@ -83,7 +83,7 @@ def worker_arguments(
     return [
         *("crawl", typed.spider, *typed.options),
         *(word for each in arguments for word in ("-a", each)),
-        # Of two values of a setting the last one counts.
+        # The last of two values of a setting counts.
         *(word for each in typed.settings for word in ("-s", each)),
         *(word for pair in settings.items() for word in ("-s", "=".join(pair))),
     ]

@@ -69,7 +69,7 @@ class Lives:
         self.random = random
         self.is_sure = is_sure
         self.world = world
-        world.rules = RULES
+        world.limits = RULES
         world.lease_s, world.fetch_s = LEASE_S, FETCH_S
         world.heartbeat_s = LEASE_S / 4
         world.wait_s = UNUSED_LEASE_S

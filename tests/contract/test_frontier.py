@@ -396,17 +396,17 @@ def test_a_claim_is_written_with_the_finish(world, verdict, status):
 
 
 def test_budgets_refuse_without_marking_seen(world):
-    world.rules = replace(world.rules, max_urls_per_domain=2)
+    world.limits = replace(world.limits, max_urls_per_domain=2)
     frontier = world.reopen(0.0)
     added = frontier.add([candidate(name) for name in "xyz"], 0.0)
     assert (added.new, added.over_budget) == (2, 1)
     assert added.kept_out == (OverBudgetLinks("domain", "a", 1),)
-    world.rules = replace(world.rules, max_urls_per_domain=3)
+    world.limits = replace(world.limits, max_urls_per_domain=3)
     assert world.reopen(0.0).add([candidate("z")], 0.0).new == 1
 
 
 def test_a_hosts_budget_is_its_own(world):
-    world.rules = replace(world.rules, max_urls_per_host=1)
+    world.limits = replace(world.limits, max_urls_per_host=1)
     frontier = world.reopen(0.0)
     found = [candidate("x"), candidate("y"), candidate("x", host="b")]
     added = frontier.add(found, 0.0)
@@ -414,13 +414,13 @@ def test_a_hosts_budget_is_its_own(world):
 
 
 def test_of_two_budgets_that_are_used_up_the_host_s_is_named(world):
-    world.rules = replace(world.rules, max_urls_per_host=1, max_urls_per_domain=1)
+    world.limits = replace(world.limits, max_urls_per_host=1, max_urls_per_domain=1)
     added = world.reopen(0.0).add([candidate("x"), candidate("y")], 0.0)
     assert added.kept_out == (OverBudgetLinks("host", "a", 1),)
 
 
 def test_redirect_targets_count_against_the_budget(world):
-    world.rules = replace(world.rules, max_urls_per_host=2)
+    world.limits = replace(world.limits, max_urls_per_host=2)
     frontier = world.reopen(0.0)
     frontier.add([candidate("x")], 0.0)
     pages = []
@@ -435,7 +435,7 @@ def test_redirect_targets_count_against_the_budget(world):
 
 
 def test_a_robots_txt_is_no_page_of_any_budget(world):
-    world.rules = replace(world.rules, max_urls_per_host=1, max_urls_per_domain=1)
+    world.limits = replace(world.limits, max_urls_per_host=1, max_urls_per_domain=1)
     frontier = world.reopen(0.0)
     robots = candidate("robots.txt", purpose=Purpose.ROBOTS, needs_seen_test=False)
     assert frontier.add([candidate("x"), robots, robots], 0.0).new == 3
@@ -443,7 +443,7 @@ def test_a_robots_txt_is_no_page_of_any_budget(world):
 
 
 def test_what_a_spiders_code_names_counts_against_no_budget(world):
-    world.rules = replace(world.rules, max_urls_per_host=2, max_urls_per_domain=2)
+    world.limits = replace(world.limits, max_urls_per_host=2, max_urls_per_domain=2)
     frontier = world.reopen(0.0)
     named = [candidate(f"named{n}", request=b"packed") for n in range(5)]
     added = frontier.add([*named, *(candidate(name) for name in "xyz")], 0.0)
@@ -523,7 +523,7 @@ def test_the_hosts_in_memory_are_bounded(world):
             pages += 1
             frontier.release(lease, rest(3), tick / 10)
             frontier.finish(lease, Done(), tick / 10)
-        assert frontier.counts().hosts_active <= world.rules.max_active_hosts + 1
+        assert frontier.counts().hosts_active <= world.limits.max_active_hosts + 1
     assert pages == 180, "and yet every due host had its turn"
 
 
@@ -564,9 +564,9 @@ def test_the_end_is_read_from_the_queues_not_from_the_counters(world, drift):
 def test_levels_may_grow_between_runs_but_not_shrink(world):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x", level=2)], 0.0)
-    world.rules = replace(world.rules, level_shares=(60, 30, 10, 1))
+    world.limits = replace(world.limits, level_shares=(60, 30, 10, 1))
     assert world.reopen(0.0).add([candidate("y", level=3)], 0.0).new == 1
-    world.rules = replace(world.rules, level_shares=(60, 40))
+    world.limits = replace(world.limits, level_shares=(60, 40))
     with pytest.raises(ConfigError, match="CRAWLER_LEVEL_SHARES"):
         world.reopen(0.0)
 

@@ -41,7 +41,7 @@ OFF = PatternSettings(pattern_max_pages=None, pattern_barren_pages=None)
 
 class StatsWorld(Protocol):
     def reopen(
-        self, rules: PatternSettings, most_patterns: int = 100, recent: int = 100
+        self, settings: PatternSettings, most_patterns: int = 100, recent: int = 100
     ) -> PatternStatsStore:
         """The stats as the next run finds them."""
 
@@ -51,9 +51,9 @@ class LocalStatsWorld:
         self._store = store
 
     def reopen(
-        self, rules: PatternSettings, most_patterns: int = 100, recent: int = 100
+        self, settings: PatternSettings, most_patterns: int = 100, recent: int = 100
     ) -> PatternStatsStore:
-        return LocalPatternStats(self._store, rules, most_patterns, recent)
+        return LocalPatternStats(self._store, settings, most_patterns, recent)
 
 
 class SharedStatsWorld:
@@ -64,9 +64,9 @@ class SharedStatsWorld:
         self._link = TimedLink(client)
 
     def reopen(
-        self, rules: PatternSettings, most_patterns: int = 100, recent: int = 100
+        self, settings: PatternSettings, most_patterns: int = 100, recent: int = 100
     ) -> PatternStatsStore:
-        return TimedPatternStats(self._link, rules, most_patterns, recent)
+        return TimedPatternStats(self._link, settings, most_patterns, recent)
 
 
 class TimedPatternStats:
@@ -74,12 +74,12 @@ class TimedPatternStats:
     decision and send at once."""
 
     def __init__(
-        self, link: TimedLink, rules: PatternSettings, most_patterns: int, recent: int
+        self, link: TimedLink, settings: PatternSettings, most_patterns: int, recent: int
     ) -> None:
         self._link = link
         self._now = 0.0
         self._pattern_stats = SharedPatternStats(
-            rules,
+            settings,
             ShardClient(
                 ops=ShardOperations("w.1", SHARDS, FrontierLimits(), 60),
                 run=self._run,

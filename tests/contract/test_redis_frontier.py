@@ -61,7 +61,7 @@ def world(client: redis.Redis) -> RedisWorld:
 def worker(world: RedisWorld, name: str, now: float = 0.0) -> TimedFrontier:
     """Return a worker whose session expires unless it renews it."""
     return TimedFrontier(
-        TimedLink(world.client), ShardOperations(name, SHARDS, world.rules, LEASE_S), None, now
+        TimedLink(world.client), ShardOperations(name, SHARDS, world.limits, LEASE_S), None, now
     )
 
 
@@ -114,7 +114,7 @@ def test_a_url_whose_lease_was_lost_is_marked_as_possibly_archived(world, archiv
 def return_dead_leases(world: RedisWorld, now: float, archived: list[Lease] | None) -> None:
     """Return the leases of `dead` as far as possible at once: two of three sessions expire at the
     same time."""
-    ops, timed_link = ShardOperations("next", SHARDS, world.rules, LEASE_S), link(world, now)
+    ops, timed_link = ShardOperations("next", SHARDS, world.limits, LEASE_S), link(world, now)
     for shard in range(SHARDS):
         numbers = None
         if archived is not None:
@@ -443,7 +443,7 @@ def test_put_back_of_a_buffered_lease_costs_its_host_nothing(world):
 
 
 def test_budgets_hold_across_workers(world):
-    world.rules = replace(world.rules, max_urls_per_domain=3)
+    world.limits = replace(world.limits, max_urls_per_domain=3)
     one, other = worker(world, "one"), worker(world, "other")
     assert one.add([candidate(n) for n in "ab"], 0.0).new == 2
     added = other.add([candidate(n) for n in "abcd"], 0.0)

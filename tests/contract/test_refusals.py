@@ -86,30 +86,30 @@ def test_a_url_with_a_date_is_checked_when_it_is_due(world):
 
 @pytest.mark.parametrize("unit", ["host", "domain"])
 def test_a_budget_that_shrank_keeps_the_best(world, unit):
-    world.rules = replace(world.rules, **{f"max_urls_per_{unit}": 20})
+    world.limits = replace(world.limits, **{f"max_urls_per_{unit}": 20})
     frontier = world.reopen(0.0, ADMIT_ALL)
     frontier.add([candidate(str(n), level=n // 4) for n in range(12)], 0.0)
     (lease,) = frontier.lease(0.0)
     frontier.release(lease, rest(0.0), 0.0)
     frontier.finish(lease, Done(), 0.0)
-    world.rules = replace(world.rules, **{f"max_urls_per_{unit}": 5})
+    world.limits = replace(world.limits, **{f"max_urls_per_{unit}": 5})
     rules = Refusing(lambda url: False)
     frontier = world.reopen(1.0, rules)
     assert fetched(frontier, 1.0) == [f"http://a/{n}" for n in (1, 2, 3, 4)], "five, with the first"
     assert {rule for _, rule in rules.refused} == {f"{unit}_budget"}
     assert (frontier.counts().refused, frontier.counts().waiting) == (7, 0)
     assert frontier.add([candidate("new")], 1.0).over_budget == 1
-    world.rules = replace(world.rules, **{f"max_urls_per_{unit}": 8})
+    world.limits = replace(world.limits, **{f"max_urls_per_{unit}": 8})
     assert len(fetched(world.reopen(2.0, ADMIT_ALL), 2.0)) == 3
     world.check(world.reopen(3.0, ADMIT_ALL))
 
 
 def test_a_budget_that_shrank_takes_no_url_that_a_spiders_code_names(world):
-    world.rules = replace(world.rules, max_urls_per_host=20)
+    world.limits = replace(world.limits, max_urls_per_host=20)
     frontier = world.reopen(0.0, ADMIT_ALL)
     named = [candidate(f"9{n}", request=b"packed") for n in range(3)]
     frontier.add([*(candidate(str(n)) for n in range(6)), *named], 0.0)
-    world.rules = replace(world.rules, max_urls_per_host=2)
+    world.limits = replace(world.limits, max_urls_per_host=2)
     rules = Refusing(lambda url: False)
     expected = [f"http://a/{n}" for n in (0, 1, 90, 91, 92)]
     assert fetched(world.reopen(1.0, rules), 1.0) == expected
@@ -118,7 +118,7 @@ def test_a_budget_that_shrank_takes_no_url_that_a_spiders_code_names(world):
 
 
 def test_a_named_url_that_was_refused_comes_back_within_no_budget(world):
-    world.rules = replace(world.rules, max_urls_per_host=1)
+    world.limits = replace(world.limits, max_urls_per_host=1)
     frontier = world.reopen(0.0, Refusing(lambda url: "named" in url))
     frontier.add([candidate("x"), *(candidate(f"named{n}", request=b"p") for n in range(3))], 0.0)
     assert fetched(frontier) == ["http://a/x"]
@@ -131,7 +131,7 @@ def test_a_named_url_that_was_refused_comes_back_within_no_budget(world):
 @pytest.mark.parametrize(("unit", "target"), [("host", "a"), ("domain", "*.a")])
 def test_a_budget_by_a_rule_goes_before_the_one_of_the_settings(world, unit, target):
     by_rules = RuleBudgets()
-    world.rules = replace(world.rules, **{f"max_urls_per_{unit}": 20, "rule_budgets": by_rules})
+    world.limits = replace(world.limits, **{f"max_urls_per_{unit}": 20, "rule_budgets": by_rules})
 
     def set_budget(urls: int) -> None:
         by_rules.set_rules(read_rules(f'[[rule]]\nfor = "{target}"\nmax_urls = {urls}\n', 3))
@@ -153,12 +153,12 @@ def test_a_budget_by_a_rule_goes_before_the_one_of_the_settings(world, unit, tar
 
 
 def test_a_budget_that_is_used_up_lets_nothing_more_through(world):
-    world.rules = replace(world.rules, max_urls_per_host=9)
+    world.limits = replace(world.limits, max_urls_per_host=9)
     frontier = world.reopen(0.0, ADMIT_ALL)
     frontier.add([candidate("0"), candidate("1")], 0.0)
     assert len(fetched(frontier)) == 2
     frontier.add([candidate(str(n)) for n in range(2, 6)], 0.0)
-    world.rules = replace(world.rules, max_urls_per_host=2)
+    world.limits = replace(world.limits, max_urls_per_host=2)
     frontier = world.reopen(1.0, ADMIT_ALL)
     assert fetched(frontier, 1.0) == []
     assert frontier.counts().refused == 4
@@ -171,7 +171,7 @@ def test_a_robots_txt_is_no_url_of_a_budget_that_shrank(world):
         "robots.txt", purpose=Purpose.ROBOTS, authority="http://b", needs_seen_test=False
     )
     frontier.add([*(candidate(str(n)) for n in range(4)), hop], 0.0)
-    world.rules = replace(world.rules, max_urls_per_host=1)
+    world.limits = replace(world.limits, max_urls_per_host=1)
     frontier = world.reopen(1.0, ADMIT_ALL)
     assert fetched(frontier, 1.0) == ["http://a/0", "http://a/robots.txt"]
 

@@ -72,7 +72,7 @@ TIGHT = FrontierLimits(
 class World(Protocol):
     """A store that outlives its frontiers: `reopen` is a restart after a crash."""
 
-    rules: FrontierLimits
+    limits: FrontierLimits
     notes_releases: bool
     """Whether a lease that was released in the moment it was taken is known to be."""
 
@@ -96,16 +96,16 @@ class World(Protocol):
 class EmbeddedWorld:
     notes_releases = False
 
-    def __init__(self, store: DurableStore, folder: Path, rules: FrontierLimits = TIGHT) -> None:
+    def __init__(self, store: DurableStore, folder: Path, limits: FrontierLimits = TIGHT) -> None:
         self.store = store
         self.folder = folder
         self.runs = RunFolder(folder / SEEN)
-        self.rules = rules
+        self.limits = limits
         self.turns: FrontierTurns | None = None  # None: each call ends its turn
 
     def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> TwoTierFrontier:
         return open_frontier(
-            *(self.folder, self.rules, now),
+            *(self.folder, self.limits, now),
             lease_rules=lease_rules,
             background=self.turns,
             store=self.store,
@@ -135,8 +135,8 @@ class TurnWorld(EmbeddedWorld):
 
     turns: FrontierTurns
 
-    def __init__(self, store: DurableStore, folder: Path, rules: FrontierLimits = TIGHT) -> None:
-        super().__init__(store, folder, rules)
+    def __init__(self, store: DurableStore, folder: Path, limits: FrontierLimits = TIGHT) -> None:
+        super().__init__(store, folder, limits)
         self.turns = FrontierTurns()
 
     def end_turn(self, frontier: TwoTierFrontier, now: float) -> None:

@@ -27,7 +27,7 @@ from crawler.shared.address import Address
 from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
-from crawler.shared.pushed import PushedRequestReader, PushedUrls, PushRules, WorkerHooks
+from crawler.shared.pushed import PushedRequestReader, PushedUrls, PushSettings, WorkerHooks
 from crawler.shared.shard import ShardOperations, read_leases
 from crawler.shared.worker.feeds import CandidateSender, PushedFeeds
 
@@ -65,7 +65,11 @@ class PushedUrlWorkers:
         **rules: Any,
     ) -> PushedUrlWorker:
         worker = PushedUrlWorker(
-            self, scope, frontier_limits, PushRules(KEY, **rules), lambda work: self._run_loop(work)
+            self,
+            scope,
+            frontier_limits,
+            PushSettings(KEY, **rules),
+            lambda work: self._run_loop(work),
         )
         self.workers.append(worker)
         return worker
@@ -103,7 +107,7 @@ class PushedUrlWorker:
         crew: PushedUrlWorkers,
         scope: ScopeChoice,
         frontier_limits: FrontierLimits,
-        rules: PushRules,
+        settings: PushSettings,
         run_loop: RunLoop,
     ) -> None:
         self.announced = 0
@@ -120,11 +124,11 @@ class PushedUrlWorker:
         operations = ShardOperations(session, SHARDS, frontier_limits, 60)
         delivery = CandidateSender(crew.nodes, operations, False, lambda shard, in_s: None)
         self.pushed_urls = PushedUrls(
-            PushedFeeds.of(crew.nodes, delivery, "t", rules.key, session, LEASE_S),
+            PushedFeeds.of(crew.nodes, delivery, "t", settings.key, session, LEASE_S),
             PushedRequestReader(
                 self.origins, DepthPrioritizer(3), RequestFingerprinter().fingerprint
             ),
-            rules,
+            settings,
             WorkerHooks(
                 all_have_read=crew.all_know,
                 may_take=lambda: self.may_take,

@@ -118,9 +118,9 @@ class RedisWorld:
 
     notes_releases = True
 
-    def __init__(self, client: redis.Redis, rules: FrontierLimits = TIGHT) -> None:
+    def __init__(self, client: redis.Redis, limits: FrontierLimits = TIGHT) -> None:
         self.client = client
-        self.rules = rules
+        self.limits = limits
         self._sessions = count()
         self._last: str | None = None
         client.flushall()
@@ -129,12 +129,12 @@ class RedisWorld:
 
     def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> TimedFrontier:
         link = TimedLink(self.client)
-        ours = new_format(SHARDS, len(self.rules.level_shares), ())
+        ours = new_format(SHARDS, len(self.limits.level_shares), ())
         if not self.client.set(keys.format_key(NAME), encode_format(ours), nx=True):
             check_format(self.client.get(keys.format_key(NAME)), ours, NAME)
         link.run([Call(n, "open", ("a" * 40, 30, FOR_EVER_S, keys.SCHEMA)) for n in range(SHARDS)])
         dead, self._last = self._last, f"session{next(self._sessions)}"
-        ops = ShardOperations(self._last, SHARDS, self.rules, FOR_EVER_S)
+        ops = ShardOperations(self._last, SHARDS, self.limits, FOR_EVER_S)
         return TimedFrontier(link, ops, dead, now, lease_rules)
 
     def letters(self) -> list[DeadLetter]:
@@ -143,7 +143,7 @@ class RedisWorld:
 
     def claim(self, digest: bytes) -> Claim | None:
         """Return the claim on *digest*; without one, the digest is reserved by this call."""
-        asks = ShardOperations("reader", SHARDS, self.rules, FOR_EVER_S).reserve(digest, 0, 1.0)
+        asks = ShardOperations("reader", SHARDS, self.limits, FOR_EVER_S).reserve(digest, 0, 1.0)
         ((_, word, *found),) = TimedLink(self.client).run([asks])
         return read_claim(*found) if word == b"claimed" else None
 

@@ -33,7 +33,7 @@ from crawler.shared.worker.frontier import SharedFrontier, WorkerBase
 from crawler.shared.worker.kept_rests import KeptRests
 from crawler.shared.worker.leases import MAX_SHARD_SILENCE_S
 from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.status import FullServers, WorkerRules
+from crawler.shared.worker.status import FullServers, WorkerSettings
 from tests.harness.frontiers import rest
 from tests.harness.waiting import wait_until_async
 
@@ -118,7 +118,7 @@ class LoneWorker:
         name: str = "w",
         *,
         shards: int = 2,
-        rules: FrontierLimits = RULES,
+        limits: FrontierLimits = RULES,
         quiet_s: float = QUIET_S,
         lease_s: float = LEASE_S,
         heartbeat_s: float = 0.5,
@@ -136,11 +136,11 @@ class LoneWorker:
         self.outbox = Outbox(self.disk, lambda domain: shard_of(domain, shards))
         self.nodes = nodes(Address.parse(url), Scripts(), NAME, shards, opening)
         self.knowledge = NoKnowledge()
-        self.ops = ShardOperations(self.session, shards, rules, lease_s)
+        self.ops = ShardOperations(self.session, shards, limits, lease_s)
         base = WorkerBase.of(
             nodes=self.nodes,
             ops=self.ops,
-            rules=WorkerRules(
+            settings=WorkerSettings(
                 name=NAME,
                 shards=shards,
                 lease_s=lease_s,

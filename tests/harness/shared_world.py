@@ -44,7 +44,7 @@ from crawler.shared.worker.kept_rests import KeptRests
 from crawler.shared.worker.leases import POLL_OTHERS_S
 from crawler.shared.worker.membership import return_leases
 from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.status import WorkerRules
+from crawler.shared.worker.status import WorkerSettings
 from tests.harness.frontiers import TIGHT
 from tests.harness.redis_world import FOR_EVER_S, NAME, SCRIPTS, SHARDS, RedisWorld, TimedLink
 from tests.harness.shared_frontier import NoKnowledge, RecordingListener, SmallStore, confirm
@@ -98,12 +98,12 @@ class SimulatedWorker:
         self.listener = AddedListener()
         self.session = session
         self.network = network
-        self.ops = ShardOperations(session, SHARDS, world.rules, world.lease_s, world.wait_s)
+        self.ops = ShardOperations(session, SHARDS, world.limits, world.lease_s, world.wait_s)
         self.nodes = world.nodes(network)
         base = WorkerBase.of(
             nodes=self.nodes,
             ops=self.ops,
-            rules=WorkerRules(
+            settings=WorkerSettings(
                 name=NAME,
                 shards=SHARDS,
                 lease_s=world.lease_s,
@@ -273,8 +273,8 @@ class SharedWorld(RedisWorld):
     quiet_s = 0.0
     is_sure = True
 
-    def __init__(self, client: redis.Redis, port: int, rules: FrontierLimits = TIGHT) -> None:
-        super().__init__(client, rules)
+    def __init__(self, client: redis.Redis, port: int, limits: FrontierLimits = TIGHT) -> None:
+        super().__init__(client, limits)
         self.now = 0.0
         self.loop = SimulatedLoop()
         refusable = {
@@ -304,7 +304,7 @@ class SharedWorld(RedisWorld):
 
     def begin(self) -> None:
         """Write the format of the crawl, or compare it with ours."""
-        ours = new_format(SHARDS, len(self.rules.level_shares), ())
+        ours = new_format(SHARDS, len(self.limits.level_shares), ())
         if not self.client.set(keys.format_key(NAME), encode_format(ours), nx=True):
             check_format(self.client.get(keys.format_key(NAME)), ours, NAME)
 

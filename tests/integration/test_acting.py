@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.data.operator_files import Act, Audit, Touched
+from crawler.data.operator_files import Act, ActResult, Audit
 from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.waiting import wait_until
@@ -85,12 +85,12 @@ class Operated:
         assert done.returncode == 0, done.stdout + done.stderr
         return str(done.stdout)
 
-    def lines(self) -> list[Act | Touched]:
+    def lines(self) -> list[Act | ActResult]:
         if self._server is None:
             return list(Audit(self.data / "audit.jsonl").read())
         with self._server.client() as client:
             found = client.lrange("{gossamer:rules}:audit", 0, -1)
-        kinds = [Act if b'"verb"' in line else Touched for line in found]
+        kinds = [Act if b'"verb"' in line else ActResult for line in found]
         return [
             msgspec.json.decode(each, type=kind) for each, kind in zip(found, kinds, strict=True)
         ]
@@ -106,9 +106,9 @@ class Operated:
     def touched(self, number: int) -> int:
         """How many URLs the act of that number has touched, as soon as the audit says so."""
 
-        def found() -> list[Touched]:
+        def found() -> list[ActResult]:
             return [
-                each for each in self.lines() if isinstance(each, Touched) and each.of == number
+                each for each in self.lines() if isinstance(each, ActResult) and each.of == number
             ]
 
         return wait_until(found, PATIENCE_S, log=self.log.read_text)[0].touched

@@ -21,8 +21,8 @@ from crawler.operate.alerts import (
     Alert,
     AlertSender,
     Condition,
-    Term,
     Watch,
+    WorkerFigure,
 )
 from scripts import write_metrics
 from tests.harness.commands import PATIENCE_S, crawl_command, running
@@ -34,17 +34,23 @@ HOUR: Final = 240  # looks of LOOK_S
 CHANGE: Final = 80  # the look from which on a crawl is not well: after 20 minutes
 SLACK: Final = 8  # looks: by so much the increase of Prometheus, which extrapolates, may differ
 
-Series = dict[Term, list[float]]
-Change = Mapping[Term, Callable[[int], float]]
+Series = dict[WorkerFigure, list[float]]
+Change = Mapping[WorkerFigure, Callable[[int], float]]
 """The figures that differ from CHANGE on, by the number of looks since then."""
 
-DONE, WAITING = Term("frontier_done_urls_total"), Term("frontier_urls", "waiting")
-PAUSED = Term("paused")
-TIMEOUTS, TOO_MANY = Term("errors_total", "timeout"), Term("errors_total", "status_429")
-FETCHES = Term("fetch_seconds")
-ROBOTS_FAILURES, ROBOTS = Term("robots_failures_total"), Term("robots_fetches_total")
-FREE, SIZE = Term("disk_bytes", "free"), Term("disk_bytes", "size")
-REDIS_LAG, SILENT = Term("redis_lag_seconds"), Term("workers", "silent")
+DONE, WAITING = WorkerFigure("frontier_done_urls_total"), WorkerFigure("frontier_urls", "waiting")
+PAUSED = WorkerFigure("paused")
+TIMEOUTS, TOO_MANY = (
+    WorkerFigure("errors_total", "timeout"),
+    WorkerFigure("errors_total", "status_429"),
+)
+FETCHES = WorkerFigure("fetch_seconds")
+ROBOTS_FAILURES, ROBOTS = (
+    WorkerFigure("robots_failures_total"),
+    WorkerFigure("robots_fetches_total"),
+)
+FREE, SIZE = WorkerFigure("disk_bytes", "free"), WorkerFigure("disk_bytes", "size")
+REDIS_LAG, SILENT = WorkerFigure("redis_lag_seconds"), WorkerFigure("workers", "silent")
 WELL: Change = {
     DONE: lambda look: 50.0 * look,
     WAITING: lambda _: 1e6,
@@ -63,15 +69,15 @@ WELL: Change = {
 
 def series(change: Change) -> Series:
     """An hour of a crawl that is well at first."""
-    made = {term: [well(look) for look in range(HOUR)] for term, well in WELL.items()}
-    for term, changed in change.items():
-        made[term][CHANGE:] = [changed(look) for look in range(HOUR - CHANGE)]
+    made = {figure: [well(look) for look in range(HOUR)] for figure, well in WELL.items()}
+    for figure, changed in change.items():
+        made[figure][CHANGE:] = [changed(look) for look in range(HOUR - CHANGE)]
     return made
 
 
-def grows(term: Term, by: float) -> Callable[[int], float]:
-    """From CHANGE on *term*, a counter, grows by so much a look."""
-    begin = WELL[term](CHANGE)
+def grows(figure: WorkerFigure, by: float) -> Callable[[int], float]:
+    """From CHANGE on *figure*, a counter, grows by so much a look."""
+    begin = WELL[figure](CHANGE)
     return lambda look: begin + by * look
 
 
@@ -93,22 +99,24 @@ QUIET = {
         FETCHES: grows(FETCHES, 0.6),
         DONE: grows(DONE, 0.1),
     },
-    "few fetches of robots.txt": {term: grows(term, 0.1) for term in (ROBOTS, ROBOTS_FAILURES)},
+    "few fetches of robots.txt": {
+        figure: grows(figure, 0.1) for figure in (ROBOTS, ROBOTS_FAILURES)
+    },
     "some 429s": {TOO_MANY: grows(TOO_MANY, 2)},
-    "no fetches at all": {term: grows(term, 0) for term in (FETCHES, TIMEOUTS, ROBOTS)}
+    "no fetches at all": {figure: grows(figure, 0) for figure in (FETCHES, TIMEOUTS, ROBOTS)}
     | {ROBOTS_FAILURES: grows(ROBOTS_FAILURES, 0)},
     "a hiccup of Redis": {REDIS_LAG: lambda look: 40.0 if look < 3 else 0.5},
 }
 
 
-def figures(given: Series, look: int) -> Callable[[Term], float | None]:
+def figures(given: Series, look: int) -> Callable[[WorkerFigure], float | None]:
     """What a crawl would say at that look."""
 
-    def figure(term: Term) -> float | None:
+    def figure(figure: WorkerFigure) -> float | None:
         found = [
             values[look]
             for known, values in given.items()
-            if known.metric == term.metric and term.label in ("", known.label)
+            if known.metric == figure.metric and figure.label in ("", known.label)
         ]
         return sum(found) if found else None
 
@@ -126,8 +134,8 @@ def sent_at(given: Series) -> dict[str, int]:
 
 def test_each_condition_has_its_case() -> None:
     assert CASES.keys() == {condition.name for condition in CONDITIONS}
-    used = {(term.metric, term.label) for each in CONDITIONS for term in each.terms()}
-    assert {metric for metric, _ in used} == {term.metric for term in WELL}
+    used = {(figure.metric, figure.label) for each in CONDITIONS for figure in each.figures()}
+    assert {metric for metric, _ in used} == {figure.metric for figure in WELL}
 
 
 @pytest.mark.parametrize("change", QUIET.values(), ids=QUIET)
@@ -209,7 +217,7 @@ def _by_name(name: str) -> Condition:
 def firing(condition: Condition, at_s: float, is_firing: bool) -> dict[str, Any]:
     expected = {
         "exp_labels": {"severity": condition.severity, "instance": "a", "worker": "w1"},
-        "exp_annotations": {"summary": condition.says, "do": condition.do},
+        "exp_annotations": {"summary": condition.summary, "do": condition.do},
     }
     return {
         "eval_time": f"{at_s:.0f}s",
@@ -223,17 +231,17 @@ def rule_test(name: str, given: Series, checks: list[dict[str, Any]]) -> dict[st
         "name": name,
         "interval": f"{LOOK_S:.0f}s",
         "input_series": [
-            {"series": labelled(term), "values": " ".join(map(str, values))}
-            for term, values in given.items()
+            {"series": labelled(figure), "values": " ".join(map(str, values))}
+            for figure, values in given.items()
         ],
         "alert_rule_test": checks,
     }
 
 
-def labelled(term: Term) -> str:
-    name = replace(term, label="").promql().rpartition("(")[2].rstrip(")")
-    label = next(each.label for each in write_metrics.METRICS if each.name == term.metric)
-    own = f', {label}="{term.label}"' if term.label else ""
+def labelled(figure: WorkerFigure) -> str:
+    name = replace(figure, label="").promql().rpartition("(")[2].rstrip(")")
+    label = next(each.label for each in write_metrics.METRICS if each.name == figure.metric)
+    own = f', {label}="{figure.label}"' if figure.label else ""
     return f'{name}{{instance="a", worker="w1"{own}}}'
 
 
@@ -241,12 +249,12 @@ def test_a_condition_is_sent_once_an_hour() -> None:
     watch, times = Watch(), []
     for look in range(3 * HOUR):
         now = look * LOOK_S
-        times += [now for _ in watch.look(now, lambda term: float(term == SILENT))]
+        times += [now for _ in watch.look(now, lambda figure: float(figure == SILENT))]
     assert len(times) == 3
     assert min(after - before for before, after in pairwise(times)) >= AGAIN_S
 
 
-ALERT: Final = Alert("GossamerDisk", "critical", "says", "do", 0.01, "2026-11-23", "", "/data")
+ALERT: Final = Alert("GossamerDisk", "critical", "summary", "do", 0.01, "2026-11-23", "", "/data")
 
 
 def sending(sender: AlertSender) -> None:
@@ -266,7 +274,7 @@ def test_a_command_and_an_address_get_the_alert(tmp_path: Path) -> None:
     want = {
         "alert": "GossamerDisk",
         "severity": "critical",
-        "says": "says",
+        "summary": "summary",
         "do": "do",
         "value": 0.01,
         "since": "2026-11-23",

@@ -27,7 +27,7 @@ from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.purge import DELETIONS
 from crawler.archive.recovery import recover
 from crawler.archive.warc_file import OPEN_SUFFIX, companion_path, open_name
-from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.archive.writer import WarcSettings, WarcWriter
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
 from crawler.data.data_dir import DataDir, locked
@@ -267,7 +267,7 @@ def test_damage_is_named(data: Path, message: str, damage: Any) -> None:
 
 
 def written(data: Path, captures: Sequence[Capture], name: str = "h-1") -> Path:
-    warcs = WarcWriter(WarcRules(folder=data / "warc", origin=name), [CdxjCompanion()])
+    warcs = WarcWriter(WarcSettings(folder=data / "warc", origin=name), [CdxjCompanion()])
     for capture in captures:
         warcs.append(capture)
     warcs.close()
@@ -374,7 +374,7 @@ def test_originals_may_be_in_the_file_of_another_worker(tmp_path: Path) -> None:
 
 def test_a_crawl_at_work_is_no_fault(tmp_path: Path) -> None:
     home = DataDir(tmp_path)
-    warcs = WarcWriter(WarcRules(folder=home.warc, origin="h-1"), [CdxjCompanion()])
+    warcs = WarcWriter(WarcSettings(folder=home.warc, origin="h-1"), [CdxjCompanion()])
     for capture in (FIRST, COPY):
         warcs.append(capture)
     (open_file,) = home.warc.glob("*.open")
@@ -526,7 +526,7 @@ def test_an_irreparable_file_is_a_fault_and_the_others_are_repaired(tmp_path: Pa
 
 
 def test_files_of_a_running_crawl_are_not_touched(tmp_path: Path) -> None:
-    warcs = WarcWriter(WarcRules(folder=tmp_path / "warc", origin="h-1"), [CdxjCompanion()])
+    warcs = WarcWriter(WarcSettings(folder=tmp_path / "warc", origin="h-1"), [CdxjCompanion()])
     warcs.append(FIRST)
     there = sorted((tmp_path / "warc").iterdir())
     assert archive(tmp_path, "index").text == ""

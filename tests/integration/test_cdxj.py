@@ -23,7 +23,7 @@ from crawler.archive.lookup import (
 )
 from crawler.archive.record_bytes import RANDOM_BYTES, capture_records
 from crawler.archive.warc_file import companion_path
-from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.archive.writer import WarcSettings, WarcWriter
 from crawler.model.types import Claim, DataDirError, StoreUnavailable
 from tests.harness.archive_judges import judged_index, judged_key
 from tests.harness.captures import CUT, HOSTILE, LINKED, ORIGINAL, PAGE, UNCHANGED
@@ -38,7 +38,7 @@ def written(
 ) -> list[Path]:
     """Finished files with these."""
     companion = CdxjCompanion(run_chars)
-    warcs = WarcWriter(WarcRules(folder=folder, origin="h-1", **rules), [companion])
+    warcs = WarcWriter(WarcSettings(folder=folder, origin="h-1", **rules), [companion])
     for capture in captures:
         warcs.append(capture)
     warcs.close()
@@ -130,7 +130,7 @@ def test_every_capture_is_found_by_its_url(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_all_captures_of_a_url_come_in_the_order_of_time(tmp_path: Path, finished: bool) -> None:
-    warcs = WarcWriter(WarcRules(folder=tmp_path, origin="h-1"), [CdxjCompanion()])
+    warcs = WarcWriter(WarcSettings(folder=tmp_path, origin="h-1"), [CdxjCompanion()])
     for at in (3, 1, 2):
         warcs.append(replace(PAGE, fetched_at=AT + at))
     if finished:

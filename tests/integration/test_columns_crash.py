@@ -13,9 +13,9 @@ from typing import Final
 from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
 from crawler.archive.recovery import recover
 from crawler.archive.warc_file import Companion, companion_path, missing_companions
-from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.archive.writer import WarcSettings, WarcWriter
 from crawler.config.settings import read_config
-from crawler.content.parsing import rebuild_rules
+from crawler.content.parsing import rebuild_settings
 from tests.harness.archive_judges import query, read_file, read_rows
 from tests.harness.captures import numbered_capture, numbered_text
 from tests.harness.killed_processes import preload, run_until_killed
@@ -31,7 +31,7 @@ Place = tuple[str, int]
 
 def companions() -> Sequence[Companion]:
     """Row groups of a few pages: many of the deaths come while one is written."""
-    return [ColumnsCompanion(rebuild_rules(read_config({})), group_bytes=100_000)]
+    return [ColumnsCompanion(rebuild_settings(read_config({})), group_bytes=100_000)]
 
 
 def recovered(folder: Path, kept: Sequence[Companion]) -> None:
@@ -46,7 +46,7 @@ def live(folder: Path, life: int, pipe: Connection) -> None:
     """Archive pages with their columns as fast as it can, and send each place at once."""
     kept = companions()
     recovered(folder, kept)
-    rules = WarcRules(folder=folder, origin=f"h-{life}", max_file_bytes=200_000)
+    rules = WarcSettings(folder=folder, origin=f"h-{life}", max_file_bytes=200_000)
     writer = WarcWriter(rules, kept)
     for number in count():
         place = writer.append(numbered_capture(life, number))

@@ -17,7 +17,7 @@ from crawler.archive.columns import COLUMNS
 from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
 from crawler.archive.warc_file import companion_path
 from crawler.config.settings import read_config
-from crawler.content.parsing import rebuild_rules
+from crawler.content.parsing import rebuild_settings
 from crawler.model.page import (
     Link,
     LinkKind,
@@ -157,7 +157,7 @@ def test_copies_in_other_codings(rows: dict[str, dict[str, Any]]) -> None:
 
 
 def parsed_again(warc: Path, **settings: Any) -> None:
-    ColumnsCompanion(rebuild_rules(read_config(SETTINGS | settings))).rebuild(warc, warc)
+    ColumnsCompanion(rebuild_settings(read_config(SETTINGS | settings))).rebuild(warc, warc)
 
 
 def test_rebuilt_columns_are_the_same(crawled: tuple[Crawled, Site], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from crawler.archive.warc_file import (
     rebuild_lock,
     remove_unfinished_companions,
 )
-from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.archive.writer import WarcSettings, WarcWriter
 from crawler.model.types import StoreUnavailable
 
 URLS: Final = [f"http://example.com/{number}" for number in range(6)]
@@ -84,7 +84,7 @@ def failing_once(at: str, nth: int = 1) -> Callable[[str], bool]:
 
 
 def write(folder: Path, companion: UrlList) -> None:
-    warcs = WarcWriter(WarcRules(folder=folder, origin="h-1", max_file_bytes=1_200), [companion])
+    warcs = WarcWriter(WarcSettings(folder=folder, origin="h-1", max_file_bytes=1_200), [companion])
     for url in URLS:
         warcs.append(Capture(url=url, fetched_at=0, status=200, body=b"body"))
     try:
@@ -127,7 +127,7 @@ def test_a_file_stays_open_until_its_companion_can_be_written(tmp_path: Path) ->
     fails = [True]
     good, bad = UrlList(), UrlList(lambda step: fails[0] and step in ("finish", "rebuild"))
     bad.suffix = ".others"
-    warcs = WarcWriter(WarcRules(folder=tmp_path, origin="h-1"), [good, bad])
+    warcs = WarcWriter(WarcSettings(folder=tmp_path, origin="h-1"), [good, bad])
     warcs.append(Capture(url=URLS[0], fetched_at=0, status=200))
     with pytest.raises(StoreUnavailable):
         warcs.close()
@@ -210,7 +210,7 @@ def test_companions_without_their_file_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_companion_of_a_running_process_is_not_touched(tmp_path: Path) -> None:
-    warcs = WarcWriter(WarcRules(folder=tmp_path, origin="h-1"), [UrlList()])
+    warcs = WarcWriter(WarcSettings(folder=tmp_path, origin="h-1"), [UrlList()])
     warcs.append(Capture(url=URLS[0], fetched_at=0, status=200))
     before = sorted(tmp_path.iterdir())
     recover(tmp_path, [UrlList()])

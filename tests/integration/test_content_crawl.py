@@ -13,7 +13,7 @@ import pytest
 
 from crawler.archive.columns_companion import ColumnsCompanion
 from crawler.config.settings import read_config
-from crawler.content.parsing import rebuild_rules
+from crawler.content.parsing import rebuild_settings
 from tests.harness.archive_judges import Read, read_folder
 from tests.harness.crawling import Crawled, crawl
 from tests.servers.loopback import Reply, Site, page, site
@@ -241,7 +241,7 @@ def test_sitemaps_are_read_again_as_they_were(
 ) -> None:
     for warc in (crawled[0].data / "warc").glob("*.warc.gz"):
         copy = Path(shutil.copy(warc, tmp_path))
-        ColumnsCompanion(rebuild_rules(read_config({}))).rebuild(copy, copy)
+        ColumnsCompanion(rebuild_settings(read_config({}))).rebuild(copy, copy)
     kinds = "SELECT url, media_type, unnest(outlinks) AS link FROM '{}/*.parquet' ORDER BY ALL"
     was, is_now = (
         [row for row in duckdb.sql(kinds.format(folder)).fetchall() if "ed-" in row[0]]

@@ -227,12 +227,12 @@ def test_foreign_data_is_an_error_and_stays(
 def test_opened_hosts_of_another_type_are_an_error(
     client: redis.Redis, nodes: Nodes, run_loop: RunLoop
 ) -> None:
-    client.sadd("t:doors", "a.example")
+    client.sadd("t:opened", "a.example")
     opened_hosts = OpenedHosts(nodes, TIMED_SCRIPTS, "t")
     for call in (opened_hosts.open(["b.example"]), opened_hosts.since(0)):
         with pytest.raises(FAULTS):
             run_loop(call)
-    assert client.smembers("t:doors") == {b"a.example"}
+    assert client.smembers("t:opened") == {b"a.example"}
 
 
 def test_without_memory_no_items_are_taken_and_taken_ones_continue(
@@ -276,7 +276,7 @@ def test_a_host_opened_after_a_loss_is_read_as_new(
     client.set("now", 100)
     run_loop(opened_hosts.open(["a.example"]))
     read = run_loop(opened_hosts.open(["b.example"]))
-    client.zrem("t:doors", "b.example")
+    client.zrem("t:opened", "b.example")
     client.set("now", 101)
     run_loop(opened_hosts.open(["c.example"]))
     assert [mark.host for mark in run_loop(opened_hosts.since(read))] == ["c.example"]

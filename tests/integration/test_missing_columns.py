@@ -23,7 +23,7 @@ from crawler.archive.warc_file import (
     open_name,
     rebuild_lock,
 )
-from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.archive.writer import WarcSettings, WarcWriter
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import ColumnsRebuild, companions
 from crawler.model.page import Parsed, Source
@@ -65,7 +65,7 @@ def looping(metadata: tuple[tuple[str, str], ...] = ()) -> Capture:
 
 def left_behind(folder: Path, *captures: Capture) -> None:
     """By a process that was killed."""
-    writer = WarcWriter(WarcRules(folder=folder, origin="h-1"))
+    writer = WarcWriter(WarcSettings(folder=folder, origin="h-1"))
     for one in captures:
         writer.append(one)
     writer.close()

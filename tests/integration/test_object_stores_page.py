@@ -18,7 +18,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no type
 
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion
-from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.archive.writer import WarcSettings, WarcWriter
 from tests.harness.delivery import delivery, object_store
 from tests.servers.s3 import BUCKET, S3Server, environment
 
@@ -27,7 +27,7 @@ URL = "http://example.com/page"
 
 
 def archived(data: Path) -> None:
-    writer = WarcWriter(WarcRules(folder=data / "warc", origin="h-1"), [CdxjCompanion()])
+    writer = WarcWriter(WarcSettings(folder=data / "warc", origin="h-1"), [CdxjCompanion()])
     place = writer.append(Capture(url=URL, fetched_at=1767323045.0, status=200, body=b"content"))
     writer.close()
     row = {

@@ -81,14 +81,14 @@ def serving(
     acts: Acts,
     use: Callable[[int], Any],
     tokens: dict[str, str] | None = None,
-    rules: ClientLimits = RULES,
+    limits: ClientLimits = RULES,
     host: str = "127.0.0.1",
 ) -> Any:
     """Return what *use*, in a thread, returns for the port of a server."""
 
     async def run() -> Any:
-        server = ApiServer(data, served(data, acts), ConnectionLimit(rules))
-        command_socket = CommandSocket(data, server.protocol_factory, ConnectionLimit(rules))
+        server = ApiServer(data, served(data, acts), ConnectionLimit(limits))
+        command_socket = CommandSocket(data, server.protocol_factory, ConnectionLimit(limits))
         await command_socket.open()
         await server.open_port(host, free_port(), tokens or {})
         port = int((data / "control.address").read_text().rpartition(":")[2])
@@ -446,7 +446,7 @@ def test_a_client_that_takes_no_answer_is_closed(tmp_path: Path) -> None:
                     if answer_of(asking, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") == 200:
                         break
 
-    serving(tmp_path, Acts(), use, rules=rules)
+    serving(tmp_path, Acts(), use, limits=rules)
 
 
 def test_a_client_that_takes_its_answer_slowly_gets_all_of_it(tmp_path: Path) -> None:
@@ -471,7 +471,7 @@ def test_a_client_that_takes_its_answer_slowly_gets_all_of_it(tmp_path: Path) ->
                         assert is_closed(other)
                     time.sleep(0.02)
 
-    serving(tmp_path, Acts(), use, rules=rules)
+    serving(tmp_path, Acts(), use, limits=rules)
 
 
 @pytest.mark.parametrize(("host", "at"), [("0.0.0.0", "127.0.0.1"), ("[::]", "::1")])

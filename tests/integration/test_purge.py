@@ -38,7 +38,7 @@ from crawler.archive.reader import ArchivedCapture
 from crawler.archive.reader import captures as archived
 from crawler.archive.recovery import recover
 from crawler.archive.warc_file import companion_path
-from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.archive.writer import WarcSettings, WarcWriter
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
 from crawler.model.page import Page, Parsed
@@ -114,7 +114,7 @@ def captures(file: int) -> list[Capture]:
 
 def write(data: Path, files: int = 2) -> None:
     for file in range(files):
-        rules = WarcRules(folder=data / "warc", prefix=f"f{file}", origin="h-1", info=RULES)
+        rules = WarcSettings(folder=data / "warc", prefix=f"f{file}", origin="h-1", info=RULES)
         writer = WarcWriter(rules, companions(read_config({})))
         for each in captures(file):
             writer.append(each)
@@ -461,7 +461,7 @@ def test_a_record_that_is_too_short_is_refused() -> None:
 
 def test_the_smallest_record_of_ours_has_room(tmp_path: Path) -> None:
     tiny = Capture(url=PURGED, fetched_at=AT, status=200, body=b"")
-    writer = WarcWriter(WarcRules(folder=tmp_path / "warc", origin="h", gzip_level=3))
+    writer = WarcWriter(WarcSettings(folder=tmp_path / "warc", origin="h", gzip_level=3))
     writer.append(tiny)
     writer.append(copy_of(replace(tiny, body=b"x"), f"{PURGED}2"))
     writer.close()

@@ -201,7 +201,7 @@ def test_opened_hosts_that_a_server_lost_are_written_again(
     one, two = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     client.rpush(KEY, "https://a.example/")
     one.tick()
-    client.delete("t:doors")
+    client.delete("t:opened")
     for worker in (one, two, one):
         worker.tick()
         worker.announce()
@@ -232,7 +232,7 @@ def test_where_all_hosts_are_in_scope_no_worker_waits(
     one, _ = crew.add(), crew.add()
     client.rpush(KEY, "https://a.example/")
     one.tick()
-    assert crew.waiting() == ["https://a.example/"] and not client.exists("t:doors")
+    assert crew.waiting() == ["https://a.example/"] and not client.exists("t:opened")
 
 
 @pytest.mark.parametrize("scope", [ScopeChoice.ANY, ScopeChoice.HOST])

@@ -23,7 +23,7 @@ from crawler.addon import FETCH_HANDLER, Addon
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.replay import Replay
-from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.archive.writer import Archive, WarcSettings, WarcWriter
 from crawler.assembly.build import Assembly
 from crawler.config.settings import effective_settings, read_config
 from crawler.content import to_capture
@@ -252,7 +252,7 @@ def kept_of(url: str, **changes: Any) -> Capture:
 
 
 def written(folder: Path, *captures: Capture) -> Path:
-    writer = WarcWriter(WarcRules(folder=folder, origin="h-1"), [CdxjCompanion()])
+    writer = WarcWriter(WarcSettings(folder=folder, origin="h-1"), [CdxjCompanion()])
     for capture in captures:
         writer.append(capture)
     writer.close()
@@ -384,7 +384,7 @@ def test_a_status_line_is_as_it_was_sent(tmp_path: Path, status: bytes) -> None:
 
 
 async def kept_in(folder: Path, exchange: Exchange) -> None:
-    archive = Archive(WarcWriter(WarcRules(folder=folder, origin="h-1")), never_waits)
+    archive = Archive(WarcWriter(WarcSettings(folder=folder, origin="h-1")), never_waits)
     await to_capture.archive_exchange(exchange, archive)
     await archive.close()
 

@@ -113,7 +113,7 @@ class Worker(LoneWorker):
             url,
             name,
             shards=SHARDS,
-            rules=RULES,
+            limits=RULES,
             quiet_s=0.0,
             lease_s=lease_s,
             heartbeat_s=heartbeat_s,

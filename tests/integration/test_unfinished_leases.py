@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.record_bytes import sha1_label
-from crawler.archive.recovery import ReadingRules, claim_unfinished
-from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.archive.recovery import ReadingLimits, claim_unfinished
+from crawler.archive.writer import WarcSettings, WarcWriter
 from crawler.config.settings import FetchSettings
 from crawler.data.local_stores import LocalClaims
 from crawler.duplicates.fingerprint_index import FingerprintIndex
@@ -43,7 +43,7 @@ DIGEST: Final = sha1(BODY).digest()
 PAGE: Final = Capture(url=URL, fetched_at=AT, status=200, body=BODY, metadata=[("x", "y")])
 PACKED: Final = gzip.compress(BODY, mtime=0)
 CODED: Final = replace(PAGE, body=PACKED, headers=[(b"Content-Encoding", b"gzip")])
-READING: Final = ReadingRules(partial(cap_bytes, caps=FetchSettings()), 1 << 20)
+READING: Final = ReadingLimits(partial(cap_bytes, caps=FetchSettings()), 1 << 20)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def leased(store: RocksStore, *urls: str, **changes: Any) -> None:
 
 
 def archived(folder: Path, *captures: Capture) -> None:
-    writer = WarcWriter(WarcRules(folder=folder, origin="h-1"), [CdxjCompanion()])
+    writer = WarcWriter(WarcSettings(folder=folder, origin="h-1"), [CdxjCompanion()])
     for one in captures:
         writer.append(one)
     writer.close()
@@ -216,7 +216,7 @@ def test_only_pages_are(store: RocksStore, tmp_path: Path) -> None:
         pytest.param(
             replace(PAGE, url=f"{URL}c"),
             {},
-            ReadingRules(READING.max_body_bytes, READING.max_bytes, is_complete=False),
+            ReadingLimits(READING.max_body_bytes, READING.max_bytes, is_complete=False),
             True,
             id="what may be in a file that was brought elsewhere",
         ),
@@ -228,7 +228,7 @@ def test_leases_that_may_be_archived_are_marked(
     tmp_path: Path,
     capture: Capture,
     changes: dict[str, Any],
-    reading: ReadingRules,
+    reading: ReadingLimits,
     lost: bool,
 ) -> None:
     archived(tmp_path / "warc", capture)

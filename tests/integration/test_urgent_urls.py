@@ -30,13 +30,13 @@ def server() -> Iterator[RedisServer]:
 
 
 class World(RedisWorld):
-    def __init__(self, client: redis.Redis, rules: FrontierLimits = TIGHT) -> None:
-        super().__init__(client, rules)
+    def __init__(self, client: redis.Redis, limits: FrontierLimits = TIGHT) -> None:
+        super().__init__(client, limits)
         self.frontier: TimedFrontier = self.reopen(0.0)
 
     def urgent(self, *names: str, host: str = "a") -> int:
         """How many were admitted."""
-        calls = ShardOperations("any", SHARDS, self.rules, 60).add_urgent(
+        calls = ShardOperations("any", SHARDS, self.limits, 60).add_urgent(
             [candidate(name, host=host) for name in names]
         )
         return sum(read_added(reply).new for reply in TimedLink(self.client).run(calls))

@@ -15,7 +15,7 @@ from crawler.archive.capture import Capture, RecordPlace
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.recovery import recover
 from crawler.archive.warc_file import companion_path
-from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.archive.writer import Archive, WarcSettings, WarcWriter
 from crawler.model.types import Claim, never_waits
 from tests.harness.archive_judges import judged_index, read_folder
 from tests.harness.killed_processes import preload, run_until_killed
@@ -52,7 +52,7 @@ def live(folder: Path, life: int, pipe: Connection) -> None:
     companions = [CdxjCompanion(run_chars=10_000)]
     recover(folder, companions)
     # Small files: many of the deaths come while one is finished and the next begun.
-    rules = WarcRules(folder=folder, origin=f"h-{life}", max_file_bytes=200_000)
+    rules = WarcSettings(folder=folder, origin=f"h-{life}", max_file_bytes=200_000)
     writer = WarcWriter(rules, companions)
     if life % 2:
         asyncio.run(_through_the_archive(Archive(writer, never_waits), life, pipe))

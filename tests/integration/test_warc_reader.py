@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from crawler.archive.capture import Capture
 from crawler.archive.reader import MAX_FIELDS_BYTES, DamagedFile, captures, records
-from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.archive.writer import WarcSettings, WarcWriter
 from crawler.model.page import Link
 from crawler.model.types import Claim
 from tests.harness.captures import PAGE, UNCHANGED
@@ -131,7 +131,7 @@ def test_captures_come_back_with_all_that_was_written(tmp_path: Path) -> None:
         replace(PAGE, body_sha1=bytes(20), duplicate_of=original),
         UNCHANGED,
     ]
-    warcs = WarcWriter(WarcRules(folder=tmp_path, origin="h-1"))
+    warcs = WarcWriter(WarcSettings(folder=tmp_path, origin="h-1"))
     places = [warcs.append(capture) for capture in given]
     warcs.close()
     (warc,) = tmp_path.iterdir()
@@ -168,7 +168,7 @@ def test_files_as_others_write_them_are_read_too(tmp_path: Path) -> None:
 
 
 def test_a_capture_without_optional_fields(tmp_path: Path) -> None:
-    warcs = WarcWriter(WarcRules(folder=tmp_path, origin="h-1"))
+    warcs = WarcWriter(WarcSettings(folder=tmp_path, origin="h-1"))
     warcs.append(Capture(url="http://example.com/", fetched_at=0.0, status=204))
     warcs.close()
     (warc,) = tmp_path.iterdir()

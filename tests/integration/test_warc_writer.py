@@ -25,7 +25,7 @@ from crawler.archive.capture import Capture, RecordPlace
 from crawler.archive.reader import READ_BYTES, DamagedFile, records
 from crawler.archive.recovery import RecoveredFile, recover
 from crawler.archive.warc_file import OpenFile, lock
-from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.archive.writer import Archive, WarcSettings, WarcWriter
 from crawler.model.types import (
     ConfigError,
     DataDirError,
@@ -58,7 +58,7 @@ def page(number: int, size: int = 300) -> Capture:
 
 
 def writer(folder: Path, **rules: Any) -> WarcWriter:
-    return WarcWriter(WarcRules(folder=folder, origin="h-1", **rules))
+    return WarcWriter(WarcSettings(folder=folder, origin="h-1", **rules))
 
 
 def names(folder: Path) -> list[str]:
@@ -214,8 +214,8 @@ def test_after_a_failed_fsync_a_file_is_given_up(tmp_path: Path) -> None:
 class GatedWriter(WarcWriter):
     """Writes only while the gate is open, as a slow disk would."""
 
-    def __init__(self, rules: WarcRules) -> None:
-        super().__init__(rules)
+    def __init__(self, settings: WarcSettings) -> None:
+        super().__init__(settings)
         self.gate = threading.Event()
         self.seen: list[str] = []
 
@@ -248,7 +248,7 @@ async def test_closing_writes_what_was_accepted_and_refuses_the_rest(tmp_path: P
 
 @on_a_loop
 async def test_a_slow_disk_holds_the_callers_back(tmp_path: Path) -> None:
-    gated = GatedWriter(WarcRules(folder=tmp_path, origin="h-1"))
+    gated = GatedWriter(WarcSettings(folder=tmp_path, origin="h-1"))
     archive = Archive(gated, never_waits, queued_captures=3)
     tasks = [asyncio.create_task(archive.append(page(number))) for number in range(9)]
     for _ in range(20):
@@ -263,7 +263,7 @@ async def test_a_slow_disk_holds_the_callers_back(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_a_cancelled_caller_does_not_cancel_others(tmp_path: Path) -> None:
-    gated = GatedWriter(WarcRules(folder=tmp_path, origin="h-1"))
+    gated = GatedWriter(WarcSettings(folder=tmp_path, origin="h-1"))
     archive = Archive(gated, never_waits)
     left, stayed = (asyncio.create_task(archive.append(page(number))) for number in range(2))
     await asyncio.sleep(0)

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Purpose
 from crawler.model.url import CanonicalRules, HostUnit, UrlRule, canonical, key_of
-from crawler.policy.admission import Admission, AdmissionRules
+from crawler.policy.admission import Admission, AdmissionSettings
 from crawler.policy.operator_rules import read_rules
 from crawler.policy.scope import (
     RULES,
-    AddressRules,
-    CalendarRules,
+    AllowedAddresses,
+    CalendarLimits,
     Reason,
     Refusal,
     Scope,
@@ -27,10 +27,10 @@ from crawler.policy.scope import (
 )
 
 PAGE = "https://www.example.com/news/today.html"
-PUBLIC = AddressRules(allow_public=True)
-OPEN = AdmissionRules(addresses=PUBLIC, key_seed=7)
-NARROW = AdmissionRules(
-    addresses=AddressRules(allow_public=True, opened=frozenset({("127.0.0.1", 80)})),
+PUBLIC = AllowedAddresses(allow_public=True)
+OPEN = AdmissionSettings(addresses=PUBLIC, key_seed=7)
+NARROW = AdmissionSettings(
+    addresses=AllowedAddresses(allow_public=True, opened=frozenset({("127.0.0.1", 80)})),
     key_seed=7,
     scope=Scope(
         mode=ScopeChoice.DOMAIN,
@@ -88,10 +88,10 @@ def test_a_spiders_own_request_keeps_what_it_brings() -> None:
 
 
 def test_a_date_out_of_range_is_refused_in_links_and_not_in_seeds() -> None:
-    rules = AdmissionRules(
-        addresses=PUBLIC, key_seed=7, calendar=CalendarRules(until=(2027, 6, 20))
+    settings = AdmissionSettings(
+        addresses=PUBLIC, key_seed=7, calendar=CalendarLimits(until=(2027, 6, 20))
     )
-    admission, url = Admission(rules), "https://www.example.com/2031/05/"
+    admission, url = Admission(settings), "https://www.example.com/2031/05/"
     assert refused(admission.candidate(url, depth=1)).reason is Reason.CALENDAR
     assert admission.select([url], PAGE, depth=1).refused == {Reason.CALENDAR: 1}
     admitted(admission.candidate(url))
@@ -111,7 +111,7 @@ def test_a_date_out_of_range_is_refused_in_links_and_not_in_seeds() -> None:
     ],
 )
 def test_no_trap_is_seen_in_what_a_spiders_code_names(path: str) -> None:
-    calendar = CalendarRules(until=(2027, 6, 20))
+    calendar = CalendarLimits(until=(2027, 6, 20))
     admission = Admission(dataclasses.replace(OPEN, calendar=calendar))
     url = "https://www.example.com" + path
     refused(admission.candidate(url, depth=1))
@@ -258,8 +258,8 @@ def test_every_reason_has_its_sentence() -> None:
 
 
 def test_without_a_contact_public_links_are_refused_and_counted() -> None:
-    local = AddressRules(allow_public=False, opened=frozenset({("127.0.0.1", 8000)}))
-    admission = Admission(AdmissionRules(addresses=local, key_seed=7))
+    local = AllowedAddresses(allow_public=False, opened=frozenset({("127.0.0.1", 8000)}))
+    admission = Admission(AdmissionSettings(addresses=local, key_seed=7))
     links = ["/a", "https://example.com/", "https://example.org/x", "http://10.0.0.1/"]
     selected = admission.select(links, "http://127.0.0.1:8000/", depth=1)
     assert [candidate.url for candidate in selected.candidates] == ["http://127.0.0.1:8000/a"]
@@ -337,12 +337,12 @@ def test_many_hosts_do_not_fill_the_memory() -> None:
     assert admission.cached_authorities() <= 16_384
 
 
-TIGHT = AdmissionRules(
+TIGHT = AdmissionSettings(
     addresses=PUBLIC,
     key_seed=7,
     scope=Scope(max_depth=2, denied_types=frozenset({"jpg"})),
     traps=TrapLimits(max_url_chars=60, max_path_segments=4, max_repeats=2),
-    calendar=CalendarRules(from_year=2000, until=(2030, 1, 1)),
+    calendar=CalendarLimits(from_year=2000, until=(2030, 1, 1)),
 )
 PARTS = (
     "/",
@@ -389,7 +389,7 @@ def test_links_are_judged_together_as_each_by_itself(
 
 
 @pytest.mark.parametrize(
-    "rules",
+    "settings",
     [
         pytest.param(dataclasses.replace(OPEN, scope=Scope(deny=(re.compile("b"),))), id="deny"),
         pytest.param(dataclasses.replace(OPEN, scope=Scope(allow=(re.compile("b"),))), id="allow"),
@@ -406,9 +406,9 @@ def test_links_are_judged_together_as_each_by_itself(
         ),
     ],
 )
-def test_no_rule_is_passed_over_for_links(rules: AdmissionRules) -> None:
+def test_no_rule_is_passed_over_for_links(settings: AdmissionSettings) -> None:
     hrefs = ["http://example.com/a/", "http://example.com/a", "http://example.com/b"]
-    admission = Admission(rules)
+    admission = Admission(settings)
     one_by_one = [admission.candidate(href, depth=2) for href in hrefs]
     found = {each.key for each in one_by_one if isinstance(each, Candidate)}
     assert {each.key for each in admission.select(hrefs, None, 2).candidates} == found

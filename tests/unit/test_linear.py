@@ -26,11 +26,11 @@ from crawler.page.soft404 import (
 from crawler.policy.patterns import pattern_of
 from crawler.policy.politeness import retry_after_s
 from crawler.policy.robots import canonical_pattern
-from crawler.policy.scope import CalendarRules, TrapLimits
+from crawler.policy.scope import CalendarLimits, TrapLimits
 from tests.harness.measuring import cpu_seconds
 
 FEW, MANY = 4_000, 32_000  # letters
-CALENDAR = CalendarRules(from_year=2020, until=(2026, 12, 31))
+CALENDAR = CalendarLimits(from_year=2020, until=(2026, 12, 31))
 NO_LENGTH = TrapLimits(max_url_chars=1_000_000, max_path_segments=100, max_parameters=1_000_000)
 URL = "http://a.example/"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crawler.data.operator_files import Act, Audit, Credentials, OperatorFiles, RulesFile, Touched
+from crawler.data.operator_files import Act, ActResult, Audit, Credentials, OperatorFiles, RulesFile
 from crawler.model.choices import HostUnit
 from crawler.model.types import Candidate, ConfigError, HostKey, StoreFull
 from crawler.operate.acts import count_waiting
@@ -188,7 +188,7 @@ def test_what_is_left_to_do_is_what_has_no_figure(tmp_path: Path) -> None:
     audit = Audit(tmp_path / "audit.jsonl")
     audit.append(Act(1.0, 1, "anna", "drop", ("a.example",)))
     audit.append(Act(2.0, 2, "anna", "delay", ("a.example",), "5s"))
-    audit.append(Touched(3.0, 1, 12))
+    audit.append(ActResult(3.0, 1, 12))
     audit.append(Act(4.0, 3, "anna", "undo", ("a.example",), undoes=1))
     audit.append(Act(5.0, 4, "anna", "undo", ("a.example",), undoes=2))
 

@@ -172,15 +172,15 @@ def test_what_stands_for_many_patterns_has_no_cap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "want"),
+    ("settings", "want"),
     [
         pytest.param(NONE, False, id="none"),
         pytest.param(PatternSettings(pattern_max_pages=None), True, id="only of barren ones"),
         pytest.param(PatternSettings(pattern_barren_pages=None), True, id="only a cap"),
     ],
 )
-def test_without_rules_nothing_is_counted(rules: PatternSettings, want: bool) -> None:
-    assert can_stop(rules) is want
+def test_without_rules_nothing_is_counted(settings: PatternSettings, want: bool) -> None:
+    assert can_stop(settings) is want
 
 
 def found(**given: object) -> Candidate:

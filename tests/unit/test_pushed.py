@@ -22,8 +22,8 @@ from crawler.policy.seeds import PushedRequest, read_pushed
 from crawler.scheduler.requests import unpack_request
 from crawler.shared.pushed import (
     PushedRequestReader,
-    PushRules,
-    push_rules,
+    PushSettings,
+    push_settings,
 )
 
 CONFIG = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
@@ -52,26 +52,26 @@ def judge(scope: ScopeChoice = ScopeChoice.ANY) -> PushedRequestReader:
 @pytest.mark.parametrize(
     ("spider", "settings", "want"),
     [
-        pytest.param(OfAnother, {}, PushRules("shop:start_urls", 0, True), id="nothing is set"),
+        pytest.param(OfAnother, {}, PushSettings("shop:start_urls", 0, True), id="nothing is set"),
         pytest.param(
             OfAnother,
             {"REDIS_START_URLS_KEY": "%(name)s:seeds", "MAX_IDLE_TIME_BEFORE_CLOSE": "30"},
-            PushRules("shop:seeds", 30, True),
+            PushSettings("shop:seeds", 30, True),
             id="by settings",
         ),
         pytest.param(
             Named,
             {"REDIS_START_URLS_KEY": "other", "MAX_IDLE_TIME_BEFORE_CLOSE": "30"},
-            PushRules("queue:of:shop", 60, True),
+            PushSettings("queue:of:shop", 60, True),
             id="by the spider, which counts first",
         ),
-        pytest.param(WithSeeds, {}, PushRules("shop:start_urls", 0, False), id="with own seeds"),
+        pytest.param(WithSeeds, {}, PushSettings("shop:start_urls", 0, False), id="with own seeds"),
     ],
 )
 def test_scrapy_redis_settings(
-    spider: type[Spider], settings: dict[str, Any], want: PushRules
+    spider: type[Spider], settings: dict[str, Any], want: PushSettings
 ) -> None:
-    assert push_rules(Settings(settings), spider(), None) == want
+    assert push_settings(Settings(settings), spider(), None) == want
 
 
 @pytest.mark.parametrize("template", ["%(name)s:start_urls", "all:%(name)s", "one"])
@@ -83,7 +83,7 @@ def test_the_key_is_the_one_that_scrapy_redis_reads(template: str) -> None:
     theirs = Theirs()
     settings = Settings({"REDIS_START_URLS_KEY": template, "REDIS_URL": "redis://127.0.0.1:1"})
     theirs.setup_redis(_Crawler(settings))
-    assert push_rules(settings, OfAnother(), None).key == theirs.redis_key
+    assert push_settings(settings, OfAnother(), None).key == theirs.redis_key
 
 
 class _Crawler:
@@ -108,7 +108,7 @@ class _Crawler:
 )
 def test_settings_that_cannot_be_right(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        push_rules(Settings(settings), OfAnother(), None)
+        push_settings(Settings(settings), OfAnother(), None)
 
 
 @pytest.mark.parametrize("theirs", [RedisSpider, RedisCrawlSpider])
@@ -117,12 +117,12 @@ def test_a_spider_of_scrapy_redis_would_take_what_is_pushed(theirs: type[Spider]
         name = "shop"
 
     with pytest.raises(ConfigError, match=r"Old is a Redis.*Spider of scrapy-redis"):
-        push_rules(Settings(), Old(), None)
+        push_settings(Settings(), Old(), None)
 
 
 def test_for_our_own_spider_the_argument_decides_whether_there_are_other_seeds():
     for seeds, only in (("redis", True), ("seeds.txt", False)):
-        rules = push_rules(Settings(), OfAnother(), Arguments(seeds=seeds))
+        rules = push_settings(Settings(), OfAnother(), Arguments(seeds=seeds))
         assert rules.only_pushed is only
 
 

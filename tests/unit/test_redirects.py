@@ -10,7 +10,7 @@ from crawler.model.types import (
     HostKey,
     Purpose,
 )
-from crawler.policy.admission import Admission, AdmissionRules
+from crawler.policy.admission import Admission, AdmissionSettings
 from crawler.policy.redirects import (
     COOKIE_WALL,
     BrokenRedirect,
@@ -21,12 +21,12 @@ from crawler.policy.redirects import (
     decide_redirect,
     location_text,
 )
-from crawler.policy.scope import AddressRules, Scope
+from crawler.policy.scope import AllowedAddresses, Scope
 
-WAY_IN = Admission(AdmissionRules(addresses=AddressRules(allow_public=True), key_seed=7))
+WAY_IN = Admission(AdmissionSettings(addresses=AllowedAddresses(allow_public=True), key_seed=7))
 HOME = Admission(
-    AdmissionRules(
-        addresses=AddressRules(allow_public=True),
+    AdmissionSettings(
+        addresses=AllowedAddresses(allow_public=True),
         key_seed=7,
         scope=Scope(mode=ScopeChoice.HOST, seeds=frozenset({"example.com"})),
     )

@@ -41,13 +41,13 @@ def candidate(attempts: int = 0) -> Candidate:
 def fated(
     answer: Answer,
     attempts: int = 0,
-    rules: PolitenessSettings = RULES,
+    settings: PolitenessSettings = RULES,
     seed: int = 1,
     pace: Pace = ANSWERS,
 ) -> RetryDecision:
     down = is_host_down(pace, answer)
     return retry_decision(
-        candidate(attempts), answer, REST_S, rules, NOW, Random(seed), is_host_down=down
+        candidate(attempts), answer, REST_S, settings, NOW, Random(seed), is_host_down=down
     )
 
 
@@ -121,7 +121,7 @@ def test_a_dead_letter_has_its_reason() -> None:
 
 
 def test_no_retries_by_setting() -> None:
-    assert isinstance(fated(Answer(0.1, 503), rules=replace(RULES, retries=0)), Dead)
+    assert isinstance(fated(Answer(0.1, 503), settings=replace(RULES, retries=0)), Dead)
 
 
 @given(st.integers(0, 100), st.integers())

@@ -15,8 +15,8 @@ from crawler.model.types import ConfigError
 from crawler.model.url import fetch_form, split
 from crawler.policy.scope import (
     AddressKind,
-    AddressRules,
-    CalendarRules,
+    AllowedAddresses,
+    CalendarLimits,
     Reason,
     Scope,
     TrapLimits,
@@ -86,13 +86,15 @@ def test_urls(scope: Scope, path: str, depth: int, want: Reason | None) -> None:
 
 
 PUBLIC, LOOPBACK, INSIDE = AddressKind.PUBLIC, AddressKind.LOOPBACK, AddressKind.INSIDE
-NOBODY = AddressRules(allow_public=False)
+NOBODY = AllowedAddresses(allow_public=False)
 OPENED = frozenset({("127.0.0.1", 80), ("::1", 80), ("a.localhost", 80), ("localhost", 80)})
-LOCAL = AddressRules(allow_public=False, opened=OPENED)
-KNOWN = AddressRules(allow_public=True)
-KNOWN_AND_LOCAL = AddressRules(allow_public=True, opened=OPENED)
-OFFICE = AddressRules(allow_public=True, inside=(ip_network("10.1.0.0/16"), ip_network("fd00::/8")))
-EVERYWHERE = AddressRules(allow_public=True, inside=(ip_network("0.0.0.0/0"),))
+LOCAL = AllowedAddresses(allow_public=False, opened=OPENED)
+KNOWN = AllowedAddresses(allow_public=True)
+KNOWN_AND_LOCAL = AllowedAddresses(allow_public=True, opened=OPENED)
+OFFICE = AllowedAddresses(
+    allow_public=True, inside=(ip_network("10.1.0.0/16"), ip_network("fd00::/8"))
+)
+EVERYWHERE = AllowedAddresses(allow_public=True, inside=(ip_network("0.0.0.0/0"),))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,7 @@ def test_place_of_host_in_all_its_disguises(url: str, want: AddressKind) -> None
         pytest.param(EVERYWHERE, "localhost", None, id="loopback among them"),
     ],
 )
-def test_refusal(rules: AddressRules, hostname: str, want: Reason | None) -> None:
+def test_refusal(rules: AllowedAddresses, hostname: str, want: Reason | None) -> None:
     refusal = rules.refusal(hostname, 80)
     assert (refusal.reason if refusal else None) is want
 
@@ -245,16 +247,16 @@ def test_a_loopback_seed_opens_its_own_port_only() -> None:
         pytest.param(KNOWN, "rubbish", "example.com", False, id="rubbish"),
     ],
 )
-def test_admits(rules: AddressRules, ip: str, hostname: str, want: bool) -> None:
+def test_admits(rules: AllowedAddresses, ip: str, hostname: str, want: bool) -> None:
     assert rules.admits(ip, hostname, 80) is want
 
 
-CALENDAR_RULES = CalendarRules(from_year=1990, until=(2027, 6, 20))
+CALENDAR_RULES = CalendarLimits(from_year=1990, until=(2027, 6, 20))
 
 
-def refused(url: str, rules: CalendarRules = CALENDAR_RULES) -> str:
+def refused(url: str, limits: CalendarLimits = CALENDAR_RULES) -> str:
     path, _, query = url.partition("?")
-    found = rules.refusal(path, query)
+    found = limits.refusal(path, query)
     assert found is None or found.reason is Reason.CALENDAR
     return found.detail if found else ""
 
@@ -325,7 +327,7 @@ def test_a_refused_calendar_names_its_figures() -> None:
 
 
 def test_a_range_without_an_end_refuses_nothing() -> None:
-    rules = CalendarRules()
+    rules = CalendarLimits()
     assert refused("/2999/12/", rules) == refused("/?date=1001-01-01", rules) == ""
 
 
@@ -334,8 +336,8 @@ TRAP_RULES = TrapLimits()
 UNBOUNDED = TrapLimits(max_path_segments=1000)
 
 
-def reason(path: str, rules: TrapLimits = TRAP_RULES) -> Reason | None:
-    refusal = rules.refusal(HOST + path, path.partition("?")[0])
+def reason(path: str, limits: TrapLimits = TRAP_RULES) -> Reason | None:
+    refusal = limits.refusal(HOST + path, path.partition("?")[0])
     return refusal.reason if refusal else None
 
 

@@ -12,7 +12,7 @@ from crawler.policy.politeness import next_rest
 from crawler.policy.silent_hosts import SILENCE_S, SilentHosts
 
 DEAD, OTHER = HostKey("dead.example"), HostKey("other.example")
-NEW, HEARD = Pace(), Pace(heard=True)
+NEW, HEARD = Pace(), Pace(has_sent=True)
 REFUSED, UNNAMED = Answer(0.1, error="connect"), Answer(0.1, error="dns")
 
 
@@ -60,13 +60,13 @@ def test_each_answer_begins_the_wait_anew() -> None:
 def test_what_is_an_answer(answer: Answer, heard: bool) -> None:
     silent = silent_after((DEAD, answer))
     assert silent.has_failed(DEAD) is not heard
-    assert next_rest(NEW, answer, PolitenessSettings(), Random(1)).pace.heard is heard
+    assert next_rest(NEW, answer, PolitenessSettings(), Random(1)).pace.has_sent is heard
 
 
 def test_a_host_that_has_answered_once_is_never_silent() -> None:
     assert not silent_after((DEAD, REFUSED), pace=HEARD).has_failed(DEAD)
     assert not silent_after((DEAD, REFUSED), (DEAD, Answer(0.1, 404))).has_failed(DEAD)
-    assert next_rest(HEARD, REFUSED, PolitenessSettings(), Random(1)).pace.heard
+    assert next_rest(HEARD, REFUSED, PolitenessSettings(), Random(1)).pace.has_sent
 
 
 @pytest.mark.parametrize(

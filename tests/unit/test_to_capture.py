@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 
 from crawler.archive.capture import Capture, PageInfo, RecordPlace
-from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.archive.writer import Archive, WarcSettings, WarcWriter
 from crawler.content.to_capture import archive_exchange, archive_page
 from crawler.model.page import (
     ColumnsRow,
@@ -91,7 +91,7 @@ ROW: Final = ColumnsRow(
 
 class Listening(WarcWriter):
     def __init__(self, folder: Path) -> None:
-        super().__init__(WarcRules(folder=folder, origin="h-1"))
+        super().__init__(WarcSettings(folder=folder, origin="h-1"))
         self.captures: list[Capture] = []
 
     def append_all(self, captures: Sequence[Capture]) -> list[RecordPlace]:

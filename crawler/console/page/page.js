@@ -435,7 +435,7 @@ const archiveView = listView("archive", () => [
 const workersView = listView("workers", () => [
   ["worker", (row) => row.name], ["machine", (row) => row.host], ["process", (row) => row.pid, "number"], ["state", (row) => row.state],
   ["pages", (row) => number(row.pages), "number"], ["pages/s", (row) => rate(row.pages_per_s), "number"], ["failed", (row) => number(row.errors), "number"],
-  ["leases", (row) => number(row.leases), "number"], ["links on its disk", (row) => number(row.outbox), "number"], ["heard", (row) => ago(row.heard_at)],
+  ["leases", (row) => number(row.leases), "number"], ["links on its disk", (row) => number(row.outbox), "number"], ["last seen", (row) => ago(row.heard_at)],
 ], "This crawl has its own frontier, and is its only worker.");
 
 const auditView = listView("audit", (again) => [

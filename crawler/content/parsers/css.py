@@ -18,7 +18,7 @@ from crawler.page.encodings import read_text
 from crawler.page.media_type import CSS
 
 _STRING: Final = r"\"(?:[^\"\\\n]|\\.)*+\"?|'(?:[^'\\\n]|\\.)*+'?"
-# @namespace and @document name URLs that nobody fetches.
+# @namespace and @document name URLs that are not fetched.
 _token = re.compile(
     rf"/\*(?:[^*]|\*(?!/))*+|@(?:namespace|(?:-moz-)?document)\b(?:{_STRING}|[^;{{\"'])*+"
     rf"|(?P<font>@font-face\b)|(?P<end>}})"

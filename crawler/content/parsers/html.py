@@ -246,8 +246,7 @@ _date_in_data = re.compile(r'"(datePublished|dateModified)"\s{0,9}:\s{0,9}"([^"]
 class Facts:
     """The declarations of a page: title, base, language, dates, and directives for crawlers.
 
-    Of repeated declarations the first counts, but of words for crawlers all. Invalid ones are
-    ignored.
+    The first of repeated declarations counts, but all words for crawlers. Invalid ones are ignored.
     """
 
     def __init__(self) -> None:

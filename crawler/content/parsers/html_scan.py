@@ -441,7 +441,7 @@ def _by_number(page, at, size):
 @compiled_part
 def _by_name(page, at, size):
     """Read a reference by name from behind its "&" on. Return its end, and its number; -1 if it is
-    none. Of one without semicolon the longest known beginning counts."""
+    none. Without a semicolon the longest known beginning counts."""
     found, end, hashed, begin = -1, at, 0, at
     last = min(size, at + _LONGEST_NAME)
     while at < last:

@@ -73,7 +73,7 @@ from crawler.shared.worker.status import (
     OutboxNote,
     Overview,
     StatusLog,
-    WorkerRules,
+    WorkerSettings,
 )
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class WorkerBase:
 
     nodes: Nodes
     ops: ShardOperations
-    rules: WorkerRules
+    settings: WorkerSettings
     outbox: LinkOutbox
     kept_rests: KeptRests
     listener: Listener
@@ -110,7 +110,7 @@ class WorkerBase:
         *,
         nodes: Nodes,
         ops: ShardOperations,
-        rules: WorkerRules,
+        settings: WorkerSettings,
         outbox: LinkOutbox,
         kept_rests: KeptRests,
         listener: Listener,
@@ -119,11 +119,11 @@ class WorkerBase:
         confirm: Callable[[], Awaitable[None]],
         steady: Callable[[], float] = monotonic,
     ) -> Self:
-        status_log = StatusLog(listener, rules.name, steady)
+        status_log = StatusLog(listener, settings.name, steady)
         return cls(
             nodes=nodes,
             ops=ops,
-            rules=rules,
+            settings=settings,
             outbox=outbox,
             kept_rests=kept_rests,
             listener=listener,
@@ -135,7 +135,7 @@ class WorkerBase:
                 steady,
             ),
             side_queue=SideQueue(listener.count),
-            full_servers=FullServers(nodes, rules.full_bytes),
+            full_servers=FullServers(nodes, settings.full_bytes),
             make_record=make_record,
             now=now,
             confirm=confirm,
@@ -185,29 +185,29 @@ class SharedFrontier:
         """Without *lease_rules* no URL is judged again, without *pushing* none can be pushed.
         *free_slots* returns how many fetches of such hosts may begin; *wake* lets the engine ask.
         """
-        nodes, ops, rules = base.nodes, base.ops, base.rules
+        nodes, ops, settings = base.nodes, base.ops, base.settings
         self.nodes = nodes
         self.worker = base.make_record().name
         self._base = base
         self._steady = steady = base.steady
         self.ops = self._ops = ops
         self._outbox = base.outbox
-        self._rules = rules
+        self._settings = settings
         self._knowledge = knowledge
         self._lease_rules = lease_rules
         self._wake = wake
         self._status_log = base.status_log
         self._full_servers = base.full_servers
-        self._shards_to_readmit = set(range(rules.shards)) if lease_rules is not None else set()
+        self._shards_to_readmit = set(range(settings.shards)) if lease_rules is not None else set()
         self._is_readmission_due = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
         self._state = "starting"
         self._is_confirmed = True
 
         server_epochs = ServerEpochs(self._on_server_restart, self._status_log.on_keys_missing)
-        journal = Journal(server_epochs, is_needed=not rules.is_ack_durable)
+        journal = Journal(server_epochs, is_needed=not settings.is_ack_durable)
         self._held_leases = HeldLeases(
-            rules.lease_s, rules.fetch_s, server_epochs, self._mark_dirty
+            settings.lease_s, settings.fetch_s, server_epochs, self._mark_dirty
         )
         self._outbox_note = OutboxNote(nodes, ops, base.make_record().name, base.outbox)
         events = self._events()
@@ -225,27 +225,27 @@ class SharedFrontier:
             outbox=base.outbox,
             is_full=self._full_servers.is_full,
             ensure_noted=self._outbox_note.ensure_noted,
-            sync=rules.sync_outbox,
+            sync=settings.sync_outbox,
         )
-        self.sender = Sender(context, base.side_queue, overflow, events, rules.is_ack_durable)
+        self.sender = Sender(context, base.side_queue, overflow, events, settings.is_ack_durable)
         self._lease_resync = LeaseResync(context)
         refused_leases = (
-            RefusedLeases(ops, rules.name, lease_rules) if lease_rules is not None else None
+            RefusedLeases(ops, settings.name, lease_rules) if lease_rules is not None else None
         )
         hooks = self._lease_hooks(free_slots)
         self.lease_buffer = LeaseBuffer(
-            context, self._lease_resync, rules.max_leases, refused_leases, hooks
+            context, self._lease_resync, settings.max_leases, refused_leases, hooks
         )
-        self._heartbeat = Heartbeat(context, self.lease_buffer, rules.heartbeat_s, wake)
+        self._heartbeat = Heartbeat(context, self.lease_buffer, settings.heartbeat_s, wake)
         self.membership = Membership(
-            nodes, Scripts(), rules.name, rules.shards, self._record, steady
+            nodes, Scripts(), settings.name, settings.shards, self._record, steady
         )
-        durable_after_s = 0.0 if rules.is_ack_durable else VERDICT_DELAY_S
+        durable_after_s = 0.0 if settings.is_ack_durable else VERDICT_DELAY_S
         self._outbox_drain = OutboxDrain(
             context, base.outbox, self._full_servers.is_full, events, durable_after_s
         )
-        self._longest = LongestReader(nodes, rules.shards)
-        self._overview = Overview(nodes, ops, rules.name, server_epochs, steady)
+        self._longest = LongestReader(nodes, settings.shards)
+        self._overview = Overview(nodes, ops, settings.name, server_epochs, steady)
         self._pushed_urls = self._build_pushed_urls(pushing) if pushing is not None else None
 
     def _events(self) -> OutgoingEvents:
@@ -271,19 +271,21 @@ class SharedFrontier:
         )
 
     def _build_pushed_urls(self, pushing: PushedContext) -> PushedUrls:
-        rules, session = self._rules, self._ops.session
+        settings, session = self._settings, self._ops.session
         delivery = CandidateSender(
-            self.nodes, self._ops, rules.is_ack_durable, self.lease_buffer.wake_shard
+            self.nodes, self._ops, settings.is_ack_durable, self.lease_buffer.wake_shard
         )
-        key = pushing.rules.key
-        feeds = PushedFeeds.of(self.nodes, delivery, rules.name, key, session, rules.lease_s)
+        key = pushing.settings.key
+        feeds = PushedFeeds.of(self.nodes, delivery, settings.name, key, session, settings.lease_s)
         hooks = WorkerHooks(
             all_have_read=self.membership.all_have_read,
             may_take=lambda: not self.is_congested(),
             is_idle=lambda: not self.is_anything_left(),
             wake=self._wake,
         )
-        return PushedUrls(feeds, pushing.reader, pushing.rules, hooks, pushing.stats, self._steady)
+        return PushedUrls(
+            feeds, pushing.reader, pushing.settings, hooks, pushing.stats, self._steady
+        )
 
     # The port
 
@@ -333,8 +335,8 @@ class SharedFrontier:
         return 0.0 if self.lease_buffer.has_lease(standings) and not self.is_congested() else None
 
     def counts(self) -> Counts:
-        """Return the counts of the whole crawl, a second old. Of the links on the disks of workers
-        this one knows its own."""
+        """Return the counts of the whole crawl, a second old. From the disks of workers, only the
+        links on this one's are in them."""
         return self._overview.counts() + Counts(undecided=self.unsent_links())
 
     def longest_hosts(self, limit: int) -> Sequence[HostWork]:
@@ -355,7 +357,7 @@ class SharedFrontier:
 
     def judge_again(self) -> None:
         if self._lease_rules is not None:
-            self._shards_to_readmit = set(range(self._rules.shards))
+            self._shards_to_readmit = set(range(self._settings.shards))
             self._is_readmission_due.set()
 
     def end_rests(self, rests: Mapping[HostKey, float], now: float) -> None:
@@ -501,7 +503,7 @@ class SharedFrontier:
                     await asyncio.sleep(TICK_S)
 
     async def _readmit_shard(self, shard: int, rules: LeaseRules) -> None:
-        key = keys.refused_urls(self._rules.name, shard)
+        key = keys.refused_urls(self._settings.name, shard)
         cursor = b"0"
         while True:
             (reply,) = await self.nodes.commands(
@@ -577,6 +579,6 @@ class SharedFrontier:
             state=self._state,
             leases=len(self._held_leases),
             outbox=len(self._outbox),
-            doors=self._pushed_urls.opened_mark if self._pushed_urls is not None else 0,
+            opened_mark=self._pushed_urls.opened_mark if self._pushed_urls is not None else 0,
             preferred=len(self.membership.preferred),
         )

@@ -60,7 +60,7 @@ from crawler.shared.worker.membership import (
     return_last_session_leases,
 )
 from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.status import WorkerRules, refuse_eviction
+from crawler.shared.worker.status import WorkerSettings, refuse_eviction
 from crawler.shared.worker.worker_file import (
     WorkerFile,
     is_copy,
@@ -201,13 +201,13 @@ def join(
         return *found, await read_rules(redis, keys.rules(name))
 
     crawl, put_back, said = _run_in_thread(nodes, opened, wait_s)
-    listener, our_rules = WorkerEvents(stats, fail), _shared_rules(config, max_leases, store)
+    listener, our_settings = WorkerEvents(stats, fail), _worker_settings(config, max_leases, store)
     ours_alone = nodes()
     confirm = partial(_confirm, ours_alone, name, crawl)
     base = WorkerBase.of(
         nodes=ours_alone,
         ops=ops,
-        rules=our_rules,
+        settings=our_settings,
         outbox=outbox,
         kept_rests=kept_rests,
         listener=listener,
@@ -229,9 +229,9 @@ def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:
     return asked_once(address, config, read)
 
 
-def _shared_rules(config: Config, max_leases: int, store: DurableStore) -> WorkerRules:
+def _worker_settings(config: Config, max_leases: int, store: DurableStore) -> WorkerSettings:
     shared = config.shared
-    return WorkerRules(
+    return WorkerSettings(
         name=shared.frontier_name,
         shards=shared.frontier_shards,
         lease_s=shared.lease_s,

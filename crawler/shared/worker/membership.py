@@ -143,7 +143,7 @@ def announcement(
     names = keys.announced(crawl)
     script = ("EVAL", scripts.text("announce"), len(names), *names)
     only_if = () if expected is None else (expected,)
-    return (*script, me.name, record, me.state, me.doors, ALIVE_S, *only_if)
+    return (*script, me.name, record, me.state, me.opened_mark, ALIVE_S, *only_if)
 
 
 def preferred(me: str, workers: Iterable[str], shards: int) -> frozenset[int]:

@@ -79,15 +79,15 @@ class SharedPatternStats:
 
     def __init__(
         self,
-        rules: PatternSettings,
+        settings: PatternSettings,
         link: ShardClient,
         now: Callable[[], float],
         max_patterns: int = MAX_PATTERNS,
         recent: int = RECENT,
     ) -> None:
-        self._rules = rules
-        self._can_stop = can_stop(rules)
-        self._pages_at_once = _pages_at_once(rules)
+        self._settings = settings
+        self._can_stop = can_stop(settings)
+        self._pages_at_once = _pages_at_once(settings)
         self._shards = link.ops.shards
         self._run = link.run
         self._send_later = link.send_later
@@ -101,7 +101,7 @@ class SharedPatternStats:
 
     def decide(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
         known = self._patterns.get((candidate.host, self._deciding_pattern(candidate)))
-        return decide(known.name, known.stats, self._rules, now) if known else FetchAllowed.OPEN
+        return decide(known.name, known.stats, self._settings, now) if known else FetchAllowed.OPEN
 
     def record_try(self, candidate: Candidate, now: float) -> None:
         key = candidate.host, self._deciding_pattern(candidate)
@@ -207,7 +207,7 @@ class SharedPatternStats:
         """Remember whether links of this pattern need not be kept."""
         host, pattern = key
         patterns = self._stopped.get(host)
-        if known.name != OTHER_PATTERNS and is_stopped(known.stats, self._rules):
+        if known.name != OTHER_PATTERNS and is_stopped(known.stats, self._settings):
             (patterns if patterns is not None else self._stopped.put(host, set())).add(pattern)
         elif patterns:
             patterns.discard(pattern)
@@ -228,6 +228,6 @@ def read_stats(pattern: str, packed: bytes, now: float) -> tuple[str, PatternSta
     return OTHER_PATTERNS if is_other else pattern, PatternStats(pages, new, barren, now - age_s)
 
 
-def _pages_at_once(rules: PatternSettings) -> int:
-    figures = (rules.pattern_max_pages, rules.pattern_barren_pages)
+def _pages_at_once(settings: PatternSettings) -> int:
+    figures = (settings.pattern_max_pages, settings.pattern_barren_pages)
     return max(1, min([PAGES_PER_CALL, *(figure // 4 for figure in figures if figure is not None)]))

@@ -218,7 +218,7 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRules:
+class WorkerSettings:
     """The settings of one worker of a shared crawl."""
 
     name: str  # of the crawl
