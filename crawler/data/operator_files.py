@@ -7,6 +7,7 @@ a whole, and only if it is as it was read. The audit is only ever appended to.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import stat
 from base64 import b64encode
@@ -23,6 +24,9 @@ from tomlkit.toml_document import TOMLDocument
 
 from crawler.data.files import replace_file
 from crawler.model.types import ConfigError, StoreUnavailable, store_error
+from crawler.policy.scope import loopback_origin
+
+logger = logging.getLogger(__name__)
 
 RULES: Final = "rules.toml"
 AUDIT: Final = "audit.jsonl"
@@ -304,6 +308,7 @@ class Credentials:
         owner only. What the variable GOSSAMER_CREDENTIALS_NAME of the *environment* holds goes
         before it. Raises ConfigError, without what is in the file."""
         self._values = _read_credentials(path) if path is not None else {}
+        self._unsent: set[str] = set()  # names whose absence is logged
         for name, value in environment.items():
             if name.startswith(CREDENTIALS):
                 self._values[name.removeprefix(CREDENTIALS)] = value
@@ -311,13 +316,19 @@ class Credentials:
     def __repr__(self) -> str:
         return f"<Credentials {', '.join(sorted(self._values))}>"
 
-    def header(self, name: str) -> str | None:
-        """Return the value of an Authorization header (RFC 7617, 6750), or None if there are no
-        credentials called *name*."""
+    def headers(self, name: str, url: str) -> dict[str, str]:
+        """Return the header with the credentials *name* (RFC 7617, 6750), if there are any and they
+        may be sent to *url*: over https, or to this machine."""
         value = self._values.get(name)
-        if value is None or value.startswith("Bearer "):
-            return value
-        return f"Basic {b64encode(value.encode()).decode()}"
+        if value is None or not (url.startswith("https://") or loopback_origin(url) is not None):
+            why = "there are none of that name" if value is None else f"{url} is not https"
+            if name not in self._unsent:
+                self._unsent.add(name)
+                logger.warning("The credentials %s are not sent: %s", name, why)
+            return {}
+        if not value.startswith("Bearer "):
+            value = f"Basic {b64encode(value.encode()).decode()}"
+        return {"Authorization": value}
 
 
 CREDENTIALS: Final = "GOSSAMER_CREDENTIALS_"

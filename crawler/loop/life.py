@@ -19,6 +19,7 @@ from crawler.model.types import (
     Answer,
     Candidate,
     Claim,
+    Dead,
     Lease,
     Purpose,
     PutBack,
@@ -68,6 +69,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     purpose: Purpose = Purpose.PAGE  # if another, the lease is not used for its own URL
     authority: str = ""  # for ROBOTS the authority of the file, for PROBE the kind of URL
     crawl_delay_s: float | None = None  # of its host's robots.txt; None: not known
+    max_bytes: int | None = None  # of its body, by a rule; None: as the settings say
+    credentials: str | None = None  # the name of those that a rule sends
 
 
 class DeadEnd(msgspec.Struct, frozen=True):
@@ -156,6 +159,13 @@ class Life:
     def is_of_page(self) -> bool:
         """Whether its own URL is fetched under it, and no robots.txt or probe."""
         return self.plan.purpose is Purpose.PAGE
+
+    def may_move_to(self, url: str) -> bool:
+        """Return whether a request for *url*, which a middleware returned, may decide it: it has
+        no verdict yet, or its URL was given up and *url* is another."""
+        if isinstance(self.verdict, Dead):
+            return url != self.candidate.url
+        return self.verdict is None
 
     def fetched_s(self, now: float) -> float:
         """Return how long its fetch, which ends *now* if not before, took without pauses."""

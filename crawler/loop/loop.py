@@ -170,6 +170,11 @@ class Loop:
         is_paused = self.origins.operator.paused_until(now) is not None
         return self.origins.is_complete and not is_paused and not self.uplink.is_down(now)
 
+    def is_crowded(self) -> bool:
+        """Return whether as many pages wait to be archived as can be fetched at once. So at most
+        twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes no more than its slot."""
+        return self.lives.unrecorded >= self.slots.rules.concurrency
+
     def next(self) -> Life | None:
         """Take a lease; None if there is none. If it is refused, complete it without a request;
         else fetch its plan."""

@@ -41,7 +41,6 @@ from crawler.policy.patterns import (
 )
 from crawler.policy.robots_cache import (
     ADDRESS_REFUSED,
-    UNREACHABLE,
     RobotsAllowed,
     RobotsCache,
     RobotsDisallowed,
@@ -205,12 +204,17 @@ class Precheck:
                     return plan
                 if decision is FetchAllowed.PROBE:
                     self.pattern_stats.record_try(candidate, now)
-                return Plan(lease=lease, url=candidate.url, crawl_delay_s=crawl_delay_s)
-            case RobotsDisallowed(rule):
-                return Skip(Done(), f"robots.txt: {rule}")
-            case RobotsUnreachable(_, reason):
-                reason = f"{UNREACHABLE}{reason}"
-                return Skip(Dead(reason), reason)
+                return Plan(
+                    lease=lease,
+                    url=candidate.url,
+                    crawl_delay_s=crawl_delay_s,
+                    max_bytes=overrides.max_bytes,
+                    credentials=overrides.credentials,
+                )
+            case RobotsDisallowed():
+                return Skip(Done(), verdict.words)
+            case RobotsUnreachable():
+                return Skip(Dead(verdict.words), verdict.words)
         return self._fetch_robots(lease, verdict.url, now)
 
     @property

@@ -12,16 +12,19 @@ read of the store and 0.3 ms of parsing.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 import msgspec
 from msgspec.structs import replace
 
 from crawler.config.settings import RobotsSettings
-from crawler.model.url import authority_of
-from crawler.page.challenge import is_html
+from crawler.model.page import Flag, Truncated, incomplete_error
+from crawler.model.url import authority_of, fetch_form
+from crawler.page.challenge import challenge_of, is_html
+from crawler.policy.redirects import location_text
 from crawler.policy.robots import ALLOW_ALL, RobotsRules
 
 # The record of an authority after a fetch of its robots.txt (RFC 9309, 2.3.1): a file is obeyed,
@@ -78,6 +81,38 @@ class RobotsFetchResult:
     body: bytes = b""
     detail: str = ""  # of the error, in words
     is_fault: bool = False  # the error is one of code on our side, such as a middleware
+
+    @classmethod
+    def of_answer(
+        cls,
+        url: str,
+        status: int,
+        location: bytes | None,
+        header: Callable[[str], str],
+        body: bytes,
+        flags: Collection[str],
+    ) -> Self:
+        """Return the result of the request for *url* by its answer. *header* returns the values of
+        a header, joined; *flags* are those of Scrapy's response."""
+        if status < 300 and (error := _incomplete(flags)):
+            # The missing part may hold a rule that forbids, so it counts as no answer.
+            return cls(url, error=error)
+        challenge = challenge_of(status, header, body)
+        if challenge:
+            # The opposite of leave to fetch everything, which RFC 9309 would give for a 403.
+            return cls(url, status, error="challenge", detail=challenge)
+        leads_to = fetch_form(location_text(location), url) if location else None
+        return cls(url, status, target=leads_to, body=body)
+
+
+def _incomplete(flags: Collection[str]) -> str:
+    """Return why the file is incomplete, as an error of `Answer`. Empty if it is complete, or cut
+    at our own limit, which is above the size that RFC 9309 requires to be read."""
+    if Truncated.TIME.flag in flags:
+        return "timeout"
+    if Flag.DECODED_BROKEN in flags or Flag.UNDECODED in flags:
+        return "protocol"
+    return incomplete_error(flags)
 
 
 class RobotsAnswer(StrEnum):
@@ -202,11 +237,19 @@ class RobotsDisallowed(msgspec.Struct, frozen=True):
 
     rule: str
 
+    @property
+    def words(self) -> str:
+        return f"robots.txt: {self.rule}"
+
 
 class RobotsUnknown(msgspec.Struct, frozen=True):
     """The robots.txt at *url* must be fetched first, in the turn of its own host."""
 
     url: str
+
+    @property
+    def words(self) -> str:
+        return f"{UNREACHABLE}no answer from {self.url}"
 
 
 class RobotsUnreachable(msgspec.Struct, frozen=True):
@@ -214,6 +257,10 @@ class RobotsUnreachable(msgspec.Struct, frozen=True):
 
     until: float
     reason: str
+
+    @property
+    def words(self) -> str:
+        return f"{UNREACHABLE}{self.reason}"
 
 
 RobotsVerdict = RobotsAllowed | RobotsDisallowed | RobotsUnknown | RobotsUnreachable

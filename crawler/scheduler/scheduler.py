@@ -37,9 +37,8 @@ from crawler.model.types import (
     UnstorableRequest,
 )
 from crawler.operate.steering import Steering
-from crawler.policy.operator_rules import Overrides
 from crawler.policy.priority import Hints
-from crawler.policy.scope import Refusal, loopback_origin
+from crawler.policy.scope import Refusal
 from crawler.scheduler.requests import pack_request, unpack_request
 from crawler.scheduler.silence import give_up_silent_hosts
 
@@ -101,7 +100,6 @@ class FrontierScheduler(BaseScheduler):
         # Requests that a rule refused, for their errbacks. Bound: those that spiders yield between
         # two turns of the engine, which takes them before any lease.
         self._refused: deque[Request] = deque()
-        self._unsent: set[str] = set()  # credentials whose absence is logged
 
     def __repr__(self) -> str:
         return f"<FrontierScheduler {self._crawl.leases.frontier.counts()}>"
@@ -157,7 +155,7 @@ class FrontierScheduler(BaseScheduler):
             life = self._crawl.loop.lives.take_returned(request)
             if life is None:
                 return self._add(request)
-            if _is_open(life, request):
+            if life.may_move_to(request.url):
                 self._move(life, request)
             return True
         except UnstorableRequest as error:
@@ -209,42 +207,26 @@ class FrontierScheduler(BaseScheduler):
 
     def _request(self, life: Life) -> Request | None:
         """Return the request for the plan of *life*, or None if it cannot be read."""
-        url, packed = life.plan.url, life.candidate.request
-        overrides = self._crawl.selection.allowed_origins.overrides_of(url)
-        if not packed or not life.is_of_page:
+        plan, packed = life.plan, life.candidate.request
+        if packed and life.is_of_page:
+            try:
+                request = unpack_request(packed, self._spider)
+            except UnstorableRequest as error:
+                self._crawl.loop.refuse(life, Dead(str(error)), str(error))
+                return None
+        else:
             # verbatim_url: seen test, robots and archive use the URL in its fetch form.
-            meta: dict[str, object] = {"verbatim_url": True}
-            if overrides.max_bytes is not None and life.is_of_page:
-                meta["download_maxsize"] = overrides.max_bytes
-            elif life.candidate.is_sitemap and life.is_of_page:
-                meta["download_maxsize"] = self._crawl.settings.config.fetch.sitemap_max_bytes
-            headers = self._authorization(url, overrides) if life.is_of_page else None
-            return Request(url, headers=headers, meta=meta, dont_filter=True)
-        try:
-            request = unpack_request(packed, self._spider)
-        except UnstorableRequest as error:
-            self._crawl.loop.refuse(life, Dead(str(error)), str(error))
-            return None
-        if overrides.max_bytes is not None:
-            request.meta["download_maxsize"] = overrides.max_bytes
-        for name, value in (self._authorization(url, overrides) or {}).items():
-            request.headers.setdefault(name, value)
+            request = Request(plan.url, meta={"verbatim_url": True}, dont_filter=True)
+            if life.candidate.is_sitemap and life.is_of_page:
+                most = self._crawl.settings.config.fetch.sitemap_max_bytes
+                request.meta["download_maxsize"] = most
+        if plan.max_bytes is not None:
+            request.meta["download_maxsize"] = plan.max_bytes
+        if plan.credentials is not None:
+            sent = self._crawl.selection.credentials.headers(plan.credentials, plan.url)
+            for name, value in sent.items():
+                request.headers.setdefault(name, value)
         return request
-
-    def _authorization(self, url: str, overrides: Overrides) -> dict[str, str] | None:
-        """Return the header with the credentials that a rule names, if they may be sent to *url*:
-        over https, or to this machine."""
-        if overrides.credentials is None:
-            return None
-        value = self._crawl.selection.credentials.header(overrides.credentials)
-        is_safe = url.startswith("https://") or loopback_origin(url) is not None
-        if value is None or not is_safe:
-            why = "there are none of that name" if value is None else f"{url} is not https"
-            if overrides.credentials not in self._unsent:
-                self._unsent.add(overrides.credentials)
-                logger.warning("The credentials %s are not sent: %s", overrides.credentials, why)
-            return None
-        return {"Authorization": value}
 
     def _add(self, request: Request) -> bool:
         found = candidate_of(request, self._spider, self._crawl)
@@ -287,16 +269,10 @@ class FrontierScheduler(BaseScheduler):
             crawl.lifecycle.failure is not None
             or not crawl.selection.allowed_origins.is_complete
             or self._is_page_limit_reached()
-            or self._is_crowded()
+            or crawl.loop.is_crowded()
             or crawl.storage.archive.is_congested()
             or crawl.storage.room.is_full
         )
-
-    def _is_crowded(self) -> bool:
-        """Return whether as many pages wait to be archived as can be fetched at once. So at most
-        twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes no more than its slot."""
-        most = self._crawl.loop.slots.rules.concurrency
-        return self._crawl.loop.lives.unrecorded >= most
 
     def _is_page_limit_reached(self) -> bool:
         """Return whether `max_pages` pages are fetched or under way."""
@@ -385,11 +361,3 @@ async def _make_snapshot(file: Path, folder: str, crawl: Crawl, embedded: Embedd
         logger.info("Snapshot of this moment: %s", why_not or "made")
     else:
         snapshots.discard(data, folder)
-
-
-def _is_open(life: Life, request: Request) -> bool:
-    """Return whether *request* may decide the lease: it has no verdict yet, or its URL was given up
-    and *request* has another URL."""
-    if isinstance(life.verdict, Dead):
-        return request.url != life.candidate.url
-    return life.verdict is None

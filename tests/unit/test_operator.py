@@ -240,10 +240,15 @@ def test_credentials_are_read_from_where_only_their_owner_can(tmp_path: Path) ->
 
     found = Credentials(file, {"GOSSAMER_CREDENTIALS_other": "b:c", "PATH": "/bin"})
 
-    assert found.header("login") == "Basic YW5uYTpwYXNzPXdvcmQ="
-    assert found.header("token") == "Bearer abc"
-    assert found.header("other") == "Basic Yjpj"
-    assert found.header("none") is None
+    for name, value in (
+        ("login", "Basic YW5uYTpwYXNzPXdvcmQ="),
+        ("token", "Bearer abc"),
+        ("other", "Basic Yjpj"),
+    ):
+        for safe in ("https://a.example/", "http://127.0.0.1:8000/"):
+            assert found.headers(name, safe) == {"Authorization": value}
+    assert found.headers("none", "https://a.example/") == {}
+    assert found.headers("login", "http://a.example/") == {}, "others could read it"
     assert "pass" not in repr(found)
     file.chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600"):
