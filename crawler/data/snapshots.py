@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from crawler.data.crawl_requests import withdraw_snapshots
 from crawler.data.data_dir import (
     ARGUMENTS,
     FORMAT_FILE,
@@ -88,7 +87,6 @@ def is_snapshot_wanted(data: Path) -> bool:
 
 
 def _remove_leftovers(data: Path) -> None:
-    withdraw_snapshots(data)
     for folder in data.glob(f"{_PREFIX}*"):
         if folder.is_dir():
             shutil.rmtree(folder, ignore_errors=True)
@@ -127,11 +125,6 @@ def freeze(data: Path, store: RocksStore, name: str) -> None:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def discard(data: Path, name: str) -> None:
-    """Remove what `freeze` has made: no command waits for it any more."""
-    shutil.rmtree(data / name, ignore_errors=True)
 
 
 def check_target(target: Path) -> None:

@@ -65,7 +65,10 @@ class CrawlClient(Protocol):
 
 
 SOCKET: Final = "control.sock"
+FREEZE: Final = "/snapshot"  # at the socket only
 TIMEOUT_S: Final = 60.0
+# It may be merging runs: 1e8 keys, 800 MB, on a slow disk.
+SNAPSHOT_TIMEOUT_S: Final = 120.0
 
 
 class NoCrawl(DataDirError):
@@ -73,8 +76,8 @@ class NoCrawl(DataDirError):
 
 
 class _Connection(http.client.HTTPConnection):
-    def __init__(self, data: Path) -> None:
-        super().__init__("localhost", timeout=TIMEOUT_S)
+    def __init__(self, data: Path, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
         self._data = data
 
     def connect(self) -> None:
@@ -93,26 +96,37 @@ def ask(data: Path, request: ActRequest) -> ActAnswer:
     refuses, and DataDirError."""
     fields = msgspec.to_builtins(request)
     verb = fields.pop("verb")
-    connection = _Connection(data)
+    body = _posted(data, f"/api/{verb}", fields, TIMEOUT_S, "it may do it yet: audit.jsonl has it")
+    return msgspec.json.decode(body, type=ActAnswer)
+
+
+def ask_to_freeze(data: Path, folder: str) -> None:
+    """Let the crawl in *data* copy this moment to its *folder*, as `snapshots.freeze`. Raises as
+    `ask`."""
+    late = "it makes no snapshot: try again"
+    _posted(data, FREEZE, {"folder": folder}, SNAPSHOT_TIMEOUT_S, late)
+
+
+def _posted(
+    data: Path, path: str, fields: dict[str, object], timeout_s: float, if_late: str
+) -> bytes:
+    """Return the answer of the crawl in *data* to *fields*. Raises as `ask`."""
+    connection = _Connection(data, timeout_s)
     try:
         connection.request(
-            "POST",
-            f"/api/{verb}",
-            msgspec.json.encode(fields),
-            {"Content-Type": "application/json"},
+            "POST", path, msgspec.json.encode(fields), {"Content-Type": "application/json"}
         )
         answer = connection.getresponse()
         body = answer.read()
     except TimeoutError as late:
         raise DataDirError(
-            f"the crawl in {data} has not answered for {TIMEOUT_S:g} s; it may do it yet: look at"
-            " its audit.jsonl"
+            f"the crawl in {data} has not answered for {timeout_s:g} s; {if_late}"
         ) from late
     except (OSError, http.client.HTTPException) as missing:
         raise NoCrawl(f"no crawl answers in {data}: {missing}") from missing
     finally:
         connection.close()
     if answer.status == http.client.OK:
-        return msgspec.json.decode(body, type=ActAnswer)
+        return body
     error = msgspec.json.decode(body, type=dict[str, str])["error"]
     raise ConfigError(error) if answer.status < 500 else DataDirError(error)

@@ -16,8 +16,7 @@ from typing import Final
 
 from crawler.archive.cdxj import indexed_urls
 from crawler.assembly.build import rules_path
-from crawler.data import crawl_requests, snapshots
-from crawler.data.crawl_requests import SnapshotRequest
+from crawler.data import snapshots
 from crawler.data.data_dir import (
     OUTCOMES,
     WARC,
@@ -44,7 +43,7 @@ from crawler.frontier.seen_repair import repair_seen
 from crawler.model.types import ConfigError, DataDirError
 from crawler.model.url import fetch_form
 from crawler.operate.acts import chosen_letters, count_waiting_on_disk
-from crawler.operate.client import FrontierCheck, NoCrawl, SeenUrls, ask
+from crawler.operate.client import FrontierCheck, NoCrawl, SeenUrls, ask, ask_to_freeze
 from crawler.operate.operator import Operator
 from crawler.operate.verbs import ActAnswer, ActRequest, WaitingCount
 from crawler.policy.admission import identity_of_urls
@@ -54,26 +53,7 @@ from crawler.view.local import LocalView
 from crawler.view.place import CrawlPlace, known_urls
 
 _SEEN_AT_ONCE: Final = 500_000  # URLs: 200 MB
-ANSWER_TIMEOUT_S: Final = 30.0  # a running crawl checks every second, but may be starting or ending
-# It may be merging runs, too: 1e8 keys, 800 MB, on a slow disk.
-SNAPSHOT_TIMEOUT_S: Final = 120.0
-_POLL_S: Final = 0.1
 _COUNTS: Final = 3  # of a crawl at work, until nothing is removed meanwhile
-
-
-def _answered_or_ended(path: Path, request: Path, timeout_s: float) -> int | None:
-    """Wait until the file *request* is answered, or withdraw it if the crawl has ended. Returns the
-    process id of a crawl that has not answered for *timeout_s*, else None."""
-    deadline = time.monotonic() + timeout_s
-    while not crawl_requests.is_answered(request):
-        at_work = lock_owner(path)
-        if at_work is None:
-            request.unlink(missing_ok=True)
-            return None
-        if time.monotonic() > deadline:
-            return at_work
-        time.sleep(_POLL_S)
-    return None
 
 
 def snapshot_of(path: Path, target: Path) -> Snapshot:
@@ -86,7 +66,11 @@ def snapshot_of(path: Path, target: Path) -> Snapshot:
     snapshots.check_target(target)
     with snapshots.only_snapshot(path):
         name = snapshots.new_name()
-        if lock_owner(path) is None or not _frozen_by_crawl(path, name):
+        try:
+            ask_to_freeze(path, name)
+        except NoCrawl:
+            _refuse_if_locked(path)
+            name = snapshots.new_name()  # a crawl that was killed has perhaps begun the other one
             with (
                 closing(DataDir(path, crawl_format.identity)) as data,
                 closing(RocksStore(data.frontier)) as store,
@@ -95,21 +79,13 @@ def snapshot_of(path: Path, target: Path) -> Snapshot:
         return snapshots.publish(path, name, target)
 
 
-def _frozen_by_crawl(path: Path, name: str) -> bool:
-    """Let the running crawl make the folder *name*; return whether it has, or False if it ended
-    before."""
-    file = crawl_requests.write_request(path, SnapshotRequest(name))
-    at_work = _answered_or_ended(path, file, SNAPSHOT_TIMEOUT_S)
-    if at_work is not None:
+def _refuse_if_locked(path: Path) -> None:
+    """Raise DataDirError if a process that does not answer has locked *path*."""
+    if (process := lock_owner(path)) is not None:
         raise DataDirError(
-            f"the crawl in {path} (process {at_work}) has made no snapshot for"
-            f" {SNAPSHOT_TIMEOUT_S:g} s, and the request is withdrawn. If it is starting or ending,"
-            " try again"
+            f"the crawl in {path} (process {process}) does not answer: if it is starting or"
+            " ending, try again"
         )
-    why_not = crawl_requests.take_answer(file)
-    if why_not:
-        raise DataDirError(f"the crawl in {path} made no snapshot: {why_not}")
-    return why_not is not None
 
 
 class LocalClient:
@@ -128,11 +104,7 @@ class LocalClient:
         try:
             return ask(self._path, request)
         except NoCrawl:
-            if (process := lock_owner(self._path)) is not None:
-                raise DataDirError(
-                    f"the crawl in {self._path} (process {process}) does not answer: if it is"
-                    " starting or ending, try again"
-                ) from None
+            _refuse_if_locked(self._path)
         with closing(DataDir(self._path, identity_of_urls(self._config))) as data:
             rules_file = RulesFile(rules_path(self._config, self._path))
             store = OperatorFiles(rules_file, Audit(self._path / AUDIT))

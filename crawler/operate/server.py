@@ -28,6 +28,7 @@ from crawler.data.files import replace_file
 from crawler.data.operator_files import private_lines
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.operate import verbs
+from crawler.operate.client import FREEZE
 from crawler.operate.connections import (
     BACKLOG,
     ConnectionLimit,
@@ -65,6 +66,7 @@ class Served:
     act: Callable[[ActRequest, str], Awaitable[ActAnswer]]
     metrics: Callable[[], bytes]  # as Prometheus scrapes them
     failure: Callable[[], CrawlerError | None]  # that stops the crawl
+    freeze: Callable[[str], Awaitable[None]]  # copies this moment to a folder, by its name
     add_pages: Callable[[web.Application], None] | None = None
     """Adds pages of an extension, and their description to DESCRIBED."""
 
@@ -114,6 +116,13 @@ def application(
             return error_answer(400, str(wrong))
         return json_answer(await served.act(asked, request[_BY]))
 
+    async def freeze(request: web.Request) -> web.Response:
+        """It is `scrapy frontier snapshot` that asks, which then publishes the folder."""
+        if _unix_peer(request) is None:
+            raise web.HTTPNotFound
+        await served.freeze((await request.json())["folder"])
+        return json_answer({})
+
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=served.metrics(), headers={"Content-Type": CONTENT_TYPE})
 
@@ -126,6 +135,7 @@ def application(
 
     app = web.Application(middlewares=[admit], client_max_size=_MAX_BODY)
     app.router.add_post("/api/{verb}", post)
+    app.router.add_post(FREEZE, freeze)
     app.router.add_get("/api/openapi.json", describe)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", health)

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy.crawler import Crawler
 
 from crawler.assembly.crawl import Crawl
-from crawler.model.types import ConfigError
+from crawler.data import snapshots
+from crawler.model.types import ConfigError, DataDirError
 from crawler.operate.acts import FrontierActs
 from crawler.operate.connections import CommandSocket, ConnectionLimit, ProtocolFactory
 from crawler.operate.live_rules import LiveRules
@@ -58,6 +60,7 @@ class Steering:
         self._making: asyncio.Future[ProtocolFactory] | None = None  # for the socket
         self._acting: list[asyncio.Future[None]] = []
         self._listening: list[asyncio.Future[None]] = []
+        self._is_ending = False
 
     def begin(self) -> None:
         """Carry out what was asked for before, and listen, when the event loop runs."""
@@ -72,6 +75,7 @@ class Steering:
 
     def stop_acting(self) -> None:
         """Begin nothing more in the frontier, which is closed next: the next start does it."""
+        self._is_ending = True
         for task in self._acting:
             task.cancel()
 
@@ -88,8 +92,9 @@ class Steering:
 
     async def _listen(self) -> None:
         """Listen on the socket, and on the port. A crawl goes on without them."""
-        config = self._crawl.settings.config.operator
+        config, data = self._crawl.settings.config.operator, self._crawl.storage.data.path
         try:
+            await asyncio.to_thread(snapshots.is_snapshot_wanted, data)  # what dead commands left
             await self._socket.open()
             if config.http:
                 from crawler.operate.server import read_tokens  # noqa: PLC0415  # see the rule
@@ -100,6 +105,19 @@ class Steering:
                 )
         except (OSError, ConfigError) as refused:
             logger.warning("Commands and requests cannot reach this crawl: %s", refused)
+
+    async def _freeze(self, folder: str) -> None:
+        """Copy this moment to *folder* of the data directory, for a command that waits for it."""
+        embedded, data = self._crawl.leases.embedded, self._crawl.storage.data.path
+        if embedded is None:
+            raise ConfigError("the frontier of this crawl is not in its data directory")
+        if self._is_ending:
+            raise DataDirError("the crawl is ending: try again")
+        copy = partial(snapshots.freeze, data, self._crawl.storage.store, folder)
+        await embedded.work.run_alone(copy)
+        # If the command has died meanwhile, this removes the folder.
+        is_wanted = await asyncio.to_thread(snapshots.is_snapshot_wanted, data)
+        logger.info("Snapshot of this moment: %s", "made" if is_wanted else "not wanted any more")
 
     async def _protocol_factory(self, limit: ConnectionLimit) -> ProtocolFactory:
         if self._making is None:
@@ -120,6 +138,7 @@ class Steering:
             act=operator.act,
             metrics=exposition_of(crawl),
             failure=lambda: crawl.lifecycle.failure,
+            freeze=self._freeze,
             add_pages=None if self._pages is None else self._pages.add_to,
         )
         self._server = ApiServer(crawl.storage.data.path, served)

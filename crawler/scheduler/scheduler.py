@@ -10,8 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
-from functools import partial
-from pathlib import Path
 from typing import Final, Self
 
 from scrapy import Request, Spider, signals
@@ -23,14 +21,12 @@ from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
-from crawler.assembly.crawl import Crawl, EmbeddedFrontier
-from crawler.data import crawl_requests, snapshots
+from crawler.assembly.crawl import Crawl
 from crawler.engine.lifecycle import EngineHooks
 from crawler.engine.request_meta import LEASE, own_meta
 from crawler.loop.life import Life
 from crawler.model.types import (
     Candidate,
-    CrawlerError,
     Dead,
     Done,
     StoreUnavailable,
@@ -83,7 +79,6 @@ logger = logging.getLogger(__name__)
 # At most so many leases that need no fetch (robots.txt forbids it) are finished in one call.
 _REFUSALS_PER_CALL: Final = 50
 _LONGEST_WAIT_S: Final = 3600.0  # a timer cannot wait for ever
-_REQUESTS_S: Final = 1.0  # between two checks for requests of commands
 
 
 class FrontierScheduler(BaseScheduler):
@@ -117,9 +112,6 @@ class FrontierScheduler(BaseScheduler):
         self._steering.begin()
         self._tasks.append(asyncio.ensure_future(self._crawl.stats.hand_over_regularly()))
         self._tasks.append(asyncio.ensure_future(give_up_silent_hosts(self._crawl)))
-        if self._crawl.leases.embedded is not None:
-            requests = take_requests(self._crawl, self._crawl.leases.embedded)
-            self._tasks.append(asyncio.ensure_future(requests))
         self._crawler.signals.connect(self._on_idle, signals.spider_idle)
         self._crawler.signals.connect(self._note_error, signals.spider_error)
         self._crawler.signals.connect(self._note_error, signals.item_error)
@@ -326,38 +318,3 @@ class FrontierScheduler(BaseScheduler):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-async def take_requests(crawl: Crawl, embedded: EmbeddedFrontier) -> None:
-    """Do what `scrapy frontier snapshot` asks for while this crawl runs."""
-    data = crawl.storage.data.path
-    await asyncio.to_thread(snapshots.is_snapshot_wanted, data)  # what dead commands left goes
-    while True:
-        for file in crawl_requests.open_requests(data):
-            request = crawl_requests.read(file)
-            try:
-                if request is not None:
-                    await _make_snapshot(file, request.folder, crawl, embedded)
-            except OSError as refused:
-                logger.error("A request of scrapy frontier is not answered: %s", refused)
-            except StoreUnavailable as error:
-                crawl.lifecycle.fail(error)
-                return
-        await asyncio.sleep(_REQUESTS_S)
-
-
-async def _make_snapshot(file: Path, folder: str, crawl: Crawl, embedded: EmbeddedFrontier) -> None:
-    """Copy this moment to *folder* for the command whose request is *file*."""
-    data = crawl.storage.data.path
-    if not snapshots.is_snapshot_wanted(data):
-        return
-    why_not = ""
-    try:
-        await embedded.work.run_alone(partial(snapshots.freeze, data, crawl.storage.store, folder))
-    except CrawlerError as error:
-        why_not = str(error)
-    if crawl_requests.is_open(file):
-        crawl_requests.write_answer(file, why_not)
-        logger.info("Snapshot of this moment: %s", why_not or "made")
-    else:
-        snapshots.discard(data, folder)

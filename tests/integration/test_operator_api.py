@@ -55,6 +55,9 @@ class Acts:
         self.asked.append((by, request))
         return ActAnswer("done", len(self.asked))
 
+    async def freeze(self, folder: str) -> None:
+        raise AssertionError(folder)
+
 
 def served(data: Path, acts: Acts) -> Served:
     """Return what is served of a crawl that has not begun."""
@@ -73,7 +76,7 @@ def served(data: Path, acts: Acts) -> Served:
 
     shown = Shown(place_of(settings, read_config(settings)), settings)
     pages = CrawlPages(shown, glance, events)
-    return Served(acts.act, lambda: b"up 1\n", acts.failures.pop, pages.add_to)
+    return Served(acts.act, lambda: b"up 1\n", acts.failures.pop, acts.freeze, pages.add_to)
 
 
 def serving(
@@ -134,6 +137,7 @@ def test_a_request_is_carried_out_for_who_sends_it(tmp_path: Path) -> None:
     ("path", "body", "headers", "status"),
     [
         pytest.param("/api/fly", {}, JSON, 404, id="a verb that there is not"),
+        pytest.param("/snapshot", {"folder": "a"}, JSON, 404, id="what is at the socket only"),
         pytest.param("/api/refuse", {}, JSON, 400, id="a verb without its target"),
         pytest.param("/api/refuse", b"{", JSON, 400, id="no JSON"),
         pytest.param("/api/refuse", {"target": "a.example"}, JSON, 400, id="a field that is not"),
