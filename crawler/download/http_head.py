@@ -7,7 +7,7 @@ accept is repaired; what they refuse (RFC 9112 6.3: lengths that disagree) is re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 MAX_INTERIM: Final = 16  # guess: 100, 102 and 103 answers before the real one
@@ -21,8 +21,6 @@ _FOLD: Final = re.compile(rb"\r?\n[ \t]+")  # obsolete line folding, RFC 9112 5.
 _STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+([1-9]\d\d)(?:[ \t]+(.*))?", re.S)
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~\w-]+")
 _FRAMING: Final = re.compile(rb"\n(?:content-length|transfer-encoding):[ \t]*([^\r\n]*)", re.I)
-# In the head as sent, so also in a folded line or before a space: too many are found, not too few.
-_ANY_FRAMING: Final = re.compile(rb"\n[ \t]*(content-length|transfer-encoding)[ \t]*:", re.I)
 _PLAIN_FRAMING: Final = re.compile(rb"(?:\d{1,18}|chunked)[ \t]*", re.I)
 _CLEAN: Final = re.compile(
     rb"HTTP/1\.[01] [1-9]\d\d(?: [^\r\n\0]*+)?\r\n(?:[!#$%&'*+.^_`|~\w-]++:[^\r\n\0]*+\r\n)*+\r\n"
@@ -30,6 +28,7 @@ _CLEAN: Final = re.compile(
 _CONNECTION: Final = re.compile(rb"\n(?i:connection):[ \t]*([^\r\n]*)")
 _LENGTH: Final = b"content-length"
 _TRANSFER: Final = b"transfer-encoding"
+_CHUNKED: Final = b"chunked"
 
 Field = tuple[bytes, bytes]
 
@@ -56,13 +55,15 @@ class AnswerHead(NamedTuple):
     @property
     def is_surely_framed(self) -> bool:
         """Whether all readers of this head find the same end of its body. If not, the connection is
-        not used again: a Transfer-Encoding of HTTP/1.0, or beside a length (RFC 9112, 6.1)."""
-        if _TRANSFER not in self.raw.lower():  # as nearly always, and 1 us less
-            return True
-        names = {name.lower() for name in _ANY_FRAMING.findall(self.raw)}
-        if _TRANSFER not in names:
-            return True
-        return _LENGTH not in names and not self.raw.startswith(b"HTTP/1.0")
+        not used again: the head had to be mended, as one with chunks beside a length or twice, or
+        has a Transfer-Encoding of HTTP/1.0 (RFC 9112, 6.1), or a body where none is (RFC 9110, 8.6:
+        only a 304 may have a length)."""
+        if self.clean != self.raw:
+            return False
+        if self.status == 204:
+            return self.framing in (b"", b"0")
+        is_odd = self.status == 304 or self.raw.startswith(b"HTTP/1.0")
+        return not (is_odd and self.framing == _CHUNKED)
 
     @property
     def keeps_connection(self) -> bool:
@@ -187,17 +188,27 @@ def _one_line(value: bytes) -> bytes:
 def _reframed(fields: list[Field]) -> list[Field]:
     """Leave one field at most that frames the body; without one it ends with the connection."""
     others = [field for field in fields if field[0].lower() not in (_LENGTH, _TRANSFER)]
-    codings = [value.lower() for name, value in fields if name.lower() == _TRANSFER]
+    codings = _listed(value.lower() for name, value in fields if name.lower() == _TRANSFER)
+    codings = [coding for coding in codings if coding not in (b"", b"identity")]
     if codings:  # they override a length: RFC 9112 6.3
-        in_chunks = codings[-1].rpartition(b",")[2].strip() == b"chunked"
-        return [*others, (b"Transfer-Encoding", b"chunked")] if in_chunks else others
-    length = _agreed_length(value for name, value in fields if name.lower() == _LENGTH)
+        return [*others, (b"Transfer-Encoding", _CHUNKED)] if codings[-1] == _CHUNKED else others
+    length = _agreed_length(_listed(value for name, value in fields if name.lower() == _LENGTH))
     return others if length is None else [*others, (b"Content-Length", b"%d" % length)]
 
 
-def _agreed_length(values: Iterable[bytes]) -> int | None:
-    numbers = {number.strip() for value in values for number in value.split(b",")}
-    lengths = {int(number) for number in numbers if number.isdigit() and len(number) <= MAX_DIGITS}
+def _listed(values: Iterable[bytes]) -> list[bytes]:
+    """Return the members of the lists *values*. White space is no more than a space or a tab: what
+    bytes.strip() takes for it, other readers do not."""
+    return [member.strip(b" \t") for value in values for member in value.split(b",")]
+
+
+def _agreed_length(numbers: Sequence[bytes]) -> int | None:
+    """Return the length that all *numbers* are, or None if one of them is no length. Raises
+    BadHead."""
+    lengths = {number.lstrip(b"0") or b"0" for number in numbers if number.isdigit()}
     if len(lengths) > 1:
-        raise BadHead(f"lengths that disagree: {sorted(lengths)[:4]}")
-    return lengths.pop() if lengths and all(map(bytes.isdigit, numbers)) else None
+        raise BadHead(f"lengths that disagree: {b', '.join(numbers)[:80]!r}")
+    if not lengths or not all(map(bytes.isdigit, numbers)):
+        return None
+    length = lengths.pop()
+    return int(length) if len(length) <= MAX_DIGITS else None

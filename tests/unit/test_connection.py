@@ -132,6 +132,23 @@ async def read(answer: AnswerStream) -> bytes:
             False,
             id="chunks and a length, in an odd spelling",
         ),
+        pytest.param(
+            OK + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", False, id="chunks twice"
+        ),
+        pytest.param(
+            OK + b"A: 1\rTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n",
+            False,
+            id="chunks for a reader to whom CR ends a line",
+        ),
+        pytest.param(
+            b"HTTP/1.1 204 None\r\nContent-Length: 5\r\n\r\n", False, id="a length of no body"
+        ),
+        pytest.param(
+            b"HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n", False, id="no body in chunks"
+        ),
+        pytest.param(
+            b"HTTP/1.1 304 Same\r\nContent-Length: 5\r\n\r\n", True, id="the length of a known page"
+        ),
     ],
 )
 def test_a_connection_is_kept_if_its_answer_is_surely_over(sent: bytes, is_kept: bool) -> None:

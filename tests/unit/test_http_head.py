@@ -73,10 +73,19 @@ def test_a_head_without_fault_is_left_alone(raw: bytes) -> None:
             id="chunks come last",
         ),
         pytest.param(
-            head(b"Transfer-Encoding: identity", b"Content-Length: 7"),
+            head(b"Transfer-Encoding: gzip", b"Content-Length: 7"),
             head(),
             id="another transfer coding ends with the connection",
         ),
+        pytest.param(
+            head(b"Transfer-Encoding: identity", b"Content-Length: 7"),
+            head(b"Content-Length: 7"),
+            id="identity is no coding",
+        ),
+        pytest.param(
+            head(b"Transfer-Encoding: \x0bchunked"), head(), id="other white space is no white space"
+        ),
+        pytest.param(head(b"Content-Length: \x0b7"), head(), id="nor before a length"),
     ],
 )
 def test_a_faulty_head_is_mended(raw: bytes, clean: bytes) -> None:
@@ -92,6 +101,7 @@ def test_a_faulty_head_is_mended(raw: bytes, clean: bytes) -> None:
         pytest.param(head(status=b"HTTP/1.1 OK"), id="no status"),
         pytest.param(head(b"Content-Length: 7", b"Content-Length: 8"), id="lengths that disagree"),
         pytest.param(head(b"Content-Length: 7, 8"), id="a list of lengths that disagree"),
+        pytest.param(head(b"Content-Length: 7, " + b"9" * 19), id="one of them over 64 bits"),
         pytest.param(head(*[b"A: 1"] * MAX_LINES), id="too many lines"),
     ],
 )
