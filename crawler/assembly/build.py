@@ -67,6 +67,7 @@ from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.duplicates.near import LocalNearDuplicates
+from crawler.engine.errors import CodeFaults
 from crawler.engine.interactive import is_interactive
 from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.long_steps import long_step
@@ -364,6 +365,7 @@ def _crawl(
             most_connections=_most_connections(slots),
             cohorts=Cohorts(slots.rules.concurrency),
             replay=replay,
+            faults=CodeFaults(),
         ),
         content=Contents(
             parsers=parsers, duplicates=parts.duplicates, near_duplicates=parts.near_duplicates

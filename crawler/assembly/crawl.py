@@ -23,6 +23,7 @@ from crawler.data.operator_files import Credentials, OperatorStore
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
+from crawler.engine.errors import CodeFaults
 from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.stats import CrawlStats
 from crawler.frontier.port import Frontier
@@ -83,6 +84,7 @@ class Fetching:
     body_memory: BodyMemory
     cohorts: Cohorts
     replay: Replay | None  # None: pages are fetched from the network
+    faults: CodeFaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,7 +167,7 @@ _ADVICE: Final = MappingProxyType(
         "redirects": "give the URL at which a browser ends as a seed",
         "redirect": "give the URL at which a browser ends as a seed",
         "soft_404": "correct the seed, as the page does not exist",
-        "broken": "mend the callback or pipeline; its traceback is in the log",
+        "broken": "mend that; its traceback is in the log",
     }
 )
 _OF_ANSWER: Final = "look at it in a browser"
@@ -185,7 +185,7 @@ def explain(outcome: Outcome) -> str:
     reason = outcome.reason.removeprefix("robots.txt: ").partition("\n")[0]  # of a traceback
     if reason.startswith(_LEADS_TO):  # and it says what can be done, as for refused links
         return reason
-    what = fate_words(fate)
+    what = reason if fate == "broken" else fate_words(fate)
     if fate == "links":
         return f"{what}: {reason}"
     if reason and reason != fate:

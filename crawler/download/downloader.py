@@ -6,10 +6,11 @@ here, but in the frontier; `Slots` counts the fetches, and not those that only w
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Final, TypeGuard
 from urllib.parse import urlsplit
 
 from scrapy import Request, Spider, signals
@@ -28,11 +29,13 @@ from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
 from crawler.download.engine_tasks import DownloaderMiddlewares, QuickSignals, RequestTasks
-from crawler.engine.errors import LeaseEnded
+from crawler.engine.errors import LeaseEnded, fault_words
 from crawler.engine.lifecycle import engine_of
 from crawler.loop.life import Life
 from crawler.model.page import AddressRefused
 from crawler.model.types import PutBack, Standing, StoreUnavailable
+
+_MOST_RETURNED: Final = 5  # guess: requests that middlewares return in place of one
 
 logger = logging.getLogger(__name__)
 
@@ -98,18 +101,56 @@ class FrontierDownloader(Downloader):
         """Return the answer to *request*, which has begun, after all middlewares; or another
         request."""
         error: BaseException | None = None
+        is_refused = life is not None and life.is_refused
         try:
             result = await self._middlewares.download(request, partial(self._enqueue, life))
+            if isinstance(result, Request) and (is_refused or _is_undecided(life)):
+                result = await self._resent(result, request, life)
             if life is not None or isinstance(result, Request):
                 self._note_result(result, request, life)
             return result
         except BaseException as raised:
-            error = raised
-            raise
+            error = _error_of_code(raised)
+            returned = self._continued(error, request, life)
+            if returned is not None:
+                return returned
+            if error is raised:
+                raise
+            raise error from raised
         finally:
             self.active.remove(request)
             self._slots.end(request)
-            self._release(error, life)
+            self._release(error, request, life)
+
+    async def _resent(
+        self, returned: Request, request: Request, life: Life | None
+    ) -> Response | Request:
+        """Return the answer to what a middleware *returned* in place of *request*, which is for a
+        robots.txt or a probe, or refused and only for its errback. It is sent at once, as the
+        engine does for `download_async`, but under the same lease, so to the same origin only."""
+        is_refused = life is not None and life.is_refused
+        result: Response | Request = returned
+        for _ in range(_MOST_RETURNED):
+            if not isinstance(result, Request) or not (is_refused or _is_undecided(life)):
+                return result
+            if life is None or result.url.split("/")[:3] != request.url.split("/")[:3]:
+                break
+            self.crawl.loop.lives.hand_out(life, result)
+            result = await self._middlewares.download(result, partial(self._enqueue, life))
+        raise RuntimeError(f"a downloader middleware returns {result} in place of {request}")
+
+    def _continued(
+        self, error: BaseException, request: Request, life: Life | None
+    ) -> Request | None:
+        """Return what continues a request for a robots.txt or a probe that *error* has ended past
+        the middlewares that know what these are for; None for a page."""
+        if not _is_undecided(life) or not isinstance(error, Exception):
+            return None
+        words = self.crawl.fetching.faults.keep(error, request.url)
+        self._note_fault(life, words)
+        returned = request.replace(dont_filter=True)
+        self._note_result(returned, request, life)
+        return returned
 
     def _note_result(self, result: Response | Request, request: Request, life: Life | None) -> None:
         """Note what middlewares returned in place of the answer to *request*: it continues what
@@ -147,6 +188,8 @@ class FrontierDownloader(Downloader):
         return _host_of(parts[2]) if len(parts) > 2 else ""  # parsing each URL takes 9 us
 
     async def _enqueue(self, life: Life | None, request: Request) -> Response:
+        if life is not None:
+            life.note_fetched()
         name, slot = self._get_slot(request)
         if slot.queue or slot.latercall or slot.delay or slot.free_transfer_slots() < 1:
             return await self._enqueue_request(request)
@@ -233,13 +276,40 @@ class FrontierDownloader(Downloader):
 
     # A URL that is put back is released at its completion; if it were released here, the next URL
     # of its host could overtake it.
-    def _release(self, error: BaseException | None, life: Life | None) -> None:
-        if life is not None and not isinstance(life.verdict, PutBack):
-            _note_fault(error, life)
-            try:
-                self.crawl.loop.release(life)
-            except StoreUnavailable as failed:
-                self.crawl.lifecycle.fail(failed)
+    def _release(self, error: BaseException | None, request: Request, life: Life | None) -> None:
+        if life is None or isinstance(life.verdict, PutBack):
+            return
+        if error is not None and _is_fault(error, life):
+            if request.errback is not None:  # else Scrapy logs it
+                self.crawl.fetching.faults.log(error, request.url)
+            self._note_fault(life, fault_words(error))
+        try:
+            self.crawl.loop.release(life)
+        except StoreUnavailable as failed:
+            self.crawl.lifecycle.fail(failed)
+
+    def _note_fault(self, life: Life, words: str) -> None:
+        try:
+            self.crawl.loop.note_fault(life, words)
+        except StoreUnavailable as failed:
+            self.crawl.lifecycle.fail(failed)
+
+
+def _is_undecided(life: Life | None) -> TypeGuard[Life]:
+    """Return whether *life* is for a robots.txt or a probe that is not answered yet."""
+    return life is not None and not life.is_of_page and life.verdict is None
+
+
+def _error_of_code(raised: BaseException) -> BaseException:
+    """Return *raised*, or an error in its place if something that a middleware waits for was
+    cancelled, and not this task: else the engine would go on as if there had been no request."""
+    task = asyncio.current_task()
+    if not isinstance(raised, asyncio.CancelledError) or task is None or task.cancelling():
+        return raised
+    try:
+        raise RuntimeError(f"cancelled: {raised}") from raised
+    except RuntimeError as error:  # with a traceback now
+        return error
 
 
 def _loaded(handlers: DownloadHandlers) -> dict[str, Any]:
@@ -255,13 +325,10 @@ def _host_of(netloc: str) -> str:
     return urlsplit(f"//{netloc}").hostname or ""
 
 
-def _note_fault(error: BaseException | None, life: Life) -> None:
-    """Note an error of a middleware on *life*, which has no verdict then, so that its page is not
-    finished as done. (An error of the fetch has an answer; an ignored request is no error.)"""
-    if error is None or isinstance(error, IgnoreRequest | AddressRefused):
-        return
-    if life.verdict is not None:
-        return
-    if life.answer is None or not life.answer.error:
-        where = "" if isinstance(error, NotSupported) else "error in a downloader middleware: "
-        life.note_error(f"{where}{error!r}")
+def _is_fault(error: BaseException, life: Life) -> bool:
+    """Return whether *error* is one of a middleware, after which *life* has no verdict: its page is
+    not to be finished as done. (An error of the fetch has an answer; an ignored request is no
+    error.)"""
+    if isinstance(error, IgnoreRequest | AddressRefused) or life.verdict is not None:
+        return False
+    return life.answer is None or not life.answer.error

@@ -7,6 +7,8 @@ turns exceptions into words, and only `exception_of` words into exceptions.
 
 from __future__ import annotations
 
+import logging
+import traceback
 from typing import Final
 
 from scrapy.exceptions import (
@@ -16,10 +18,15 @@ from scrapy.exceptions import (
     DownloadFailedError,
     DownloadTimeoutError,
     IgnoreRequest,
+    NotSupported,
 )
 from twisted.internet.error import ConnectionRefusedError as TwistedRefusedError
 from twisted.internet.error import DNSLookupError
 from twisted.internet.error import TimeoutError as TwistedTimeoutError
+
+from crawler.loop.outcome import FAULT
+
+logger = logging.getLogger(__name__)
 
 
 class LeaseEnded(IgnoreRequest):
@@ -83,15 +90,22 @@ _ERRORS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (TlsFailed, "tls"),
     (DownloadFailedError, "protocol"),
     (DownloadCancelledError, "cancelled"),
-    (TimeoutError, "timeout"),
-    (OSError, "connect"),
 )
 """The error word of each type of exception; the first match counts."""
 
+_ERRORS_OF_HANDLERS: Final[tuple[tuple[type[Exception], str], ...]] = (
+    *_ERRORS,
+    (TimeoutError, "timeout"),
+    (OSError, "connect"),
+)
 
-def error_of(exception: BaseException) -> str:
-    """Return one of the words of `Answer.error`, or "" if the host did not cause *exception*."""
-    return next((word for kind, word in _ERRORS if isinstance(exception, kind)), "")
+
+def error_of(exception: BaseException, *, is_of_handler: bool) -> str:
+    """Return one of the words of `Answer.error`, or "" if the host did not cause *exception*.
+    *is_of_handler*: a download handler was called. Else a file that is missing, or a time-out, is
+    the business of a middleware."""
+    errors = _ERRORS_OF_HANDLERS if is_of_handler else _ERRORS
+    return next((word for kind, word in errors if isinstance(exception, kind)), "")
 
 
 _EXCEPTIONS: Final[dict[str, type[Exception]]] = {
@@ -109,3 +123,56 @@ def exception_of(reason: str) -> Exception:
     one of the words of `Answer.error` in *reason* says, what its own fetch would have raised."""
     kinds = (_EXCEPTIONS.get(word) for word in reason.split(": "))
     return next(filter(None, kinds), IgnoreRequest)(reason)
+
+
+_MAX_FAULTS: Final = 1000
+_MAX_WORDS: Final = 500  # characters of an exception, of which each outcome has some
+
+
+def fault_words(exception: BaseException) -> str:
+    """Return *exception*, of code on our side, in words."""
+    return f"{FAULT}{type(exception).__name__}: {exception}"[:_MAX_WORDS]
+
+
+class CodeFaults:
+    """Errors of a user's middlewares and handlers: each is logged once with its traceback, and kept
+    for the errbacks of URLs that are not fetched because of it. Bound: _MAX_FAULTS."""
+
+    def __init__(self) -> None:
+        self._by_words: dict[str, Exception] = {}
+        self._logged: set[tuple[type[BaseException], str, int]] = (
+            set()
+        )  # with the line that raised it
+
+    def keep(self, exception: Exception, url: str) -> str:
+        """Keep and log *exception*, which ended the fetch of a robots.txt at *url*. Returns its
+        words, which find it."""
+        self.log(exception, url, ", and so nothing of its host")
+        words = fault_words(exception)
+        if len(self._by_words) >= _MAX_FAULTS:
+            del self._by_words[next(iter(self._by_words))]
+        self._by_words[words] = exception
+        return words
+
+    def find(self, reason: str) -> Exception | None:
+        """Return the exception whose words end *reason*, or None."""
+        fault = self._by_words.get(reason[reason.find(FAULT) :]) if FAULT in reason else None
+        return fault.with_traceback(None) if fault else None
+
+    def log(self, exception: BaseException, url: str, effect: str = "") -> None:
+        """Log *exception*, which the fetch of *url* met, with its traceback, once for the line of
+        code that raised it. *effect*: of it on other URLs."""
+        if isinstance(exception, IgnoreRequest | NotSupported):
+            return  # a middleware's decision; the downloader says which handler did not load
+        frames = traceback.extract_tb(exception.__traceback__)
+        file, line = (frames[-1].filename, frames[-1].lineno or 0) if frames else ("", 0)
+        if (type(exception), file, line) in self._logged or len(self._logged) >= _MAX_FAULTS:
+            return
+        self._logged.add((type(exception), file, line))
+        logger.error(
+            "%s cannot be fetched because of an %s%s",
+            url,
+            FAULT.rstrip(": "),
+            effect,
+            exc_info=exception,
+        )

@@ -127,6 +127,7 @@ class Life:
     sent_aside: int = 0  # how often its own request is being sent past the frontier, too
     began_at: float = 0.0  # when its fetch began; 0: not yet
     ended_at: float = 0.0  # when its answer was whole; 0: not yet, or not known
+    is_fetched: bool = False  # its request has passed the middlewares, on the way to its handler
     paused_s: float = 0.0  # time of the fetch in which it waited for memory for its body
     head: Answer | None = None  # the answer as its head was, if that has trouble
     answer: Answer | None = None  # of the host; None: no request was sent, or no answer came yet
@@ -141,7 +142,7 @@ class Life:
     is_wanted: bool = False  # a spider's callback takes it, though its status is an error
     verdict: Verdict | None = None
     reason: str = ""  # of the verdict, where the page's facts have none
-    error: str = ""  # of a callback or a pipeline, not of the host
+    error: str = ""  # of a callback, pipeline or middleware, not of the host
 
     def __post_init__(self) -> None:
         self.lease, self.candidate = self.plan.lease, self.plan.lease.candidate
@@ -179,6 +180,10 @@ class Life:
         """Note that its request is sent now, or given to the downloader."""
         self.step(LifeEvent.SEND)
         self.began_at, self.ended_at = now, 0.0
+
+    def note_fetched(self) -> None:
+        """Note that the downloader gives its request to a handler."""
+        self.is_fetched = True
 
     def end(self, now: float) -> None:
         """Note that its answer is whole."""

@@ -346,6 +346,18 @@ class Loop:
         self.release(life)
         return answer
 
+    def note_fault(self, life: Life, words: str) -> None:
+        """Note that code on our side, such as a middleware, has ended the fetch under *life*, by an
+        error in *words*. Raises StoreUnavailable."""
+        if life.is_of_page:
+            life.note_error(words)
+        elif life.plan.purpose is Purpose.ROBOTS:
+            result = RobotsFetchResult(life.plan.url, error=words, is_fault=True)
+            self.robots_answered(life, result, None)
+        else:
+            self.probe_answered(life, None)
+            self.probed(life, ProbeResult(None))
+
     def probed(self, life: Life, result: ProbeResult) -> None:
         """Keep what a probe has found, and put the URL back whose lease it used. Raises
         StoreUnavailable."""

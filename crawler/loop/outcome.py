@@ -26,6 +26,8 @@ from crawler.policy.silent_hosts import NEVER_ANSWERED
 
 _FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", Dead: "dead"}
 _NO_ANSWER: Final = Answer(0.0)
+FAULT: Final = "error in a downloader middleware or handler: "
+"""Begins the words of such an error, in the reason of a URL that is not fetched because of it."""
 _NO_PAGES: Final = frozenset(Flaw) - {Flaw.NONE}
 
 
@@ -107,8 +109,8 @@ def seed_fate(life: Life, verdict: Verdict, reason: str) -> str:
 def failure_of(life: Life, reason: str) -> str:
     """Return the kind of failure of *life*, one of FAILURES."""
     answer = life.answer or _NO_ANSWER
-    if life.error:
-        return "broken"  # an error in a callback or a pipeline
+    if life.error or FAULT in reason:
+        return "broken"
     if answer.error:
         return answer.error if answer.error in FAILURES else "other"
     if answer.status is not None:
@@ -125,7 +127,7 @@ def failure_of(life: Life, reason: str) -> str:
 
 WORDS: Final = MappingProxyType(
     {
-        "broken": "error in a callback or pipeline",
+        "broken": "error in a callback, pipeline or middleware",
         "connect": "no connection",
         "disconnect": "left amid the answer",
         "dns": "name not found",

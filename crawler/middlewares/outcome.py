@@ -41,7 +41,7 @@ def answer_of(response: Response, life: Life, loop: Loop) -> Answer:
 
 def failed_answer(exception: Exception, request: Request, life: Life, loop: Loop) -> Answer | None:
     """Return the failed answer of the host, or None if the host did not cause *exception*."""
-    error = error_of(exception)
+    error = error_of(exception, is_of_handler=life.is_fetched)
     # Without its words the host would be blamed for its proxy.
     detail = str(exception) if request.meta.get("proxy") else ""
     return loop.failure(life, error, detail) if error else None

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from functools import partial
-from typing import Final, Self
+from typing import Self
 
 from msgspec.structs import replace
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.exceptions import IgnoreRequest, NotSupported
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Headers, Response
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.engine.errors import LeaseEnded, error_of, exception_of
+from crawler.engine.errors import CodeFaults, LeaseEnded, error_of, exception_of
 from crawler.loop.life import Life
 from crawler.middlewares.outcome import answer_of, failed_answer
 from crawler.model.page import AddressRefused
@@ -28,7 +27,6 @@ from crawler.model.types import Answer, Purpose, StoreUnavailable
 from crawler.model.url import authority_of, fetch_form
 from crawler.policy.robots_cache import (
     ADDRESS_REFUSED,
-    UNREACHABLE,
     RobotsAllowed,
     RobotsAnswer,
     RobotsFetchResult,
@@ -37,8 +35,6 @@ from crawler.policy.robots_cache import (
     robots_answer,
 )
 from crawler.policy.scope import Refusal
-
-_MAX_FAULTS: Final = 1000  # that are kept, for the errbacks of the URLs of their hosts
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +46,7 @@ class RobotsMiddleware:
 
     def __init__(self, crawler: Crawler, crawl: Crawl) -> None:
         self._crawl = crawl
-        self._faults = Faults()
-        self._fetcher = RobotsFetcher(crawler, crawl, self._faults)
+        self._fetcher = RobotsFetcher(crawler, crawl)
 
     async def process_request(self, request: Request) -> Request | None:
         mark = self._crawl.loop.lives.mark_of(request)
@@ -60,8 +55,7 @@ class RobotsMiddleware:
         life = self._crawl.loop.lives.of(request)
         if life is not None and life.is_refused:
             # This calls the errback: see FrontierScheduler.
-            fault = self._faults.of(life.reason)
-            raise fault.with_traceback(None) if fault else exception_of(life.reason)
+            raise self._crawl.fetching.faults.find(life.reason) or exception_of(life.reason)
         purpose = mark if life is None else life.plan.purpose
         url = fetch_form(request.url)  # None: not http, so no robots.txt applies
         if purpose is Purpose.ROBOTS or url is None:
@@ -96,7 +90,9 @@ class RobotsMiddleware:
         if life is None or isinstance(exception, LeaseEnded):
             return None
         answer = failed_answer(exception, request, life, self._crawl.loop)
-        self._note(life, self._faults.fetch_result(request.url, exception), answer)
+        faults = self._crawl.fetching.faults
+        result = _failed(request.url, exception, faults, is_of_handler=life.is_fetched)
+        self._note(life, result, answer)
         return request.replace(dont_filter=True)
 
     def _note(self, life: Life, result: RobotsFetchResult, answer: Answer | None) -> None:
@@ -126,55 +122,24 @@ def _joined(headers: Headers, name: str) -> str:
     return ", ".join(value.decode("latin-1") for value in headers.getlist(name))
 
 
-class Faults:
-    """Exceptions of code on our side that ended fetches of a robots.txt, by their words."""
-
-    def __init__(self) -> None:
-        self._by_words: dict[str, Exception] = {}
-        self._logged: set[tuple[str, int]] = set()  # the lines of code that raised them
-
-    def of(self, reason: str) -> Exception | None:
-        """Return the exception for which a URL was refused with *reason*, or None."""
-        return self._by_words.get(reason.removeprefix(UNREACHABLE))
-
-    def fetch_result(self, url: str, exception: Exception) -> RobotsFetchResult:
-        """Return the result of the fetch of *url* that *exception* ended; keep that if it is of
-        code on our side."""
-        error = error_of(exception)
-        if error:
-            return RobotsFetchResult(url, error=error)
-        if isinstance(exception, AddressRefused):
-            return RobotsFetchResult(url, error=ADDRESS_REFUSED)
-        words = f"{type(exception).__name__}: {exception}"
-        if len(self._by_words) >= _MAX_FAULTS:
-            del self._by_words[next(iter(self._by_words))]
-        self._by_words[words] = exception
-        self._log(url, exception)
-        return RobotsFetchResult(url, error=words, is_fault=True)
-
-    def _log(self, url: str, exception: Exception) -> None:
-        """Log *exception* with its traceback, once for the line of code that raised it."""
-        if isinstance(exception, IgnoreRequest | NotSupported):
-            return  # a middleware's decision; the downloader says which handler did not load
-        frames = traceback.extract_tb(exception.__traceback__)
-        line = (frames[-1].filename, frames[-1].lineno or 0) if frames else ("", 0)
-        if line not in self._logged:
-            self._logged.add(line)
-            logger.error(
-                "%s cannot be fetched because of an error in a downloader middleware or handler,"
-                " and so nothing of its host",
-                url,
-                exc_info=exception,
-            )
+def _failed(
+    url: str, exception: Exception, faults: CodeFaults, *, is_of_handler: bool
+) -> RobotsFetchResult:
+    """Return the result of the fetch of *url* that *exception* ended."""
+    error = error_of(exception, is_of_handler=is_of_handler)
+    if error:
+        return RobotsFetchResult(url, error=error)
+    if isinstance(exception, AddressRefused):
+        return RobotsFetchResult(url, error=ADDRESS_REFUSED)
+    return RobotsFetchResult(url, error=faults.keep(exception, url), is_fault=True)
 
 
 class RobotsFetcher:
     """Fetches the robots.txt of requests past the frontier, once for all that wait for it."""
 
-    def __init__(self, crawler: Crawler, crawl: Crawl, faults: Faults) -> None:
+    def __init__(self, crawler: Crawler, crawl: Crawl) -> None:
         self._crawler = crawler
         self._crawl = crawl
-        self._faults = faults
         self._fetches: dict[str, asyncio.Task[RobotsFetchResult]] = {}  # by authority
 
     async def verdict(self, url: str, unknown: RobotsUnknown) -> RobotsVerdict:
@@ -227,4 +192,4 @@ class RobotsFetcher:
         try:
             return _fetch_result(url, await engine.download_async(request))
         except Exception as failed:  # any failure counts as no answer
-            return self._faults.fetch_result(url, failed)
+            return _failed(url, failed, self._crawl.fetching.faults, is_of_handler=True)

@@ -170,7 +170,7 @@ class Fetches(Spider):
         error = failure.value
         assert error is not None
         request: Request = failure.request  # type: ignore[attr-defined]  # Scrapy adds it
-        word = error_of(error) or type(error).__name__
+        word = error_of(error, is_of_handler=True) or type(error).__name__
         report(name=request.cb_kwargs["name"], outcome=word, text=str(error)[:200])
 
 

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
 
 import pytest
 from itemadapter import ItemAdapter
@@ -486,25 +487,67 @@ class Failing(Spider):
         self.got[failure.request.url] = failure  # type: ignore[attr-defined]  # Scrapy adds it
 
 
+MISTAKES: Final[dict[str, BaseException]] = {
+    "127.0.0.81": AttributeError("no attribute 'sign'"),
+    "127.0.0.82": FileNotFoundError("no keys.txt"),  # and no error of the host's connection
+    "127.0.0.83": TimeoutError("no key in time"),
+    "127.0.0.84": ValueError("no such signature"),
+    "127.0.0.85": asyncio.CancelledError("the pool of keys is closed"),
+}
+
+
 class Signer:
-    """A downloader middleware with a mistake."""
+    """A downloader middleware with mistakes."""
 
     def process_request(self, request: Request) -> None:
-        raise AttributeError("no attribute 'sign'")
+        host = urlsplit(request.url).hostname or ""
+        if host != "127.0.0.84":
+            raise MISTAKES[host]
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        raise MISTAKES[urlsplit(request.url).hostname or ""]
 
 
+@pytest.mark.parametrize("place", [90, 950], ids=["outside", "inside"])
 def test_an_error_of_a_middleware_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: int
 ) -> None:
-    settings = {"DOWNLOADER_MIDDLEWARES": {Signer: 90}}
-    with site("127.0.0.81", {}) as served:
-        urls = [served.url(path) for path in ("/a", "/b")]
+    settings = {"DOWNLOADER_MIDDLEWARES": {Signer: place}}
+    with site("127.0.0.84", {}) as served:
+        port = urlsplit(served.root).port
+        urls = [f"http://{host}:{port}/{path}" for host in MISTAKES for path in "ab"]
         found, _ = crawled(tmp_path, Failing, settings, urls=urls)
-    assert all(found.spider.got[url].check(AttributeError) for url in urls)
-    assert all("no attribute 'sign'" in outcome.reason for outcome in found.outcomes)
-    assert all(tries == ["dead"] for tries in found.fates().values()), "at once"
-    tracebacks = [record for record in caplog.records if record.exc_info]
-    assert [record.exc_info[0] for record in tracebacks if record.exc_info] == [AttributeError]
+        assert served.hits["/robots.txt"] <= 1
+    for url in urls:
+        mistake, got = MISTAKES[urlsplit(url).hostname or ""], found.spider.got[url].value
+        assert mistake in (got, got.__cause__)
+        assert [str(mistake) in one.reason for one in found.outcomes if one.url == url] == [True]
+    assert {(one.fate, one.failure) for one in found.outcomes} == {("dead", "broken")}, "at once"
+    tracebacks = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert len(tracebacks) == len(MISTAKES), "each once"
+    assert all(any(str(each) in text for text in tracebacks) for each in MISTAKES.values())
+
+
+class KeyInserter:
+    """A downloader middleware that returns a request of its own in place of each one."""
+
+    def process_request(self, request: Request) -> Request | None:
+        if "key" in request.meta:
+            return None
+        url = request.url.replace("127.0.0.85", "127.0.0.86")
+        return request.replace(url=url, meta={**request.meta, "key": 1})
+
+
+def test_a_middleware_may_replace_the_request_for_a_robots_txt(tmp_path: Path) -> None:
+    settings = {"DOWNLOADER_MIDDLEWARES": {KeyInserter: 543}}
+    rules = Reply("User-agent: *\nDisallow: /b")
+    with site("127.0.0.84", {"/robots.txt": rules, "/a": page()}) as served:
+        urls = [served.url("/a"), served.url("/b"), served.url("/a").replace(".84", ".85")]
+        found, _ = crawled(tmp_path, Failing, settings, urls=urls)
+        assert served.hits == {"/robots.txt": 1, "/a": 1}
+    assert isinstance(found.spider.got[urls[0]], Response)
+    assert "Disallow: /b" in str(found.spider.got[urls[1]].value)
+    assert "in place of" in str(found.spider.got[urls[2]].value), "it is of another host"
 
 
 class Unloadable:

@@ -144,7 +144,9 @@ async def read(answer: AnswerStream) -> bytes:
             b"HTTP/1.1 204 None\r\nContent-Length: 5\r\n\r\n", False, id="a length of no body"
         ),
         pytest.param(
-            b"HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n", False, id="no body in chunks"
+            b"HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n",
+            False,
+            id="no body in chunks",
         ),
         pytest.param(
             b"HTTP/1.1 304 Same\r\nContent-Length: 5\r\n\r\n", True, id="the length of a known page"

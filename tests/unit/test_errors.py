@@ -44,7 +44,12 @@ from crawler.model.page import AddressRefused
     ],
 )
 def test_a_failure_in_the_words_of_politeness(exception: Exception, error: str) -> None:
-    assert error_of(exception) == error
+    assert error_of(exception, is_of_handler=True) == error
+
+
+@pytest.mark.parametrize("exception", [FileNotFoundError("keys.txt"), TimeoutError()])
+def test_a_middlewares_own_error_is_none_of_the_host(exception: Exception) -> None:
+    assert error_of(exception, is_of_handler=False) == ""
 
 
 def test_a_stop_ends_what_is_under_way() -> None:

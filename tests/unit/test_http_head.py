@@ -83,7 +83,9 @@ def test_a_head_without_fault_is_left_alone(raw: bytes) -> None:
             id="identity is no coding",
         ),
         pytest.param(
-            head(b"Transfer-Encoding: \x0bchunked"), head(), id="other white space is no white space"
+            head(b"Transfer-Encoding: \x0bchunked"),
+            head(),
+            id="other white space is no white space",
         ),
         pytest.param(head(b"Content-Length: \x0b7"), head(), id="nor before a length"),
     ],

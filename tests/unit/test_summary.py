@@ -163,7 +163,7 @@ politeness    1,003 rests of hosts: gap 1,000, pause 2, retry-after 1
               hosts paused: 2, hosts given up: 1, Retry-After obeyed: 1
 robots.txt    12 fetched; 40 URLs disallowed, 3 unreachable
 pauses        31 times a body waited for memory, 95 s in all (CRAWLER_BODIES_MAX_BYTES)
-errors        timeout 4, status 503 2, error in a callback or pipeline 1 (each try)
+errors        timeout 4, status 503 2, error in a callback, pipeline or middleware 1 (each try)
 dead letters  7 URLs given up
               http://example.com/?[2J: timeout, tried 4 times
               all of them: scrapy frontier dead -s 'CRAWLER_DATA_DIR=/var/crawl one'
