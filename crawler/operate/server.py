@@ -22,6 +22,7 @@ from typing import Any, Final, cast
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from crawler.data.data_dir import CONSOLE
 from crawler.data.files import replace_file
@@ -39,6 +40,17 @@ from crawler.operate.metrics import CONTENT_TYPE
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest
 
 logger = logging.getLogger(__name__)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Return whether *record* is not of a malformed request, of which any client can send many: it
+    is answered, and a traceback each would fill the log."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
+
+
+_http_log: Final = logging.getLogger(f"{__name__}.http")
+_http_log.addFilter(_is_ours)
 
 _MAX_BODY: Final = 2 << 20
 _PORTS: Final = 20  # tried, from the one that was asked for
@@ -112,7 +124,8 @@ def application(
             asked = msgspec.convert({**fields, "verb": verb}, ActRequest)
         except TimeoutError:
             return error_answer(408, f"the body did not come within {limit.limits.body_s:g} s")
-        except (msgspec.MsgspecError, RecursionError) as wrong:  # the latter: nested too deep
+        # UnicodeDecodeError: no text; RecursionError: nested too deep.
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
             return error_answer(400, str(wrong))
         return json_answer(await served.act(asked, request[_BY]))
 
@@ -191,9 +204,11 @@ def _user(request: web.Request, tokens: Mapping[str, str]) -> str:
 
 
 def _name_of(host: str) -> str:
-    """Return the name in a Host header, without its port."""
+    """Return the name in a Host header, without its port, which may be empty (RFC 3986, 3.2.3)."""
     name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdecimal() else host).strip("[]").rstrip(".").lower()
+    return (
+        (name if colon and (port.isdecimal() or not port) else host).strip("[]").rstrip(".").lower()
+    )
 
 
 def _is_address(name: str) -> bool:
@@ -286,6 +301,7 @@ class ApiServer:
         runner = web.AppRunner(
             app,
             access_log=None,
+            logger=_http_log,
             handle_signals=False,
             shutdown_timeout=1.0,
             keepalive_timeout=limit.limits.head_s,
