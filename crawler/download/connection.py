@@ -48,8 +48,8 @@ _MAX_CLOSING: Final = 10_000  # servers that close idle connections unnoticed, a
 
 
 class Stale(Exception):
-    """A connection that was idle had closed unnoticed: no byte came back. The request may be sent
-    again, over a new one."""
+    """A connection that was idle had closed unnoticed: no byte came back, or only that the server
+    has waited too long. The request may be sent again, over a new one."""
 
 
 class AnswerStream:
@@ -177,7 +177,7 @@ class HttpConnection(asyncio.Protocol):
         self.is_open = True
         self._head_max_bytes = head_max_bytes
         self._answer: AnswerStream | None = None
-        self._was_used = False
+        self.was_used = False  # it was idle
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -197,7 +197,7 @@ class HttpConnection(asyncio.Protocol):
         self.is_open = False
         self._on_lost()
         if self._answer is not None:
-            self._answer.connection_lost(exc, was_used=self._was_used)
+            self._answer.connection_lost(exc, was_used=self.was_used)
 
     def send(
         self, head: bytes, body: bytes = b"", on_head: Callable[[AnswerHead], None] | None = None
@@ -218,7 +218,7 @@ class HttpConnection(asyncio.Protocol):
 
     def begin_idle(self, now: float) -> None:
         self.idle_since = now
-        self._was_used = True  # or not: it may close unnoticed from now on
+        self.was_used = True  # or not: it may close unnoticed from now on
 
     def close(self) -> None:
         # Not an orderly end of TLS, for which a server may let us wait.

@@ -36,6 +36,7 @@ _IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELET
 _WITH_LENGTH: Final = frozenset(("POST", "PUT", "PATCH"))  # RFC 9110, 8.6: also of an empty body
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _UNWRITABLE: Final = re.compile(r"[\0-\x20\x7f]")  # in a request's target
+_WAITED_TOO_LONG: Final = 408  # for a request on an idle connection: RFC 9110, 15.5.9
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
@@ -118,7 +119,11 @@ class NetworkFetch:
                 if not watch.may_send():
                     raise LeaseEnded
                 answer = connection.send(head, request.body, watch.note_head)
-                return connection, answer, await answer.head()
+                found = await answer.head()
+                if found.status == _WAITED_TOO_LONG and connection.was_used:
+                    connection.close()
+                    raise Stale
+                return connection, answer, found
             except LeaseEnded:
                 self._connections.keep(server, connection)
                 raise

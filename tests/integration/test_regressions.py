@@ -135,13 +135,16 @@ def test_a_host_that_is_down_for_its_first_requests_loses_no_page(tmp_path: Path
     )
 
 
-def test_a_request_on_a_connection_that_was_closed_is_a_fetch_of_the_host(tmp_path: Path):
+@pytest.mark.parametrize("status", [0, 408], ids=["without a word", "with its time-out"])
+def test_a_request_on_a_connection_that_was_closed_is_a_fetch_of_the_host(
+    tmp_path: Path, status: int
+):
     """The server says that it keeps connections, and closes each at its second request."""
     rest_s, paths = 0.2, [f"/{number}" for number in range(6)]
 
     def answer(ask: Ask) -> Reply:
         if ask.use > 1:
-            return Reply(close=True)
+            return Reply("idle", status) if status else Reply(close=True)
         return Reply(status=404) if ask.path == "/robots.txt" else page(*paths)
 
     with LoopbackWeb(answer, ["127.0.5.16"]) as web:
@@ -149,7 +152,7 @@ def test_a_request_on_a_connection_that_was_closed_is_a_fetch_of_the_host(tmp_pa
         done = crawl(tmp_path / "data", settings=brief, seeds=web.url("127.0.5.16"))
     asked_at = sorted(visit.arrival_s for visit in web.visits)
     assert min(b - a for a, b in pairwise(asked_at)) > 0.9 * rest_s
-    assert sum(visit.status == 0 for visit in web.visits) == 1, "then each has a new one"
+    assert sum(visit.status == status for visit in web.visits) == 1, "then each has a new one"
     fates = {path: tries[-1] for path, tries in done.fates().items()}
     assert fates == dict.fromkeys(["/", *paths], "done")
     assert {outcome.attempts for outcome in done.outcomes} == {0}, "it costs no retry"
