@@ -23,7 +23,7 @@ from crawler.data.history import STATES, HistorySpan, read_history
 from crawler.model.counts import Counts, Figures
 from crawler.model.types import CrawlerError, Outcome, decode_outcome
 from crawler.report.end_forecast import CrawlMoment, EndForecast
-from crawler.report.progress import end_forecast, end_of, moment_of
+from crawler.report.progress import end_forecast, end_of, moment_of, waits_for
 from crawler.report.screen import RecentRate
 from crawler.shared import keys
 from crawler.shared.codec import WorkerRecord
@@ -52,7 +52,7 @@ class CrawlOverview(msgspec.Struct, frozen=True):
     concurrency: int
     paused_until: float | None  # for ever: a year beyond any crawl
     ends: str  # when all is done, in words; empty: too early to say
-    waits_for: str  # the failing host whose rest ends first, if `idle_s`; else empty
+    waits_for: str  # why nothing is fetched: a failing host, our connection, a full disk; or empty
     counts: Counts
     answers: dict[str, int]  # by class of status
     failures: dict[str, int]  # by kind of error
@@ -107,7 +107,7 @@ class LiveFigures:
             concurrency=crawl.loop.slots.rules.concurrency,
             paused_until=None if paused is None else min(paused, FAR),
             ends=self._end(),
-            waits_for="" if others else crawl.stats.waits_for(now, len(crawl.loop.lives)),
+            waits_for="" if others else waits_for(crawl, now),
             counts=counts,
             answers=own.below("status/"),
             failures=own.below("error/"),

@@ -35,6 +35,11 @@ class WaitWarnings:
             logger.warning("Waiting: %s", text)
         self._last_met[kind] = self._steady()
 
+    @property
+    def awaited(self) -> str:
+        """What is waited for, in words; empty: nothing."""
+        return next(reversed(self._last_met), "")
+
     def log_recovered(self) -> None:
         """Log which troubles are over. To be called about once a second."""
         steady = self._steady()
@@ -71,6 +76,12 @@ class DiskRoom:
     @property
     def is_full(self) -> bool:
         return self._full_at is not None and self._steady() - self._full_at < FULL_S
+
+    @property
+    def awaited(self) -> str:
+        """What the crawl waits for, in words: room, or in a shared crawl its servers, too. Empty:
+        nothing."""
+        return self._warnings.awaited
 
     def wait_for_room(self, full: StoreFull) -> bool:
         """Note that the disk has no room, so that nothing is leased for FULL_S. Returns whether to

@@ -133,13 +133,21 @@ def figures_of(crawl: Crawl, pages_per_s: RecentRate, forecast: EndForecast) -> 
         crawl.leases.frontier.counts(),
         pages_per_s.at(fetched.pages, now, ready_s),
         end_of(crawl, forecast),
-        waits_for=_waits_for(crawl, now) if ready_s else COMPILER,
+        waits_for=waits_for(crawl, now) if ready_s else COMPILER,
     )
 
 
-def _waits_for(crawl: Crawl, now: float) -> str:
-    ours = crawl.loop.silent_hosts.waits_for
-    return ours or crawl.stats.waits_for(now, len(crawl.loop.lives))
+def waits_for(crawl: Crawl, now: float) -> str:
+    """Return why nothing is fetched at the moment, in words: our own connection, the disk, the
+    servers of the frontier, or a failing host. Empty if anything is, or every host only rests."""
+    loop, room, under_way = crawl.loop, crawl.storage.room, len(crawl.loop.lives)
+    if loop.silent_hosts.waits_for:
+        return loop.silent_hosts.waits_for
+    if not loop.uplink.charges_host():  # a fetch that probes it is no fetch of the crawl
+        return "our own connection, which is down: nearly all hosts fail"
+    if room.awaited and (room.is_full or crawl.stats.idle_s(now, under_way)):
+        return f"the time when {room.awaited}"
+    return crawl.stats.waits_for(now, under_way)
 
 
 def end_forecast(crawl: Crawl) -> EndForecast:

@@ -6,18 +6,28 @@ import logging
 import threading
 from dataclasses import replace
 from io import StringIO
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.utils.test import get_crawler
 
+from crawler.data.disk_room import DiskRoom, WaitWarnings
 from crawler.engine import long_steps
 from crawler.engine.long_steps import STEP, Step
+from crawler.engine.stats import CrawlStats
+from crawler.loop.life import Lives
 from crawler.model.choices import ProgressStyle
 from crawler.model.counts import Counts, Figures
+from crawler.model.types import Answer, HostKey, StoreFull
+from crawler.policy.politeness import Uplink, UplinkLimits
+from crawler.policy.silent_hosts import SilentHosts
 from crawler.report.end_forecast import GROWS, EndInWords
 from crawler.report.logs import HeldLog, Notices
-from crawler.report.progress import style_of
+from crawler.report.progress import style_of, waits_for
 from crawler.report.screen import (
     ProgressFigures,
     RecentRate,
@@ -58,6 +68,27 @@ def shown(
     }
     counts = Counts(waiting, hosts_active=hosts_active)
     return ProgressFigures(Figures(counters), counts, pages_per_s, ends, waits_for)
+
+
+def test_what_keeps_a_crawl_from_fetching_is_said_before_its_hosts() -> None:
+    """An overview that looks well, or says that every host rests, while nothing can be fetched."""
+    uplink = Uplink(UplinkLimits(min_hosts=2, probe_s=10.0))
+    warnings = WaitWarnings(lambda: 0.0)
+    room = DiskRoom(warnings, "the disk", lambda: False, lambda: 0.0)
+    stats = CrawlStats(MemoryStatsCollector(get_crawler()))
+    loop = SimpleNamespace(silent_hosts=SilentHosts(), uplink=uplink, lives=Lives())
+    crawl: Any = SimpleNamespace(loop=loop, storage=SimpleNamespace(room=room), stats=stats)
+    stats.begin(100.0)
+    assert waits_for(crawl, 200.0) == "", "every host rests"
+    warnings.report("the servers of the frontier answer", "no answer")
+    assert waits_for(crawl, 105.0) == "", "what was leased before is fetched"
+    assert waits_for(crawl, 200.0) == "the time when the servers of the frontier answer"
+    room.wait_for_room(StoreFull("no space"))
+    assert waits_for(crawl, 105.0) == "the time when there is room on the disk", "at once"
+    for host, error in (("a", ""), ("b", ""), ("a", "connect"), ("b", "connect")):
+        uplink.observe(HostKey(host), Answer(0.1, None if error else 200, error), 150.0)
+    stats.count_begun(HostKey("a"), 160.0)  # a probe
+    assert waits_for(crawl, 160.0).startswith("our own connection, which is down")
 
 
 BUSY = shown(
