@@ -172,7 +172,7 @@ class ParsePipeline(PipelineStage):
 
     def _followed(self, url: str) -> LinkSettings:
         settings = self.crawl.settings.config.links
-        kinds = self.crawl.selection.allowed_origins.overrides_of(url).follow_kinds
+        kinds = self.crawl.selection.allowed_origins.operator.of_url(url).follow_kinds
         return settings if kinds is None else dataclasses.replace(settings, follow_kinds=kinds)
 
     def _outlinks(self, links: Sequence[Link], base: str) -> tuple[Link, ...]:

@@ -77,7 +77,7 @@ class AllowedOrigins:
         self._seed_hosts: set[str] = set()  # of those received while the crawl ran
         self._seeds_are_known = arguments is None
         self._others_are_known = True
-        self._operator = NO_RULES
+        self.operator = NO_RULES  # the rules of `rules.toml` in force
         self._rule_budgets = rule_budgets
         self._logged: Counter[str] = Counter()  # refused requests, by rule
         self._rebuild()
@@ -121,20 +121,15 @@ class AllowedOrigins:
 
     def set_operator_rules(self, operator: OperatorRules) -> None:
         """Judge by *operator*, the rules of `rules.toml`, from now on."""
-        self._operator = operator
+        self.operator = operator
         if self._rule_budgets is not None:
             self._rule_budgets.set_rules(operator)
         self._settings = replace(self._settings, operator=operator)
         self.admission = Admission(self._settings)
 
-    @property
-    def operator(self) -> OperatorRules:
-        """The rules of `rules.toml` in force."""
-        return self._operator
-
     def overrides_of(self, url: str) -> Overrides:
         """Return what the operator says about *url*, a fetch form."""
-        return self._operator.of_url(url)
+        return self.operator.of_url(url)
 
     def hosts_outside_scope(self, urls: Iterable[str]) -> set[str]:
         """Return the hosts of *urls*, fetch forms of seeds, that are not in the scope yet."""
@@ -196,7 +191,7 @@ class AllowedOrigins:
             self._now,
         )
         scope = of_start.scope.with_seeds(self._seed_hosts)
-        self._settings = replace(of_start, scope=scope, operator=self._operator)
+        self._settings = replace(of_start, scope=scope, operator=self.operator)
         self.admission = Admission(self._settings)
 
 

@@ -54,6 +54,7 @@ class FrontierWork:
         """Start the work for *frontier*, when the event loop runs."""
         self._frontier, self._now = frontier, now
         self._task = asyncio.get_running_loop().create_task(self._work(frontier, now))
+        self.commit_soon()  # of calls before this one
 
     async def close(self) -> None:
         """End the work under way, admit what was added, and commit."""

@@ -66,7 +66,11 @@ class FailingHost:
 
     host: HostKey
     until: float
-    why: str
+    trouble: str  # an error as in Answer, or "status_N"
+
+    @property
+    def why(self) -> str:
+        return words_of(self.trouble)
 
     def __str__(self) -> str:
         clock = time.strftime("%H:%M", time.localtime(self.until))
@@ -257,8 +261,8 @@ class CrawlStats:
             self.fetch_s.observe(answer.duration_s)
         if not is_trouble(answer) or answer.error == "cancelled":
             return
-        why = words_of(answer.error or f"status_{answer.status}")
-        failing = self._failing[host] = FailingHost(host, now + rest.seconds, why)
+        trouble = answer.error or f"status_{answer.status}"
+        failing = self._failing[host] = FailingHost(host, now + rest.seconds, trouble)
         if len(self._failing) > _FAILING_KEPT:
             del self._failing[next(iter(self._failing))]
         if rest.pace.failures == 1 and self._failing_logged < _FAILING_KEPT:

@@ -92,11 +92,14 @@ class ArrivedUrls:
     Many are taken by parts, each with all URLs of some hosts. Their records are removed with the
     last part: after a crash before it, those of the others are known for seen."""
 
-    def __init__(self, batch: WriteBatch, seen: SeenSet) -> None:
+    def __init__(self, batch: WriteBatch, limits: FrontierLimits, seen: SeenSet) -> None:
         self._batch = batch
+        self._limits = limits
         self._seen = seen
+        # When some are to be taken, though others may be leased; None: there are none.
+        self.due_at: float | None = None
         self._by_key: dict[int, Candidate] = {}
-        self._unwritten: list[Candidate] = []  # in no record yet
+        self.unwritten: list[Candidate] = []  # in no record yet
         self._records: list[bytes] = []  # their names
         self._since = 0.0  # when the first one came
         self._parts: list[dict[int, Candidate]] = []  # of URLs that came before these
@@ -104,21 +107,16 @@ class ArrivedUrls:
         for name, packed in all_records(batch, keys.ARRIVED):
             self._by_key.update((each.key, each) for each in decode_urls(packed))
             self._records.append(name)
+        self._set_due()
 
     def __len__(self) -> int:
         return len(self._by_key) + sum(map(len, self._parts))
 
-    @property
-    def is_unwritten(self) -> bool:
-        """Whether some are in no record yet."""
-        return bool(self._unwritten)
-
-    def due_at(self, limits: FrontierLimits) -> float | None:
-        """Return when some are to be taken, though others may be leased, or None if there are
-        none."""
-        if self._parts or len(self._by_key) >= limits.max_arrived:
-            return 0.0
-        return self._since + limits.max_arrived_s if self._by_key else None
+    def _set_due(self) -> None:
+        if self._parts or len(self._by_key) >= self._limits.max_arrived:
+            self.due_at = 0.0
+        else:
+            self.due_at = self._since + self._limits.max_arrived_s if self._by_key else None
 
     def add(self, found: Sequence[Candidate], now: float) -> int:
         """Keep those of *found* that may be new, all of which need the seen test. Returns how many
@@ -135,16 +133,17 @@ class ArrivedUrls:
         for part in self._parts:
             fresh = {key: each for key, each in fresh.items() if key not in part}
         arrived.update(fresh)
-        self._unwritten += fresh.values()
+        self.unwritten += fresh.values()
+        self._set_due()
         return len(fresh)
 
     def stage(self) -> None:
         """Stage the record of those that came since the last commit."""
-        if self._unwritten:
+        if self.unwritten:
             name = keys.numbered(keys.ARRIVED, self._batch.next_number())
-            self._batch.put(name, encode(self._unwritten))
+            self._batch.put(name, encode(self.unwritten))
             self._records.append(name)
-            self._unwritten = []
+            self.unwritten = []
 
     def take(self) -> dict[int, Candidate]:
         """Remove some of them, and return them by their keys, in the order in which they came.
@@ -155,6 +154,7 @@ class ArrivedUrls:
         if not self._parts:
             self._batch.delete_all(self._records_of_parts)
             self._records_of_parts = []
+        self._set_due()
         return part
 
     def _divide(self) -> None:
@@ -169,7 +169,7 @@ class ArrivedUrls:
         elif count:
             self._parts = [self._by_key]
         self._records_of_parts, self._records = self._records, []
-        self._by_key, self._unwritten = {}, []
+        self._by_key, self.unwritten = {}, []
 
 
 def first_by_key(found: Sequence[Candidate]) -> dict[int, Candidate]:
@@ -204,16 +204,11 @@ class Admitter:
         self._seen = seen
         self._domains = DomainCounts(batch)
         # URLs for which the runs are to be searched: the names of their records.
-        self._undecided: dict[int, bytes] = {}  # by key, the oldest first
+        self.undecided: dict[int, bytes] = {}  # by key, the oldest first
         self._search_began = 0.0
         self.undecided_since = 0.0  # at most as late as the oldest was found
         for name, packed in all_records(batch, keys.UNDECIDED):
-            self._undecided.update((each.key, name) for each in decode_urls(packed))
-
-    @property
-    def undecided(self) -> int:
-        """How many URLs wait for a search of the runs."""
-        return len(self._undecided)
+            self.undecided.update((each.key, name) for each in decode_urls(packed))
 
     def admit(self, found: Sequence[Candidate], now: float) -> tuple[Admitted, Added]:
         """Return the new URLs of *found*, counted against their budgets and marked seen, and the
@@ -231,7 +226,7 @@ class Admitter:
         Leaves the new ones in *found*."""
         count = len(found)
         # The gate may say by now of one of these that it is new.
-        for key in self._undecided.keys() & found.keys():
+        for key in self.undecided.keys() & found.keys():
             del found[key]
         known, perhaps = self._seen.look_up(found)
         for key in known:
@@ -251,13 +246,13 @@ class Admitter:
     def begin_search(self, most: int, now: float) -> Search:
         """Return the search of the runs for the oldest undecided URLs, *most* at once."""
         self._search_began = now
-        return Search(self._seen, list(islice(self._undecided, most)))
+        return Search(self._seen, list(islice(self.undecided, most)))
 
     def decide(self, searched: Search) -> Iterator[tuple[Admitted, Added]]:
         """Yield, step by step, what of the URLs *searched* is admitted, as `admit` does."""
         of_record = groupby(
             zip(searched.keys, searched.are_seen, strict=True),
-            key=lambda pair: self._undecided[pair[0]],
+            key=lambda pair: self.undecided[pair[0]],
         )
         for name, pairs in of_record:
             step = dict(pairs)
@@ -267,12 +262,12 @@ class Admitter:
             unseen = [by_key[key] for key, is_seen in step.items() if not is_seen]
             self._seen.remember([key for key, is_seen in step.items() if is_seen])
             for key in step:
-                del self._undecided[key]
-            oldest = next(iter(self._undecided.values()), None)
+                del self.undecided[key]
+            oldest = next(iter(self.undecided.values()), None)
             if oldest != name:
                 self._batch.delete(name)
             else:  # only a part of it was searched for: after a crash that would count twice
-                rest = [each for key, each in by_key.items() if key in self._undecided]
+                rest = [each for key, each in by_key.items() if key in self.undecided]
                 self._batch.put(name, encode(rest))
             admitted, kept_out = self._admit_unseen(unseen)
             over_budget = sum(each.links for each in kept_out)
@@ -281,13 +276,13 @@ class Admitter:
         self.undecided_since = self._search_began
 
     def _put_aside(self, undecided: Sequence[Candidate], now: float) -> None:
-        if not self._undecided:
+        if not self.undecided:
             self.undecided_since = now
         for at in range(0, len(undecided), _STEP):
             some = undecided[at : at + _STEP]
             name = keys.numbered(keys.UNDECIDED, self._batch.next_number())
             self._batch.put(name, encode(some))
-            self._undecided.update((each.key, name) for each in some)
+            self.undecided.update((each.key, name) for each in some)
 
     def over_budget(self, record: HostRecord, candidate: Candidate) -> tuple[int, Reason]:
         """Return by how many URLs the host of *record*, or the domain of *candidate*, exceeds its

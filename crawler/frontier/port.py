@@ -190,6 +190,6 @@ class FrontierLimits:
     def budgets_of(self, host: str, domain: str) -> Budgets:
         """Return how many URLs of *host* and of its registered *domain* may be admitted."""
         by_settings = (self.max_urls_per_host, self.max_urls_per_domain)
-        if self.rule_budgets is None:
+        if self.rule_budgets is None or not self.rule_budgets.are_any:
             return by_settings
         return self.rule_budgets.of(host, domain, by_settings)

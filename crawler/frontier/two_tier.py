@@ -93,7 +93,7 @@ class Background(Protocol):
     frontier in a thread."""
 
     def commit_soon(self) -> None:
-        """Call `commit` before the event loop waits."""
+        """Call `commit` before the event loop waits. It is asked for once until `commit` comes."""
 
     def work_soon(self) -> None:
         """Call `next_work`, and do that."""
@@ -133,9 +133,10 @@ class TwoTierFrontier:
         )
         self._on_decided = on_decided
         self._background = background
+        self._is_commit_due = False  # the background was asked for a commit
         self._is_starved = False  # nothing but undecided URLs may be left to lease
         self._open: dict[int, OpenLease] = {}
-        self._arrived = ArrivedUrls(self._batch, self._seen)
+        self._arrived = ArrivedUrls(self._batch, limits, self._seen)
         self._batch.totals.clock = max(now, self.clock)
         self.put_back_at_open = self._recover(self.clock)
         if background is None:
@@ -250,10 +251,9 @@ class TwoTierFrontier:
             return None
         if self._refusals.is_pending:
             return 0.0
-        arrived_due = self._arrived.due_at(self._limits)
-        if arrived_due is not None and _ANSWERS in standings:
+        if self._arrived.due_at is not None and _ANSWERS in standings:
             return 0.0
-        times = (self._scheduler.wake_at(standings), self._later.next_at, arrived_due)
+        times = (self._scheduler.wake_at(standings), self._later.next_at, self._arrived.due_at)
         return min((time for time in times if time is not None), default=None)
 
     def counts(self) -> Counts:
@@ -338,7 +338,7 @@ class TwoTierFrontier:
         first."""
         return (
             self._seen.new_keys >= 2 * self._limits.max_new_keys
-            or self._admitter.undecided >= 2 * self._limits.max_undecided
+            or len(self._admitter.undecided) >= 2 * self._limits.max_undecided
         )
 
     async def wait_until_durable(self) -> None:
@@ -359,7 +359,7 @@ class TwoTierFrontier:
         return leases
 
     def _are_arrived_due(self, now: float) -> bool:
-        due_at = self._arrived.due_at(self._limits)
+        due_at = self._arrived.due_at
         return due_at is not None and due_at <= now
 
     def _take(self, active: ActiveHost, now: float) -> Lease:
@@ -443,13 +443,13 @@ class TwoTierFrontier:
 
     def _undecided(self) -> int:
         """Return of how many URLs it is not known yet whether they are new."""
-        return self._admitter.undecided + len(self._arrived)
+        return len(self._admitter.undecided) + len(self._arrived)
 
     def _admit_some(self, now: float) -> bool:
         """Admit those that are new of some URLs added before. Returns whether there were any."""
-        arrived = self._arrived.take()
-        if not arrived:
+        if self._arrived.due_at is None:
             return False
+        arrived = self._arrived.take()
         admitted, added = self._admitter.admit_by_key(arrived, now)
         self._queue(admitted, now)
         if self._on_decided is not None:
@@ -486,13 +486,15 @@ class TwoTierFrontier:
         if self._background is None:
             self.commit()
             self._do_work(now)
-        elif self._arrived.is_unwritten or not self._batch.is_empty:
+        elif not self._is_commit_due and (self._arrived.unwritten or not self._batch.is_empty):
+            self._is_commit_due = True
             self._background.commit_soon()
 
     def commit(self) -> None:
         """Write the changes of all calls before it. Raises StoreFull, after which the next commit
         writes them; raises StoreUnavailable, from then on always: memory may be ahead of the
         disk."""
+        self._is_commit_due = False
         self._arrived.stage()
         self._batch.commit()
         if self._background is not None and (
@@ -523,7 +525,7 @@ class TwoTierFrontier:
         return self._seen.new_keys >= self._limits.max_new_keys
 
     def _is_search_due(self, now: float) -> bool:
-        undecided, limits = self._admitter.undecided, self._limits
+        undecided, limits = len(self._admitter.undecided), self._limits
         return bool(undecided) and (
             self._is_starved
             or undecided >= limits.max_undecided

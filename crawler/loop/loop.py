@@ -451,7 +451,7 @@ class Loop:
         return rest
 
     def _next_rest(self, life: Life, answer: Answer) -> Rest:
-        overrides = self.origins.overrides_of(life.candidate.url)
+        overrides = self.origins.operator.of_url(life.candidate.url)
         politeness = overridden(self.limits.politeness, overrides)
         rest = next_rest(_pace(life, overrides), answer, politeness, self.random)
         if life.plan.purpose is not Purpose.ROBOTS or rest.pace.standing is not Standing.ANSWERS:
@@ -501,7 +501,7 @@ class Loop:
 
     def _finish(self, life: Life, verdict: Verdict) -> None:
         now, candidate = self.now(), life.candidate
-        if isinstance(verdict, Done) and self.origins.overrides_of(candidate.url).refuse:
+        if isinstance(verdict, Done) and self.origins.operator.of_url(candidate.url).refuse:
             # Perhaps it was purged meanwhile: then nothing of its content may be remembered.
             verdict = replace(verdict, claim=None)
         try:

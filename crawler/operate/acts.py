@@ -250,9 +250,9 @@ class FrontierActs:
         def level(candidate: Candidate) -> Fate:
             if not is_meant(candidate):
                 return None
-            said = origins.overrides_of(candidate.url).level
+            ruled = origins.operator.of_url(candidate.url).level
             hints = Hints(depth=candidate.depth, is_seed=not candidate.depth)
-            return prioritizer.level(hints) if said is None else said
+            return prioritizer.level(hints) if ruled is None else ruled
 
         def refuse(candidate: Candidate) -> Fate:
             return operator_refusal(origins.operator, candidate.url)

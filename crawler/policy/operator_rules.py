@@ -245,8 +245,6 @@ class RuleBudgets:
 
     def of(self, host: str, domain: str, by_settings: Budgets) -> Budgets:
         """Return the budgets of *host* and *domain*: those *by_settings* where no rule sets one."""
-        if not self.are_any:
-            return by_settings
         return self._hosts.get(host, by_settings[0]), self._domains.get(domain, by_settings[1])
 
 
