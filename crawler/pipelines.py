@@ -7,7 +7,6 @@ put back and the crawl ends.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -20,9 +19,9 @@ from scrapy.exceptions import DropItem
 from crawler.archive.record_bytes import sha1_of_parts
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.config.settings import LinkSettings
 from crawler.content.to_capture import archive_exchange, archive_page, wire_sha1
 from crawler.loop.life import Life
+from crawler.loop.outcome import claim_of
 from crawler.loop.precheck import ProbeResult, SoftErrorVerdict
 from crawler.model.choices import NearDuplicateChoice
 from crawler.model.page import (
@@ -34,7 +33,7 @@ from crawler.model.page import (
     Source,
     Unreadable,
 )
-from crawler.model.types import Candidate, Claim, StoreUnavailable
+from crawler.model.types import Candidate, StoreUnavailable
 from crawler.model.url import fetch_form
 from crawler.page.links import (
     base_of,
@@ -47,7 +46,7 @@ from crawler.page.links import (
 from crawler.page.media_type import actual_type, type_by_content
 from crawler.page.simhash import fingerprint
 from crawler.page.soft404 import looks_like_error
-from crawler.policy.admission import links_to_follow, unreadable_refusal
+from crawler.policy.admission import unreadable_refusal
 from crawler.policy.scope import Refusal
 
 Item = TypeVar("Item")
@@ -134,7 +133,8 @@ class ParsePipeline(PipelineStage):
         if page.flaw:
             return self._with_refresh(page, headers)
         if self._is_parsed_copy(page):
-            is_noindex = self._is_noindex(robots_header(headers))  # whatever its original is
+            # Whatever its original is.
+            is_noindex = self.crawl.loop.links.is_noindex(robots_header(headers))
             page = self._with_refresh(page, headers)
             return replace(page, archive=not is_noindex, noindex=is_noindex)
         await self.end_step()
@@ -144,7 +144,8 @@ class ParsePipeline(PipelineStage):
             robots_header(headers),
         )
         await self.end_step()
-        base, is_noindex = base_of(page.url, parsed), self._is_noindex(parsed.robots)
+        selection, base = self.crawl.loop.links, base_of(page.url, parsed)
+        is_noindex = selection.is_noindex(parsed.robots)
         kept = max_links(base)
         outlinks = self._outlinks(parsed.links[:kept], base)
         links = (*outlinks, *parsed.links[kept:])
@@ -154,7 +155,7 @@ class ParsePipeline(PipelineStage):
             title=parsed.title,
             text=parsed.text,
             outlinks=outlinks,
-            links=links_to_follow(links, parsed.robots, self._followed(page.url)),
+            links=selection.to_follow(page.url, links, parsed.robots),
             archive=not is_noindex,
             noindex=is_noindex,
         )
@@ -164,16 +165,8 @@ class ParsePipeline(PipelineStage):
         """Return *page*, which is empty or has the body of another, with the one link that is its
         own: where its Refresh header leads."""
         found = [each for each in link_headers(headers, page.url) if each.kind is LinkKind.REFRESH]
-        settings = self._followed(page.url)
-        return replace(page, links=links_to_follow(found, robots_header(headers), settings))
-
-    def _is_noindex(self, words: frozenset[str]) -> bool:
-        return "noindex" in words and self.crawl.settings.config.links.respect_noindex
-
-    def _followed(self, url: str) -> LinkSettings:
-        settings = self.crawl.settings.config.links
-        kinds = self.crawl.selection.allowed_origins.operator.of_url(url).follow_kinds
-        return settings if kinds is None else dataclasses.replace(settings, follow_kinds=kinds)
+        selection = self.crawl.loop.links
+        return replace(page, links=selection.to_follow(page.url, found, robots_header(headers)))
 
     def _outlinks(self, links: Sequence[Link], base: str) -> tuple[Link, ...]:
         found, elsewhere = resolve_links(links, base)
@@ -267,11 +260,6 @@ class FingerprintPipeline(PipelineStage):
         return replace(page, links=(), archive=page.archive and rule is NearDuplicateChoice.STORE)
 
 
-NO_PAGE_STATUS: Final = 0
-"""The status of a claim of which no page is a copy; its bytes are still stored only once."""
-_STATUS: Final = {Flaw.SOFT_404: 404, Flaw.WRONG_TYPE: NO_PAGE_STATUS}
-
-
 class ArchivePipeline(PipelineStage):
     """Fifth stage: archives the page and prepares the claim on its content."""
 
@@ -289,35 +277,14 @@ class ArchivePipeline(PipelineStage):
         page = replace(page, record=record)
         # A near-duplicate that is not stored claims nothing.
         is_stored = page.near is None or page.archive
-        life.archive(record, self._claim_of(page, body_sha1) if is_stored else None)
+        # In a shared crawl a claim never changes, and its fingerprint is stored elsewhere.
+        may_change = self.crawl.leases.shared is None
+        claim = claim_of(page, body_sha1, self.crawl.leases.clock.now(), may_change=may_change)
+        life.archive(record, claim if is_stored else None)
         if page.is_answered:
             language = page.parsed.language if page.parsed else ""
             self.crawl.stats.count_page(page.media_type, language)
         return page
-
-    def _claim_of(self, page: Page, body_sha1: bytes) -> Claim | None:
-        if page.is_refetch:
-            return self._completed(page)
-        return None if page.is_repeat or not page.digest else self._claim(page, body_sha1)
-
-    def _completed(self, page: Page) -> Claim | None:
-        """Return the claim with the fingerprint that it lacks if a crash cut off the metadata of
-        its record. Returns None if the claim needs no change."""
-        claim = page.duplicate_of
-        # In a shared crawl a claim never changes, and its fingerprint is stored elsewhere.
-        is_whole = self.crawl.leases.shared is not None or page.simhash is None or page.alias_of
-        if claim is None or claim.simhash is not None or is_whole:
-            return None
-        return replace(claim, simhash=page.simhash)
-
-    def _claim(self, page: Page, body_sha1: bytes) -> Claim:
-        """Return the claim on the content of *page*. A page with "noindex" is no original, because
-        the same content may be allowed under another URL."""
-        at = page.exchange.at if page.exchange else self.crawl.leases.clock.now()
-        is_original = page.archive and not page.alias_of and not page.flaw
-        status = page.status if is_original else _STATUS.get(page.flaw, NO_PAGE_STATUS)
-        simhash = page.simhash if is_original else None
-        return Claim(page.digest, page.url, page.record, at, body_sha1, status, simhash)
 
 
 _LINKS_PER_TURN: Final = 500  # links in one iteration of the event loop: 10 ms

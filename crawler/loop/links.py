@@ -5,7 +5,8 @@ Rule: pure; links are refused and counted, never dropped in silence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -15,7 +16,8 @@ from crawler.model.page import EMBEDDED, Link, LinkKind, Page
 from crawler.model.types import Candidate
 from crawler.model.url import authority_of
 from crawler.page.media_type import CSS, HTML_TYPES, MANIFEST_TYPES
-from crawler.policy.admission import Admission
+from crawler.policy.admission import Admission, links_to_follow
+from crawler.policy.operator_rules import OperatorRules
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.priority import Hints, Prioritizer
 from crawler.policy.scope import Reason, Refusal
@@ -47,6 +49,9 @@ class LinkScope(Protocol):
     @property
     def admission(self) -> Admission: ...
 
+    @property
+    def operator(self) -> OperatorRules: ...
+
 
 class Tally(Protocol):
     def count(self, key: str, by: int = 1) -> None: ...
@@ -76,6 +81,18 @@ class LinkSelection:
             else:
                 found.append(candidate)
         return found
+
+    def is_noindex(self, words: frozenset[str]) -> bool:
+        """Return whether directives for crawlers with these *words* keep a page out."""
+        return "noindex" in words and self.settings.respect_noindex
+
+    def to_follow(self, url: str, links: Iterable[Link], words: frozenset[str]) -> tuple[Link, ...]:
+        """Return those of *links* of the page *url* that settings, the operator's rules and its
+        author allow to follow. *words*: its directives for crawlers."""
+        settings, kinds = self.settings, self.scope.operator.of_url(url).follow_kinds
+        if kinds is not None:
+            settings = dataclasses.replace(settings, follow_kinds=kinds)
+        return links_to_follow(links, words, settings)
 
     def select(
         self, links: Sequence[Link], base: str | None, page: Page, index_hops: int, now: float

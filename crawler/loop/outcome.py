@@ -1,4 +1,5 @@
-"""What becomes of a lease: the verdict on its URL, its line in the outcome log, its failure."""
+"""What becomes of a lease: the claim on its content, the verdict on its URL, its line in the
+outcome log, its failure."""
 
 from __future__ import annotations
 
@@ -8,10 +9,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.loop.life import Life
-from crawler.model.page import Flaw
+from crawler.model.page import Flaw, Page
 from crawler.model.types import (
     HTTP_OK,
     Answer,
+    Claim,
     Dead,
     Done,
     Lease,
@@ -29,6 +31,31 @@ _NO_ANSWER: Final = Answer(0.0)
 FAULT: Final = "error in a downloader middleware or handler: "
 """Begins the words of such an error, in the reason of a URL that is not fetched because of it."""
 _NO_PAGES: Final = frozenset(Flaw) - {Flaw.NONE}
+
+
+NO_PAGE_STATUS: Final = 0
+"""The status of a claim of which no page is a copy; its bytes are still stored only once."""
+_STATUS_OF: Final = {Flaw.SOFT_404: 404, Flaw.WRONG_TYPE: NO_PAGE_STATUS}
+
+
+def claim_of(page: Page, body_sha1: bytes, now: float, *, may_change: bool) -> Claim | None:
+    """Return the claim on the content of *page*, which has been archived; None if there is one
+    already, or nothing to claim. A page with "noindex" is no original, because the same content may
+    be allowed under another URL. *may_change*: if a crash cut off the metadata of its record, its
+    claim lacks the fingerprint, and gets it."""
+    if page.is_refetch:
+        known = page.duplicate_of
+        is_whole = page.simhash is None or page.alias_of or not may_change
+        if known is None or known.simhash is not None or is_whole:
+            return None
+        return replace(known, simhash=page.simhash)
+    if page.is_repeat or not page.digest:
+        return None
+    at = page.exchange.at if page.exchange else now
+    is_original = page.archive and not page.alias_of and not page.flaw
+    status = page.status if is_original else _STATUS_OF.get(page.flaw, NO_PAGE_STATUS)
+    simhash = page.simhash if is_original else None
+    return Claim(page.digest, page.url, page.record, at, body_sha1, status, simhash)
 
 
 def verdict_of(life: Life, now: float, retries: int, pause_s: float) -> Verdict:
