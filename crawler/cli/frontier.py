@@ -120,7 +120,8 @@ def _action(args: list[str], opts: argparse.Namespace) -> Action:
     action, wanted, options = _ACTIONS.get(args[0], (_act, "", _OPTIONS_OF_VERBS))
     foreign = [name for name in _OPTIONS - options if getattr(opts, name) is not None]
     if foreign:
-        raise UsageError(f"{args[0]} takes no {_OPTION_NAMES[foreign[0]]}")
+        name = _OTHER_NAMES.get(foreign[0], f"--{foreign[0].replace('_', '-')}")
+        raise UsageError(f"{args[0]} takes no {name}")
     if action is _act:
         return action
     if len(args) != 1 + (bool(wanted) and not opts.all):
@@ -326,25 +327,6 @@ def _json(value: object) -> str:
 Action = Callable[[FrontierArguments], CommandOutput]
 
 _OPTIONS_OF_VERBS: Final = frozenset({"level", "again", "dry_run", "archive"})
-_OPTION_NAMES: Final = {
-    "level": "--level",
-    "again": "--again",
-    "dry_run": "--dry-run",
-    "archive": "--archive",
-    "top": "--top",
-    "host": "--host",
-    "sort": "--sort",
-    "match": "--match",
-    "offset": "--offset",
-    "limit": "--limit",
-    "all": "--all",
-    "forget": "--forget",
-    "repair": "--repair",
-    "spargs": "-a",
-    "index": "--from",
-    "output": "-o",
-}
-_OPTIONS: Final = frozenset(_OPTION_NAMES)
 _ACTIONS: Final = MappingProxyType(
     {  # function, what it takes, options
         "counts": (_counts, "", frozenset[str]()),
@@ -360,3 +342,5 @@ _ACTIONS: Final = MappingProxyType(
         "workers": (_workers, "", frozenset({"forget"})),
     }
 )
+_OPTIONS: Final = _OPTIONS_OF_VERBS.union(*(options for _, _, options in _ACTIONS.values()))
+_OTHER_NAMES: Final = {"spargs": "-a", "index": "--from", "output": "-o"}
