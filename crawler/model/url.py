@@ -47,6 +47,7 @@ _is_relative = re.compile(rf"((?:\.\./)*+){_SEGMENT}[{_PLAIN}]++{_REST}").fullma
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _HTTP: Final = ("http://", "https://")
+_NO_BASE: Final = ("data:", "javascript:")
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -84,6 +85,21 @@ def fetch_form(text: str, base: str | None = None) -> str | None:
         return _join_relative(start, head, relative.end(1)) if start else None
     # The "#" stays: a space before it belongs to the URL, one at the end does not.
     return _parse(head + mark, base)
+
+
+def base_form(text: str, document: str) -> str:
+    """Return the base that *text*, as a page at *document* declares it, makes: of any scheme, as
+    in browsers (WHATWG HTML, "frozen base URL"), but for what is no URL, data: and javascript:,
+    which are ignored."""
+    if (url := fetch_form(text, document)) is not None:
+        return url
+    if len(text) > MAX_TEXT_CHARS:
+        return document
+    try:
+        other = ada_url.join_url(document, _SURROGATE.sub("\ufffd", text))
+    except ValueError:
+        return document
+    return document if other.startswith(_NO_BASE) else other
 
 
 def plain_form(text: str) -> str | None:

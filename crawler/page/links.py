@@ -16,7 +16,7 @@ from crawler.model.page import (
     LinkKind,
     Parsed,
 )
-from crawler.model.url import fetch_form, fetch_forms
+from crawler.model.url import base_form, fetch_form, fetch_forms
 
 
 def robots_words(values: Iterable[str]) -> frozenset[str]:
@@ -149,8 +149,9 @@ make those of 100 KB of HTML 20 MB, for each page under way."""
 
 
 def base_of(url: str, parsed: Parsed) -> str:
-    """Return the URL that the links of the page at *url* are relative to."""
-    return (fetch_form(parsed.base, url) if parsed.base else None) or url
+    """Return the URL that the links of the page at *url* are relative to. It may be none that can
+    be fetched; then only links that are whole URLs lead anywhere."""
+    return base_form(parsed.base, url) if parsed.base else url
 
 
 def max_links(base: str) -> int:

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.model.page import Link, LinkKind
+from crawler.model.page import Link, LinkKind, Parsed
 from crawler.page.links import (
     BASE_CHARS,
     MAX_LINKS,
     MAX_LINKS_KEPT,
+    base_of,
     link_headers,
     max_links,
     resolve_links,
@@ -120,6 +121,25 @@ def test_time_is_linear_in_the_header(unit: str) -> None:
 )
 def test_a_long_base_leaves_fewer_links(base: str, kept: int) -> None:
     assert max_links(base) == kept
+
+
+@pytest.mark.parametrize(
+    ("base", "found"),
+    [
+        pytest.param("/b/", ["http://a.example/b/x", "http://a.example/y"], id="a path"),
+        pytest.param("ftp://f.example/b/", [], id="where nothing is fetched"),
+        pytest.param("mailto:me@a.example", [], id="that nothing is relative to"),
+        pytest.param("about:blank", [], id="of an empty page"),
+        pytest.param("data:,x", ["http://a.example/d/x", "http://a.example/y"], id="data"),
+        pytest.param("JavaScript:0", ["http://a.example/d/x", "http://a.example/y"], id="a script"),
+        pytest.param("http://[x", ["http://a.example/d/x", "http://a.example/y"], id="no URL"),
+    ],
+)
+def test_a_base_of_any_scheme_counts_as_in_browsers(base: str, found: list[str]) -> None:
+    of_page = base_of("http://a.example/d/p?q", Parsed(base=base))
+    links = [Link("x"), Link("/y"), Link("#z"), Link("http://b.example/")]
+    urls = [link.url for link in resolve_links(links, of_page)[0] if link.url != of_page]
+    assert [url for url in urls if "d/p" not in url] == [*found, "http://b.example/"]
 
 
 def test_a_base_adds_so_much_and_no_more() -> None:
