@@ -317,6 +317,9 @@ class LinksPipeline(PipelineStage):
             added = [Link(each) if isinstance(each, str) else each for each in others]
             base = base_of(page.url, page.parsed) if page.parsed else page.url
             found += await self._select(added, base, page, life)
+        if sent_on := selection.sent_on(life.candidate, links, found):
+            life.note_sent_on()
+            found = sent_on
         life.add_links(found + selection.requisites(page, life.candidate, found))
         return page
 

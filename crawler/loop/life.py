@@ -6,7 +6,7 @@ travels to it and from it are frozen values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from typing import Final
@@ -139,6 +139,7 @@ class Life:
     archived: Archived = Archived()
     links: list[Candidate] = field(default_factory=list)
     dead_end: DeadEnd | None = None  # its answer leads no further; set for seeds only
+    is_sent_on: bool = False  # all that its answer leads to is its refresh; set for seeds only
     is_wanted: bool = False  # a spider's callback takes it, though its status is an error
     verdict: Verdict | None = None
     reason: str = ""  # of the verdict, where the page's facts have none
@@ -234,6 +235,10 @@ class Life:
         """Note why its answer, that of a seed, leads no further."""
         self.dead_end = dead_end
 
+    def note_sent_on(self) -> None:
+        """Note that its answer, that of a seed, leads to the target of its refresh only."""
+        self.is_sent_on = True
+
     def decide(self, verdict: Verdict, reason: str = "") -> None:
         self.verdict, self.reason = verdict, reason or self.reason
 
@@ -276,6 +281,9 @@ class Lives:
     def pages(self) -> int:
         """Return how many of them are for pages. O(n) in the open leases."""
         return sum([life.is_of_page for life in self._by_lease.values()])
+
+    def all(self) -> Iterator[Life]:
+        return iter(self._by_lease.values())
 
     def add(self, plan: Plan) -> Life:
         life = self._by_lease[plan.lease.id] = Life(plan)

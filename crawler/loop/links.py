@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from msgspec.structs import replace
+
 from crawler.config.settings import Arguments, LinkSettings
 from crawler.loop.life import DeadEnd
 from crawler.model.page import EMBEDDED, Link, LinkKind, Page
@@ -149,6 +151,22 @@ class LinkSelection:
             self.figures.count(f"refused/{reason}", count)
         keys = {each.key for each in followed}
         return [each for each in selected.candidates if each.key not in keys]
+
+    def sent_on(
+        self, candidate: Candidate, links: Sequence[Link | str], found: Sequence[Candidate]
+    ) -> list[Candidate]:
+        """Return *found*, what was admitted of *links* of the page of *candidate*, as what its
+        seed leads to, if all of it is where its refresh leads; else nothing."""
+        seed = candidate.seed_url
+        if not seed or len(links) > _LOOKED_AT:
+            return []
+        refreshes = {
+            link.url for link in links if isinstance(link, Link) and link.kind is LinkKind.REFRESH
+        }
+        # A page that reloads itself is one.
+        if any(each.url not in refreshes or each.key == candidate.key for each in found):
+            return []
+        return [replace(each, seed=seed) for each in found]
 
     def dead_end(self, page: Page, links: Sequence[Link | str]) -> DeadEnd | None:
         """Return why *page*, a seed of which no link was admitted, leads no further; None if that

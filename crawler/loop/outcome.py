@@ -124,6 +124,8 @@ def seed_fate(life: Life, verdict: Verdict, reason: str) -> str:
         return ""
     if life.dead_end is not None:
         return life.dead_end.kind
+    if life.is_sent_on:
+        return "redirected"
     status = life.answer.status if life.answer else None
     if status is None:
         kind = reason.partition(" ")[0].rstrip(":")

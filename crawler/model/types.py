@@ -49,15 +49,15 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_sitemap: bool = False  # named as one: neither its type nor a pattern refuses it
     requisite: int = 0  # hops from the page that needs it to be shown; 0: it is a page itself
     index_hops: int = 0  # a sitemap: how many indexes led to it
-    seed: str = ""  # the seed that redirected here; empty: none did
+    seed: str = ""  # the seed that redirected or refreshed to here; empty: none did
 
     @property
     def seed_url(self) -> str:
-        """The seed, or start request of a spider, that it is or whose redirects led here; empty:
-        it was found elsewhere."""
-        if self.depth or self.requisite or self.is_sitemap or self.purpose is not Purpose.PAGE:
+        """The seed, or start request of a spider, that it is or whose redirects and refreshes led
+        here; empty: it was found elsewhere."""
+        if self.requisite or self.is_sitemap or self.purpose is not Purpose.PAGE:
             return ""
-        return self.seed or self.url
+        return self.seed or ("" if self.depth else self.url)
 
 
 class Standing(IntEnum):
@@ -221,7 +221,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     original: str = ""  # the URL whose content it repeats, exactly or nearly
     bits: int | None = None  # near duplicate: of 64 bits that differ
     failure: str = ""  # retry, dead: its kind, by the words of the counters (loop/outcome.py)
-    seed: str = ""  # the seed that it is, or that redirected here
+    seed: str = ""  # the seed that it is, or that redirected or refreshed to here
     seed_fate: str = ""  # what became of that seed, in one word (loop/outcome.py)
 
 

@@ -53,6 +53,11 @@ class Nowhere:
             "/links": Reply(f'<a href="{out}">x</a>'),
             "/empty": Reply(""),
             "/broken": Reply(close=True),
+            "/sent": Reply('<meta http-equiv=refresh content="0; url=/out"><a href="/out">x'),
+            "/out": Reply(status=301, headers=(("Location", out),)),
+            "/sends": Reply("", headers=(("Refresh", "0; url=/sent-on"),)),
+            "/sent-on": Reply("go on", headers=(("Refresh", "0; url=/lost"),)),
+            "/reloads": Reply('<meta http-equiv=refresh content="9"><p>a page'),
             "/page": Reply("<p>a page"),
             "/slow": Reply("no", 404),
         }
@@ -82,6 +87,8 @@ def test_each_seed_that_leads_nowhere_is_named_with_what_to_do(tmp_path: Path) -
             " without an end",
             "/refresh": f"leads to {out}, which is not in the scope: give {out} as a seed",
             "/header": f"leads to {out}, which is not in the scope: give {out} as a seed",
+            "/sent": f"which redirects to {served.url(HOST, '/out')}, leads to {out}, which is",
+            "/sends": f"which redirects to {served.url(HOST, '/lost')}, leads nowhere: status 404",
             "/401": "leads nowhere: status 401: give its credentials",
             "/403": "leads nowhere: status 403: the host refuses this crawler",
             "/404": "leads nowhere: status 404: correct the seed",
@@ -108,7 +115,7 @@ def test_each_seed_that_leads_nowhere_is_named_with_what_to_do(tmp_path: Path) -
         assert all(seed.partition("//")[2] in report for seed in [*seeds, refused])
 
         # A later start with seeds that bring pages counts on, and no seed twice.
-        more = [served.url(HOST, path) for path in ("/nofollow", "/links", "/good")]
+        more = [served.url(HOST, path) for path in ("/nofollow", "/links", "/good", "/reloads")]
         given = ",".join([*seeds, refused, *more])
         done = fork_server.run(crawl_command(data, SETTINGS, seeds=given, **arguments))
     assert done.returncode == 0, done.stderr[-3000:]
@@ -116,7 +123,7 @@ def test_each_seed_that_leads_nowhere_is_named_with_what_to_do(tmp_path: Path) -
     assert "CRAWLER_RESPECT_NOFOLLOW = False" in done.stderr
     assert f"The seed {more[1]} leads nowhere: " in done.stderr
     fates = summary(data)["seeds"]["fates"]
-    assert (fates["page"], fates["refused"], fates["robots"]) == (1, 1, 1)
+    assert (fates["page"], fates["refused"], fates["robots"]) == (2, 1, 1)
     assert sum(fates.values()) == len(seeds) + 1 + len(more)
 
 
