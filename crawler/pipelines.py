@@ -7,6 +7,7 @@ put back and the crawl ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -49,6 +50,9 @@ from crawler.page.soft404 import looks_like_error
 from crawler.policy.admission import unreadable_refusal
 from crawler.policy.scope import Refusal
 
+logger = logging.getLogger(__name__)
+
+_LOGGED_SITEMAPS: Final = 20  # that cannot be read, one by one
 Item = TypeVar("Item")
 
 
@@ -126,6 +130,10 @@ class DuplicatesPipeline(PipelineStage):
 class ParsePipeline(PipelineStage):
     """Third stage: takes text and links from the page with the parser for its type."""
 
+    def __init__(self, crawl: Crawl) -> None:
+        super().__init__(crawl)
+        self._unread_sitemaps = 0
+
     async def process_page(self, page: Page, life: Life) -> Page:
         if (page.flaw and page.flaw is not Flaw.EMPTY) or not page.is_answered:
             return page
@@ -183,13 +191,27 @@ class ParsePipeline(PipelineStage):
     async def _parse(self, page: Page, headers: list[tuple[bytes, bytes]]) -> Parsed:
         parser = self.crawl.content.parsers.parser_for(page.media_type)
         if parser is None:
+            self._log_unread(page, f"it is {page.media_type}")
             return Parsed()
         source = Source(page.url, page.content_type, page.body, tuple(headers), page.is_sitemap)
         try:
             return await self.crawl.content.parsers.parse(source, parser)
         except Unreadable as error:
             self.crawl.stats.count(f"parse/unreadable/{parser.name}")
+            self._log_unread(page, str(error))
             return Parsed(parser=parser.name, notes=(f"unreadable: {error}",))
+
+    def _log_unread(self, page: Page, why: str) -> None:
+        """Log that what robots.txt or an index names as a sitemap cannot be read: *why*."""
+        if not page.is_sitemap:
+            return
+        self._unread_sitemaps += 1
+        if self._unread_sitemaps <= _LOGGED_SITEMAPS:
+            logger.warning(
+                "The sitemap %s cannot be read, so the URLs that only it lists are not found: %s",
+                page.url,
+                why,
+            )
 
     def _with_canonical(self, page: Page, life: Life) -> Page:
         """If canonical URLs count and *page* names another one, let that be fetched, and store

@@ -21,6 +21,10 @@ XML_TYPES: Final = frozenset({"application/xml", "text/xml"})
 GZIP_TYPES: Final = frozenset(
     {"application/gzip", "application/x-gzip", "application/gzip-compressed"}
 )
+PACKED_TYPES: Final = GZIP_TYPES | {
+    *("application/x-bzip2", "application/bzip2", "application/x-bzip"),
+    *("application/x-xz", "application/zstd"),
+}
 # Most servers have no type of their own for a manifest.
 MANIFEST_TYPES: Final = frozenset({"application/manifest+json", "application/json"})
 UNDECLARED: Final = frozenset({"", "application/octet-stream", "binary/octet-stream"})
@@ -110,6 +114,7 @@ _SIGNATURES: Final = (
     (0, b"\x1f\x8b\x08", GZIP),
     (0, b"PK\x03\x04", "application/zip"),
     (0, b"PK\x05\x06", "application/zip"),
+    (4, b"1AY&SY", "application/x-bzip2"),
     (0, b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
     (0, b"Rar!\x1a\x07", "application/vnd.rar"),
     (0, b"\xfd7zXZ\x00", "application/x-xz"),

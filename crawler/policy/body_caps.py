@@ -10,9 +10,9 @@ from typing import Final
 
 from crawler.config.settings import FetchSettings
 from crawler.page.media_type import (
-    GZIP_TYPES,
     HTML,
     HTML_TYPES,
+    PACKED_TYPES,
     PDF,
     UNDECLARED,
     XML_TYPES,
@@ -35,7 +35,7 @@ def cap_bytes(content_type: bytes | None, url: str, caps: FetchSettings) -> int:
         cap = caps.html_max_bytes
     elif kind == PDF:
         cap = caps.pdf_max_bytes
-    elif kind in XML_TYPES or (kind in GZIP_TYPES and "sitemap" in url):
+    elif kind in XML_TYPES or (kind in PACKED_TYPES and "sitemap" in url):
         cap = caps.sitemap_max_bytes
     return max(cap, ROBOTS_BYTES) if url.endswith("/robots.txt") else cap
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 
 import pytest
 from hypothesis import given
@@ -155,6 +157,8 @@ def test_a_packed_sitemap_is_known_by_its_name(declared: str) -> None:
     [
         pytest.param(SITEMAP, "application/json", "application/xml", id="a sitemap"),
         pytest.param(GZ, "text/plain", "application/gzip", id="a packed one"),
+        pytest.param(bz2.compress(SITEMAP), "text/xml", "application/x-bzip2", id="by bzip2"),
+        pytest.param(lzma.compress(SITEMAP), "text/xml", "application/x-xz", id="by xz"),
         pytest.param(RSS, "image/png", "application/rss+xml", id="a feed"),
         pytest.param(b"http://a.example/1\n", "text/html", "text/plain", id="a list of URLs"),
         pytest.param(b"http://a.example/1\n", "application/xml", "text/plain", id="as XML"),

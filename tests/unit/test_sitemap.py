@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
+import sys
 import zlib
 from time import process_time
 from typing import Final
@@ -28,6 +31,11 @@ from crawler.model.page import (
     Source,
     Unreadable,
 )
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 MEGABYTE: Final = 1024 * 1024
 SPACES: Final = (
@@ -213,6 +221,38 @@ def test_packed() -> None:
     assert urls(read(gzip.compress(body))) == ["/a"]
     halves = gzip.compress(body[:70]) + gzip.compress(body[70:]) + bytes(100)
     assert urls(read(halves)) == ["/a"], "two members, and padding"
+
+
+PACKERS: Final = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": zstd.compress,
+}
+
+
+@pytest.mark.parametrize("outer", [None, *PACKERS])
+@pytest.mark.parametrize("name", PACKERS)
+def test_packings(name: str, outer: str | None) -> None:
+    """In members of any size, packed once more by mistake, and in slices."""
+    pack = PACKERS[name]
+    body = sitemap("".join(f"<url><loc>/{number}</loc></url>" for number in range(20_000)))
+    packed = pack(body[:70]) + pack(body[70:])
+    if outer is not None:
+        packed = PACKERS[outer](packed)
+    parsed = PackedParser().parse(Source("http://a.example/x", "", packed))
+    assert (len(parsed.links), parsed.notes) == (20_000, ())
+    if outer is None:
+        cut = PackedParser().parse(Source("http://a.example/x", "", packed[:-20]))
+        assert "broken_gzip" in cut.notes
+
+
+def test_what_is_packed_again_and_again_is_not_read() -> None:
+    body = sitemap("<url><loc>/a</loc></url>")
+    for _ in range(4):
+        body = gzip.compress(body)
+    with pytest.raises(Unreadable):
+        read(body)
 
 
 def test_packed_and_cut() -> None:
