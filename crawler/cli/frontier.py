@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -131,7 +131,7 @@ def _action(args: list[str], opts: argparse.Namespace) -> Action:
 
 def _counts(args: FrontierArguments) -> CommandOutput:
     with args.place.view() as view:
-        counts, arguments = view.counts(), view.last_start().arguments
+        counts, arguments = view.counts(), view.last_start().arguments or {}
         if args.place.is_shared:
             now = view.now()
             alive = sum(worker.is_alive(now) for worker in view.workers())
@@ -144,8 +144,8 @@ def _counts(args: FrontierArguments) -> CommandOutput:
 
 def _hosts(args: FrontierArguments) -> CommandOutput:
     query = _host_query(args.opts)
-    with args.place.view() as view:
-        found, now = host_rows(view, query, _as_started(args, view)), view.now()
+    with _view_as_started(args) as (view, config):
+        found, now = host_rows(view, query, config), view.now()
     return found, hosts_text(found, now)
 
 
@@ -191,9 +191,22 @@ def _why(args: FrontierArguments) -> CommandOutput:
         given = arglist_to_dict(join_repeated(args.opts.spargs or []))
     except ValueError:
         raise ConfigError("want -a NAME=VALUE") from None
-    with args.place.view() as view:
-        answer, now = why(args.word or "", view, _as_started(args, view), given), view.now()
+    with _view_as_started(args) as (view, config):
+        answer, now = why(args.word or "", view, config, given), view.now()
     return answer, why_text(answer, now)
+
+
+@contextmanager
+def _view_as_started(args: FrontierArguments) -> Iterator[tuple[CrawlView, Config]]:
+    """Yield the crawl with the settings by which its last start decided, and so with the rules of
+    its operator that are in force."""
+    with args.place.view() as view:
+        config = _as_started(args, view)
+        if args.place.is_shared or config.operator.rules == args.config.operator.rules:
+            yield view, config
+            return
+    with replace(args.place, config=config).view() as view:
+        yield view, config
 
 
 def _as_started(args: FrontierArguments, view: CrawlView) -> Config:

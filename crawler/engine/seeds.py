@@ -168,6 +168,12 @@ def open_seeds(seeds: str) -> SeedList:
     return SeedList(_open(path), path.name, str(path))
 
 
+def whole_path(seeds: str) -> str:
+    """Return *seeds* so that it means the same from any directory, if it is the path of a file."""
+    is_file = "://" not in seeds and _exists(seeds)
+    return str(Path(seeds).absolute()) if is_file else seeds
+
+
 def survey_seeds(seeds: SeedList, scope: ScopeChoice) -> SeedHosts:
     """Read all of *seeds*, log its bad lines, and return the hosts. Raises SeedsError, also if no
     good line is left."""

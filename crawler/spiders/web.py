@@ -39,6 +39,7 @@ from crawler.engine.seeds import (
     open_seeds,
     refuse_anonymous,
     survey_seeds,
+    whole_path,
 )
 from crawler.model.page import Flag, Page, Truncated
 from crawler.model.types import (
@@ -91,6 +92,8 @@ class WebSpider(Spider):
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         _refuse_without_effect(crawler.settings)
         spider = super().from_crawler(crawler, *args, **kwargs)
+        if "seeds" in kwargs:
+            kwargs["seeds"] = whole_path(kwargs["seeds"])  # the next start may be elsewhere
         settings = crawler.settings
         kept = {} if is_interactive(settings) else arguments_of_last_start(settings, spider.name)
         spider.given = with_kept_arguments(kwargs, kept)

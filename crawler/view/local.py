@@ -119,8 +119,9 @@ class LocalView:
 
     def last_start(self) -> LastStart:
         arguments, settings = self.path / ARGUMENTS, self.path / SETTINGS
+        kept = kept_file(arguments)
         return LastStart(
-            read_kept(kept_file(arguments), str(arguments)),
+            None if kept is None else read_kept(kept, str(arguments)),
             read_kept_settings(kept_file(settings), str(settings)),
         )
 

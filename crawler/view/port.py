@@ -34,7 +34,7 @@ class CrawlIdentity:
 class LastStart:
     """What the crawl was started with the last time, as given."""
 
-    arguments: dict[str, str]  # of the spider
+    arguments: dict[str, str] | None  # of the spider; None: it takes none of ours
     settings: dict[str, object] | None  # that decide about URLs; None: they are not known
 
 

@@ -461,7 +461,8 @@ class SharedView:
             [("GET", arguments), ("GET", settings)]
         )
         return LastStart(
-            read_kept(kept_arguments, arguments), read_kept_settings(kept_settings, settings)
+            None if kept_arguments is None else read_kept(kept_arguments, arguments),
+            read_kept_settings(kept_settings, settings),
         )
 
     def counts(self) -> Counts:

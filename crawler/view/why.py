@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -16,12 +17,13 @@ from msgspec.structs import replace
 from crawler.config.settings import PUSHED, Config, read_arguments, with_kept_arguments
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.data.local_stores import RobotsRecords
+from crawler.data.operator_files import Act
 from crawler.engine.seeds import SeedList, list_url, open_seeds, survey_seeds
 from crawler.frontier.open import frontier_limits
 from crawler.frontier.records import DeadLetter, RefusedRecord
 from crawler.model.choices import ScopeChoice
-from crawler.model.types import Candidate, ConfigError, Outcome
-from crawler.model.url import split
+from crawler.model.types import Candidate, ConfigError, Outcome, SeedsError
+from crawler.model.url import fetch_form, split
 from crawler.policy.operator_rules import RuleBudgets, read_rules
 from crawler.policy.patterns import (
     FetchAllowed,
@@ -40,10 +42,13 @@ from crawler.policy.robots_cache import (
     RobotsUnreachable,
 )
 from crawler.policy.scope import Reason, Refusal
+from crawler.policy.seeds import seed_url
 from crawler.view.hosts import HostQuery
 from crawler.view.identity import UrlIdentifier, refuse_other_identity
 from crawler.view.port import CrawlView, HostState, LaterUrl, LeasedUrl, UrlRecord, WaitingUrl
 from crawler.view.rows import next_contact
+
+_ANY_REQUEST: Final = b"?"  # a spider's own; what it is decides nothing
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +60,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     seen: bool
     rule: str  # the rule that refuses it; empty: none
     refused: str  # the refusal as a sentence
-    scope_judged: bool  # whether seeds were given, as the scope depends on them
+    scope_judged: bool  # whether the seeds are known, where the scope depends on them
     robots: str  # allowed | disallowed | unreachable | unknown
     robots_detail: str
     waiting: int | None = None  # the number of URLs before it, of its host and level
@@ -102,7 +107,10 @@ class _Question:
         self._view, self._config, self._now = view, config, view.now()
         self._identifier = UrlIdentifier(config, view.crawl.key_seed)
         self._url = self._identifier.identify(text)
-        started = with_kept_arguments(given, view.last_start().arguments)
+        arguments = view.last_start().arguments
+        # A spider of one's own names its URLs: the rules for found links do not concern them.
+        self._is_named = arguments is None and not given
+        started = with_kept_arguments(given, arguments or {})
         self._given = {name: str(value) for name, value in started.items()}
         self._typed = read_arguments({"seeds": "none", **given})
         self._rules = read_rules(view.rules(), len(config.frontier.level_shares))
@@ -131,7 +139,7 @@ class _Question:
         host = next(iter(view.hosts(HostQuery(host=url.host))), None)
         if isinstance(found, Candidate):
             answer = self._with_pattern(answer, found)
-            if not is_seen and not answer.rule:
+            if not (is_seen or answer.rule or self._is_named):
                 answer = self._with_budget(answer, host)
         if host is not None:
             overrides = self._rules.of_url(url.url)
@@ -158,14 +166,15 @@ class _Question:
         return next((other.url for other, is_seen in seen if is_seen), "")
 
     def _judged(self) -> tuple[Candidate | Refusal, bool]:
-        """Apply scope and trap rules to the URL, as to a link unless it is a seed. Also returns
-        whether the seeds are known."""
+        """Apply scope and trap rules to the URL, as to a link unless it is a seed or a spider's
+        code names it. Also returns whether its scope is known."""
         url, view = self._url, self._view
         arguments = read_arguments({"seeds": "none", **self._given})
-        seeds = _seeds(self._given)
+        seeds = _seeds(self._given, needs_them=arguments.scope is not ScopeChoice.ANY)
         are_known = seeds is not None or arguments.has_pushed_seeds
         if arguments.scope is not ScopeChoice.ANY and not are_known:
             raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
+        added = _added(view)
         origins = AllowedOrigins(
             self._config,
             arguments,
@@ -174,18 +183,20 @@ class _Question:
             self._now,
             is_read_only=True,
         )
-        is_seed = False
+        is_seed = url.url in added
         if seeds is not None:
             origins.set_seeds(survey_seeds(seeds, arguments.scope))
-            is_seed = url.url in seeds.read()
-        origins.add_seed_hosts(self._grounds.opened_hosts)
+            is_seed = is_seed or url.url in seeds.read()
+        origins.add_seed_hosts(self._grounds.opened_hosts | {split(one).hostname for one in added})
         origins.set_operator_rules(self._rules)
-        found = origins.admission.candidate(url.url, depth=0 if is_seed else 1)
+        found = origins.admission.candidate(
+            url.url, depth=0 if is_seed else 1, request=_ANY_REQUEST if self._is_named else b""
+        )
         if isinstance(found, Refusal) and arguments.requisites:
             needed = origins.admission.candidate(url.url, requisite=1)
             if not isinstance(needed, Refusal):
                 found = Refusal(found.reason, f"{found.detail}, and no page needs it to be shown")
-        return found, are_known
+        return found, are_known or arguments.scope is ScopeChoice.ANY
 
     def _with_pattern(self, answer: Why, found: Candidate) -> Why:
         text, budgets = counted_pattern(found), self._config.patterns
@@ -245,12 +256,25 @@ class _Question:
         return "unknown", verdict.url
 
 
-def _seeds(given: Mapping[str, str]) -> SeedList | None:
-    """Return the seeds, but not those of a list on the web or that are pushed."""
+def _seeds(given: Mapping[str, str], *, needs_them: bool) -> SeedList | None:
+    """Return the seeds, but not those of a list on the web, that are pushed, or whose file is gone.
+    Raises SeedsError for the latter if the scope *needs_them*."""
     argument = given.get("seeds", PUSHED)
     if argument == PUSHED or list_url(argument):
         return None
-    return open_seeds(argument)
+    try:
+        return open_seeds(argument)
+    except SeedsError:
+        if needs_them:
+            raise
+        return None
+
+
+def _added(view: CrawlView) -> set[str]:
+    """Return the URLs that operators have added as seeds."""
+    acts = (act for act in view.audit() if isinstance(act, Act) and act.verb == "add")
+    forms = (fetch_form(seed_url(text)) for act in acts for text in act.targets)
+    return {url for url in forms if url is not None}
 
 
 def _with_place(answer: Why, record: UrlRecord) -> Why:

@@ -4,11 +4,12 @@ by its settings."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from scrapy import Request, Spider
 
 from crawler.spiders.web import WebSpider
 from crawler.view.local import LocalView
@@ -63,6 +64,14 @@ def test_an_empty_argument_clears_what_was_kept(tmp_path: Path, where: dict[str,
     assert {"/", "/1", "/2", "/3"} <= set(web.asked)
 
 
+def frontier(verb: str, url: str, settings: dict[str, Any], *typed: str) -> str:
+    """Return what `scrapy frontier` prints, in the directory of the project."""
+    given = [part for name, value in settings.items() for part in ("-s", f"{name}={value}")]
+    done = fork_server.run([*fork_server.SCRAPY, "frontier", verb, url, *given, *typed])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 class Own(WebSpider):
     """A spider with settings of its own, as Python values."""
 
@@ -80,13 +89,8 @@ def test_why_judges_by_the_settings_of_the_last_start(
 ) -> None:
     data = tmp_path / "data"
 
-    def why(path: str, *typed: str) -> str:
-        chosen = {**where, "CRAWLER_DATA_DIR": data}
-        given = [part for name, value in chosen.items() for part in ("-s", f"{name}={value}")]
-        command = [*fork_server.SCRAPY, "frontier", "why", path, *given, *typed]
-        done = fork_server.run(command)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def why(url: str, *typed: str) -> str:
+        return frontier("why", url, {**where, "CRAWLER_DATA_DIR": data}, *typed)
 
     with site("127.0.14.5", ROUTES) as web:
         first = {**where, "CRAWLER_MAX_PATH_SEGMENTS": 9}
@@ -100,3 +104,40 @@ def test_why_judges_by_the_settings_of_the_last_start(
     assert "admit it" in why(web.url("/x.jpg"))
     typed = ("-s", "CRAWLER_MAX_PATH_SEGMENTS=9")
     assert "admit it" in why(web.url("/a/b/c/d"), *typed), "what is typed goes before"
+
+
+def test_why_judges_as_a_start_in_another_directory_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the files that were named there, and by what an operator has added since."""
+    where = {"CRAWLER_DATA_DIR": tmp_path / "data"}
+    monkeypatch.chdir(tmp_path)
+    with site("127.0.14.6", ROUTES) as web:
+        Path("own.toml").write_text(f'[[rule]]\nfor = "{web.url("/no")}"\nrefuse = true\n')
+        Path("seeds.txt").write_text(web.url("/"))
+        settings = {"CRAWLER_RULES": "own.toml"}
+        crawl(tmp_path / "data", settings=settings, seeds="seeds.txt", scope="host", max_pages="1")
+    other = "http://127.0.14.7:1"
+    assert "refused by the rule operator" in frontier("why", web.url("/no"), where)
+    assert "admit it" in frontier("why", web.url("/yes"), where)
+    assert "refused by the rule out_of_scope" in frontier("why", f"{other}/found", where)
+    frontier("add", f"{other}/added", where)
+    assert "admit it" in frontier("why", f"{other}/found", where)
+
+
+class Named(Spider):
+    """A spider whose code names each URL."""
+
+    name = "named"
+    root = ""
+
+    async def start(self) -> AsyncIterator[Request]:
+        yield Request(self.root)
+
+
+def test_why_judges_what_a_spider_names_by_no_rule_for_links(tmp_path: Path) -> None:
+    settings = {"CRAWLER_MAX_PATH_SEGMENTS": 3, "CRAWLER_MAX_URLS_PER_HOST": 1}
+    with site("127.0.14.8", ROUTES) as web:
+        crawl(tmp_path / "data", Named, settings, root=web.url("/"))
+        said = frontier("why", web.url("/a/b/c/d"), {"CRAWLER_DATA_DIR": tmp_path / "data"})
+    assert "the rules admit it\n" in said
