@@ -327,9 +327,9 @@ class TwoTierFrontier:
 
     def hosts_left(self) -> Iterator[tuple[HostKey, float] | None]:
         """Yield the hosts that have waiting URLs, each with the end of its rest, and None for
-        anything else that is left. It reads the disk, some 5 us a host."""
+        anything else that is left, but for what is leased. It reads the disk, some 5 us a host."""
         later = self._later.next_at is not None
-        if self._refusals.is_pending or self._open or self._undecided() or later:
+        if self._refusals.is_pending or self._undecided() or later:
             yield None
         yield from self._scheduler.hosts_left()
 

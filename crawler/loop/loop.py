@@ -217,6 +217,12 @@ class Loop:
             return Skip(Done(), reason, purpose=Purpose.ROBOTS)
         return Skip(Dead(reason), reason)
 
+    def waits_for_silent_hosts(self) -> bool:
+        """Return whether nothing is under way but at hosts that have failed and never answered: of
+        many, or of some whose rests are short, one is always tried again."""
+        failed = self.silent_hosts.has_failed
+        return all(failed(life.candidate.host) for life in self.lives.all())
+
     def refuse(self, life: Life, verdict: Verdict, reason: str, rest_s: float = 0.0) -> None:
         """Set the verdict of *life* before a request is sent. Its host was not contacted, so it
         needs no gap. `complete` ends it later."""

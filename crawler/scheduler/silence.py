@@ -35,15 +35,18 @@ async def give_up_silent_hosts(crawl: Crawl) -> None:
     silent.begin(clock.now())
     while True:
         await asyncio.sleep(LOOK_S)
-        if silent.are_given_up:
-            if not crawl.leases.frontier.counts().left:
-                silent.end_giving_up()
-            continue
-        if not silent.is_due(clock.now(), crawl.stats.heard_at) or not _is_idle(crawl):
+        if silent.are_given_up and not crawl.leases.frontier.counts().left:
+            silent.end_giving_up()
+        is_due = silent.are_given_up or silent.is_due(clock.now(), crawl.stats.heard_at)
+        if not is_due or not _is_idle(crawl):
             continue
         try:
             rests = await _rests_of_silent(crawl)
-            if not rests or not await _is_uplink_up(crawl):
+            if rests and silent.are_given_up:
+                await _end_rests(crawl, rests)  # of fetches that were under way
+                continue
+            is_left = rests or len(crawl.loop.lives)
+            if rests is None or not is_left or not await _is_uplink_up(crawl):
                 continue
             silent.give_up()
             logger.warning(
@@ -57,10 +60,11 @@ async def give_up_silent_hosts(crawl: Crawl) -> None:
 
 
 def _is_idle(crawl: Crawl) -> bool:
-    """Return whether nothing is fetched, and nothing but the rests of hosts is waited for."""
+    """Return whether nothing is fetched but from silent hosts, and nothing but the rests of hosts
+    is waited for."""
     now, origins = crawl.leases.clock.now(), crawl.selection.allowed_origins
     return (
-        not len(crawl.loop.lives)
+        crawl.loop.waits_for_silent_hosts()
         and origins.is_complete
         and origins.operator.paused_until(now) is None
         and not crawl.loop.uplink.is_down(now)

@@ -419,7 +419,8 @@ class Process:
                 if not self.now < self._wake_at <= wake_at:
                     self._wake_at = wake_at
                     self._at(wake_at, self._wake)
-        if loop.silent_hosts.errors and not len(loop.lives) and not self._is_looked:
+        silent = loop.silent_hosts.errors and loop.waits_for_silent_hosts()
+        if silent and not self._is_looked:
             self._is_looked = True
             since = max(self.log.starts[-1], self._figures.heard_at)
             self._at(max(since + SILENCE_S, self.now + 1.0), self._look_at_silent_hosts)
@@ -430,12 +431,11 @@ class Process:
     def _look_at_silent_hosts(self) -> None:
         """Give up hosts that never answered if nothing else is left, as scheduler/silence.py."""
         loop, silent = self.loop, self.loop.silent_hosts
-        if silent.are_given_up:
-            if not self.frontier.counts().left:
-                silent.end_giving_up()
-            return
-        is_idle = not len(loop.lives) and loop.may_lease()
-        if not is_idle or not silent.is_due(self.now, self._figures.heard_at):
+        if silent.are_given_up and not self.frontier.counts().left:
+            silent.end_giving_up()
+        is_idle = loop.waits_for_silent_hosts() and loop.may_lease()
+        is_due = silent.are_given_up or silent.is_due(self.now, self._figures.heard_at)
+        if not is_idle or not is_due:
             return
         rests: dict[HostKey, float] = {}
         for left in self.frontier.hosts_left():

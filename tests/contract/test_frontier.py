@@ -663,7 +663,7 @@ def test_the_hosts_that_are_left_are_known_when_nothing_else_is(tmp_path):
     frontier.add([candidate("x"), candidate("y", host="b")], 0.0)
     assert None in frontier.hosts_left(), "they wait for a turn"
     leases = {lease.candidate.host: lease for lease in drain(frontier, 0.0)}
-    assert None in frontier.hosts_left(), "they are leased"
+    assert None not in frontier.hosts_left(), "they are leased, as the caller knows"
     for host, rest_s in (("a", 3.0), ("b", 5000.0)):
         frontier.release(leases[host], rest(rest_s), 0.0)
         frontier.finish(leases[host], PutBack(), 0.0)

@@ -23,6 +23,7 @@ from crawler.console.views import OutcomesAsked, is_asked
 from crawler.data.outcomes import OutcomeLog, read_outcomes
 from crawler.download.resolver import Resolver
 from crawler.model.types import Outcome, never_waits
+from crawler.policy.silent_hosts import NEVER_ANSWERED
 from crawler.report.summary import Summary
 from crawler.spiders.web import WebSpider
 from crawler.view.local import LocalView
@@ -274,6 +275,29 @@ def test_a_crawl_does_not_wait_for_hosts_that_have_never_answered(
     }
     assert len(last) == 2
     assert "our own connection" not in caplog.text, "something has answered"
+
+
+def test_hosts_are_given_up_while_one_of_them_is_tried_again(tmp_path: Path, short_silence: None):
+    """It answers nothing for as long as the other one, which refuses all, is not given up."""
+    outcomes, dead_while_tried = tmp_path / "data" / "outcomes.jsonl", threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        listener.accept()[0].close()
+        tried, _ = listener.accept()
+        tried.settimeout(0.05)
+        with tried:
+            while not outcomes.exists() or "dead" not in outcomes.read_text():
+                with suppress(TimeoutError):
+                    if not tried.recv(4096):
+                        return
+            dead_while_tried.set()
+
+    with socket.create_server(("127.0.5.21", 0)) as listener:
+        threading.Thread(target=serve, args=[listener], daemon=True).start()
+        seeds = f"http://127.0.5.21:{listener.getsockname()[1]}/,http://127.0.5.22:9/"
+        done = crawl(tmp_path / "data", settings=LONG_PAUSES, seeds=seeds)
+    assert dead_while_tried.is_set()
+    assert all(one.reason.startswith(NEVER_ANSWERED) for one in done.outcomes)
 
 
 def test_an_errback_is_called_for_a_host_that_is_given_up(tmp_path: Path, short_silence: None):
