@@ -28,7 +28,7 @@ COMPILE = $(PY) -c 'from crawler.content.compiling import load; load()'
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo lint check test compiled retest fuzz kills simulate bench flame bench-scale format settings screenshots again
+.PHONY: help setup crawl demo lint check test compiled retest fuzz lives kills simulate bench flame bench-scale format settings screenshots again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -73,6 +73,9 @@ retest: $(WORK)  ## what failed in the last run of tests, each alone and three t
 
 fuzz: $(WORK)  ## property tests with new examples, for MINUTES=10
 	@sh scripts/fuzz.sh '$(MINUTES)'
+
+lives: $(WORK)  ## 10,000 random lives of owned shards, with take-overs, kills, and servers that lose a second
+	OWNED_LIVES=10000 $(PY) -m pytest -q -n 2 tests/contract -k 'TestOwned or nothing_is_lost'
 
 simulate: $(WORK)  ## SEEDS=10000 crawls on a virtual clock, judged; a failing one prints how to replay it
 	$(PY) -m crawler.simulate --seeds $(if $(filter seeds.txt,$(SEEDS)),1000,$(SEEDS))

@@ -231,6 +231,7 @@ class TwoTierFrontier:
         new = [key for key, is_seen in zip(wanted, are_seen, strict=True) if not is_seen]
         self._seen.mark(new)
         self._batch.totals.seen += len(new)
+        self.commit()  # before a merge removes their record: a mirror of the store has them from it
         work = self._begin_merge()
         work.run()
         for _ in work.apply(now):

@@ -476,9 +476,18 @@ class Nodes:
         """Send *call* before this returns, once, and only if its server is connected to: for what
         must not be lost if this process is killed in the next moment. *on_done* is called when it
         was carried out."""
-        node = self._servers.named(self._servers.of_shard[call.shard])
+        self._post(call.shard, self._packed(call), on_done)
+
+    def post_command(
+        self, shard: int, command: tuple[Argument, ...], on_done: Callable[[], None]
+    ) -> None:
+        """Send a plain command on keys of *shard* as `post` does a call."""
+        self._post(shard, pack_command(command), on_done)
+
+    def _post(self, shard: int, packed: bytes, on_done: Callable[[], None]) -> None:
+        node = self._servers.named(self._servers.of_shard[shard])
         if node is not None:
-            node.post(call.shard, self._packed(call), on_done)
+            node.post(shard, packed, on_done)
 
     def _packed(self, call: Call) -> bytes:
         shard, script, args = call

@@ -40,6 +40,7 @@ from tests.harness.frontiers import (
     rest,
     rocks_store,
 )
+from tests.harness.owned_world import OWNED_LIVES, OwnedWorld, open_nodes
 from tests.harness.redis_world import RedisWorld
 from tests.harness.shared_world import shared_world
 from tests.servers.redis import RedisServer
@@ -340,6 +341,14 @@ class SharedLives(FrontierLives):
         self.now = max(self.now, self.world.now)
 
 
+class OwnedLives(FrontierLives):
+    """After each crash another owner takes the shard over, into an empty store."""
+
+    def new_world(self, folder: Path) -> World:
+        client = self.stack.enter_context(self.redis.client())
+        return OwnedWorld(client, self.stack.enter_context(open_nodes(self.redis.port)), folder)
+
+
 def lives(number: int) -> settings:
     return settings(
         max_examples=examples(number),
@@ -379,3 +388,7 @@ class TestShared(OverRedis, SharedLives.TestCase):
 
 class TestScripts(OverRedis, ScriptLives.TestCase):
     settings = lives(150)
+
+
+class TestOwned(OverRedis, OwnedLives.TestCase):
+    settings = lives(OWNED_LIVES)

@@ -51,6 +51,7 @@ LONGEST: Final = (
     "test_delivery_crawl",
     "test_purge",
     "test_frontier_lives",
+    "test_owned_shards",
     "test_crash",
     "test_interactive_commands",
     "test_repeats_crash",

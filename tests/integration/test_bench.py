@@ -3,12 +3,14 @@ host can take by framing alone."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bench import owned
 from bench.figures import Figures
 from bench.framing import KINDS, measured
 from bench.frontier import page, waiting
@@ -131,3 +133,10 @@ def test_a_large_run_goes_on_with_the_missing_parts(
     assert not print_table([seen | {"lines": ["bytes a URL 8 (bar: 10)", "of which"]}])
     assert "(bar: 10)" in capsys.readouterr().out
     assert print_table([seen | {"lines": ["bytes a URL 12 (bar: 10, MISSED)"]}])
+
+
+def test_a_shard_is_weighed_and_taken_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(owned.measure(200, 100, tmp_path))
+    assert capsys.readouterr().out.startswith("200 waiting of 2 hosts, 300 seen: loaded in")

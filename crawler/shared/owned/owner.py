@@ -1,0 +1,328 @@
+"""The owner of shards: it sends the batches of their mirrors, which renews its leases, and sends
+again what a server has lost.
+
+Rule: OwnedShard decides, and knows neither socket nor clock; ShardSender sends. No batch is written
+twice: each is the next one after the last in Redis, or it is refused.
+
+The order of acknowledgements, by which a page and the politeness to its host survive any process
+(each -> waits for the acknowledgement of the batch before it):
+
+    a URL's lease -> its request                      (`may_begin`)
+    its rest: noted at once, not waited for           (until then the lease stands, and the next
+                                                       owner lets the host rest as after a crash)
+    its record is synced; its links -> its verdict    (`wait_until_durable` between the two, with
+                                                       the links in each shard that they are for)
+
+So a lease that Redis does not have was never used, and a verdict that it has was given after the
+links. What a dead owner had not sent is done again by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
+from typing import Any, Final
+
+from crawler.frontier import records as keys
+from crawler.model.types import StoreUnavailable
+from crawler.shared.client import Nodes
+from crawler.shared.faults import FAULTS, Fault
+from crawler.shared.owned.mirror import Batch, Changes, Mirror
+from crawler.shared.owned.scripts import (
+    Applied,
+    BatchGap,
+    ClaimedShard,
+    ClaimReply,
+    Command,
+    PlainCommand,
+    ShardCommands,
+    ShardMissing,
+    ShardTaken,
+    read_apply_reply,
+    read_claim_reply,
+)
+
+_KEPT_S: Final = 10.0
+"""For how long acknowledged batches are kept: a server writes its file each second, and half as
+late again at worst; a replica lags by what its master bounds."""
+_MOST_BATCHES: Final = 16  # sent together
+_RENEWED_AT: Final = 1 / 3  # of the lease: then two more may fail
+_MARGIN: Final = 1 / 8  # of the lease: what a request may take from its check to the wire
+_GATHER_S: Final = 0.02  # commits of so long are one batch
+_RETRY_S: Final = 0.25
+
+
+class OwnedShard:
+    """A shard that was claimed: what of its mirror Redis has, and until when it is certainly
+    ours. Times are of the owner's steady clock."""
+
+    def __init__(
+        self,
+        commands: ShardCommands,
+        claimed: ClaimedShard,
+        claimed_at_s: float,
+        mirror: Mirror,
+        contents: Callable[[], Iterator[Changes]],
+    ) -> None:
+        """*claimed_at_s*: when the claim was sent. *contents* returns all records of the shard, as
+        `mirror.all_changes`."""
+        self.commands = commands
+        self.mirror = mirror
+        self.is_owned = True  # as far as we know
+        self.fault: Fault | None = None  # of the last try to send anything
+        self._contents = contents
+        self._in_redis = claimed.seq  # the number of the last batch there
+        self._claimed_at_s = claimed_at_s
+        self._leased_until_s = claimed_at_s + commands.lease_s
+        self._log: deque[Batch] = deque()  # not acknowledged, or kept to be sent again
+        self._is_claiming = False
+        self._filling: Iterator[Changes] | None = None
+        self._filled_at: int | None = None  # the batch with which Redis has all again
+        self._acked_before = claimed.seq  # while it is filled
+        self._quiet_until_s = inf  # not loaded yet
+
+    @property
+    def acked(self) -> int:
+        """The number of the last batch before which Redis lacks nothing. Compare it with
+        `mirror.position`."""
+        if self._filled_at is None or self._in_redis < self._filled_at:
+            is_filling = self._filling is not None or self._filled_at is not None
+            return self._acked_before if is_filling else self._in_redis
+        return self._in_redis
+
+    def note_loaded(self, quiet_s: float) -> None:
+        """Note that the local store has all of the shard. *quiet_s*: for how long after the claim
+        there may be fetches of hosts that it knows nothing of."""
+        self._quiet_until_s = self._claimed_at_s + quiet_s
+
+    def may_lease(self, now_s: float) -> bool:
+        """Return whether URLs of the shard may be leased."""
+        return self.is_owned and now_s >= self._quiet_until_s
+
+    def may_begin(self, lease_id: int, now_s: float) -> bool:
+        """Return whether a request may be sent under this lease: Redis has it, and the shard is
+        ours for long enough that the request is on the wire before another one may claim it."""
+        name = keys.numbered(b"", lease_id)
+        if not self.is_owned or now_s >= self._leased_until_s - _MARGIN * self.commands.lease_s:
+            return False
+        if self.mirror.opens_unsent(name):
+            return False
+        acked = self.acked
+        return not any(batch.number > acked and name in batch.leases for batch in self._log)
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether there is something to be sent."""
+        return self.is_owned and (
+            self._is_claiming
+            or self._filling is not None
+            or self.mirror.position > self._in_redis
+            or now_s >= self.renewed_at_s
+        )
+
+    @property
+    def renewed_at_s(self) -> float:
+        """When an empty batch is to renew the lease, if nothing else does."""
+        return self._leased_until_s - (1 - _RENEWED_AT) * self.commands.lease_s
+
+    def next_commands(self, now_s: float) -> list[Command]:
+        """Return what is to be sent now, together and in this order. Call `on_replies` before the
+        next call."""
+        if not self.is_owned:
+            return []
+        if self._is_claiming:
+            return [self.commands.claim(begins=True)]
+        self._fill_some()
+        self._log += self.mirror.take(even_empty=now_s >= self.renewed_at_s)
+        last = self._in_redis
+        missing = [batch for batch in self._log if batch.number > last]
+        has_next = missing and (missing[0].is_first or missing[0].number == last + 1)
+        if not has_next and last < self.mirror.number:
+            self._begin_filling()
+            return self.next_commands(now_s)
+        return self._applied(missing[:_MOST_BATCHES], last)
+
+    def give_up(self) -> Command:
+        """Return the command that releases the shard. Nothing is sent after it."""
+        self.is_owned = False
+        return self.commands.release()
+
+    def command_to_post(self) -> Command | None:
+        """Return the batch of what was noted, to be sent without waiting for a reply behind those
+        that are under way: for what must not be lost with this process. It is sent again later, as
+        if it had not been."""
+        made = self.mirror.take()
+        self._log += made
+        return self._applied(made, made[0].number - 1)[0] if len(made) == 1 else None
+
+    def on_replies(self, replies: Sequence[Any], sent_at_s: float, now_s: float) -> None:
+        """Take the replies to the last commands, each of which may be a Fault: then it is not known
+        whether it was carried out."""
+        self.fault = next((reply for reply in replies if isinstance(reply, FAULTS)), None)
+        if self._is_claiming and self.fault is None:
+            self._on_claimed(read_claim_reply(replies[0]), sent_at_s)
+            return
+        for reply in replies:
+            if isinstance(reply, FAULTS):
+                break
+            self._on_applied(reply, sent_at_s)
+        for batch in self._log:
+            if batch.number <= self._in_redis:
+                batch.acked_at_s = min(batch.acked_at_s, now_s)
+        while self._log and self._log[0].acked_at_s < now_s - _KEPT_S:
+            self._log.popleft()
+
+    def _on_applied(self, reply: Any, sent_at_s: float) -> None:
+        match read_apply_reply(reply):
+            case Applied(seq, is_lossy):
+                self._in_redis = seq
+                self._leased_until_s = sent_at_s + self.commands.lease_s
+                # Nothing is lost that this owner has sent. Until its quiet time is over, the next
+                # owner has to keep one, too.
+                if is_lossy and sent_at_s >= self._quiet_until_s:
+                    self.mirror.note_command(PlainCommand("HDEL", "", ("lost",)))
+            case BatchGap(seq):
+                self._in_redis = seq  # this one, if its reply was lost; or the server lost some
+            case ShardTaken():
+                self.is_owned = False
+            case ShardMissing():
+                self._is_claiming = True
+
+    def _on_claimed(self, reply: ClaimReply, sent_at_s: float) -> None:
+        self._is_claiming = False
+        if isinstance(reply, ClaimedShard):
+            self._in_redis = reply.seq
+            self._leased_until_s = sent_at_s + self.commands.lease_s
+            self._begin_filling()
+        else:
+            self.is_owned = False
+
+    def _begin_filling(self) -> None:
+        """Send all of the shard again, slice by slice: Redis has lost more than is kept."""
+        self._acked_before = self.acked
+        self._filled_at = None
+        self._log.clear()
+        self.mirror.begin_again()
+        self._filling = self._contents()
+
+    def _fill_some(self) -> None:
+        if self._filling is None:
+            return
+        changes = next(self._filling, None)
+        if changes is not None:
+            self.mirror.note(changes)
+            return
+        self._filling = None
+        self.mirror.note_command(PlainCommand("HDEL", "", ("filling",)))
+        self._filled_at = self.mirror.position
+
+    def _applied(self, batches: Iterable[Batch], last: int) -> list[Command]:
+        """Return the commands of *batches*, the first of which comes after number *last*."""
+        asked = []
+        for batch in batches:
+            asked.append(self.commands.apply(last, batch.number, batch.totals, batch.commands))
+            last = batch.number
+        return asked
+
+
+async def claim(nodes: Nodes, commands: ShardCommands, *, begins: bool) -> ClaimReply:
+    """Claim a shard; *begins*: or begin it, if it is not there. Raises a Fault."""
+    (reply,) = await nodes.commands([(commands.shard, commands.claim(begins=begins))])
+    if isinstance(reply, FAULTS):
+        raise reply
+    return read_claim_reply(reply)
+
+
+class ShardSender:
+    """Sends what the mirrors of this worker's shards have, all of it together, and renews their
+    leases. One task, however many shards."""
+
+    def __init__(
+        self, nodes: Nodes, now_s: Callable[[], float], on_lost: Callable[[OwnedShard], None]
+    ) -> None:
+        """*now_s*: the steady clock. *on_lost* is called with a shard that is another one's by
+        now: nothing of it is sent any more, and no result under its leases counts."""
+        self._nodes = nodes
+        self._now_s = now_s
+        self._on_lost = on_lost
+        self._shards: dict[int, OwnedShard] = {}
+        self._is_due = asyncio.Event()
+        self._rounds = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, shard: OwnedShard) -> None:
+        self._shards[shard.commands.shard] = shard
+        self.send_soon()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._send_rounds())
+
+    def send_soon(self) -> None:
+        self._is_due.set()
+
+    def post(self, shard: OwnedShard) -> None:
+        """Send what the mirror of *shard* has before this returns, as far as the socket takes it:
+        for the rest that an answer asks for, which must be kept if this process dies now."""
+        if (command := shard.command_to_post()) is not None:
+            self._nodes.post_command(shard.commands.shard, command, self.send_soon)
+
+    async def wait_until_durable(self) -> None:
+        """Return when Redis has all that was noted so far, of all shards. Raises StoreUnavailable
+        if a shard is lost meanwhile."""
+        wanted = [(shard, shard.mirror.position) for shard in self._shards.values()]
+        async with self._rounds:
+            await self._rounds.wait_for(
+                lambda: all(
+                    shard.acked >= position or not shard.is_owned for shard, position in wanted
+                )
+            )
+        if any(not shard.is_owned for shard, _ in wanted):
+            raise StoreUnavailable("a shard of this worker has another owner by now")
+
+    async def release(self, shard: OwnedShard) -> None:
+        """Send what is left of *shard*, and give it up. Raises StoreUnavailable, or a Fault: then
+        its lease has to end."""
+        await self.wait_until_durable()
+        del self._shards[shard.commands.shard]
+        (reply,) = await self._nodes.commands([(shard.commands.shard, shard.give_up())])
+        if isinstance(reply, FAULTS):
+            raise reply
+
+    async def close(self) -> None:
+        """Send nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _send_rounds(self) -> None:
+        while True:
+            if not await self._send_round():
+                await asyncio.sleep(_RETRY_S)
+            elif not any(shard.is_due(self._now_s()) for shard in self._shards.values()):
+                self._is_due.clear()
+                await self._wait_until_due()
+
+    async def _wait_until_due(self) -> None:
+        renewed = (shard.renewed_at_s for shard in self._shards.values())
+        wait_s = max(0.0, min(renewed, default=self._now_s() + 1.0) - self._now_s())
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._is_due.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(_GATHER_S)
+
+    async def _send_round(self) -> bool:
+        """Return whether the servers answered."""
+        sent_at_s = self._now_s()
+        asks = [(shard, shard.next_commands(sent_at_s)) for shard in self._shards.values()]
+        flat = [(shard.commands.shard, each) for shard, commands in asks for each in commands]
+        replies = iter(await self._nodes.commands(flat) if flat else [])
+        for shard, commands in asks:
+            if commands:
+                shard.on_replies([next(replies) for _ in commands], sent_at_s, self._now_s())
+            if not shard.is_owned and self._shards.pop(shard.commands.shard, None) is not None:
+                self._on_lost(shard)
+        async with self._rounds:
+            self._rounds.notify_all()
+        return all(shard.fault is None for shard, _ in asks)

@@ -1,0 +1,174 @@
+"""The keys of an owned shard in Redis, the scripts on them, and their commands and replies.
+
+Rule: all keys of a shard are in one slot of a cluster, and a command names all that it touches. The
+scripts know batches and owners, and nothing of URLs.
+
+    <root>          hash: owner (the token of the last claim), until (the end of its lease, ms),
+                    seq (the number of the last batch), totals, run (of the server), and while they
+                    are so: lost (a restart may have lost some), filling (it is filled again)
+    <root>:b        hash: chunks of waiting URLs, packed, by their records' names
+    <root>:s        list: keys of admitted URLs, eight bytes each
+    <root>:<letter> hash: the records of this letter (crawler/frontier/records.py), as they are
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from crawler.shared.connection import Argument
+from crawler.shared.keys import root
+
+Command: TypeAlias = tuple[Argument, ...]
+
+SEEN_KEYS: Final = "s"
+_NAMES: Final = ("open", "claim", "apply", "release")
+
+
+class OwnedScripts:
+    """Implements client.ScriptTexts."""
+
+    def __init__(self, clock: str | None = None) -> None:
+        """*clock* is Lua code that defines `now_ms()` in place of the server's own clock."""
+        self._clock = clock or _source("clock")
+
+    def names(self) -> tuple[str, ...]:
+        return _NAMES
+
+    def text(self, name: str) -> str:
+        return self._texts[name]
+
+    def sha(self, name: str) -> str:
+        return sha1(self._texts[name].encode()).hexdigest()
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        return {name: self._with_clock(_source(name)) for name in _NAMES}
+
+    def _with_clock(self, text: str) -> str:
+        """Insert the clock where it is used, behind the shebang, which must stay the first line."""
+        shebang, _, rest = text.partition("\n")
+        return f"{shebang}\n{self._clock}\n{rest}" if "now_ms()" in rest else text
+
+
+def _source(name: str) -> str:
+    # importlib.resources also reads from an egg, where there is no folder.
+    return (files("crawler.shared.owned") / "lua" / f"{name}.lua").read_text("utf-8")
+
+
+class PlainCommand(NamedTuple):
+    """A command of a batch: on the key of a *kind* of records, or on the root if that is ""."""
+
+    word: str
+    kind: str
+    args: Sequence[Argument]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedShard:
+    """A shard that was claimed, as Redis has it."""
+
+    seq: int  # the number of its last batch
+    totals: bytes  # as the frontier wrote them; empty: nothing was written yet
+    is_lossy: bool  # a restart of the server may have lost the last second
+    is_filling: bool  # its owner died while it filled an empty server: some is lost for good
+    ended_s: float  # since the end of its last lease: no request was sent later
+
+
+@dataclass(frozen=True, slots=True)
+class HeldShard:
+    """A shard whose owner has a lease."""
+
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    seq: int
+    is_lossy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchGap:
+    """A batch was not written: it is not the one after *seq*, which is the last one."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTaken:
+    """Another one has claimed the shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardMissing:
+    """The server has no such shard: it is new, or came back empty."""
+
+
+ClaimReply: TypeAlias = ClaimedShard | HeldShard | ShardMissing
+ApplyReply: TypeAlias = Applied | BatchGap | ShardTaken | ShardMissing
+
+
+class ShardCommands:
+    """The commands of one owner on one shard."""
+
+    def __init__(
+        self, scripts: OwnedScripts, name: str, shard: int, token: str, lease_s: float
+    ) -> None:
+        """*name*: of the crawl. *token*: random, of this claim alone: after a failover that lost a
+        claim, two numbers might be equal."""
+        self.shard = shard
+        self.lease_s = lease_s
+        self._sha = {each: scripts.sha(each) for each in _NAMES}
+        self._root = root(name, shard)
+        self._token = token
+        self._lease_ms = round(lease_s * 1000)
+
+    def claim(self, *, begins: bool) -> Command:
+        """*begins*: whether the shard may be one that is not there yet."""
+        return (*self._evalsha("claim", self._root), self._token, self._lease_ms, int(begins))
+
+    def apply(
+        self, before: int, number: int, totals: bytes, commands: Iterable[PlainCommand]
+    ) -> Command:
+        """Batch *number*, to be written after the batch *before*."""
+        keys = {"": 1}
+        args: list[Argument] = []
+        for word, kind, rest in commands:
+            args += (word, keys.setdefault(kind, len(keys) + 1), len(rest), *rest)
+        names = (self._root, *map(self.key, list(keys)[1:]))
+        head = (self._token, self._lease_ms, before, number, totals)
+        return (*self._evalsha("apply", *names), *head, *args)
+
+    def release(self) -> Command:
+        return (*self._evalsha("release", self._root), self._token)
+
+    def key(self, kind: str) -> str:
+        return f"{self._root}:{kind}"
+
+    def _evalsha(self, script: str, *names: str) -> Command:
+        return ("EVALSHA", self._sha[script], len(names), *names)
+
+
+def read_claim_reply(reply: Any) -> ClaimReply:
+    match reply:
+        case [b"ok", seq, totals, is_lossy, is_filling, ended_ms]:
+            return ClaimedShard(seq, totals, bool(is_lossy), bool(is_filling), ended_ms / 1000)
+        case [b"held", for_ms]:
+            return HeldShard(for_ms / 1000)
+    return ShardMissing()
+
+
+def read_apply_reply(reply: Any) -> ApplyReply:
+    match reply:
+        case [b"ok", seq, is_lossy]:
+            return Applied(seq, bool(is_lossy))
+        case [b"gap", seq]:
+            return BatchGap(seq)
+        case [b"taken"]:
+            return ShardTaken()
+    return ShardMissing()

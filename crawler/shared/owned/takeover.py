@@ -1,0 +1,211 @@
+"""The take-over of a shard: all that Redis has of it, into an empty local store.
+
+Rule: step by step, each of some milliseconds, so that the event loop is never held. What is loaded
+is as after a crash: the frontier that opens over it files the hosts and puts the leases back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from crawler.frontier import records as keys
+from crawler.frontier.drum import Drum
+from crawler.frontier.port import DurableStore, FrontierLimits
+from crawler.frontier.records import (
+    HostPlace,
+    HostRecord,
+    decode_host,
+    decode_open,
+    decode_totals,
+    encode,
+)
+from crawler.frontier.run_files import DrumManifest, RunFolder
+from crawler.model.types import HostKey
+from crawler.shared.client import Nodes
+from crawler.shared.faults import FAULTS, ForeignData
+from crawler.shared.owned.mirror import AS_THEY_ARE, Changes, unpack_chunk
+from crawler.shared.owned.owner import OwnedShard
+from crawler.shared.owned.scripts import SEEN_KEYS, ClaimedShard, Command
+
+Step: TypeAlias = Command | Callable[[], None]
+"""What is to be done before the next one: a command to be sent, or work for a thread."""
+
+_FIELDS: Final = 1_000  # of a hash, read at once at most
+_FIRST_FIELDS: Final = 100
+_PAGE_URLS: Final = 2_000  # unpacked in one step: 5 ms
+_ELEMENTS: Final = 1_000  # of the list of seen keys: 1 MB at most
+
+
+class ShardLoader:
+    """Loads one shard."""
+
+    def __init__(
+        self,
+        shard: OwnedShard,
+        claimed: ClaimedShard,
+        store: DurableStore,
+        runs: RunFolder,
+        limits: FrontierLimits,
+        now: float,
+    ) -> None:
+        """*store* and *runs* are empty. *now*: epoch seconds."""
+        self._shard = shard
+        self._claimed = claimed
+        self._store = store
+        self._runs = runs
+        self._limits = limits
+        self._now = now
+
+    def steps(self) -> Generator[Step, Any, None]:
+        """Yield what is to be done; the reply to a command is sent in. Raises ForeignData if a part
+        of the shard is lost, or cannot be read."""
+        if self._claimed.is_filling:
+            raise ForeignData(
+                "the server came back without its data, and the worker that had them ended before"
+                " all were there again. Put the server's data back, or begin another crawl"
+            )
+        if self._claimed.totals:
+            try:
+                yield from self._load()
+            except (msgspec.MsgspecError, ValueError, struct.error) as error:
+                raise ForeignData(
+                    f"a record of the crawl in Redis cannot be read: {error}"
+                ) from error
+        # A host that is new in the lost second is unknown, and its first fetch may be under way.
+        quiet_s = self._limits.longest_fetch_s + self._limits.min_gap_s
+        self._shard.note_loaded(quiet_s if self._claimed.is_lossy else 0.0)
+
+    def _load(self) -> Iterator[Step]:
+        self._load_totals(self._claimed.totals)
+        yield from self._read_hash(keys.HOST, self._load_hosts)
+        yield from self._read_hash(keys.QUEUED, self._load_chunks)
+        for prefix in AS_THEY_ARE:
+            if prefix == keys.OPEN:
+                yield from self._read_hash(prefix, self._load_leases)
+            elif prefix != keys.HOST:
+                yield from self._read_hash(prefix, self._load_fields)
+        yield from self._load_seen_keys()
+
+    def _load_totals(self, packed: bytes) -> None:
+        totals = decode_totals(packed)
+        for front in totals.fronts():
+            for ends in front:
+                ends.head = ends.tail = keys.MIDDLE  # hosts are filed again
+        self._store.write({keys.TOTALS: encode(totals)})
+
+    def _read_hash(
+        self, prefix: bytes, load: Callable[[bytes, list[tuple[bytes, bytes]]], int]
+    ) -> Generator[Step, Any, None]:
+        """Read a hash page by page. *load* returns how many URLs a page had."""
+        key, cursor, count = self._shard.commands.key(prefix.decode()), b"0", _FIRST_FIELDS
+        while True:
+            cursor, flat = yield ("HSCAN", key, cursor, "COUNT", count)
+            urls = load(prefix, list(zip(flat[::2], flat[1::2], strict=True)))
+            count = max(10, min(_FIELDS, count * _PAGE_URLS // max(urls, 1)))
+            if cursor == b"0":
+                return
+
+    def _load_fields(self, prefix: bytes, fields: list[tuple[bytes, bytes]]) -> int:
+        self._store.write({prefix + name: value for name, value in fields})
+        return 0
+
+    def _load_hosts(self, prefix: bytes, fields: list[tuple[bytes, bytes]]) -> int:
+        """Mark the hosts with waiting URLs as active, as after a crash. If a lease may be lost, its
+        fetch may be under way, at any host."""
+        changes: Changes = {}
+        rested: Changes = {}
+        for name, packed in fields:
+            record = decode_host(packed)
+            if record.best_level() is not None:
+                record.place = HostPlace.ACTIVE
+                changes[keys.named(keys.ACTIVE, HostKey(name.decode()))] = b""
+            else:
+                record.place = HostPlace.EMPTY
+            if self._claimed.is_lossy:
+                rest_until = self._now + self._longest_s(record)
+                record.rest_until = max(record.rest_until, rest_until)
+            changes[prefix + name] = rested[prefix + name] = encode(record)
+        self._store.write(changes)
+        if self._claimed.is_lossy:
+            self._shard.mirror.note(rested)
+        return 0
+
+    def _load_leases(self, prefix: bytes, fields: list[tuple[bytes, bytes]]) -> int:
+        """Load open leases. Unlike after a crash, the process that held them may still run, and its
+        last request may have been sent until the end of its lease of the shard. So the host rests
+        as if that fetch had been the longest possible one."""
+        ended_at = self._now - self._claimed.ended_s
+        changes: Changes = {}
+        for name, packed in fields:
+            lost = decode_open(packed)
+            host = self._store.get(keys.named(keys.HOST, lost.candidate.host))
+            record = decode_host(host) if host else HostRecord([])
+            if lost.pace is not None:
+                record.pace = lost.pace
+                record.note_trouble(lost.asked_s, self._now)
+            rest_until = max(lost.rest_until, ended_at + self._longest_s(record))
+            changes[prefix + name] = encode(replace(lost, rest_until=rest_until))
+        self._store.write(changes)
+        return 0
+
+    def _longest_s(self, record: HostRecord) -> float:
+        """Return for how long after its begin a fetch may concern its host: the longest one, and
+        the longest rest after it."""
+        limits, pace = self._limits, record.pace
+        own_s = min(limits.gap_factor * limits.longest_fetch_s, limits.max_gap_s)
+        gap_s = max(pace.gap_s, pace.crawl_delay_s, limits.min_gap_s)
+        asked_s = record.remembered_s(self._now, limits.max_retry_after_s)
+        return limits.longest_fetch_s + min(max(own_s, gap_s, asked_s), limits.max_rest_s)
+
+    def _load_chunks(self, prefix: bytes, fields: list[tuple[bytes, bytes]]) -> int:
+        changes: Changes = {}
+        urls = 0
+        for name, packed in fields:
+            some, changes[prefix + name] = unpack_chunk(name, packed)
+            urls += some
+        self._store.write(changes)
+        return urls
+
+    def _load_seen_keys(self) -> Generator[Step, Any, None]:
+        key, at = self._shard.commands.key(SEEN_KEYS), 0
+        drum = Drum(self._runs, DrumManifest())
+        while elements := (yield ("LRANGE", key, at, at + _ELEMENTS - 1)):
+            at += len(elements)
+            drum.update(np.frombuffer(b"".join(elements), "<u8"))
+
+        def merge() -> None:
+            self._store.write({keys.SEEN_RUNS: drum.merge().manifest.sealed()})
+
+        if at:
+            yield merge
+
+
+async def take_over(
+    nodes: Nodes, shard: OwnedShard, steps: Generator[Step, Any, None], now_s: Callable[[], float]
+) -> None:
+    """Do the *steps* of a loader, and renew the lease of *shard* between them. Raises a Fault."""
+    reply: Any = None
+    while True:
+        try:
+            step = steps.send(reply)
+        except StopIteration:
+            return
+        if callable(step):
+            await asyncio.to_thread(step)
+            reply = None
+            continue
+        renewals = shard.next_commands(now_s()) if now_s() >= shard.renewed_at_s else []
+        sent_at_s = now_s()
+        number = shard.commands.shard
+        reply, *others = await nodes.commands([(number, each) for each in (step, *renewals)])
+        if renewals:
+            shard.on_replies(others, sent_at_s, now_s())
+        if isinstance(reply, FAULTS):
+            raise reply

@@ -1,0 +1,214 @@
+"""A worker that owns a shard, over a real redis-server that is killed, loses the end of its file,
+or comes back empty; and the take-over by another one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from functools import wraps
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.frontier.open import open_frontier
+from crawler.frontier.port import FRONTIER, SEEN, FrontierLimits
+from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.run_files import RunFolder
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import Rest, StoreUnavailable
+from crawler.shared.address import Address
+from crawler.shared.client import Nodes
+from crawler.shared.owned.mirror import Mirror, MirroredStore, all_changes
+from crawler.shared.owned.owner import OwnedShard, ShardSender, claim
+from crawler.shared.owned.scripts import ClaimedShard, HeldShard, OwnedScripts, ShardCommands
+from crawler.shared.owned.takeover import ShardLoader, take_over
+from tests.harness.frontiers import candidate
+from tests.servers.redis import RedisServer
+from tests.servers.redis_process import HOST
+
+SCRIPTS = OwnedScripts()
+LIMITS = FrontierLimits(longest_fetch_s=0.3, min_gap_s=0.2, gap_factor=0.0)
+LEASE_S = 1.0
+_numbers = count()
+
+
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(**given: object) -> None:
+        asyncio.run(test(**given))
+
+    return run
+
+
+class OwnedWorker:
+    """A process that owns one shard, with a folder of its own."""
+
+    def __init__(self, server: RedisServer, folder: Path) -> None:
+        self.token = f"token{next(_numbers)}"
+        self.folder = folder / self.token
+        self.commands = ShardCommands(SCRIPTS, "o", 0, self.token, LEASE_S)
+        self.nodes = Nodes(Address(host=HOST, port=server.port), SCRIPTS, "o", 1, ())
+        self.lost: list[OwnedShard] = []
+        self.sender = ShardSender(self.nodes, time.monotonic, self.lost.append)
+
+    async def claim(self) -> None:
+        """Claim the shard, as soon as the last owner's lease is over, and load it."""
+        await self.nodes.open()
+        begun_s = time.monotonic()
+        while isinstance(claimed := await claim(self.nodes, self.commands, begins=True), HeldShard):
+            await asyncio.sleep(claimed.for_s)
+            begun_s = time.monotonic()
+        assert isinstance(claimed, ClaimedShard)
+        self.claimed = claimed
+        self.local, runs = RocksStore(self.folder / FRONTIER), RunFolder(self.folder / SEEN)
+        mirror = Mirror(claimed.seq, self.sender.send_soon)
+        self.shard = OwnedShard(
+            *(self.commands, claimed, begun_s, mirror),
+            contents=lambda: all_changes(self.local, runs),
+        )
+        loader = ShardLoader(self.shard, claimed, self.local, runs, LIMITS, time.time())
+        await take_over(self.nodes, self.shard, loader.steps(), time.monotonic)
+        self.frontier: TwoTierFrontier = open_frontier(
+            *(self.folder, LIMITS, time.time()),
+            store=MirroredStore(self.local, mirror),
+            runs=runs,
+        )
+        self.sender.add(self.shard)
+
+    async def kill(self) -> None:
+        await self.sender.close()
+        await self.nodes.close()
+        self.local.close()
+
+    def add(self, first: int, urls: int) -> None:
+        found = [candidate(str(n), host=f"h{n % 7}") for n in range(first, first + urls)]
+        self.frontier.add(found, time.time())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def empty(server: RedisServer) -> RedisServer:
+    with server.client() as client:
+        client.flushall()
+        client.script_flush()
+    return server
+
+
+@on_a_loop
+async def test_what_was_acknowledged_is_taken_over(empty: RedisServer, tmp_path: Path) -> None:
+    first, second = OwnedWorker(empty, tmp_path), OwnedWorker(empty, tmp_path)
+    await first.claim()
+    first.add(0, 100)
+    (lease,) = first.frontier.lease(time.time(), 1)
+    await first.sender.wait_until_durable()
+    assert first.shard.may_begin(lease.id, time.monotonic())
+    counts = first.frontier.counts()
+    await first.sender.close()  # it stands still: its connection stays
+    await second.claim()
+    assert second.frontier.put_back_at_open == 1
+    found = second.frontier.counts()
+    assert (found.waiting, found.seen) == (counts.waiting + 1, counts.seen)
+    rest_until = second.frontier._batch.peek(lease.candidate.host).rest_until
+    assert rest_until > time.time() - 0.5, "its fetch may be under way"
+    first.add(100, 1)
+    first.sender = ShardSender(first.nodes, time.monotonic, first.lost.append)
+    first.sender.add(first.shard)
+    with pytest.raises(StoreUnavailable):
+        await first.sender.wait_until_durable()
+    assert first.lost == [first.shard]
+    assert not first.shard.may_begin(lease.id, time.monotonic())
+    await second.sender.release(second.shard)
+    third = OwnedWorker(empty, tmp_path)
+    began_s = time.monotonic()
+    await third.claim()
+    assert time.monotonic() - began_s < LEASE_S / 2, "it was given up"
+    for worker in (first, second, third):
+        await worker.kill()
+
+
+@on_a_loop
+async def test_what_a_killed_server_has_lost_is_sent_again(
+    empty: RedisServer, tmp_path: Path
+) -> None:
+    worker = OwnedWorker(empty, tmp_path)
+    await worker.claim()
+    worker.add(0, 50)
+    await worker.sender.wait_until_durable()
+    length = empty.aof_bytes()
+    worker.add(50, 50)
+    await worker.sender.wait_until_durable()
+    position = worker.shard.acked
+    empty.kill()
+    empty.cut_aof(empty.aof_bytes() - length)
+    empty.start()
+    worker.add(100, 1)
+    await worker.sender.wait_until_durable()
+    assert worker.shard.acked > position
+    counts = worker.frontier.counts()
+    await worker.kill()
+    after = OwnedWorker(empty, tmp_path)
+    await after.claim()
+    assert after.frontier.counts().seen == counts.seen == 101
+    assert not after.claimed.is_lossy, "its owner was there"
+    await after.kill()
+
+
+@on_a_loop
+async def test_after_a_lost_second_without_its_owner_a_shard_is_quiet(
+    empty: RedisServer, tmp_path: Path
+) -> None:
+    worker, after = OwnedWorker(empty, tmp_path), OwnedWorker(empty, tmp_path)
+    await worker.claim()
+    worker.add(0, 50)
+    await worker.sender.wait_until_durable()
+    await worker.kill()
+    empty.kill()
+    empty.start()
+    await after.claim()
+    assert after.claimed.is_lossy
+    assert not after.shard.may_lease(time.monotonic())
+    assert after.frontier.lease(time.time(), 1) == [], "each host rests"
+    await after.kill()
+
+
+@on_a_loop
+async def test_a_server_that_comes_back_empty_is_filled_by_the_owner(
+    empty: RedisServer, tmp_path: Path
+) -> None:
+    worker, after = OwnedWorker(empty, tmp_path), OwnedWorker(empty, tmp_path)
+    await worker.claim()
+    worker.add(0, 2000)
+    await worker.sender.wait_until_durable()
+    with empty.client() as client:
+        client.flushall()
+        client.script_flush()
+    worker.add(2000, 1)
+    await worker.sender.wait_until_durable()
+    await worker.kill()
+    await after.claim()
+    assert after.frontier.counts().seen == 2001
+    await after.kill()
+
+
+@on_a_loop
+async def test_what_an_answer_asks_for_is_sent_at_once(empty: RedisServer, tmp_path: Path) -> None:
+    worker, after = OwnedWorker(empty, tmp_path), OwnedWorker(empty, tmp_path)
+    await worker.claim()
+    worker.add(0, 1)
+    (lease,) = worker.frontier.lease(time.time(), 1)
+    await worker.sender.wait_until_durable()
+    now = time.time()
+    worker.frontier.note_trouble(lease, Rest(60.0, lease.pace, asked_s=60.0), now)
+    worker.sender.post(worker.shard)
+    await worker.kill()
+    await after.claim()
+    assert after.frontier._batch.peek(lease.candidate.host).rest_until >= now + 60.0
+    await after.kill()
