@@ -140,7 +140,8 @@ class RowGroup:
         return self._text_ends[-1] + self._batch_bytes
 
     def add(self, row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> None:
-        """Add *row*, with null for empty values. The URLs of *outlinks* are absolute."""
+        """Add *row*, with null for empty values. The URLs of *outlinks* are absolute. The cells
+        are in the order of `COLUMNS`, without text and outlinks, which are put in later."""
         self._cells.append(
             (
                 row.url,

@@ -330,9 +330,10 @@ class Admitter:
     def _charge(
         self, record: HostRecord, host: HostKey, candidates: list[Candidate]
     ) -> Sequence[OverBudgetLinks]:
-        """Count *candidates*, all of *host*. Removes those for which a budget has no room, and
-        returns these budgets. A robots.txt is not counted: without it its authority would wait
-        for ever. Nor is what a spider's code names: budgets are for found links."""
+        """Count *candidates*, all of *host*. Removes from the list those for which a budget has no
+        room, which are forgotten, and returns these budgets. A robots.txt is not counted: without
+        it its authority would wait for ever. Nor is what a spider's code names: budgets are for
+        found links."""
         by_host, by_domain = self._limits.budgets_of(host, candidates[0].domain)
         pages = [each for each in candidates if each.purpose is not _ROBOTS and not each.request]
         wanted = fit = len(pages)

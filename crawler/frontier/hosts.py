@@ -40,7 +40,8 @@ _EMPTY, _FRONT, _ACTIVE = HostPlace.EMPTY, HostPlace.FRONT, HostPlace.ACTIVE
 
 @dataclass(slots=True, eq=False)
 class ActiveHost:
-    """A host that has a turn: at most one lease for each URL of its head."""
+    """A host that has a turn: its URLs are leased one after another, until its head is used up. At
+    most one lease of a host is not released."""
 
     host: HostKey
     record: HostRecord

@@ -59,8 +59,9 @@ def claim_of(page: Page, body_sha1: bytes, now: float, *, may_change: bool) -> C
 
 
 def verdict_of(life: Life, now: float, retries: int, pause_s: float) -> Verdict:
-    """Return the verdict on its URL. An error of a callback or a pipeline, which may be temporary,
-    is tried again *retries* times, *pause_s* apart, before the URL is dead."""
+    """Return the verdict on its URL. After an error of a callback or a pipeline, which may be
+    temporary, it is fetched again, *pause_s* later, if fewer than *retries* fetches of it have
+    failed, by such errors or by its host; else it is dead."""
     verdict, claim = life.verdict, life.archived.claim
     if life.error and not isinstance(verdict, Dead | RetryAt | PutBack):
         return Dead(life.error) if life.candidate.attempts >= retries else RetryAt(now + pause_s)

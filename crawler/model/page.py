@@ -332,7 +332,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The row of one page; what the page does not say is empty or None. Arrow: content -> columns.
-    The archive adds the file and offset of its record."""
+    The archive adds the file and offset of its record. That of a page marked noindex is in the
+    archive itself (`PageInfo`), so a new field has a default; what of it is content,
+    `content/to_capture.py` leaves out there."""
 
     url: str  # as fetched
     host: str  # the host name, whatever the unit of politeness is

@@ -22,7 +22,7 @@ from crawler.frontier.records import DeadLetter
 from crawler.frontier.sweep import Fate, Forget
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.choices import HostUnit
-from crawler.model.types import Candidate, Dead, HostKey, StoreUnavailable
+from crawler.model.types import Candidate, Dead, HostKey, StoreFull, StoreUnavailable
 from crawler.model.url import canonical, fetch_form, host_key, registered_domain, split
 from crawler.operate.live_rules import LiveRules
 from crawler.operate.operator import unfinished
@@ -65,6 +65,9 @@ class Queues(Protocol):
         self, is_meant: Callable[[str], bool], now: Callable[[], float]
     ) -> AsyncIterator[int]:
         """Forget what is kept of URLs that do not wait, step by step."""
+
+    async def sync(self) -> None:
+        """Make what was done survive a power cut. Raises StoreUnavailable."""
 
     async def begin(self) -> bool:
         """Return whether this process may carry out acts now."""
@@ -109,6 +112,10 @@ class LocalQueues:
             yield touched
             await asyncio.sleep(0)
 
+    async def sync(self) -> None:
+        self._frontier.commit()
+        await asyncio.to_thread(self._crawl.storage.store.sync)
+
     async def begin(self) -> bool:
         return True
 
@@ -152,10 +159,10 @@ class FrontierActs:
                     lines_read = lines
                     await self._catch_up()
             except StoreUnavailable as fault:
-                if self._crawl.leases.shared is None:
+                if self._crawl.leases.shared is None and not isinstance(fault, StoreFull):
                     self._crawl.lifecycle.fail(fault)
                     return
-                logger.debug("Acts cannot be read now: %s", fault)
+                logger.debug("Acts cannot be read or written now: %s", fault)
             except Exception:
                 logger.exception("Acts of operators cannot be carried out any more")
                 return
@@ -195,6 +202,7 @@ class FrontierActs:
             await self._live_rules.look()
             for act in open_ones:
                 touched = await self._do(act, acts.get(act.undoes))
+                await self._queues.sync()  # else the audit would survive what it speaks of
                 await self._store.note(
                     ActResult(self._crawl.leases.clock.now(), act.number, touched)
                 )

@@ -1,4 +1,5 @@
-"""Carries out what operators ask for: first into the audit and the rules, then in the crawl.
+"""Takes what operators ask for: writes it into the audit and the rules, and lets `Acts` (acts.py in
+a crawl that runs, local_client.py without one) do it in the frontier.
 
 Rule: an act that is acknowledged is on disk (or in Redis). What is then to be done in the frontier
 is done again from the audit, if the process dies before it is finished.
@@ -53,8 +54,8 @@ class Operator:
     _acting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def act(self, request: ActRequest, by: str) -> ActAnswer:
-        """Carry out *request* of the user *by*. Raises CrawlerError, and then nothing was done, but
-        that dead letters may have been put back."""
+        """Write down *request* of the user *by*, and have it carried out. Raises CrawlerError, and
+        then nothing was done, but that dead letters may have been put back."""
         verbs.check(request)
         if request.level is not None and not 0 <= request.level < self.levels:
             raise ConfigError(f"level is {request.level}; this crawl has 0 to {self.levels - 1}")

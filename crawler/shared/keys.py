@@ -309,6 +309,7 @@ OPERATIONS: Final = (
     "trim",
     "readmit",
     "sweep",
+    "sweep_later",
     "forget",
 )
 FEED_SCRIPTS: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")

@@ -25,6 +25,7 @@ from crawler.shared.shard import (
     BATCH,
     ShardOperations,
     read_host,
+    read_later,
     read_refused,
     read_waiting,
     shard_of,
@@ -122,6 +123,9 @@ class SharedQueues:
 
         self._is_locked = False
 
+    async def sync(self) -> None:
+        """Do nothing: the audit is in the same Redis."""
+
     async def begin(self) -> bool:
         self._is_locked = await self._store.take_lock(self._worker)
         return self._is_locked
@@ -137,8 +141,7 @@ class SharedQueues:
         fate: Callable[[Candidate], Fate],
         now: Callable[[], float],
     ) -> AsyncIterator[int]:
-        """Decide about each URL that waits, as `frontier.sweep.Sweep` does. URLs with a date are
-        judged when that has come."""
+        """Decide about each URL that waits, or waits for a date, as `frontier.sweep.Sweep.run`."""
         kept_at = now()
         async for shard, host, fronts in self._queues(hosts, may_concern):
             if now() > kept_at + _KEEP_LOCK_S:
@@ -154,6 +157,29 @@ class SharedQueues:
                     passed, touched = await self._pass_some(shard, key, host, front, fate, now())
                     left -= max(1, passed)
                     yield touched
+        for shard in range(self._ops.shards):
+            await self._keep_lock()
+            async for touched in self._sweep_later(shard, fate, now):
+                yield touched
+
+    async def _sweep_later(
+        self, shard: int, fate: Callable[[Candidate], Fate], now: Callable[[], float]
+    ) -> AsyncIterator[int]:
+        """Decide about the URLs of *shard* with a date. A refused one stays: it is judged when its
+        date has come."""
+        async for pairs in self._pairs(shard, keys.later(self._name, shard), "ZSCAN"):
+            judged = []
+            for entry, score in pairs:
+                candidate = read_later(entry, float(score))
+                found = fate(candidate)
+                front = candidate.level + 1
+                if _is_touched(found, front) and not isinstance(found, Refusal):
+                    judged.append((entry, _word(found, candidate, front, now())))
+            touched = 0
+            for at in range(0, len(judged), BATCH):
+                some = judged[at : at + BATCH]
+                touched += await self._run(self._ops.sweep_later(shard, some))
+            yield touched
 
     async def put_back(
         self,
@@ -270,11 +296,14 @@ class SharedQueues:
         if self._is_locked:
             await self._store.keep_lock(self._worker)
 
-    async def _pairs(self, shard: int, key: str) -> AsyncIterator[list[tuple[bytes, bytes]]]:
-        """Yield the fields of a hash and their values, in parts."""
+    async def _pairs(
+        self, shard: int, key: str, scan: str = "HSCAN"
+    ) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+        """Yield the fields of a hash and their values, or with ZSCAN the members of a sorted set
+        and their scores, in parts."""
         cursor = b"0"
         while True:
-            cursor, found = await self._ask(shard, "HSCAN", key, cursor, "COUNT", _HOSTS)
+            cursor, found = await self._ask(shard, scan, key, cursor, "COUNT", _HOSTS)
             yield list(zip(found[::2], found[1::2], strict=True))
             if cursor == b"0":
                 return

@@ -325,6 +325,10 @@ class ShardOperations:
         becomes of it."""
         return Call(shard, "sweep", (host, domain, front, *chain.from_iterable(judged)))
 
+    def sweep_later(self, shard: int, judged: Iterable[tuple[bytes, bytes]]) -> Call:
+        """Decide about URLs with a date, given by their entries, each with what becomes of it."""
+        return Call(shard, "sweep_later", tuple(chain.from_iterable(judged)))
+
     def forget(self, shard: int, what: str, numbers: Iterable[int]) -> Call:
         """Forget dead letters ("dead") or refused URLs ("refused")."""
         return Call(shard, "forget", (what, *numbers))

@@ -13,6 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ import pytest
 from crawler.data.operator_files import Act, ActResult, Audit
 from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S, crawl_command
+from tests.harness.power_cut import PowerCut
 from tests.harness.waiting import wait_until
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, not_here, page
 from tests.servers.redis import RedisServer
@@ -163,7 +165,7 @@ def test_acts_on_a_crawl_that_runs(crawl: Operated) -> None:
         wait_until(lambda: min(map(crawl.asked, HOSTS)) > 3, PATIENCE_S)
         crawl.act("pause", paused)
         crawl.act("drop", dropped)
-        assert "when somebody resumes it" in crawl.act("hosts", "--host", paused)
+        assert "when it is resumed" in crawl.act("hosts", "--host", paused)
         count = crawl.touched(2)
         assert count > 0
         crawl.act("add", crawl.web.url(other, "/hidden/1"), "--level", "0")
@@ -240,6 +242,40 @@ def test_a_crawl_killed_while_only_undecided_urls_are_left_goes_on_and_says_so(
         assert crawl.paths(HOSTS[0]) >= ALL
         assert f"The crawl goes on. URLs left to do: {PAGES - 1}" in log
         assert "was finished" not in log
+
+
+class LosesAll(Random):
+    """Of a power cut that takes all that was not synced."""
+
+    def choice(self, seq: Any) -> Any:
+        return seq[0]
+
+
+def test_what_is_said_to_be_dropped_stays_so_after_a_power_cut(
+    tmp_path: Path, web: LoopbackWeb
+) -> None:
+    """While the crawl is paused no page is archived, so nothing else syncs."""
+    power = PowerCut(tmp_path, LosesAll())
+    crawl, (host, *_) = Operated(tmp_path, web, None), HOSTS
+    with power.watching():
+        with crawl.running([host]) as process:
+            wait_until(lambda: crawl.asked(host) > 2, PATIENCE_S)
+            crawl.act("pause")
+            wait_until(
+                lambda: not json.loads(crawl.act("counts", "--json"))["counts"]["leased"],
+                PATIENCE_S,
+            )
+            crawl.act("drop", f"{host}/3*")
+            assert crawl.touched(2) > 0
+            dropped = {path for path in ALL if path.startswith("/3")} - crawl.paths(host)
+            process.kill()
+            process.wait()
+        power.cut(crawl.data)
+    crawl.act("resume")
+    with crawl.running([host]) as process:
+        assert process.wait(PATIENCE_S) == 0
+    assert dropped and not dropped & crawl.paths(host)
+    assert crawl.paths(host) >= ALL - dropped
 
 
 def test_a_url_that_is_added_is_fetched_whatever_dies(crawl: Operated) -> None:

@@ -16,21 +16,25 @@ import pytest
 
 from crawler.frontier.port import FrontierLimits
 from crawler.frontier.staging import all_records
+from crawler.frontier.sweep import Fate, Forget
 from crawler.model.types import (
     Candidate,
     Claim,
+    Dead,
     Done,
     Lease,
     Moved,
     Pace,
     Rest,
 )
+from crawler.policy.scope import Reason, Refusal
 from crawler.shared import keys
 from crawler.shared.client import Call, Nodes, ServerMemory
 from crawler.shared.codec import WorkerRecord, read_claim
 from crawler.shared.connection import Argument
 from crawler.shared.faults import Unreachable
-from crawler.shared.shard import shard_of
+from crawler.shared.operator_store import SharedQueues, SharedStore
+from crawler.shared.shard import read_later, shard_of
 from crawler.shared.worker.kept_rests import KeptRests
 from crawler.shared.worker.status import FullServers
 from tests.harness.frontiers import candidate
@@ -182,6 +186,47 @@ def test_a_lease_whose_reply_is_lost_is_handed_back(server: RedisServer) -> None
             await wait_until_async(one.frontier.is_over, BOUND_S)
 
     asyncio.run(scenario())
+
+
+def test_an_act_reaches_urls_that_wait_for_a_date(server: RedisServer) -> None:
+    """Of drop, purge and a new level; a refused URL is judged when its date has come."""
+    fates: dict[str, Fate] = {
+        "dropped": Dead("by the operator"),
+        "forgotten": Forget.FORGET,
+        "moved": 1,
+        "refused": Refusal(Reason.DENIED, "by the test"),
+        "kept": None,
+    }
+
+    def fate(found: Candidate) -> Fate:
+        return fates[found.url.rpartition("/")[2]]
+
+    async def main() -> None:
+        async with worker(server) as a:
+            at = time.time() + 3_600
+            await a.add(*(candidate(name, not_before=at) for name in fates))
+            queues = SharedQueues(a.nodes, a.ops, SharedStore(a.nodes, NAME))
+            touched = [n async for n in queues.sweep(None, bool, fate, time.time)]
+            assert sum(touched) == 3
+
+        left: dict[str, Candidate] = {}
+        letters: list[bytes] = []
+        with server.client() as client:
+            for shard in range(SHARDS):
+                letters += client.hvals(keys.dead(NAME, shard))
+                for entry, when in client.zrange(keys.later(NAME, shard), 0, -1, withscores=True):
+                    found = read_later(entry, when)
+                    left[found.url.rpartition("/")[2]] = found
+            totals = [client.hgetall(keys.totals(NAME, shard)) for shard in range(SHARDS)]
+            assert not any(b"forgotten" in client.dump(key) for key in client.scan_iter())
+        assert left.keys() == {"moved", "refused", "kept"}
+        assert left["moved"].level == 1
+        (letter,) = letters
+        assert b"by the operator" in letter
+        assert sum(int(each.get(b"later", 0)) for each in totals) == 3
+        assert sum(int(each.get(b"dead", 0)) for each in totals) == 1
+
+    asyncio.run(main())
 
 
 def test_nothing_is_leased_after_the_end_though_a_reply_comes_late(server: RedisServer) -> None:

@@ -292,7 +292,7 @@ def test_the_style(wanted: str, is_terminal: bool, log_is_there: bool, want: str
         pytest.param(span(-5), "0.0 s", id="a clock set back"),
         pytest.param(until(100.0, 95.8), "in 4.2 s", id="ahead"),
         pytest.param(until(90.0, 95.0), "now", id="no more ahead"),
-        pytest.param(until(FAR, 95.0), "when somebody resumes it", id="a pause without end"),
+        pytest.param(until(FAR, 95.0), "when it is resumed", id="a pause without end"),
         pytest.param(since(90.0, 95.0), "5.0 s ago", id="gone by"),
         pytest.param(many(1, "page"), "1 page", id="one"),
         pytest.param(many(0, "page"), "0 pages", id="none"),
