@@ -69,7 +69,7 @@ class SeenSet:
         self._drum = Drum(runs, seen_manifest(batch))
         self._gate = Gate(len(self._drum))
         self._gate_holds = 0 if len(self._drum) else _ALL_KEYS  # the keys below are in the gate
-        self._new: list[int] = []  # in no run yet
+        self.new_keys: list[int] = []  # in no run, and no merge has begun to write them
         self._merging: list[int] = []  # new, too: a merge is writing them
         self._unmerged: set[int] = set()  # all of those
         self._recent = RecentKeys()  # some of those, and of the keys in runs
@@ -77,11 +77,6 @@ class SeenSet:
         for name, packed in all_records(batch, keys.ADMITTED_KEYS):
             self._records.append(name)
             self._mark(stored_keys(packed))
-
-    @property
-    def new_keys(self) -> int:
-        """How many keys no merge has begun to write."""
-        return len(self._new)
 
     def not_recent(self, found: Collection[int]) -> Collection[int]:
         """Return the keys *found* without those that were admitted or searched for lately."""
@@ -113,7 +108,7 @@ class SeenSet:
 
     def _mark(self, admitted: Keys) -> None:
         new = admitted.tolist()
-        self._new += new
+        self.new_keys += new
         self._unmerged.update(new)
         self._recent.add(admitted)
 
@@ -136,7 +131,7 @@ class SeenSet:
     def begin_merge(self) -> SeenMerge:
         """Return the merge of all new keys into the runs. One at a time."""
         assert not self._merging, "the merge before is not over"
-        self._merging, self._new = self._new, []
+        self._merging, self.new_keys = self.new_keys, []
         records, self._records = self._records, []
         return SeenMerge(self, self._drum, self._merging, records, self._batch.sync)
 
@@ -149,7 +144,7 @@ class SeenSet:
         self._drum.adopt(merged, keep_replaced=True)
         merging, self._merging = self._merging, []
         self._gate.add(np.array(merging, np.uint64))
-        self._unmerged = set(self._new)
+        self._unmerged = set(self.new_keys)
 
     def begin_gate_piece(self) -> GateWork | None:
         """Return the next piece of the gate that is to be built, or None. One at a time, and not

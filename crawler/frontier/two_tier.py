@@ -338,7 +338,7 @@ class TwoTierFrontier:
         """Return whether so many URLs wait for a merge or a search that these have to catch up
         first."""
         return (
-            self._seen.new_keys >= 2 * self._limits.max_new_keys
+            len(self._seen.new_keys) >= 2 * self._limits.max_new_keys
             or len(self._admitter.undecided) >= 2 * self._limits.max_undecided
         )
 
@@ -523,7 +523,7 @@ class TwoTierFrontier:
         return self._begin_gate_piece()
 
     def _is_merge_due(self) -> bool:
-        return self._seen.new_keys >= self._limits.max_new_keys
+        return len(self._seen.new_keys) >= self._limits.max_new_keys
 
     def _is_search_due(self, now: float) -> bool:
         undecided, limits = len(self._admitter.undecided), self._limits
