@@ -249,7 +249,8 @@ def _refuse_links(path: Path) -> None:
     a file elsewhere. A folder may be one, to another disk, and the operator's rules, which are only
     read and replaced."""
     for each in path.iterdir():
-        if each.is_symlink() and not each.is_dir() and each.name != RULES:
+        is_folder = each.is_dir() and not each.suffix  # of its files each has one
+        if each.is_symlink() and not is_folder and each.name != RULES:
             raise DataDirError(
                 f"{each} is a symbolic link, which is not followed. Remove it, or choose another"
                 " data directory with CRAWLER_DATA_DIR"

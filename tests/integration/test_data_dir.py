@@ -85,6 +85,16 @@ def test_a_link_in_place_of_a_file_is_refused_by_name(
     DataDir(data).close()
 
 
+@pytest.mark.parametrize("name", ["crawl.lock", "outcomes.jsonl"])
+def test_a_link_to_a_folder_in_place_of_a_file_is_refused_by_name(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataDirError, match=f"{name} is a symbolic link"):
+        DataDir(tmp_path)
+
+
 def test_a_link_in_place_of_the_lock_of_several_workers_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("precious")
     (tmp_path / "share.lock").symlink_to(tmp_path / "elsewhere")
