@@ -236,12 +236,23 @@ def _locked(path: Path) -> int:
         ) from None
     try:
         _refuse_links(path)
+        _write_owner(descriptor, path)
     except BaseException:
         os.close(descriptor)
         raise
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return descriptor
+
+
+def _write_owner(descriptor: int, path: Path) -> None:
+    """Write our process id into the lock file *descriptor* in *path*. Raises DataDirError."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    except OSError as error:
+        raise DataDirError(
+            f"data directory {path} cannot be written: {error.strerror}."
+            " Make room, or choose another with CRAWLER_DATA_DIR"
+        ) from error
 
 
 def _refuse_links(path: Path) -> None:
@@ -356,8 +367,11 @@ class InheritedLock:
         except BlockingIOError:
             os.close(descriptor)
             return None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        try:
+            _write_owner(descriptor, path.parent)
+        except BaseException:
+            os.close(descriptor)
+            raise
         return cls(descriptor)
 
     def close(self) -> None:

@@ -53,6 +53,8 @@ def _verdict(why: Why, now: float) -> str:
         return f"{what} {since(last.at, now)}: {_outcome(last)}."
     if why.kept_at is not None or why.seen:
         return "It was fetched, or is on its way: its outcome is not on record."
+    if why.undecided:
+        return "Not fetched yet: it was found, and it is not decided yet whether it is new."
     if why.rule:
         return f"Never queued: {plain(why.refused)}."
     if why.seen_as:
@@ -85,6 +87,8 @@ def _whereabouts(why: Why, now: float) -> Iterator[str]:
 
 
 def _seen(why: Why) -> str:
+    if why.undecided and not why.seen:
+        return "  found; it is admitted when the crawl goes on, or knows that it is new"
     if not why.seen:
         links = sum(why.elsewhere.values())
         waiting = f"; it may be among {many(links, 'link')} on workers' disks" if links else ""

@@ -149,7 +149,13 @@ class LocalView:
         return [self.reader.is_seen(url.key) for url in urls]
 
     def url(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> UrlRecord:
-        return UrlRecord(self._place(url), 0, outcomes_of(self.path, url.host, is_same_url))
+        undecided = (each for each in self.reader.undecided() if each.host == url.host)
+        return UrlRecord(
+            self._place(url),
+            0,
+            outcomes_of(self.path, url.host, is_same_url),
+            is_undecided=any(is_same_url(each.url) for each in undecided),
+        )
 
     def grounds(self, url: KnownUrl) -> Grounds:
         remembered = remembered_of(self.store, url)

@@ -101,6 +101,7 @@ class UrlRecord:
     unsearched: int  # waiting URLs of its host that were not looked at, if it was not found
     outcomes: list[Outcome]  # of its leases, in the log of this data directory, the oldest first
     owner: DuplicateOwner | None = None  # its page, if no outcome is known
+    is_undecided: bool = False  # it was found, and it is not known yet whether it is new
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     host: str
     seen: bool
+    undecided: bool = False  # it was found, and it is not known yet whether it is new
     rule: str  # the rule that refuses it; empty: none
     refused: str  # the refusal as a sentence
     scope_judged: bool  # whether the seeds are known, where the scope depends on them
@@ -291,7 +292,7 @@ def _with_place(answer: Why, record: UrlRecord) -> Why:
             answer = replace(answer, dead_at=at, dead_reason=reason)
         case RefusedRecord(at=at, reason=reason):
             answer = replace(answer, refused_at=at, refused_by=reason)
-    return replace(answer, unsearched=record.unsearched)
+    return replace(answer, unsearched=record.unsearched, undecided=record.is_undecided)
 
 
 def _with_outcomes(answer: Why, record: UrlRecord) -> Why:

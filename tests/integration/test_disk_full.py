@@ -13,9 +13,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from crawler.data.data_dir import DataDir, InheritedLock
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier.rocks_store import RocksStore
-from crawler.model.types import StoreFull
+from crawler.model.types import DataDirError, StoreFull
 from tests.harness.archive_judges import Read, read_file, read_folder
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.fork_server import running
@@ -152,6 +153,15 @@ def test_a_crawl_that_is_stopped_on_a_full_disk_keeps_what_it_acknowledged(
         assert disk.run(command).returncode == 0
     assert {one.url for one in archived(data)} == {web.url(path) for path in pages}
     assert {web.hits[path] for path in pages if web.url(path) in safe} == {1}, "not done again"
+
+
+def test_a_disk_that_is_full_at_the_start_is_said_in_one_sentence(small_disk):
+    disk = small_disk(1 << 20)
+    disk.fill()
+    with pytest.raises(DataDirError, match=disk.refusal):
+        DataDir(disk.folder / "data")
+    with pytest.raises(DataDirError, match=disk.refusal):
+        InheritedLock.take(disk.folder / "share.lock")
 
 
 def test_a_sync_after_a_write_without_room_says_what_refused_it(small_disk):

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
@@ -29,19 +30,23 @@ from scrapy.exceptions import (
 )
 from scrapy.http import FormRequest, Response
 from scrapy.linkextractors import LinkExtractor
+from scrapy.settings import Settings
 from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
 from twisted.internet.error import ConnectionRefusedError as TwistedRefusedError
 from twisted.internet.error import DNSLookupError
 from twisted.internet.error import TimeoutError as TwistedTimeoutError
 from twisted.python.failure import Failure
 
+from crawler.config.settings import read_config
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier.open import FrontierTurns, open_frontier
 from crawler.frontier.port import FrontierLimits
 from crawler.model.types import ConfigError, DataDirError
+from crawler.report.why_text import why_text
 from crawler.spiders.pages import page_of
 from crawler.spiders.web import WebSpider
 from crawler.view.local import LocalView
+from crawler.view.why import why
 from tests.harness.commands import PATIENCE_S
 from tests.harness.crawling import QUICK, Crawled, crawl
 from tests.harness.frontiers import candidate
@@ -693,6 +698,9 @@ def test_a_crawl_with_only_undecided_urls_is_not_logged_as_finished(
     frontier.close()
     with LocalView(tmp_path) as view:
         assert view.counts().left == view.counts().undecided == 1
+        config = read_config(Settings({**QUICK, **settings}))
+        found = why(web.url("/lamp"), view, config, {})
+        assert "not decided yet" in " ".join(islice(why_text(found, 0.0), 2))
     with caplog.at_level(logging.WARNING, "crawler"):
         again = crawl(tmp_path, WebSpider, settings, seeds=web.url("/mirror"))
     assert "was finished" not in caplog.text
