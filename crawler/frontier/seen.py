@@ -40,14 +40,17 @@ def seen_manifest(store: Readable) -> DrumManifest:
 
 class RecentKeys:
     """Keys of URLs found or admitted lately: eight of nine links were found before, most of them
-    recently. Each has one place, by its last bits, until another key takes it: 1 MB, and 9 us for
-    the 40 links of a page, where two sets of Python took 22 (measured with cold caches)."""
+    recently. Each has one place, by its last bits, until another key takes it: 8 bytes a place,
+    and 9 us for the 40 links of a page, where two sets of Python took 22 (with cold caches)."""
 
-    _LAST_BITS: Final = np.uint64((1 << 17) - 1)
+    def __init__(self, places: int = 1 << 17) -> None:
+        """*places* is a power of two."""
+        self._last_bits = np.uint64(places - 1)
+        self.clear()
 
-    def __init__(self) -> None:
+    def clear(self) -> None:
         # A place that is free has a key whose place is another one.
-        self._keys: Keys = np.arange(int(self._LAST_BITS) + 1, dtype=np.uint64) ^ np.uint64(1)
+        self._keys: Keys = np.arange(int(self._last_bits) + 1, dtype=np.uint64) ^ np.uint64(1)
 
     def add(self, found: Keys) -> None:
         self._keys[self._places(found)] = found
@@ -57,7 +60,7 @@ class RecentKeys:
         return found
 
     def _places(self, wanted: Keys) -> Places:
-        return (wanted & self._LAST_BITS).view(np.int64)
+        return (wanted & self._last_bits).view(np.int64)
 
 
 class SeenSet:

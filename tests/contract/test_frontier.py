@@ -59,7 +59,19 @@ def test_the_seen_test_counts_inside_one_call_too(world):
 def test_an_unfiltered_url_passes_the_seen_test_every_time(world):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x")], 0.0)
-    assert frontier.add([candidate("x", needs_seen_test=False)], 0.0).new == 1
+    assert frontier.add([candidate("x")], 0.0).seen == 1
+    for _ in range(2):
+        assert frontier.add([candidate("x", needs_seen_test=False)], 0.0).new == 1
+
+
+def test_an_unfiltered_url_is_not_marked_as_seen(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x", needs_seen_test=False)], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(0), 0.0)
+    frontier.finish(lease, Moved(candidate("x", chain=(lease.candidate.key,))), 0.0)
+    added = frontier.add([candidate("x")], 0.0)
+    assert (added.new, added.seen) == (1, 0), "nor is the target of its own redirect"
 
 
 def test_two_leases_are_never_open_on_one_host(world):
@@ -401,6 +413,7 @@ def test_budgets_refuse_without_marking_seen(world):
     added = frontier.add([candidate(name) for name in "xyz"], 0.0)
     assert (added.new, added.over_budget) == (2, 1)
     assert added.kept_out == (OverBudgetLinks("domain", "a", 1),)
+    assert frontier.add([candidate("z")], 0.0).over_budget == 1, "each time that it is found"
     world.limits = replace(world.limits, max_urls_per_domain=3)
     assert world.reopen(0.0).add([candidate("z")], 0.0).new == 1
 

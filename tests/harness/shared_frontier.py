@@ -49,7 +49,7 @@ class RecordingListener:
     """Implements shared_rules.Listener."""
 
     def __init__(self) -> None:
-        self.new = 0
+        self.new = self.seen = 0
         self.refusals: list[Lease] = []
         self.losses: list[Lease] = []
         self.failures: list[CrawlerError] = []
@@ -61,6 +61,7 @@ class RecordingListener:
 
     def on_added(self, added: Added) -> None:
         self.new += added.new
+        self.seen += added.seen
 
     def on_refused(self, lease: Lease) -> None:
         self.refusals.append(lease)

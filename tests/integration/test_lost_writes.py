@@ -73,6 +73,24 @@ def test_lost_links_are_sent_again(server: RedisServer, down_s: float) -> None:
     asyncio.run(scenario())
 
 
+def test_a_link_that_was_lost_is_sent_when_it_is_found_again(server: RedisServer) -> None:
+    """By a worker whose journal does not have it any more, as after a longer loss."""
+
+    async def scenario() -> None:
+        async with running(LoneWorker(server.url, is_sure=True)) as worker:
+            await worker.add(*pages("a"))
+            before = server.aof_bytes()
+            await worker.add(*pages("b"))
+            await worker.add(*pages("b"))
+            assert (worker.listener.new, worker.listener.seen) == (2, 1)
+            await asyncio.to_thread(forget, server, before)
+            await worker.add(*pages("c"))  # and so learns the new run
+            await worker.add(*pages("b"))
+            assert worker.listener.new == 4, "new once more, and not lost"
+
+    asyncio.run(scenario())
+
+
 def test_calls_that_a_replica_missed_at_its_failover_are_sent_again(tmp_path: Path) -> None:
     """In a cluster, after an outage that is longer than the journal reaches back."""
 

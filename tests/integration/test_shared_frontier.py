@@ -25,6 +25,7 @@ from crawler.model.types import (
     Lease,
     Moved,
     Pace,
+    Purpose,
     Rest,
 )
 from crawler.policy.scope import Reason, Refusal
@@ -33,6 +34,7 @@ from crawler.shared.client import Call, Nodes, ServerMemory
 from crawler.shared.codec import WorkerRecord, read_claim
 from crawler.shared.connection import Argument
 from crawler.shared.faults import Unreachable
+from crawler.shared.keys import URGENT_LEVEL
 from crawler.shared.operator_store import SharedQueues, SharedStore
 from crawler.shared.shard import read_later, shard_of
 from crawler.shared.worker.kept_rests import KeptRests
@@ -372,6 +374,83 @@ async def cut_off(one: Worker, server: RedisServer, late: Sequence[Call] = ()) -
         reaper.frontier.stop_leasing()
         await reaper.nodes.run(late)
     one.nodes.dropped = nothing
+
+
+def test_only_links_that_can_be_new_are_sent(server: RedisServer) -> None:
+    """A plain link that a server has acknowledged is counted as seen, as the server would."""
+    link = candidate("1", host="h")
+    sent: list[int] = []
+
+    def note(call: Call) -> None:
+        if call.script == "add":
+            sent.extend(int(key) % (1 << 64) for key in call.args[7::2])
+
+    async def scenario() -> None:
+        async with worker(server) as one:
+            one.nodes.dropped = note
+            await one.add(link)
+            await one.add(link, candidate("2", host="h"), link)
+            assert sent == [link.key, candidate("2", host="h").key]
+            assert (one.listener.new, one.listener.seen) == (2, 2)
+            sent.clear()
+            special = (
+                {"not_before": time.time() + 1000.0},
+                {"needs_seen_test": False},
+                {"level": URGENT_LEVEL},
+                {"depth": 0},
+                {"seed": "http://seed/"},
+                {"is_sitemap": True},
+                {"purpose": Purpose.ROBOTS},
+                {"request": b"packed"},
+            )
+            for given in special:
+                await one.add(candidate("1", host="h", **given))
+            assert sent == [link.key] * len(special)
+
+    asyncio.run(scenario())
+
+
+def test_a_link_whose_call_failed_is_sent_when_it_is_found_again(server: RedisServer) -> None:
+    link, lost = candidate("1", host="h"), []
+
+    def loses(call: Call) -> bool:
+        if call.script == "add":
+            lost.append(call)
+        return call.script == "add"
+
+    async def scenario() -> None:
+        async with worker(server) as one:
+            one.nodes.dropped = loses
+            await one.add(link)
+            await wait_until_async(lambda: one.frontier.unsent_links() == 1, BOUND_S)
+            tries = len(lost)
+            await one.add(link)
+            assert len(lost) > tries
+            one.nodes.dropped = nothing
+
+    asyncio.run(scenario())
+
+
+def test_a_url_that_was_forgotten_is_seen_with_and_without_the_filter(server: RedisServer) -> None:
+    """An act of the operator makes no URL new, so a worker may go on sending no links to it."""
+    first, link = candidate("1", host="h"), candidate("2", host="h")
+    shard = shard_of(link.domain, SHARDS)
+    queue = keys.queue(NAME, shard, 1, link.host)
+
+    async def scenario() -> None:
+        async with worker(server) as one, worker(server, "b") as other:
+            await one.add(first, link)
+            await wait_until_async(lambda: server.client().llen(queue) == 1, BOUND_S)
+            packed = server.client().lindex(queue, 0)
+            assert isinstance(packed, bytes)
+            sweep = one.ops.sweep(shard, link.host, link.domain, 1, [(packed, b"x")])
+            ((_, passed),) = await one.nodes.run([sweep])
+            assert (passed, server.client().llen(queue)) == (1, 0)
+            for each in (one, other):
+                await each.add(link)
+                assert each.listener.seen == 1
+
+    asyncio.run(scenario())
 
 
 def test_a_silent_shard_blocks_no_other(server: RedisServer) -> None:

@@ -546,6 +546,7 @@ class SharedFrontier:
 
     def _on_server_restart(self, shard: int, alive_at: float) -> None:
         self._is_confirmed = False
+        self.sender.on_server_restart()
         self._lease_resync.on_server_restart(shard, alive_at)
         self.lease_buffer.mark_dirty(shard)
 

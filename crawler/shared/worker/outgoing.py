@@ -15,14 +15,17 @@ from functools import partial
 from itertools import starmap
 from typing import Any, Final, Protocol
 
+import numpy as np
 from msgspec.structs import replace
 
+from crawler.frontier.seen import RecentKeys
 from crawler.model.types import (
     Added,
     Candidate,
     CrawlerError,
     Lease,
     Moved,
+    Purpose,
     Rest,
     StoreFull,
     StoreUnavailable,
@@ -35,6 +38,7 @@ from crawler.shared.faults import (
     OutOfMemory,
     Unreachable,
 )
+from crawler.shared.keys import URGENT_LEVEL
 from crawler.shared.shard import (
     BATCH,
     FinishedLease,
@@ -364,6 +368,52 @@ class OutboxDrain:
         return True
 
 
+class AcknowledgedLinks:
+    """The links that a server counted as seen lately: found once more, they are not sent again.
+
+    A lost one would be missing for good, so nothing is kept that may be new to its server: links
+    of a call with some over budget, and after a restart of any server, all of them. Acts of the
+    operator make no URL new: one that was forgotten is still counted as seen.
+    """
+
+    def __init__(self) -> None:
+        self._keys = RecentKeys(ACKNOWLEDGED_LINKS)
+
+    def clear(self) -> None:
+        self._keys.clear()
+
+    def add(self, acknowledged: Iterable[Candidate]) -> None:
+        keys = [link.key for link in acknowledged if _is_plain(link)]
+        self._keys.add(np.array(keys, np.uint64))
+
+    def without(self, found: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Return the links of *found* that are to be sent."""
+        tested = np.fromiter((link.key for link in found), np.uint64, len(found))
+        are_known = self._keys.contain(tested).tolist()
+        return [
+            link
+            for link, is_known in zip(found, are_known, strict=True)
+            if not (is_known and _is_plain(link))
+        ]
+
+
+_PAGE: Final = Purpose.PAGE  # each look-up of a member of an enumeration takes 0.1 us
+
+
+def _is_plain(link: Candidate) -> bool:
+    """Return whether *link* was found on a page, to be fetched at its turn if it is new."""
+    return (
+        link.depth > 0
+        and link.needs_seen_test
+        and link.level != URGENT_LEVEL
+        and link.purpose is _PAGE
+        and not (link.not_before or link.request or link.seed or link.is_sitemap)
+    )
+
+
+ACKNOWLEDGED_LINKS: Final = 1 << 17
+"""Links remembered as acknowledged, at most: 1 MB. Of eight links in nine that a crawl found before
+most are among so many."""
 GATHER_S: Final = 0.05
 """Time to gather: items cost less in larger calls. Rests are counted from the end of the fetch, so
 no host waits longer for it."""
@@ -419,6 +469,7 @@ class Sender:
         self._under_way = 0
         self._releases_under_way: list[FetchEnd] = []
         self._has_unsaved_links = False
+        self._acknowledged = AcknowledgedLinks()
 
     def add(self, found: Iterable[Candidate]) -> None:
         self._waiting.links += found
@@ -445,6 +496,10 @@ class Sender:
 
     def is_idle(self) -> bool:
         return not (self._waiting or self._side_queue or self._delayed or self._under_way)
+
+    def on_server_restart(self) -> None:
+        """Note that a server may have lost links that it acknowledged."""
+        self._acknowledged.clear()
 
     def unsent_rests(self) -> list[Call]:
         """Return calls with the rests of all releases that were not sent, at the end."""
@@ -519,10 +574,14 @@ class Sender:
         return is_whole and not self._side_queue.is_waiting_for_retry
 
     def _put_links(self, sending: CallBatch, found: Sequence[Candidate]) -> bool:
-        """Add the calls of *found*, or put it into the outbox where a server is full. Returns False
-        if the outbox has no room either, so that links must be sent again."""
+        """Add the calls of *found*, but for links acknowledged lately, or put it into the outbox
+        where a server is full. Returns False if the outbox has no room either, so that links must
+        be sent again."""
         now, is_whole = self._now(), True
-        for shard, waiting in links_by_shard(found, self._ops.shards).items():
+        unknown = self._acknowledged.without(found)
+        if len(unknown) < len(found):
+            self._events.on_added(Added(seen=len(found) - len(unknown)))
+        for shard, waiting in links_by_shard(unknown, self._ops.shards).items():
             if self._overflow.is_full(shard):
                 is_whole = self._put_into_outbox(waiting) and is_whole
                 continue
@@ -577,7 +636,10 @@ class Sender:
     def _take_add_reply(self, found: Sequence[Candidate], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
             return self._put_into_outbox(found)
-        self._events.on_added(read_added(reply))
+        added = read_added(reply)
+        if not added.over_budget:
+            self._acknowledged.add(found)
+        self._events.on_added(added)
         return True
 
     def _put_into_outbox(self, found: Sequence[Candidate]) -> bool:
