@@ -39,16 +39,14 @@ _STEP: Final = 500  # undecided URLs of one step, and of one record: 2 ms
 
 _PART: Final = 4096  # arrived URLs that are admitted at once: 10 ms
 
-KNOWN_DOMAINS: Final = 20_000
-"""Domains whose counts are kept in memory, 150 bytes each, beside those not yet written: the links
-of a page lead to ten domains, and a read from the store takes 3 us."""
-
 
 class DomainCounts:
     """How many URLs of each registered domain were admitted."""
 
-    def __init__(self, batch: WriteBatch) -> None:
+    def __init__(self, batch: WriteBatch, known_domains: int) -> None:
+        """*known_domains* as of FrontierLimits."""
         self._batch = batch
+        self._most_known = known_domains
         self._known: dict[HostKey, int] = {}
         self._changed: set[HostKey] = set()  # not staged yet
 
@@ -77,8 +75,8 @@ class DomainCounts:
             record = DomainRecord(self._known[domain])
             self._batch.put(keys.named(keys.DOMAIN, domain), encode(record))
         self._changed.clear()
-        if len(self._known) > 2 * KNOWN_DOMAINS:
-            self._known = dict(islice(self._known.items(), KNOWN_DOMAINS, None))
+        if len(self._known) > 2 * self._most_known:
+            self._known = dict(islice(self._known.items(), self._most_known, None))
 
 
 Admitted = dict[QueueName, list[Candidate]]
@@ -202,7 +200,7 @@ class Admitter:
         self._batch = batch
         self._limits = limits
         self._seen = seen
-        self._domains = DomainCounts(batch)
+        self._domains = DomainCounts(batch, limits.known_domains)
         # URLs for which the runs are to be searched: the names of their records.
         self.undecided: dict[int, bytes] = {}  # by key, the oldest first
         self._search_began = 0.0

@@ -313,17 +313,19 @@ class HostScheduler:
         else:
             self._front.put(host, record, level, first=first)
 
-    def refile(self, host: HostKey, now: float) -> None:
+    def refile(self, host: HostKey, now: float) -> HostRecord:
         """File *host*, which was active when a process died: to the front, to its rest, or as empty
-        if no URL waits."""
+        if no URL waits. Returns its record."""
         record = self._batch.host(host)
         self._batch.delete(keys.named(keys.ACTIVE, host))
-        if record.best_level() is None:
+        level = record.best_level()
+        if level is None:
             record.place = next_place(record.place, HostEvent.RUN_DRY)
         elif self._rests_long(record, now):
             self._rest(host, record)
         else:
-            self._front.put(host, record, _best(record))
+            self._front.put(host, record, level)
+        return record
 
     def _on_better_url(self, active: ActiveHost, level: int) -> None:
         if level >= active.level:

@@ -156,6 +156,14 @@ class FrontierLimits:
 
     level_shares: tuple[float, ...] = (60.0, 30.0, 10.0)  # turns of each level, best first
     max_active_hosts: int = 20_000  # hosts in memory, about 4 kB each with their heads
+    # Records of hosts in memory beside those of active ones, 1 kB each; of twice as many, half go.
+    # The links of a page lead to ten hosts, and a read takes 4 us.
+    known_hosts: int = 20_000
+    # The same of registered domains: how many URLs of each were admitted, 150 bytes each.
+    known_domains: int = 20_000
+    # Places for keys of URLs found lately, 8 bytes each, a power of two: most links of a page are
+    # to one of these.
+    recent_keys: int = 131_072
     head_urls: int = 32  # URLs of a turn: the head of a host in memory
     # URLs are admitted together, which is cheaper the more are of one host: when so many have come
     # (400 bytes each), when the first came so long ago, or when a slot is free for hosts that

@@ -47,7 +47,8 @@ class FrontierReader:
         self.totals = decode_totals(packed) if packed else FrontierTotals(front=[])
         self._store = store
         self._runs = runs
-        self._batch = WriteBatch(store, len(self.totals.front))
+        # Its records are dropped by commits, and a reader makes none.
+        self._batch = WriteBatch(store, len(self.totals.front), known_hosts=0)
         self._queues = UrlQueues(self._batch, _READ_URLS)
 
     def hosts(self) -> Iterator[tuple[HostKey, HostRecord]]:

@@ -307,7 +307,7 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
 
     def best_level(self) -> int | None:
         for level, ends in enumerate(self.queue_ends):
-            if len(ends):
+            if ends.tail > ends.head:
                 return level
         return None
 

@@ -43,7 +43,7 @@ class RecentKeys:
     recently. Each has one place, by its last bits, until another key takes it: 8 bytes a place,
     and 9 us for the 40 links of a page, where two sets of Python took 22 (with cold caches)."""
 
-    def __init__(self, places: int = 1 << 17) -> None:
+    def __init__(self, places: int) -> None:
         """*places* is a power of two."""
         self._last_bits = np.uint64(places - 1)
         self.clear()
@@ -66,8 +66,8 @@ class RecentKeys:
 class SeenSet:
     """The keys of all URLs ever admitted."""
 
-    def __init__(self, batch: WriteBatch, runs: RunFolder) -> None:
-        """Raises DataDirError if a run in *runs* is missing."""
+    def __init__(self, batch: WriteBatch, runs: RunFolder, recent_keys: int) -> None:
+        """*recent_keys* as of FrontierLimits. Raises DataDirError if a run in *runs* is missing."""
         self._batch = batch
         self._drum = Drum(runs, seen_manifest(batch))
         self._gate = Gate(len(self._drum))
@@ -75,7 +75,7 @@ class SeenSet:
         self.new_keys: list[int] = []  # in no run, and no merge has begun to write them
         self._merging: list[int] = []  # new, too: a merge is writing them
         self._unmerged: set[int] = set()  # all of those
-        self._recent = RecentKeys()  # some of those, and of the keys in runs
+        self._recent = RecentKeys(recent_keys)  # some of those, and of the keys in runs
         self._records: list[bytes] = []  # the names of the records that have the new keys
         for name, packed in all_records(batch, keys.ADMITTED_KEYS):
             self._records.append(name)

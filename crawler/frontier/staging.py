@@ -22,11 +22,6 @@ from crawler.frontier.records import (
 )
 from crawler.model.types import ConfigError, HostKey, StoreFull, StoreUnavailable
 
-KNOWN_HOSTS: Final = 20_000
-"""Records of hosts in memory, 1 kB each, beside those of active hosts; of twice as many, half go.
-The links of a page lead to ten hosts, and a read takes 4 us."""
-
-
 _SLICE: Final = 10_000  # records of one scan
 
 
@@ -61,9 +56,11 @@ def _slices_between(
 class WriteBatch:
     """Staged changes over a store, and the records of hosts used lately, one object each."""
 
-    def __init__(self, store: DurableStore, levels: int) -> None:
+    def __init__(self, store: DurableStore, levels: int, known_hosts: int) -> None:
+        """*known_hosts* as of FrontierLimits."""
         self._store = store
         self._levels = levels
+        self._known_hosts = known_hosts
         self._staged: dict[bytes, bytes | None] = {}
         self._hosts: dict[HostKey, HostRecord] = {}  # in the order in which they were read
         self._active: set[HostKey] = set()
@@ -130,7 +127,9 @@ class WriteBatch:
         if known is None:
             packed = self._store.get(keys.named(keys.HOST, host))
             known = decode_host(packed) if packed else HostRecord([])
-            known.queue_ends += [QueueEnds() for _ in range(self._levels - len(known.queue_ends))]
+            if len(known.queue_ends) < self._levels:
+                missing = self._levels - len(known.queue_ends)
+                known.queue_ends += [QueueEnds() for _ in range(missing)]
             self._hosts[host] = known
         return known
 
@@ -192,11 +191,11 @@ class WriteBatch:
         self.drop_records()
 
     def drop_records(self) -> None:
-        """Drop the records that were read first, if there are many: KNOWN_HOSTS at a time. Those
-        of active hosts are kept."""
-        if len(self._hosts) <= 2 * KNOWN_HOSTS + len(self._active):
+        """Drop the records that were read first, if there are twice as many as are to be kept, and
+        more. Those of active hosts are kept."""
+        if len(self._hosts) <= 2 * self._known_hosts + len(self._active):
             return
         names = list(self._hosts)
-        for name in names[:-KNOWN_HOSTS]:
+        for name in names[: len(names) - self._known_hosts]:
             if name not in self._active:
                 del self._hosts[name]

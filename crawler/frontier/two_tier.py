@@ -119,9 +119,9 @@ class TwoTierFrontier:
         admitted. *on_decided* is called with the result of URLs that `add` left undecided.
         *background*: None if each call commits, and does the work that is due, itself."""
         self._store, self._limits = store, limits
-        self._batch = WriteBatch(store, len(limits.level_shares))
+        self._batch = WriteBatch(store, len(limits.level_shares), limits.known_hosts)
         self._queues = UrlQueues(self._batch, limits.chunk_urls)
-        self._seen = SeenSet(self._batch, runs)
+        self._seen = SeenSet(self._batch, runs, limits.recent_keys)
         self._admitter = Admitter(self._batch, limits, self._seen)
         self._refusals = Refusals(self._batch, self._queues, self._admitter, limits, lease_rules)
         self._scheduler = HostScheduler(self._batch, self._queues, limits, self._refusals)
@@ -588,8 +588,7 @@ class TwoTierFrontier:
         for markers in slices(self._batch, keys.ACTIVE, self._limits.recovered_slice):
             for key, _ in markers:
                 host = HostKey(keys.name_of(key))
-                self._scheduler.refile(host, now)
-                self._longest.note(host, self._batch.peek(host))
+                self._longest.note(host, self._scheduler.refile(host, now))
             self._batch.commit()
         put_back = 0
         newest = self._newest_leases()

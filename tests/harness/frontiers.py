@@ -52,6 +52,8 @@ from crawler.policy.scope import Reason, Refusal
 # Small limits, so that ordinary tests cross every boundary.
 TIGHT = FrontierLimits(
     max_active_hosts=2,
+    known_hosts=1,
+    known_domains=1,
     head_urls=2,
     min_gap_s=2.0,
     evict_rest_s=4.0,
