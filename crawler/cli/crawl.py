@@ -49,7 +49,7 @@ from crawler.report.logs import (
     outlast_full_disks,
     write_log,
 )
-from crawler.report.messages import print_error
+from crawler.report.messages import open_closed_outputs, print_error
 from crawler.report.screen import Screen
 from crawler.report.summary import nothing_fetched
 from crawler.shared.faults import Unreachable
@@ -141,6 +141,7 @@ class CrawlRun:
     *spider_arguments* are as typed: NAME=VALUE."""
 
     def __init__(self, settings: BaseSettings, spider_arguments: Sequence[str]) -> None:
+        open_closed_outputs()
         self._settings = settings
         self._given = list(spider_arguments)
         self._held: HeldLog | None = None

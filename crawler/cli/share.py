@@ -35,7 +35,7 @@ from crawler.data.data_dir import (
 from crawler.model.types import ConfigError, CrawlerError, DataDirError
 from crawler.report.extensions import replace_file
 from crawler.report.html_report import READ_AT_END_BYTES, crawl_facts, write_report
-from crawler.report.messages import ending_with_its_reader, print_error
+from crawler.report.messages import ending_with_its_reader, open_closed_outputs, print_error
 from crawler.report.screen import Screen
 from crawler.report.summary import Summary, encoded, nothing_fetched, text
 from crawler.shared.address import redis_address
@@ -49,6 +49,7 @@ MAX_WORKERS: Final = 256
 
 def run(args: list[str], opts: argparse.Namespace, settings: Settings) -> int:
     """Run the workers until the crawl ends and return the exit status. Raises UsageError."""
+    open_closed_outputs()
     unknown = next((arg for arg in args if arg.startswith("-")), "")
     if len(args) != 1 and not unknown:
         raise UsageError("name one spider, for example: scrapy share web -a seeds=seeds.txt")

@@ -37,10 +37,24 @@ def shared_command(action: str, settings: BaseSettings) -> str:
     return " ".join(["scrapy frontier", action, *typed])
 
 
+def open_closed_outputs() -> None:
+    """Let standard output and standard error lead to nothing where they are closed (`>&-`). Else
+    the next files that are opened would have their numbers, and get what libraries print."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            try:
+                os.fstat(number)
+            except OSError:
+                os.dup2(nothing, number)
+            setattr(sys, name, os.fdopen(nothing, "w"))
+
+
 @contextmanager
 def ending_with_its_reader() -> Iterator[None]:
     """Leave the block without an error if the reader of standard output, such as `head`, has closed
-    it."""
+    it, or if there is none."""
+    open_closed_outputs()
     try:
         yield
         sys.stdout.flush()  # else the interpreter would report it at exit

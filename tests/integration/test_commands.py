@@ -313,6 +313,18 @@ def test_a_reader_that_closes_the_pipe_is_no_error(data: Path, asked: str) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_closed_outputs_are_no_error(web: Site, data: Path, tmp_path: Path) -> None:
+    def run_without(outputs: str, command: list[str]) -> subprocess.CompletedProcess[str]:
+        whole = ["sh", "-c", f'exec "$@" {outputs}', "sh", *command]
+        return subprocess.run(whole, check=False, cwd=PROJECT, capture_output=True, text=True)
+
+    looking = [sys.executable, "-m", *frontier_command(data, "counts")]
+    looked = run_without(">&-", looking)
+    assert (looked.returncode, looked.stderr) == (0, "")
+    crawled = run_without("2>&-", crawl_command(tmp_path / "new", QUICK, seeds=web.url("/a")))
+    assert (crawled.returncode, "as JSON" in crawled.stdout) == (0, True)
+
+
 def test_each_verb_is_named_once_where_a_word_is_wanted(data: Path) -> None:
     words = frontier(data, "nothing").stderr.partition("say what: ")[2].split(", ")
     assert len(words) == len(set(words)) > 20
