@@ -103,7 +103,7 @@ def describe(described: dict[str, Any]) -> None:
     def add(name: str, meaning: str, asked: type[msgspec.Struct] | None, content: Any) -> None:
         paths.setdefault(f"/api/{name}", {})["get"] = {
             "summary": meaning,
-            "operationId": f"show_{name}",
+            "operationId": f"show_{name.replace('.', '_')}",
             "parameters": [] if asked is None else list(_parameters(asked)),
             "responses": {"200": {"description": "", "content": content}},
         }
@@ -111,6 +111,10 @@ def describe(described: dict[str, Any]) -> None:
     for view, row in zip(VIEWS.values(), of_views, strict=True):
         schema = {"type": "array", "items": row} if view.is_table else row
         add(view.name, view.meaning, view.asked, json_content(schema))
+        if view.is_table:
+            table = {"text/csv": {"schema": {"type": "string"}}}
+            add(f"{view.name}.csv", view.meaning, view.asked, table)
+    add("openapi.json", "This description.", None, json_content({"type": "object"}))
     add("overview", "The crawl at a glance.", None, json_content(of_overview))
     events = {"text/event-stream": {"schema": of_live}}
     add(

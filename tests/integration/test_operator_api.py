@@ -212,9 +212,10 @@ def get(
 def test_each_view_is_described_and_answers_or_says_why_not(tmp_path: Path) -> None:
     def use(port: int) -> None:
         described = json.loads(get(port, "/api/openapi.json")[2])["paths"]
-        assert {"/api/overview", "/api/live"} <= described.keys()
-        for name in VIEWS:
+        assert {"/api/overview", "/api/live", "/api/openapi.json"} <= described.keys()
+        for name, view in VIEWS.items():
             assert "get" in described[f"/api/{name}"]
+            assert (f"/api/{name}.csv" in described) is view.is_table
             status, headers, body = get(port, f"/api/{name}?top=x")
             assert status == 400, body
             assert headers["Content-Security-Policy"].startswith("default-src 'none'")
