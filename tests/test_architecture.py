@@ -242,6 +242,7 @@ SET_FROM_OUTSIDE = {
     "cli.crawl": {"opts"},  # argparse's
     "content.feed_export": {"ItemAdapter"},  # itemadapter's list of what it can read
     "content.parsers.sitemap": {"self._xml"},  # expat takes its handlers so
+    "report.messages": {"sys"},  # an output that is closed
     "engine.lifecycle": {"self._slot"},  # Scrapy's: its only hooks (decision 6)
     "download.handler": {"response", "stop"},  # Scrapy's
     "download.connection": {"context"},  # ssl's
