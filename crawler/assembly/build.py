@@ -35,6 +35,7 @@ from crawler.assembly.crawl import (
 )
 from crawler.assembly.parts import BaseParts, FrontierParts
 from crawler.config.settings import (
+    KEPT_PATHS,
     Config,
     KeptOfStart,
     arguments_to_keep,
@@ -174,7 +175,7 @@ def _assemble(crawler: Crawler) -> Crawl:
     given_as_text = getattr(crawler.spider, "given", None)
     kept = KeptOfStart(
         encode_kept(arguments_to_keep(given_as_text)) if given_as_text is not None else None,
-        encode_kept(settings_to_keep(crawler.settings)),
+        encode_kept(_kept_settings(crawler.settings)),
     )
     address = redis_address(crawler.settings, config)
     with ExitStack() as opened:
@@ -244,6 +245,13 @@ def _assemble(crawler: Crawler) -> Crawl:
         crawl = _crawl(base, parts, archive, parsers, replay)
         opened.pop_all()  # from here on `Crawl.close` closes all
     return crawl
+
+
+def _kept_settings(settings: BaseSettings) -> dict[str, object]:
+    """Return the settings to keep, in which paths lead to the same file from any directory."""
+    kept = settings_to_keep(settings)
+    paths = {name: str(Path(str(kept[name])).absolute()) for name in KEPT_PATHS if kept.get(name)}
+    return {**kept, **paths}
 
 
 def _shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:

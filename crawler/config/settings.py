@@ -13,7 +13,6 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -807,7 +806,7 @@ def describe_changes(given: Mapping[str, object], kept: Mapping[str, str]) -> st
     return "; ".join(parts)
 
 
-_KEPT_PATHS: Final = ("CRAWLER_REPLAY", "CRAWLER_RULES")
+KEPT_PATHS: Final = ("CRAWLER_REPLAY", "CRAWLER_RULES")
 KEPT_SETTINGS: Final = frozenset(
     {
         *(
@@ -818,7 +817,7 @@ KEPT_SETTINGS: Final = frozenset(
             )
             for row in settings_of(group, PREFIX)
         ),
-        *("CRAWLER_ALLOW_INSIDE", "CRAWLER_LEVEL_SHARES", *_KEPT_PATHS),
+        *("CRAWLER_ALLOW_INSIDE", "CRAWLER_LEVEL_SHARES", *KEPT_PATHS),
     }
 )
 """The settings that decide about a URL: those of the last start are kept, so that `why` judges by
@@ -826,11 +825,8 @@ them. None of them holds a secret or names what was fetched."""
 
 
 def settings_to_keep(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings that decide, as they were given, but for paths, which lead to the same
-    file from any directory; the others have their defaults."""
-    kept = {name: settings[name] for name in sorted(KEPT_SETTINGS) if name in settings}
-    paths = {name: str(Path(str(kept[name])).absolute()) for name in _KEPT_PATHS if kept.get(name)}
-    return {**kept, **paths}
+    """Return the settings that decide, as they were given; the others have their defaults."""
+    return {name: settings[name] for name in sorted(KEPT_SETTINGS) if name in settings}
 
 
 def with_kept_settings(
