@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
+from crawler.model.types import OUT_OF_FILES
 from crawler.page.simhash import fingerprint
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ _PACKAGE: Final = Path(__file__).parents[1]
 _FOLDER: Final = "NUMBA_CACHE_DIR"
 _LONGEST_S: Final = 60.0  # to compile takes some 8 s
 _LOOK_S: Final = 0.05
+_PAUSE_S: Final = 1.0
+_TRIES: Final = 60  # guess: idle connections are kept for seconds
 _MENTIONED_S: Final = 1.0  # more than others hold the lock to load what is compiled
 
 
@@ -57,7 +60,7 @@ class Loading:
 
     def _work(self) -> None:
         try:
-            load(self._on_wait)
+            when_files_are_free(lambda: load(self._on_wait))
             self.loaded.set_result(None)
         except BaseException as error:
             self.loaded.set_exception(error)
@@ -66,6 +69,19 @@ class Loading:
 
     def _on_wait(self) -> None:
         self._waits = True
+
+
+def when_files_are_free(work: Callable[[], None], pause_s: float = _PAUSE_S) -> None:
+    """Do *work*, and again while this process has too many open files: what the crawl has fetched
+    waits for it, so its connections are soon closed. Else no page of this run had text or links."""
+    for _ in range(_TRIES):
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in OUT_OF_FILES:
+                raise
+            time.sleep(pause_s)
+    return work()
 
 
 def load(on_wait: Callable[[], None] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -108,3 +109,17 @@ def test_a_read_only_package_is_compiled_into_the_data_directory(
     compiling.cache_in(tmp_path)
     assert os.environ["NUMBA_CACHE_DIR"] == str(tmp_path)
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+
+
+def test_what_reads_pages_is_loaded_when_there_are_files_again() -> None:
+    refusals = [OSError(errno.EMFILE, "too many open files"), FileNotFoundError()]
+
+    def load() -> None:
+        if refusals:
+            raise refusals.pop(0)
+
+    with pytest.raises(FileNotFoundError):
+        compiling.when_files_are_free(load, pause_s=0.0)
+    refusals.append(OSError(errno.ENFILE, "too many open files in the system"))
+    compiling.when_files_are_free(load, pause_s=0.0)
+    assert not refusals
