@@ -5,6 +5,7 @@ pages, each linked once, all of which must be fetched). Each deliberate fault mu
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -22,7 +23,7 @@ from crawler.shared.client import BlockingNodes
 from crawler.shared.faults import ForeignData, Unreachable
 from crawler.shared.keys import root
 from crawler.shared.owned.mirror import Changes, Mirror
-from crawler.shared.owned.owner import OwnedShard
+from crawler.shared.owned.owner import OwnedShard, in_order
 from crawler.shared.owned.scripts import (
     ClaimedShard,
     Command,
@@ -100,6 +101,7 @@ class Worker:
         self.leased: list[tuple[LoadedShard, Lease]] = []
         self.fetching: list[tuple[float, LoadedShard, Lease]] = []
         self.pages: list[FetchedPage] = []
+        self.round = 0
 
     def claim(self) -> None:
         life = self.life
@@ -120,6 +122,14 @@ class Worker:
                 )
                 if number == shard_of(page(0)):
                     self.shards[number].frontier.add([page(0)], life.now)
+
+    def owns_all(self) -> bool:
+        """Return whether its shards are its own, and no other one has claimed one since."""
+        return len(self.shards) == SHARDS and all(
+            self.life.redis.owner_of(root(NAME, number)) == shard.owned.commands._token
+            and self.life.now < shard.owned._leased_until_s
+            for number, shard in self.shards.items()
+        )
 
     def lease(self) -> None:
         owned = [each for each in self.shards.values() if each.owned.may_lease(self.life.now)]
@@ -180,18 +190,19 @@ class Worker:
     def send(self) -> None:
         """Send what is due; sometimes the connection breaks meanwhile."""
         random, life = self.life.random, self.life
-        shards = list(self.shards.items())
+        self.round += 1
+        shards = [shard.owned for shard in self.shards.values()]
         random.shuffle(shards)
-        for number, shard in shards:
-            asked = shard.owned.next_commands(life.now)
-            heard = len(asked) if life.is_calm or random.random() < 0.9 else 0
-            sent = heard or random.randint(0, len(asked))
-            replies: list[Any] = [life.ask(each) for each in asked[:sent]]
-            replies[heard:] = [Unreachable("lost")] * (len(asked) - heard)
-            if asked:
-                shard.owned.on_replies(replies, life.now, life.now)
-            if not shard.owned.is_owned:
-                del self.shards[number]
+        asks = in_order((shard, shard.next_commands(life.now, self.round)) for shard in shards)
+        heard = len(asks) if life.is_calm or random.random() < 0.8 else random.randint(0, len(asks))
+        sent = random.randint(heard, len(asks))
+        replies: dict[OwnedShard, list[Any]] = defaultdict(list)
+        for at, (shard, command) in enumerate(asks):
+            reply = life.ask(command) if at < sent else None
+            replies[shard].append(reply if at < heard else Unreachable("lost"))
+        for shard, of_shard in replies.items():
+            shard.on_replies(of_shard, life.now, life.now)
+        self.shards = {n: shard for n, shard in self.shards.items() if shard.owned.is_owned}
 
 
 class Life:
@@ -225,6 +236,8 @@ class Life:
                     step()
                 if self.random.random() < 0.005:
                     self.random.choice(self.faults())()
+                if worker not in self.workers:
+                    break
         self.is_calm = True
         self.workers = [self.random.choice(self.workers)]
         for _ in range(400):
@@ -246,7 +259,7 @@ class Life:
         self.now += self.random.choice((0.05, 0.3, 1.0))
 
     def faults(self) -> list[Callable[[], None]]:
-        return [self.kill, self.stop, self.restart, self.kill_all, self.kill_all]
+        return [self.kill, self.stop, self.restart, self.kill_all, self.kill_all, self.empty]
 
     def kill(self) -> None:
         self.workers.remove(self.random.choice(self.workers))
@@ -263,6 +276,21 @@ class Life:
     def kill_all(self) -> None:
         self.workers = [self.hired()]
         self.redis.restart(self.random)
+
+    def empty(self) -> None:
+        """The server loses all, and the owner of the shards lives long enough to fill it again."""
+        owners = [each for each in self.workers if each.owns_all()]
+        if not owners:
+            return
+        self.redis.lose_all()
+        self.is_calm = True
+        for _ in range(60):
+            for worker in self.random.sample(self.workers, len(self.workers)):
+                worker.send()
+            self.now += LEASE_S / 20
+        self.is_calm = False
+        assert any(each.owns_all() for each in owners), "the owner has lost its shards"
+        self.redis.keep()  # losing this, too, with the owner, is losing the crawl
 
 
 def acked(noted: tuple[LoadedShard, int]) -> bool:
@@ -301,10 +329,6 @@ def token_not_checked(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
     return lambda: Mutant(RedisModel(SCRIPTS, checks_token=False))
 
 
-def number_not_checked(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
-    return lambda: Mutant(RedisModel(SCRIPTS, checks_number=False))
-
-
 def no_rest_after_a_lost_second(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
     return lambda: Mutant(RedisModel(SCRIPTS, notes_restarts=False))
 
@@ -329,7 +353,6 @@ def test_nothing_is_lost_and_no_host_is_contacted_early(tmp_path: Path) -> None:
         verdict_beside_the_links,
         open_leases_not_mirrored,
         token_not_checked,
-        number_not_checked,
         no_rest_after_a_lost_second,
         rest_from_the_lease_of_the_url,
     ],
@@ -371,6 +394,11 @@ class ComparedRedis(RedisModel):
 
     def restart(self, _: Random | None = None) -> None:
         super().restart(None)
+        self._open_all()
+
+    def lose_all(self) -> None:
+        super().lose_all()
+        self._client.flushdb()
         self._open_all()
 
     def _open_all(self) -> None:
@@ -422,8 +450,8 @@ def test_a_shard_that_was_filled_in_part_is_refused(owned: OwnedWorld) -> None:
     shard = owned.shard.owned
     owned.now_s += LEASE_OF_WORLD_S / 2  # so that it renews its lease
     for _ in range(3):
-        asked = shard.next_commands(owned.now_s)
-        shard.on_replies([owned.ask(each) for each in asked], owned.now_s, owned.now_s)
+        asked = shard.next_commands(owned.now_s, 0)
+        shard.on_replies([owned.ask(each.command) for each in asked], owned.now_s, owned.now_s)
     assert shard.acked < owned.shard.mirror.position
     with pytest.raises(ForeignData, match="came back without its data"):
         owned.reopen(3.0)
@@ -435,9 +463,9 @@ def test_no_request_begins_before_the_ack_or_near_the_end_of_the_lease(owned: Ow
     owned.is_connected = False
     (lease,) = frontier.lease(5.0, 1)
     assert not shard.may_begin(lease.id, owned.now_s)
-    asked = shard.next_commands(owned.now_s)
+    asked = shard.next_commands(owned.now_s, 0)
     assert not shard.may_begin(lease.id, owned.now_s), "it is under way"
-    shard.on_replies([owned.ask(each) for each in asked], owned.now_s, owned.now_s)
+    shard.on_replies([owned.ask(each.command) for each in asked], owned.now_s, owned.now_s)
     assert shard.may_begin(lease.id, owned.now_s)
     assert shard.may_begin(lease.id, owned.now_s + 0.8 * LEASE_OF_WORLD_S)
     assert not shard.may_begin(lease.id, owned.now_s + 0.9 * LEASE_OF_WORLD_S)

@@ -158,8 +158,8 @@ class OwnedWorld(EmbeddedWorld):
         if self.shard is None or not self.is_connected:
             return
         owned = self.shard.owned
-        while asked := owned.next_commands(self.now_s):
-            owned.on_replies([self.ask(each) for each in asked], self.now_s, self.now_s)
+        while asked := owned.next_commands(self.now_s, 0):
+            owned.on_replies([self.ask(each.command) for each in asked], self.now_s, self.now_s)
         if not owned.is_owned:
             raise StoreUnavailable("another one has claimed the shard")
 

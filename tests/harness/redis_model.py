@@ -68,6 +68,9 @@ class RedisModel:
         self._hashes, self._lists, self._earlier = {}, {}, []
         self.run += 1
 
+    def owner_of(self, name: str) -> str:
+        return self._hashes.get(name.encode(), {}).get(b"owner", b"").decode()
+
     def _open(self, names: list[bytes], argv: list[bytes]) -> Any:
         meta = self._hashes.setdefault(names[0], {})
         last, meta[b"run"] = meta.get(b"run"), argv[0]
@@ -89,15 +92,19 @@ class RedisModel:
         seq = meta.get(b"seq", b"0")
         meta |= {b"owner": token, b"until": as_bytes(until), b"seq": seq}
         is_lossy, is_filling = int(b"lost" in meta), int(b"filling" in meta)
-        return [b"ok", int(seq), meta.get(b"totals", b""), is_lossy, is_filling, max(0, -held)]
+        ended = max(0, -held)
+        found = meta.get(b"totals", b"")
+        return [b"ok", int(seq), found, is_lossy, is_filling, ended, meta[b"run"]]
 
     def _apply(self, names: list[bytes], argv: list[bytes]) -> Any:
-        token, lease_ms, before, number, totals, *rest = argv
+        token, run, lease_ms, before, number, totals, *rest = argv
         meta = self._hashes.get(names[0], {})
         if b"seq" not in meta:
             return [b"none"]
         if meta[b"owner"] != token and self._checks_token:
             return [b"taken"]
+        if meta[b"run"] != run and self._notes_restarts:
+            return [b"restarted", meta[b"run"], int(meta[b"seq"])]
         if meta[b"seq"] != before and self._checks_number:
             return [b"gap", int(meta[b"seq"])]
         self._keep_earlier()

@@ -138,6 +138,7 @@ class Batch:
     commands: Sequence[PlainCommand]
     leases: frozenset[bytes]  # the names of those that it opens
     is_first: bool = False  # it replaces all that Redis has, whatever batch was the last there
+    made_in: int = 0  # a round of sending
     acked_at_s: float = inf
 
 

@@ -20,10 +20,10 @@ links. What a dead owner had not sent is done again by the next one.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from crawler.frontier import records as keys
 from crawler.model.types import StoreUnavailable
@@ -37,6 +37,7 @@ from crawler.shared.owned.scripts import (
     ClaimReply,
     Command,
     PlainCommand,
+    ServerRestarted,
     ShardCommands,
     ShardMissing,
     ShardTaken,
@@ -47,11 +48,17 @@ from crawler.shared.owned.scripts import (
 _KEPT_S: Final = 10.0
 """For how long acknowledged batches are kept: a server writes its file each second, and half as
 late again at worst; a replica lags by what its master bounds."""
-_MOST_BATCHES: Final = 16  # sent together
 _RENEWED_AT: Final = 1 / 3  # of the lease: then two more may fail
 _MARGIN: Final = 1 / 8  # of the lease: what a request may take from its check to the wire
 _GATHER_S: Final = 0.02  # commits of so long are one batch
 _RETRY_S: Final = 0.25
+
+
+class Sending(NamedTuple):
+    """A command to be sent, and the round of sending in which its batch was made."""
+
+    made_in: int
+    command: Command
 
 
 class OwnedShard:
@@ -74,6 +81,7 @@ class OwnedShard:
         self.fault: Fault | None = None  # of the last try to send anything
         self._contents = contents
         self._in_redis = claimed.seq  # the number of the last batch there
+        self._run = claimed.run  # of the server, for which that is known
         self._claimed_at_s = claimed_at_s
         self._leased_until_s = claimed_at_s + commands.lease_s
         self._log: deque[Batch] = deque()  # not acknowledged, or kept to be sent again
@@ -126,22 +134,24 @@ class OwnedShard:
         """When an empty batch is to renew the lease, if nothing else does."""
         return self._leased_until_s - (1 - _RENEWED_AT) * self.commands.lease_s
 
-    def next_commands(self, now_s: float) -> list[Command]:
-        """Return what is to be sent now, together and in this order. Call `on_replies` before the
-        next call."""
+    def next_commands(self, now_s: float, round_number: int) -> list[Sending]:
+        """Return what is to be sent in this round, in this order. Call `on_replies` before the next
+        call."""
         if not self.is_owned:
             return []
         if self._is_claiming:
-            return [self.commands.claim(begins=True)]
+            return [Sending(round_number, self.commands.claim(begins=True))]
         self._fill_some()
-        self._log += self.mirror.take(even_empty=now_s >= self.renewed_at_s)
+        for batch in self.mirror.take(even_empty=now_s >= self.renewed_at_s):
+            batch.made_in = round_number
+            self._log.append(batch)
         last = self._in_redis
         missing = [batch for batch in self._log if batch.number > last]
         has_next = missing and (missing[0].is_first or missing[0].number == last + 1)
         if not has_next and last < self.mirror.number:
             self._begin_filling()
-            return self.next_commands(now_s)
-        return self._applied(missing[:_MOST_BATCHES], last)
+            return self.next_commands(now_s, round_number)
+        return self._applied(missing, last)
 
     def give_up(self) -> Command:
         """Return the command that releases the shard. Nothing is sent after it."""
@@ -154,7 +164,9 @@ class OwnedShard:
         if it had not been."""
         made = self.mirror.take()
         self._log += made
-        return self._applied(made, made[0].number - 1)[0] if len(made) == 1 else None
+        if len(made) != 1:
+            return None
+        return self._applied(made, made[0].number - 1)[0].command
 
     def on_replies(self, replies: Sequence[Any], sent_at_s: float, now_s: float) -> None:
         """Take the replies to the last commands, each of which may be a Fault: then it is not known
@@ -184,15 +196,19 @@ class OwnedShard:
                     self.mirror.note_command(PlainCommand("HDEL", "", ("lost",)))
             case BatchGap(seq):
                 self._in_redis = seq  # this one, if its reply was lost; or the server lost some
+            case ServerRestarted(run, seq):
+                self._run, self._in_redis = run, seq
             case ShardTaken():
                 self.is_owned = False
             case ShardMissing():
-                self._is_claiming = True
+                # After the lease the shard may have been another one's before the server lost it:
+                # that one fills it, with what it has done since.
+                self._is_claiming = self.is_owned = sent_at_s < self._leased_until_s
 
     def _on_claimed(self, reply: ClaimReply, sent_at_s: float) -> None:
         self._is_claiming = False
         if isinstance(reply, ClaimedShard):
-            self._in_redis = reply.seq
+            self._run, self._in_redis = reply.run, reply.seq
             self._leased_until_s = sent_at_s + self.commands.lease_s
             self._begin_filling()
         else:
@@ -217,13 +233,25 @@ class OwnedShard:
         self.mirror.note_command(PlainCommand("HDEL", "", ("filling",)))
         self._filled_at = self.mirror.position
 
-    def _applied(self, batches: Iterable[Batch], last: int) -> list[Command]:
+    def _applied(self, batches: Iterable[Batch], last: int) -> list[Sending]:
         """Return the commands of *batches*, the first of which comes after number *last*."""
         asked = []
         for batch in batches:
-            asked.append(self.commands.apply(last, batch.number, batch.totals, batch.commands))
+            command = self.commands.apply(
+                self._run, last, batch.number, batch.totals, batch.commands
+            )
+            asked.append(Sending(batch.made_in, command))
             last = batch.number
         return asked
+
+
+def in_order(asks: Iterable[tuple[OwnedShard, list[Sending]]]) -> list[tuple[OwnedShard, Command]]:
+    """Return what several shards have to send in the order in which it was made. What is sent again
+    after a restart of the server must keep it: a verdict before the links, which are in another
+    shard, and another restart between the two would lose them."""
+    flat = [(shard, each) for shard, sendings in asks for each in sendings]
+    flat.sort(key=lambda pair: pair[1].made_in)
+    return [(shard, each.command) for shard, each in flat]
 
 
 async def claim(nodes: Nodes, commands: ShardCommands, *, begins: bool) -> ClaimReply:
@@ -248,6 +276,7 @@ class ShardSender:
         self._on_lost = on_lost
         self._shards: dict[int, OwnedShard] = {}
         self._is_due = asyncio.Event()
+        self._round = 0
         self._rounds = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
@@ -315,14 +344,18 @@ class ShardSender:
     async def _send_round(self) -> bool:
         """Return whether the servers answered."""
         sent_at_s = self._now_s()
-        asks = [(shard, shard.next_commands(sent_at_s)) for shard in self._shards.values()]
-        flat = [(shard.commands.shard, each) for shard, commands in asks for each in commands]
-        replies = iter(await self._nodes.commands(flat) if flat else [])
-        for shard, commands in asks:
-            if commands:
-                shard.on_replies([next(replies) for _ in commands], sent_at_s, self._now_s())
+        self._round += 1
+        shards = list(self._shards.values())
+        asks = in_order((shard, shard.next_commands(sent_at_s, self._round)) for shard in shards)
+        flat = [(shard.commands.shard, command) for shard, command in asks]
+        replies: dict[OwnedShard, list[Any]] = defaultdict(list)
+        answers = await self._nodes.commands(flat) if flat else []
+        for (shard, _), reply in zip(asks, answers, strict=True):
+            replies[shard].append(reply)
+        for shard, of_shard in replies.items():
+            shard.on_replies(of_shard, sent_at_s, self._now_s())
             if not shard.is_owned and self._shards.pop(shard.commands.shard, None) is not None:
                 self._on_lost(shard)
         async with self._rounds:
             self._rounds.notify_all()
-        return all(shard.fault is None for shard, _ in asks)
+        return all(shard.fault is None for shard in shards)

@@ -77,6 +77,7 @@ class ClaimedShard:
     is_lossy: bool  # a restart of the server may have lost the last second
     is_filling: bool  # its owner died while it filled an empty server: some is lost for good
     ended_s: float  # since the end of its last lease: no request was sent later
+    run: bytes  # of the server
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,14 @@ class BatchGap:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerRestarted:
+    """A batch was not written: *run* of the server is another one, and *seq* is the last batch."""
+
+    run: bytes
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShardTaken:
     """Another one has claimed the shard."""
 
@@ -110,7 +119,7 @@ class ShardMissing:
 
 
 ClaimReply: TypeAlias = ClaimedShard | HeldShard | ShardMissing
-ApplyReply: TypeAlias = Applied | BatchGap | ShardTaken | ShardMissing
+ApplyReply: TypeAlias = Applied | BatchGap | ServerRestarted | ShardTaken | ShardMissing
 
 
 class ShardCommands:
@@ -133,15 +142,20 @@ class ShardCommands:
         return (*self._evalsha("claim", self._root), self._token, self._lease_ms, int(begins))
 
     def apply(
-        self, before: int, number: int, totals: bytes, commands: Iterable[PlainCommand]
+        self,
+        run: bytes,
+        before: int,
+        number: int,
+        totals: bytes,
+        commands: Iterable[PlainCommand],
     ) -> Command:
-        """Batch *number*, to be written after the batch *before*."""
+        """Batch *number*, to be written after the batch *before*, in this *run* of the server."""
         keys = {"": 1}
         args: list[Argument] = []
         for word, kind, rest in commands:
             args += (word, keys.setdefault(kind, len(keys) + 1), len(rest), *rest)
         names = (self._root, *map(self.key, list(keys)[1:]))
-        head = (self._token, self._lease_ms, before, number, totals)
+        head = (self._token, run, self._lease_ms, before, number, totals)
         return (*self._evalsha("apply", *names), *head, *args)
 
     def release(self) -> Command:
@@ -156,8 +170,9 @@ class ShardCommands:
 
 def read_claim_reply(reply: Any) -> ClaimReply:
     match reply:
-        case [b"ok", seq, totals, is_lossy, is_filling, ended_ms]:
-            return ClaimedShard(seq, totals, bool(is_lossy), bool(is_filling), ended_ms / 1000)
+        case [b"ok", seq, totals, is_lossy, is_filling, ended_ms, run]:
+            ended_s = ended_ms / 1000
+            return ClaimedShard(seq, totals, bool(is_lossy), bool(is_filling), ended_s, run)
         case [b"held", for_ms]:
             return HeldShard(for_ms / 1000)
     return ShardMissing()
@@ -169,6 +184,8 @@ def read_apply_reply(reply: Any) -> ApplyReply:
             return Applied(seq, bool(is_lossy))
         case [b"gap", seq]:
             return BatchGap(seq)
+        case [b"restarted", run, seq]:
+            return ServerRestarted(run, seq)
         case [b"taken"]:
             return ShardTaken()
     return ShardMissing()

@@ -201,10 +201,11 @@ async def take_over(
             await asyncio.to_thread(step)
             reply = None
             continue
-        renewals = shard.next_commands(now_s()) if now_s() >= shard.renewed_at_s else []
+        renewals = shard.next_commands(now_s(), 0) if now_s() >= shard.renewed_at_s else []
+        asked = [each.command for each in renewals]
         sent_at_s = now_s()
         number = shard.commands.shard
-        reply, *others = await nodes.commands([(number, each) for each in (step, *renewals)])
+        reply, *others = await nodes.commands([(number, each) for each in (step, *asked)])
         if renewals:
             shard.on_replies(others, sent_at_s, now_s())
         if isinstance(reply, FAULTS):

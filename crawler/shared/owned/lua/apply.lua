@@ -3,20 +3,23 @@
 -- lease.
 --
 -- KEYS  the root of the shard; what the batch touches
--- ARGV  token, ms of the lease, number of the batch before, number of this one, totals ('': as they
---       are); then for each command: its name, which of KEYS, how many arguments, and these
+-- ARGV  token, run of the server that the owner knows, ms of the lease, number of the batch before,
+--       number of this one, totals ('': as they are); then for each command: its name,
+--       which of KEYS, how many arguments, and these
 -- Reply 'ok', number, whether a restart of the server may have lost some | 'gap', number of the
---       last batch | 'taken' | 'none'
-local owner, seq, lost = unpack(redis.call('HMGET', KEYS[1], 'owner', 'seq', 'lost'))
+--       last batch | 'restarted', run, the same number | 'taken' | 'none'
+local owner, seq, lost, run = unpack(redis.call('HMGET', KEYS[1], 'owner', 'seq', 'lost', 'run'))
 if not seq then return {'none'} end
 if owner ~= ARGV[1] then return {'taken'} end
-if seq ~= ARGV[3] then return {'gap', tonumber(seq)} end
-local at = 6
+-- After a restart nothing is written before the owner knows of each shard what it lacks.
+if (run or '') ~= ARGV[2] then return {'restarted', run, tonumber(seq)} end
+if seq ~= ARGV[4] then return {'gap', tonumber(seq)} end
+local at = 7
 while at <= #ARGV do
   local last = at + 2 + ARGV[at + 2]
   redis.call(ARGV[at], KEYS[tonumber(ARGV[at + 1])], unpack(ARGV, at + 3, last))
   at = last + 1
 end
-redis.call('HSET', KEYS[1], 'seq', ARGV[4], 'until', now_ms() + ARGV[2])
-if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'totals', ARGV[5]) end
-return {'ok', tonumber(ARGV[4]), lost and 1 or 0}
+redis.call('HSET', KEYS[1], 'seq', ARGV[5], 'until', now_ms() + ARGV[3])
+if ARGV[6] ~= '' then redis.call('HSET', KEYS[1], 'totals', ARGV[6]) end
+return {'ok', tonumber(ARGV[5]), lost and 1 or 0}
