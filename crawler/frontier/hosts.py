@@ -105,7 +105,9 @@ class ActiveSet:
         for hosts in self._due[standing]:
             while hosts and hosts[0].is_removed:
                 hosts.popleft()
-        return any(self._due[standing])
+            if hosts:
+                return True
+        return False
 
     def take(self, standing: Standing, level: int) -> ActiveHost | None:
         """Remove and return the due host of *standing* and *level* that has waited longest."""
@@ -188,6 +190,8 @@ class HostScheduler:
         """Remove from the due hosts, and return, the one to be leased next, of the first of
         *standings* that has one."""
         for standing in standings:
+            if not self._has_candidates(standing):
+                continue  # most calls end here
             for level in self._stride.order:
                 active = self._take(standing, level, now) or self._activate(standing, level, now)
                 if active is not None:
@@ -204,10 +208,15 @@ class HostScheduler:
             self._file(host, record, first=_is_begun(record))
 
     def wake_at(self, standings: Iterable[Standing]) -> float | None:
-        if any(self.active.has_due(each) or self._front.has_entries(each) for each in standings):
-            return 0.0
+        for standing in standings:
+            if self._has_candidates(standing):
+                return 0.0
         times = (self.active.next_at(), self._resting.next_at)
         return min((time for time in times if time is not None), default=None)
+
+    def _has_candidates(self, standing: Standing) -> bool:
+        """Return whether hosts of *standing* are due or wait for a turn."""
+        return self.active.has_due(standing) or self._front.has_entries(standing)
 
     def has_hosts(self) -> bool:
         """Return whether any host, due or at rest, has waiting URLs. A stale entry of the front

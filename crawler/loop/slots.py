@@ -101,6 +101,7 @@ class Slots:
         self._taken = [0, 0, 0]
         self._slow = [0, 0, 0]
         self._most = [limits.most(standing) for standing in Standing]
+        self._free: tuple[Standing, ...] | None = None  # None: to be computed
         # The sum of the times between checks, each counted as `check_interval_s` at most.
         self._checked_s = 0.0
         self._checks: deque[tuple[float, FetchProgress]] = deque()  # by time of the next check
@@ -115,6 +116,7 @@ class Slots:
             limits = replace(limits, concurrency=min(concurrency, most))
         self.rules = limits.with_connections(self._most_connections)
         self._most = [self.rules.most(standing) for standing in Standing]
+        self._free = None
 
     def __len__(self) -> int:
         """Return the number of fetches under way."""
@@ -129,6 +131,7 @@ class Slots:
         """Begin the fetch of *request*, which goes to the downloader."""
         progress = self._by_request[request] = FetchProgress(standing)
         self._taken[standing] += 1
+        self._free = None
         self._checks.append((self._checked_s + self.rules.slow_after_s, progress))
 
     def end(self, request: object) -> None:
@@ -136,6 +139,7 @@ class Slots:
         progress = self._by_request.pop(request)
         self._set_slow(progress, is_slow=False)
         self._taken[progress.standing] -= 1
+        self._free = None
         progress._ended = True
 
     def progress_of(self, request: object) -> FetchProgress:
@@ -157,7 +161,9 @@ class Slots:
 
     def free_standings(self) -> tuple[Standing, ...]:
         """Return the standings of which a fetch may begin, the best first."""
-        return tuple(filter(self.free_slots, STANDINGS))
+        if self._free is None:  # it is asked for some times between two changes
+            self._free = tuple(filter(self.free_slots, STANDINGS))
+        return self._free
 
     def check(self, passed_s: float) -> None:
         """Check, *passed_s* after the last check, which fetches have become slow and which are no
@@ -184,3 +190,4 @@ class Slots:
         change = 1 if is_slow else -1
         self._slow[progress.standing] += change
         self._taken[progress.standing] -= change
+        self._free = None
