@@ -56,9 +56,10 @@ class Frontier(Protocol):
         held."""
 
     def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
-        """Note, when the head of an answer with trouble has come, that the host rests at least
-        *rest* from now on, whatever becomes of the fetch and of this process. It is written, or
-        sent, when this returns; the lease stays as it is."""
+        """Note, when the head of an answer with trouble has come, or a fetch begins whose host asks
+        for more than it is known for, that the host rests at least *rest* from now on, whatever
+        becomes of the fetch and of this process. It is written, or sent, when this returns, or with
+        the lease; the lease stays as it is."""
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
         """Apply *verdict* to the URL, whose page is durable. Returns False if the lease is not

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from crawler.config.settings import Config, PolitenessSettings
 from crawler.frontier.port import Frontier
 from crawler.loop.life import DeadEnd, Life, LifeEvent, Lives, Plan
-from crawler.loop.links import LinkSelection
+from crawler.loop.links import LinkSelection, Tally
 from crawler.loop.outcome import lease_to_finish, outcome_of, verdict_of
 from crawler.loop.precheck import Precheck, ProbeResult, Skip
 from crawler.loop.slots import Slots
@@ -107,10 +107,8 @@ class Durability(Protocol):
         """Call *finish* when all records written so far are synced, or with the error."""
 
 
-class LoopFigures(Protocol):
+class LoopFigures(Tally, Protocol):
     """Where it is counted what happens."""
-
-    def count(self, key: str, by: int = 1) -> None: ...
 
     def count_added(self, added: Added) -> None: ...
 
@@ -236,6 +234,12 @@ class Loop:
         now = self.now()
         life.begin(now)
         self.figures.count_begun(life.candidate.host, now)
+        asked_s, pace = life.plan.crawl_delay_s, life.lease.pace
+        if asked_s is not None and asked_s > pace.crawl_delay_s:
+            # A robots.txt on another host asks for it. If the process dies now, the next one puts
+            # the lease back before it reads that.
+            rest = Rest(asked_s, replace(pace, crawl_delay_s=asked_s))
+            self.frontier.note_trouble(life.lease, rest, now)
 
     def may_send(self, life: Life) -> bool:
         """Return whether its request may still be sent; if not, its URL is put back."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +17,7 @@ from crawler.loop.life import (
     Lives,
     Plan,
 )
+from crawler.loop.loop import Loop
 from crawler.loop.outcome import FAILURES, failure_of, verdict_of
 from crawler.model.types import (
     Answer,
@@ -26,6 +29,7 @@ from crawler.model.types import (
     Lease,
     Pace,
     PutBack,
+    Rest,
     RetryAt,
     Verdict,
 )
@@ -127,3 +131,23 @@ def test_a_returned_request_decides_once():
 def test_each_failure_is_of_one_kind(account: Life, reason: str, failure: str):
     assert failure_of(account, reason) == failure
     assert failure in FAILURES
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "known_s", "is_noted"),
+    [
+        pytest.param(20.0, 0.0, True, id="by a robots.txt of another host"),
+        pytest.param(20.0, 20.0, False, id="since its last fetch"),
+        pytest.param(None, 0.0, False, id="not at all"),
+    ],
+)
+def test_a_crawl_delay_that_a_dead_process_may_leave_unknown_is_noted(
+    asked_s: float | None, known_s: float, is_noted: bool
+) -> None:
+    lease = Lease(1, plan().lease.candidate, Pace(crawl_delay_s=known_s), 0.0)
+    parts: dict[str, Any] = dict.fromkeys(Loop.__dataclass_fields__)
+    loop = Loop(**parts | {"frontier": Mock(), "figures": Mock(), "now": lambda: 5.0})
+    loop.begin(Life(Plan(lease=lease, url=lease.candidate.url, crawl_delay_s=asked_s)))
+    rest = Rest(20.0, Pace(crawl_delay_s=20.0))
+    noted = [((lease, rest, 5.0),)] if is_noted else []
+    assert loop.frontier.note_trouble.call_args_list == noted
