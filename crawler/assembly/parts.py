@@ -63,7 +63,7 @@ class BaseParts:
         )
 
     def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:
-        return CurrentRules(origins, self.outcomes, self.stats.count, time.time)
+        return CurrentRules(origins, self.outcomes.append_all, self.stats.count, time.time)
 
     def precheck(
         self,

@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Final
 
 from crawler.config.settings import Arguments, Config
-from crawler.data.outcomes import OutcomeLog
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.model.types import Candidate, Outcome
@@ -202,13 +201,13 @@ class CurrentRules:
     def __init__(
         self,
         origins: AllowedOrigins,
-        outcomes: OutcomeLog,
+        log: Callable[[Iterable[Outcome]], None],
         count: Callable[[str, int], None],
         now: Callable[[], float],
     ) -> None:
-        """*count* adds to a counter of the run, by its name."""
+        """*log* writes outcomes; *count* adds to a counter of the run, by its name."""
         self._origins = origins
-        self._outcomes = outcomes
+        self._log = log
         self._count = count
         self._has_refused = False
         self._now = now
@@ -233,7 +232,7 @@ class CurrentRules:
                 urls[0][1].explain(),
             )
         at = round(self._now(), 3)
-        self._outcomes.append_all(
+        self._log(
             Outcome(
                 at=at,
                 url=candidate.url,

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 from crawler.simulate.judges import judge
 from crawler.simulate.policies import POLICIES, compare, open_world
@@ -21,6 +23,8 @@ from crawler.simulate.run import SMALL, run, small_world
 from crawler.simulate.web import read_edges
 
 _MOST_SHOWN = 10  # findings of one seed
+_CHUNK = 10  # seeds that a process takes at once
+_PROGRESS = 500  # crawls between two lines of progress
 
 
 def main() -> int:
@@ -32,6 +36,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay this small world, and print its events")
     parser.add_argument("--seeds", type=int, default=20, help="how many (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (%(default)s)")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="(%(default)s)")
     parser.add_argument("--policies", help=f"compare these: {', '.join(POLICIES)}")
     parser.add_argument("--hosts", type=int, default=20, help="of a web (%(default)s)")
     parser.add_argument("--largest", type=int, default=400, help="pages of its largest host")
@@ -41,7 +46,7 @@ def main() -> int:
         return _compare(asked)
     if asked.seed is not None:
         return _replay(asked.seed)
-    return _judge_all(range(asked.first, asked.first + asked.seeds))
+    return _judge_all(range(asked.first, asked.first + asked.seeds), asked.processes)
 
 
 def _compare(asked: Namespace) -> int:
@@ -75,21 +80,31 @@ def _print(line: str) -> None:
     sys.stdout.write(line)
 
 
-def _judge_all(seeds: range) -> int:
-    is_wrong = False
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for seed, findings in zip(seeds, pool.map(_findings, seeds, chunksize=10), strict=True):
+def _judge_all(seeds: range, processes: int) -> int:
+    began, wrong = monotonic(), 0
+    with ProcessPoolExecutor(processes) as pool:
+        judged = pool.map(_findings, seeds, chunksize=_CHUNK)
+        for number, (seed, findings) in enumerate(zip(seeds, judged, strict=True), 1):
             for each in findings[:_MOST_SHOWN]:
                 print(each)
             if findings:
-                is_wrong = True
-                print(f"{len(findings)} in all; replay: python -m crawler.simulate --seed {seed}")
-    print(f"{len(seeds)} crawls, {'with faults' if is_wrong else 'nothing wrong'}")
-    return is_wrong
+                wrong += 1
+                replay = f"python -m crawler.simulate --seed {seed}"
+                print(f"{len(findings)} in all; replay: {replay}", flush=True)
+            if number % _PROGRESS == 0:
+                took_s = monotonic() - began
+                progress = f"{number:,} of {len(seeds):,} crawls in {took_s:.0f} s, {wrong} wrong"
+                print(progress, file=sys.stderr)
+    print(f"{len(seeds):,} crawls, {f'{wrong:,} of them wrong' if wrong else 'nothing wrong'}")
+    return wrong > 0
 
 
 def _findings(seed: int) -> list[str]:
-    return judge(run(small_world(seed), SMALL))
+    try:
+        return judge(run(small_world(seed), SMALL))
+    except Exception as bug:  # an invariant of the product, or the simulation itself
+        at = traceback.extract_tb(bug.__traceback__)[-1]
+        return [f"{type(bug).__name__}: {bug}, in {at.filename}:{at.lineno}"]
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -18,10 +18,9 @@ from crawler.model.types import Candidate, Outcome
 from crawler.model.url import authority_of
 from crawler.policy.patterns import pattern_of
 from crawler.simulate.run import Run
-from crawler.simulate.run_log import Hit, RulesChange
-from crawler.simulate.web import DAY_S, ROBOTS_PATH
+from crawler.simulate.run_log import MOMENT_S, Hit, RulesChange
+from crawler.simulate.web import DAY_S, ROBOTS_PATH, is_robots
 
-_SOON_S: Final = 1e-3  # of times on disk, and of those of one event
 _IN_FORCE_S: Final = 2.0  # within which new rules are in force
 _UNDER_WAY_S: Final = 5.0  # from a lease to its request, at most
 _LATE_S: Final = 250.0  # beyond the longest rest that an answer can ask for; a pause is longer
@@ -33,12 +32,6 @@ _FINAL: Final = frozenset({"done", "moved", "dead"})
 def judge(found: Run) -> list[str]:
     """Return what *found* did wrong, one sentence for each."""
     return [*PoliteServer(found).findings(), *Accountant(found).findings()]
-
-
-def is_robots(url: str) -> bool:
-    """Return whether *url* is a robots.txt, or a hop of its redirects, in a drawn web."""
-    path = url[len(authority_of(url)) :]
-    return path == ROBOTS_PATH or path.startswith("/robots-of/")
 
 
 def failed(hit: Hit) -> bool:
@@ -98,6 +91,12 @@ class PoliteServer:
         self._has_cut_offs = bool(found.servers.cut_offs)
         self._hosts: defaultdict[str, _Visits] = defaultdict(_Visits)
         self._robots: defaultdict[str, _RobotsHistory] = defaultdict(_RobotsHistory)
+        # When hosts that never answered were given up: that ends their pauses.
+        self._given_up = {
+            each.host: each.at
+            for each in self._log.outcomes
+            if each.fate == "dead" and "has never answered" in each.reason
+        }
 
     def findings(self) -> Iterator[str]:
         for hit in self._log.hits:
@@ -109,9 +108,14 @@ class PoliteServer:
             self._note_visit(hit, visits)
 
     def _too_early(self, hit: Hit, visits: _Visits) -> Iterator[str]:
-        if visits.last is not None and hit.start < visits.last.end - _SOON_S:
+        if visits.last is not None and hit.start < visits.last.end - MOMENT_S:
             yield f"{hit.url} was asked for while {visits.last.url} was being answered"
-        elif hit.start < visits.quiet_until - _SOON_S:
+        elif (
+            visits.last is not None
+            and visits.last.end < self._given_up.get(hit.host, 0.0) <= hit.start
+        ):
+            return
+        elif hit.start < visits.quiet_until - MOMENT_S:
             early_s = visits.quiet_until - hit.start
             yield f"{hit.url} was asked for {early_s:.3f} s too early: {visits.why}"
 
@@ -123,7 +127,11 @@ class PoliteServer:
 
     def _rests(self, hit: Hit, visits: _Visits) -> Iterator[tuple[float, str]]:
         """Yield until when its host is to be left alone after *hit*, at least, and why."""
-        rules, is_lost = self._rules, hit.is_cut or self._died_at(hit.end)
+        rules, is_lost = self._rules, hit.is_cut or self._log.may_be_lost(hit.end)
+        if self._log.is_unsynced(hit.end):  # not even its lease may be known any more
+            if not failed(hit):
+                visits.failures = visits.pauses = 0
+            return
         took_s = hit.end - hit.start
         own_s = min(max(rules.delay_factor * took_s, rules.min_delay_s), rules.max_delay_s)
         delays = [
@@ -188,7 +196,7 @@ class PoliteServer:
         path = hit.url[len(authority_of(hit.url)) :]
         is_first = path == ROBOTS_PATH
         authority = authority_of(hit.url) if is_first else f"http://{path.split('/')[2]}"
-        history, is_lost = self._robots[authority], self._died_at(hit.end)
+        history, is_lost = self._robots[authority], self._log.may_be_lost(hit.end)
         if failed(hit):
             history.trouble_at = hit.end
             return
@@ -225,11 +233,6 @@ class PoliteServer:
         first = max(n for n, each in enumerate(changes) if each.at <= begin or n == 0)
         return [each for each in changes[first:] if each.at <= end]
 
-    def _died_at(self, at: float) -> bool:
-        deaths = self._log.deaths
-        place = bisect_left(deaths, at - _SOON_S)
-        return place < len(deaths) and deaths[place] <= at + _SOON_S
-
 
 class Accountant:
     """Judges what became of each URL."""
@@ -251,6 +254,7 @@ class Accountant:
             yield f"the crawl was not over: {self._log.why_not}"
             return
         yield from self._lost()
+        yield from self._records_lost()
         yield from self._fetched_twice()
         yield from self._tried_too_often()
         yield from self._given_up_wrongly()
@@ -274,10 +278,21 @@ class Accountant:
             if not pattern or by_pattern[candidate.host, pattern] < enough:
                 yield f"{candidate.url}, which {source} led to, was lost"
 
+    def _records_lost(self) -> Iterator[str]:
+        """What is done, and is not in the archive any more."""
+        for outcome in self._log.outcomes:
+            if outcome.fate in _FINAL and outcome.record in self._log.lost_records:
+                yield f"{outcome.url} is {outcome.fate}, and a power cut took its record"
+
     def _found(self) -> Iterator[tuple[str, Candidate]]:
-        """Yield what may be fetched of all that seeds, pages and redirects led to."""
+        """Yield what may be fetched of all that seeds, files, pages and redirects led to."""
         seeds = self._admission.select(self._run.web.seeds, None, 0).candidates
+        if self._log.deaths:  # a start may have come when some were refused
+            seeds = self._kept(self._run.web.seeds)
         yield from (("a seed", each) for each in seeds)
+        for file in self._log.hits:
+            if file.content.sitemaps and not (failed(file) or self._may_be_undone(file)):
+                yield from ((file.url, each) for each in self._kept(file.content.sitemaps))
         for outcome in self._log.outcomes:
             if outcome.fate == "moved":
                 links = [outcome.target]
@@ -286,14 +301,19 @@ class Accountant:
                 links = list(hit.content.links) if hit is not None and not hit.error else []
             else:
                 continue
-            changes = self._log.rules_changes
-            for each in self._admission.select(links, None, 1).candidates:
-                # Links to what is refused when they are found are not kept.
-                if not any(one.rules.of_url(each.url).refuse for one in changes):
-                    yield outcome.url, each
+            yield from ((outcome.url, each) for each in self._kept(links))
+
+    def _kept(self, urls: Sequence[str]) -> list[Candidate]:
+        """Return what of *urls* is admitted. What the operator refuses when it is found is not
+        kept."""
+        return [
+            each
+            for each in self._admission.select(urls, None, 1).candidates
+            if not any(one.rules.of_url(each.url).refuse for one in self._log.rules_changes)
+        ]
 
     def _last_hit(self, outcome: Outcome) -> Hit | None:
-        hits = [each for each in self._hits[outcome.url] if each.end <= outcome.at + _SOON_S]
+        hits = [each for each in self._hits[outcome.url] if each.end <= outcome.at + MOMENT_S]
         return hits[-1] if hits else None
 
     def _key(self, url: str) -> int:
@@ -350,7 +370,7 @@ class Accountant:
                 (
                     each.end
                     for each in self._of_host[hits[0].host]
-                    if not failed(each) and not each.is_cut
+                    if not failed(each) and not self._may_be_undone(each)
                 ),
                 default=float("inf"),
             )
@@ -365,15 +385,13 @@ class Accountant:
 
     def _may_be_undone(self, hit: Hit) -> bool:
         """Return whether a death may have undone what was counted for *hit*."""
-        if hit.is_cut:
-            return True
-        return any(abs(death - hit.end) < _SOON_S for death in self._log.deaths)
+        return hit.is_cut or self._log.may_be_lost(hit.end)
 
     def _given_up_wrongly(self) -> Iterator[str]:
         for outcome in self._log.outcomes:
             if outcome.fate != "dead":
                 continue
-            hits = [hit for hit in self._of_host[outcome.host] if hit.end <= outcome.at + _SOON_S]
+            hits = [hit for hit in self._of_host[outcome.host] if hit.end <= outcome.at + MOMENT_S]
             heard = [not failed(hit) and not self._may_be_undone(hit) for hit in hits]
             if "has failed for hours" in outcome.reason:
                 most = self._run.policy.config.politeness.pause_after_failures

@@ -39,15 +39,17 @@ POLICIES: Final[Mapping[str, Policy]] = {
 
 
 def open_world(seed: int, hosts: int = 20, largest: int = 400) -> World:
-    """Return a world to compare policies in: limits as in a real crawl, no crash, no operator."""
+    """Return a world to compare policies in: limits as in a real crawl, but no budget, no crash and
+    no operator."""
     random = Random(seed)
+    limits = replace(frontier_limits(DEFAULT.config), max_urls_per_domain=None)
     return World(
         seed=seed,
         web=WebRules(hosts=hosts, largest=largest, extras=0.1, odd_robots=0.2),
         servers=ServerRules(
             service_s=random.choice((0.03, 0.1, 0.3)), troubles=1.0, limited=0.4, dead=0.05
         ),
-        machine=Machine(concurrency=16, frontier=frontier_limits(DEFAULT.config)),
+        machine=Machine(concurrency=16, frontier=limits),
     )
 
 

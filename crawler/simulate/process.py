@@ -12,24 +12,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1
 from heapq import heappop, heappush
-from pathlib import Path
+from math import inf
 from random import Random
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from crawler.config.settings import Arguments, Config
-from crawler.data.allowed_origins import AllowedOrigins
+from crawler.data.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.data.local_stores import (
     LocalClaims,
     LocalPatternStats,
     RobotsRecords,
     Soft404Records,
 )
-from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns, open_frontier
-from crawler.frontier.port import SEEN, FrontierLimits
-from crawler.frontier.run_files import OpenFd, RunFolder
+from crawler.frontier.port import FrontierLimits
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.loop.life import Life, Lives
 from crawler.loop.links import LinkSelection
@@ -40,7 +38,6 @@ from crawler.model.page import Flaw, Link, Page, Parsed
 from crawler.model.types import (
     Added,
     Answer,
-    Candidate,
     Claim,
     CrawlerError,
     HostKey,
@@ -56,17 +53,23 @@ from crawler.policy.politeness import Uplink, UplinkLimits, is_retry_status
 from crawler.policy.priority import DepthPrioritizer, Hints, Prioritizer
 from crawler.policy.redirects import FollowRedirect, TooManyRedirects
 from crawler.policy.robots_cache import RobotsCache, RobotsFetchResult, RobotsUnknown
-from crawler.policy.scope import Refusal, SeedHosts
+from crawler.policy.scope import SeedHosts
 from crawler.policy.silent_hosts import SILENCE_S, SilentHosts
+from crawler.simulate.disk import Disk
 from crawler.simulate.run_log import Hit, RunLog
 from crawler.simulate.servers import Reply, Servers
+from crawler.simulate.web import Content
 
 _AT_ONCE_S: Final = 0.001  # until it is asked again, where something may be leased now
 _DUPLICATE_S: Final = 0.05  # between two looks whether the page with the same content is finished
 
 
 class Dropped(Exception):
-    """The process is dropped here."""
+    """The process is dropped, at the time *at*."""
+
+    def __init__(self, at: float) -> None:
+        super().__init__(at)
+        self.at = at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,17 +101,6 @@ class Machine:
 
 
 @dataclass(slots=True, eq=False)
-class Disk:
-    """What outlives a process: committed batches, files, the operator's rules."""
-
-    folder: Path
-    key_seed: int
-    store: MemoryStore = field(default_factory=MemoryStore)
-    rules_text: str = ""
-    records: int = 0  # in the archive
-
-
-@dataclass(slots=True, eq=False)
 class Transfer:
     """One request under way; for the loop it is the request."""
 
@@ -134,34 +126,6 @@ class _Figures:
     def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
         if answer.status is not None:
             self.heard_at = now
-
-
-class _Runs(RunFolder):
-    """The files of the seen set. They need not survive a power cut."""
-
-    def sync(self, file: OpenFd) -> None: ...
-
-    def sync_names(self) -> None: ...
-
-
-class _WaitingRules:
-    """Implements frontier.port.LeaseRules: waiting URLs are judged as links are."""
-
-    def __init__(self, origins: AllowedOrigins, log: RunLog, now: Callable[[], float]) -> None:
-        self._origins, self._journal, self._now = origins, log, now
-
-    @property
-    def are_complete(self) -> bool:
-        return self._origins.is_complete
-
-    def refusal(self, candidate: Candidate) -> Refusal | None:
-        return self._origins.admission.refusal(candidate)
-
-    def on_refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
-        for candidate, refusal in urls:
-            self._journal.note(self._now(), f"refused {candidate.url} {refusal.reason}")
-
-    def on_readmitted(self, urls: int) -> None: ...
 
 
 class _Contents:
@@ -226,35 +190,40 @@ class Process:
         random: Random,
         steps: int,
     ) -> None:
-        """*steps*: after so many it is dropped; 0: never."""
+        """*steps*: after so many it is dropped; 0: never. It may be dropped while it opens. Raises
+        Dropped, and DataDirError if a file is missing."""
         self.now, self.log = now, log
         self._disk, self._machine, self._servers, self._seeds = disk, machine, servers, seeds
         self._random, self._steps_left = random, steps
         self._number = len(log.starts)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self.event_count = 0
-        self._wake_at = 0.0  # of the last timer
+        self._tick = 0  # events of the same time come in the order in which they were made
+        self._wake_at = inf  # when it asks for a lease again, if nothing happens before
+        self._may_lease = False  # something that is no call of the frontier may allow a lease
         self._is_looked = False  # silent hosts are looked at, and nothing was completed since
         self._is_checking = self._are_seeds_added = False
         self._uncommitted: list[Outcome] = []
         config = self._config = policy.config
         arguments = Arguments(seeds="simulated")
         budgets = RuleBudgets()
+        disk.sync_store(now)  # as RocksDB does with what it recovers
+        disk.store.watch(self._step)
         self.origins = AllowedOrigins(
             config, arguments, disk.store, disk.key_seed, now, rule_budgets=budgets
         )
         levels = len(config.frontier.level_shares)
         self.origins.set_operator_rules(policy.rules_at_start(disk.rules_text, levels))
-        self._turns = FrontierTurns()
+        self._turns, self._figures = FrontierTurns(), _Figures()
         self.frontier = policy.frontier(
             disk.folder,
             machine.frontier,
             now,
-            lease_rules=_WaitingRules(self.origins, log, self.clock),
+            lease_rules=CurrentRules(self.origins, log.log, self._figures.count, self.clock),
             background=self._turns,
             store=disk.store,
-            runs=_Runs(disk.folder / SEEN),
+            runs=disk.runs,
         )
+        disk.store.watch(None)
         self._claims = LocalClaims(self.frontier.records)
         patterns = LocalPatternStats(self.frontier.records, config.patterns)
         robots = policy.robots(
@@ -266,7 +235,7 @@ class Process:
             config.content,
         )
         self._prioritizer = policy.prioritizer(levels)
-        self._figures, self._contents = _Figures(), _Contents()
+        self._contents = _Contents()
         self._syncs = _Syncs(self._sync_later)
         precheck = policy.precheck(
             robots, self.origins.robots_candidate, patterns, probes, self.origins.overrides_of
@@ -286,7 +255,7 @@ class Process:
             ),
             uplink=Uplink(machine.uplink),
             silent_hosts=SilentHosts(),
-            slots=Slots(SlotLimits(concurrency=machine.concurrency), lambda: None),
+            slots=Slots(SlotLimits(concurrency=machine.concurrency), self._allow_lease),
             limits=loop_limits(config),
             outcomes=self,
             bodies=_Nothing(),
@@ -311,23 +280,32 @@ class Process:
     @property
     def next_at(self) -> float | None:
         """When its next event is; None: it has none."""
-        return self._events[0][0] if self._events else None
+        at = min(self._events[0][0], self._wake_at) if self._events else self._wake_at
+        return at if at < inf else None
 
     def advance(self) -> None:
         """Do the next event, then all that it has made possible. Raises Dropped."""
-        at, _, call, arguments = heappop(self._events)
-        self.now = max(self.now, at)
-        call(*arguments)
+        self.log.events += 1
+        if not self._events or self._wake_at < self._events[0][0]:
+            self.now, self._wake_at = max(self.now, self._wake_at), inf
+            self._may_lease = True
+        else:
+            at, _, call, arguments = heappop(self._events)
+            self.now = max(self.now, at)
+            call(*arguments)
         self.end_turn()
 
     def end_turn(self) -> None:
-        """Commit, and take leases, until there is nothing to do before the next event. Raises
+        """Take leases and commit, until there is nothing to do before the next event. Raises
         Dropped."""
-        self._commit()
-        while self._lease():
+        while self._may_lease or self._turns.is_due:
+            self._may_lease = False
+            while self._is_lease_due():
+                if not self._lease():
+                    self._is_lease_due()  # the timer: what was due is moved, or admitted
+                    break
             self._commit()
-        self._commit()
-        self._wake_later()
+        self._look_later()
 
     def put_in_force(self, text: str, at: float) -> None:
         """Let the rules of *text* count from *at* on. Raises Dropped."""
@@ -335,28 +313,35 @@ class Process:
         rests = self.loop.put_in_force(read_rules(text, len(self._config.frontier.level_shares)))
         self._step()
         self.frontier.end_rests(rests, self.now)
+        self._allow_lease()
         self.end_turn()
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is left to do."""
-        return self._are_seeds_added and self.frontier.is_over() and not len(self.loop.lives)
+        return self._are_seeds_added and not len(self.loop.lives) and self.frontier.is_over()
 
     def _at(self, at: float, call: Callable[..., None], *arguments: Any) -> None:
-        self.event_count += 1
-        heappush(self._events, (at, self.event_count, call, arguments))
+        self._tick += 1
+        heappush(self._events, (at, self._tick, call, arguments))
+
+    def _allow_lease(self) -> None:
+        """Let `end_turn` ask for leases, though no call of the frontier may have changed that."""
+        self._may_lease = True
 
     def _step(self) -> None:
         """The process may be dropped here."""
         self._steps_left -= 1
         if self._steps_left == 0:
-            raise Dropped
+            raise Dropped(self.now)
 
     def _commit(self) -> None:
-        """End the turn of the event loop: what was staged becomes durable."""
+        """End the turn of the event loop: what was staged becomes durable. Work of the frontier
+        may allow leases."""
         if not self._turns.is_due:
             return
-        for _ in self._turns.steps(self.frontier, self.clock):
+        for number, _ in enumerate(self._turns.steps(self.frontier, self.clock)):
+            self._may_lease |= number > 0
             if self._uncommitted:  # in the same step, as no line may be of what is lost
                 logged, self._uncommitted = self._uncommitted, []
                 self.log.log(logged)
@@ -371,20 +356,34 @@ class Process:
         self._step()
         self.frontier.add(found, self.now)
         self._are_seeds_added = True
+        self._allow_lease()
 
     # A lease is taken, as by the scheduler.
 
+    def _is_lease_due(self) -> bool:
+        """Return whether a lease may be taken now, and set the timer for when one may be."""
+        loop, slots, self._wake_at = self.loop, self.loop.slots, inf
+        if self.log.is_endless or not slots.free_standings():
+            return False
+        if loop.lives.unrecorded >= slots.rules.concurrency:
+            return False
+        wake_at = loop.wake_at()
+        if wake_at is not None:
+            self._wake_at = max(wake_at, self.now + _AT_ONCE_S)
+            if wake_at <= self.now:
+                return True
+        # If nothing else is due, these are decided at once.
+        return self.frontier.counts().undecided > 0
+
     def _lease(self) -> bool:
         """Take a lease and begin what it is for. Returns False if there is none."""
-        loop = self.loop
-        slots = loop.slots
-        if not slots.free_standings() or loop.lives.unrecorded >= slots.rules.concurrency:
-            return False
+        loop, slots = self.loop, self.loop.slots
         life = loop.next()
         if life is None:
             return False
         self._step()
         if life.is_refused:
+            self.log.events += 1
             self.log.note(self.now, f"refuses {life.plan.url} {life.reason}")
             self._complete(life)
             return True
@@ -409,24 +408,14 @@ class Process:
         self._at(self.now + min(wait_s, 1.0), self._send, transfer)
         return True
 
-    def _wake_later(self) -> None:
-        """Set a timer for when something may be leased next, and one for silent hosts."""
+    def _look_later(self) -> None:
+        """Set a timer for silent hosts, if nothing else is left."""
         loop = self.loop
-        if loop.slots.free_standings() and loop.lives.unrecorded < loop.slots.rules.concurrency:
-            wake_at = loop.wake_at()
-            if wake_at is not None:
-                wake_at = max(wake_at, self.now + _AT_ONCE_S)
-                if not self.now < self._wake_at <= wake_at:
-                    self._wake_at = wake_at
-                    self._at(wake_at, self._wake)
         silent = loop.silent_hosts.errors and loop.waits_for_silent_hosts()
         if silent and not self._is_looked:
             self._is_looked = True
             since = max(self.log.starts[-1], self._figures.heard_at)
             self._at(max(since + SILENCE_S, self.now + 1.0), self._look_at_silent_hosts)
-
-    def _wake(self) -> None:
-        """Let `end_turn` ask for leases."""
 
     def _look_at_silent_hosts(self) -> None:
         """Give up hosts that never answered if nothing else is left, as scheduler/silence.py."""
@@ -547,7 +536,7 @@ class Process:
         decision = loop.redirected(life, reply.status, location, is_wall=False)
         self._step()
         if isinstance(decision, FollowRedirect | TooManyRedirects):
-            life.archive(self._record())
+            life.archive(self._disk.append_record())
             self._leave(transfer)
             self._complete(life)
             return
@@ -575,7 +564,8 @@ class Process:
             body=body,
             depth=life.candidate.depth,
             lease_id=life.lease.id,
-            media_type="text/html",
+            media_type="text/html" if content.is_html else "application/xml",
+            is_sitemap=life.candidate.is_sitemap,
         )
         if body:
             digest = sha1(body, usedforsecurity=False).digest()
@@ -589,7 +579,7 @@ class Process:
         elif page.is_answered:
             page = replace(page, flaw=Flaw.EMPTY)
         if page.is_answered and not page.flaw and not page.is_copy:
-            page = self._parsed(page, content.links, life)
+            page = self._parsed(page, content, life)
         life.note_page(page)
         self._step()
         if self._random.random() < self._machine.callback_errors:
@@ -600,7 +590,7 @@ class Process:
             claim = Claim(
                 page.digest, page.url, "", self.now, status=404 if page.flaw else page.status
             )
-        record = self._record()
+        record = self._disk.append_record()
         life.archive(record, None if claim is None else replace(claim, record=record))
         self._step()
         links = loop.links.select(page.outlinks, None, page, life.candidate.index_hops, self.now)
@@ -609,8 +599,11 @@ class Process:
         life.add_links(links)
         self._complete(life)
 
-    def _parsed(self, page: Page, urls: Sequence[str], life: Life) -> Page:
-        links = tuple([Link(url) for url in urls])
+    def _parsed(self, page: Page, content: Content, life: Life) -> Page:
+        links = tuple([Link(url, content.link_kind) for url in content.links])
+        if not content.is_html:
+            parsed = Parsed(parser="sitemap", links=links)
+            return replace(page, parsed=parsed, outlinks=links, links=links)
         parsed = Parsed(parser="html", text=page.body.decode(), links=links)
         page = replace(page, parsed=parsed, text=parsed.text, outlinks=links, links=links)
         if not looks_like_error("", page.text):
@@ -625,23 +618,23 @@ class Process:
                 return replace(page, flaw=Flaw.SOFT_404)
         return page
 
-    def _record(self) -> str:
-        self._disk.records += 1
-        return f"simulated.warc.gz:{self._disk.records}"
-
     def _complete(self, life: Life) -> None:
         self.loop.complete(life)
         self._is_looked = False
+        self._allow_lease()
         self._step()
 
     def _sync_later(self) -> None:
         self._at(self.now + self._config.archive.fsync_every_s, self._sync)
 
     def _sync(self) -> None:
-        """Sync, and finish the pages that waited for it."""
+        """Sync the records, finish the pages that waited for it, and sync that."""
+        self._disk.sync_records()
         for finish in self._syncs.take():
             finish(None)
             self._step()
+        self._commit()
+        self._disk.sync_store(self.now)
 
 
 def _robots_result(url: str, reply: Reply) -> RobotsFetchResult:

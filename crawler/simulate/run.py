@@ -20,8 +20,10 @@ from crawler.config.settings import (
     PolitenessSettings,
 )
 from crawler.frontier.open import frontier_limits
+from crawler.model.types import DataDirError
 from crawler.policy.operator_rules import read_rules
-from crawler.simulate.process import Disk, Dropped, Machine, Policy, Process
+from crawler.simulate.disk import Disk
+from crawler.simulate.process import Dropped, Machine, Policy, Process
 from crawler.simulate.run_log import RulesChange, RunLog
 from crawler.simulate.servers import ServerRules, Servers
 from crawler.simulate.web import DAY_S, START, Web, WebRules
@@ -36,6 +38,7 @@ class Crash:
 
     steps: int
     down_s: float
+    is_power_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,36 +80,42 @@ def run(world: World, policy: Policy = DEFAULT, trace: Callable[[str], None] | N
     """Run a crawl of *world* by *policy* to its end. *trace* is called with each event."""
     web = Web(world.seed, world.web, world.edges)
     servers = Servers(world.seed, web, world.servers)
-    log = RunLog(trace=trace)
+    log = RunLog(trace=trace, most_events=world.most_events)
     levels = len(policy.config.frontier.level_shares)
     log.rules_changes.append(RulesChange(START, read_rules("", levels), ""))
     now, acts, crashes = START, list(world.acts), list(world.crashes)
+    random = Random(world.seed)  # of what power cuts take
     with tempfile.TemporaryDirectory(prefix="simulate-") as folder:
-        disk = Disk(Path(folder), key_seed=world.seed)
+        may_lose = any(crash.is_power_cut for crash in crashes)
+        disk = Disk(Path(folder), world.seed, log, may_lose=may_lose)
         while True:
             while acts and acts[0].at <= now:  # written while no process ran
                 _write(acts.pop(0), disk, log, levels)
             log.starts.append(now)
             log.note(now, "starts")
-            process = Process(
-                disk,
-                policy,
-                world.machine,
-                servers,
-                log,
-                seeds=web.seeds,
-                now=now,
-                random=Random(world.seed * 1000 + len(log.starts)),
-                steps=crashes[0].steps if crashes else 0,
-            )
             try:
+                process = Process(
+                    disk,
+                    policy,
+                    world.machine,
+                    servers,
+                    log,
+                    seeds=web.seeds,
+                    now=now,
+                    random=Random(world.seed * 1000 + len(log.starts)),
+                    steps=crashes[0].steps if crashes else 0,
+                )
                 _live(process, world, acts, log, levels, disk)
                 break
-            except Dropped:
-                log.die(process.now)
-                now = process.now + crashes.pop(0).down_s
-            finally:
-                log.events += process.event_count
+            except Dropped as dropped:
+                log.die(dropped.at)
+                crash = crashes.pop(0)
+                if crash.is_power_cut:
+                    disk.cut_power(dropped.at, random)
+                now = dropped.at + crash.down_s
+            except DataDirError as error:
+                log.why_not = f"it cannot be opened again: {error}"
+                break
         process.frontier.close()
     log.ended_at = process.now
     log.note(process.now, f"ends {log.is_over} {log.why_not}")
@@ -136,7 +145,7 @@ def _live(
             log.why_not = "nothing will happen any more, and URLs are left"
         elif at > START + world.longest_s:
             log.why_not = f"not over after {world.longest_s / DAY_S:g} days"
-        elif process.event_count > world.most_events:
+        elif log.is_endless:
             log.why_not = f"not over after {world.most_events:,} events"
         if log.why_not:
             return
@@ -144,7 +153,7 @@ def _live(
 
 
 def _write(act: OperatorAct, disk: Disk, log: RunLog, levels: int) -> None:
-    disk.rules_text = act.text
+    disk.write_rules(act.text)
     log.rules_changes.append(RulesChange(act.at, read_rules(act.text, levels), act.text))
     log.note(act.at, f"rules {act.text!r}")
 
@@ -182,6 +191,7 @@ def small_world(seed: int) -> World:
         max_new_keys=random.choice((30, 60, 1 << 16)),
         max_undecided=10,
         max_undecided_s=10.0,
+        recovered_slice=2,
     )
     machine = Machine(
         concurrency=random.choice((2, 8)),
@@ -189,7 +199,11 @@ def small_world(seed: int) -> World:
         callback_errors=random.choice((0.0, 0.02)),
     )
     crashes = tuple(
-        Crash(1 + int(random.expovariate(1 / 300)), random.choice((0.0, 1.0, 10.0, 5000.0, 1e5)))
+        Crash(
+            1 + int(random.expovariate(1 / random.choice((300, 300, 5)))),  # 5: while it opens
+            random.choice((0.0, 1.0, 10.0, 5000.0, 1e5)),
+            is_power_cut=random.random() < 0.3,
+        )
         for _ in range(random.choice((0, 1, 3, 8)))
     )
     return World(
@@ -199,7 +213,7 @@ def small_world(seed: int) -> World:
         machine=machine,
         acts=_acts(random, [f"h{n}.test" for n in range(hosts)]),
         crashes=crashes,
-        most_events=200_000,
+        most_events=20_000,
     )
 
 

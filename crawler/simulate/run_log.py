@@ -6,9 +6,11 @@ Rule: judges read only this and the store; it holds no counter of the crawler's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Final, NamedTuple
 
 from crawler.model.types import Outcome
 from crawler.policy.operator_rules import OperatorRules
@@ -42,17 +44,31 @@ class RulesChange:
     text: str
 
 
+MOMENT_S: Final = 1e-3
+"""Precision of times on disk, and of those of one event."""
+
+
+class PowerCut(NamedTuple):
+    """What was noted on disk after *since* may be lost by the power cut *at*."""
+
+    since: float
+    at: float
+
+
 @dataclass(slots=True, eq=False)
 class RunLog:
     """All of one run. The same seed gives the same *digest*."""
 
     hits: list[Hit] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-    deaths: list[float] = field(default_factory=list)
+    deaths: list[float] = field(default_factory=list)  # those by power cuts, too
+    power_cuts: list[PowerCut] = field(default_factory=list)
+    lost_records: set[str] = field(default_factory=set)  # of the archive, by power cuts
     starts: list[float] = field(default_factory=list)
     rules_changes: list[RulesChange] = field(default_factory=list)
     broken: list[tuple[float, str]] = field(default_factory=list)  # errors of callbacks: time, URL
-    events: int = 0
+    events: int = 0  # and leases that were refused
+    most_events: int = 1 << 60
     ended_at: float = 0.0
     is_over: bool = False  # the frontier says that nothing is left
     why_not: str = ""  # why the run was ended before
@@ -64,6 +80,22 @@ class RunLog:
         """The digest of all events so far, in their order."""
         return self._hash.hexdigest()
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether there were so many events that it seems to go on for ever."""
+        return self.events > self.most_events
+
+    def may_be_lost(self, at: float) -> bool:
+        """Return whether what was noted on disk *at* that time may be lost: a process died then, or
+        a power cut came before the next sync."""
+        place = bisect_left(self.deaths, at - MOMENT_S)
+        is_moment = place < len(self.deaths) and self.deaths[place] <= at + MOMENT_S
+        return is_moment or self.is_unsynced(at)
+
+    def is_unsynced(self, at: float) -> bool:
+        """Return whether a power cut came before the next sync after *at*."""
+        return any(cut.since - MOMENT_S <= at <= cut.at + MOMENT_S for cut in self.power_cuts)
+
     def note(self, now: float, what: str) -> None:
         """Note one event."""
         line = f"{now:.6f} {what}\n"
@@ -71,9 +103,9 @@ class RunLog:
         if self.trace is not None:
             self.trace(line)
 
-    def log(self, outcomes: list[Outcome]) -> None:
-        self.outcomes += outcomes
+    def log(self, outcomes: Iterable[Outcome]) -> None:
         for each in outcomes:
+            self.outcomes.append(each)
             self.note(each.at, f"outcome {each.fate} {each.url} {each.reason}")
 
     def die(self, now: float) -> None:

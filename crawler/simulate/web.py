@@ -6,22 +6,27 @@ nothing that happened before. When it answers is decided by its server (servers.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from math import exp
+from math import exp, log
 from random import Random
+from statistics import NormalDist
 from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from crawler.model.url import authority_of, split
+from crawler.model.page import LinkKind
+from crawler.model.url import authority_of, fetch_form, split
 
 START: Final = 1_800_000_000.0  # epoch seconds at which simulated crawls begin: January 2027
 DAY_S: Final = 86_400.0
 ROBOTS_PATH: Final = "/robots.txt"
 _CACHED: Final = 65_536  # answers
+_TINY: Final = 1e-9
+_normal: Final = NormalDist().inv_cdf
 _HASHES: Final = 2.0**64
 _NO_PAGE: Final = 1 << 40
 
@@ -68,6 +73,7 @@ class Extra(StrEnum):
     CALENDAR = "calendar"  # a page for each day, for ever
     DEEP = "deep"  # a path that grows for ever
     LISTS = "lists"  # pages of a list without an end, all alike
+    SITEMAPS = "sitemaps"  # its robots.txt names an index of sitemaps, which list pages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +100,8 @@ class Content(NamedTuple):
     location: str = ""  # of a redirect
     version: int = 0  # how often the page has changed
     is_html: bool = True
+    sitemaps: tuple[str, ...] = ()  # that a robots.txt names
+    link_kind: LinkKind = LinkKind.A  # of its links
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,13 +135,19 @@ class Web:
             for rank, (name, pages) in enumerate(names.items())
         }
         self._names = list(self.sites)
-        self._changes: dict[str, tuple[Random, float, list[float]]] = {}
+        self._changes: dict[str, tuple[float, list[float]]] = {}  # rates, and times so far
         self._of = lru_cache(maxsize=_CACHED)(self._content)
 
     @property
     def seeds(self) -> list[str]:
-        """The home pages of every other host; links lead to the others."""
-        return [f"http://{name}/" for name in self._names[::2]]
+        """The home pages of every other host, or their first pages in a given graph; links lead to
+        the others."""
+        if not self._edges:
+            return [f"http://{name}/" for name in self._names[::2]]
+        first: dict[str, str] = {}
+        for url in self._edges:
+            first.setdefault(_parts(url)[0], url)
+        return list(first.values())[::2]
 
     def content(self, url: str, now: float) -> Content:
         """Return what *url*, a fetch form, answers at *now*."""
@@ -141,9 +155,9 @@ class Web:
         site = self.sites.get(name)
         if site is None:
             return Content(404)
-        if path.startswith("/robots"):
+        if is_robots(url):
             return self._robots(site, path, now)
-        found = self._of(site, path)
+        found = self._of_edges(url) if self._edges else self._of(site, path)
         if found.status != 200 or not site.changes_a_day:
             return found
         version = self.version(url, now)
@@ -153,15 +167,14 @@ class Web:
         """Return how often the page *url* has changed since START: a Poisson process."""
         known = self._changes.get(url)
         if known is None:
-            random = self.dice.random(f"changes {url}")
-            rate = self.sites[_parts(url)[0]].changes_a_day * exp(random.gauss(0.0, 1.0)) / DAY_S
-            known = self._changes[url] = random, rate, [START + random.expovariate(rate)]
-        random, rate, times = known
-        while times[-1] <= now:
-            times.append(times[-1] + random.expovariate(rate))
-        if len(times) == 1:
-            return 0
-        return sum(1 for at in times if at <= now)
+            spread = _normal(max(self.dice.unit(f"rate {url}"), _TINY))
+            rate = self.sites[_parts(url)[0]].changes_a_day * exp(spread) / DAY_S
+            known = self._changes[url] = rate, []
+        rate, times = known
+        while not times or times[-1] <= now:
+            waits = -log(1.0 - self.dice.unit(f"change {len(times)} {url}"))
+            times.append((times[-1] if times else START) + waits / rate)
+        return bisect_right(times, now)
 
     def _draw(self, name: str, rank: int, pages: int, names: list[str]) -> Site:
         rules, random = self.rules, self.dice.random(f"site {name}")
@@ -207,13 +220,15 @@ class Web:
             lines.insert(1, f"Crawl-delay: {site.crawl_delay_s}")
         if now >= site.forbids_from:
             lines.append("Disallow: /p/b")
-        return Content(200, text="\n".join(lines) + "\n", is_html=False)
+        sitemaps = []
+        if Extra.SITEMAPS in site.extras and not self._edges:
+            sitemaps = [f"http://{site.name}/sitemap.xml"]
+        lines += [f"Sitemap: {url}" for url in sitemaps]
+        text = "\n".join(lines) + "\n"
+        return Content(200, text=text, is_html=False, sitemaps=tuple(sitemaps))
 
     def _content(self, site: Site, path: str) -> Content:
         base = f"http://{site.name}"
-        if self._edges:
-            links = self._edges.get(f"{base}{path}", ())
-            return Content(200, links, _text(f"{site.name} {path}"))
         kind, _, rest = path[1:].partition("/")
         number = int(rest) if rest.isascii() and rest.isdigit() else 0
         match kind:
@@ -244,6 +259,14 @@ class Web:
                 return Content(410)
             case "soft":
                 return Content(200, (), "Page not found. This page does not exist.")
+            case "sitemap.xml":
+                links = (f"{base}/sitemaps/1", f"{base}/sitemaps/2")
+                return Content(200, links, base + path, is_html=False, link_kind=LinkKind.SITEMAP)
+            case "sitemaps":
+                links = (f"{base}/listed/{_page_name(number)}", f"{base}/p/a")
+                return Content(200, links, base + path, is_html=False, link_kind=LinkKind.LISTED)
+            case "listed":
+                return Content(200, (), _text(f"{site.name} {path}"))
             case "events":
                 return Content(200, _months(base, rest), _text(f"events {rest}"))
             case "deep":
@@ -256,6 +279,10 @@ class Web:
         if Extra.SOFT_404 in site.extras:
             return Content(200, (), "Page not found. This page does not exist.")
         return Content(404, text="nothing")
+
+    def _of_edges(self, url: str) -> Content:
+        links = self._edges.get(url)
+        return Content(404, text="nothing") if links is None else Content(200, links, _text(url))
 
     def _page(self, site: Site, number: int, more: tuple[str, ...] = ()) -> Content:
         """Return page *number*: it links to the two below it, so that all can be reached, and to
@@ -290,18 +317,26 @@ class Web:
             Extra.LISTS: ("/list?page=1",),
         }
         for extra in Extra:  # in their order: that of a set differs from process to process
-            if extra in site.extras:
+            if extra in site.extras and extra in paths:
                 yield from (base + path for path in paths[extra])
 
     def _other(self, site: Site, path: str) -> str:
         return self.dice.random(f"other {site.name}{path}").choice(self._names)
 
 
+def is_robots(url: str) -> bool:
+    """Return whether *url* is a robots.txt, or a hop of its redirects."""
+    path = url[len(authority_of(url)) :]
+    return path == ROBOTS_PATH or path.startswith("/robots-of/")
+
+
 def read_edges(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Read a graph: on each line the URL of a page, a tab, and the URL of one that it links to."""
+    """Read a graph: on each line the URL of a page, a tab, and the URL of one that it links to.
+    Lines of other forms are left out."""
     found: dict[str, list[str]] = {}
     for line in lines:
-        source, _, target = line.rstrip("\n").partition("\t")
+        texts = line.rstrip("\n").partition("\t")
+        source, target = fetch_form(texts[0]), fetch_form(texts[2])
         if source and target:
             found.setdefault(source, []).append(target)
             found.setdefault(target, [])

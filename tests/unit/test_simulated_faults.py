@@ -1,0 +1,202 @@
+"""Faults that are put into the product on purpose, which the judges of simulated crawls must find:
+each takes the place of a part, or of a function of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as replace_struct
+
+from crawler.frontier.hosts import HostScheduler
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.loop import loop as loop_module
+from crawler.loop.life import Life
+from crawler.loop.links import LinkSelection
+from crawler.loop.loop import Loop
+from crawler.model.types import Candidate, HostKey, RetryAt
+from crawler.model.url import authority_of
+from crawler.policy import politeness, robots_cache
+from crawler.policy.operator_rules import NO_RULES
+from crawler.policy.redirects import FollowRedirect
+from crawler.policy.robots_cache import (
+    RobotsAllowed,
+    RobotsCache,
+    RobotsRecord,
+    RobotsState,
+    RobotsUnknown,
+    RobotsVerdict,
+)
+from crawler.simulate.judges import judge
+from crawler.simulate.process import Policy
+from crawler.simulate.run import SMALL, run, small_world
+
+SEEDS = 200
+"""Worlds in which each fault must be found: the first ones, of which `make test` runs a hundred."""
+
+
+class LinksAfterTheVerdict(Loop):
+    def complete(self, life: Life) -> None:
+        links, durability = life.links, self.durability
+        life.links, self.durability = [], None
+        super().complete(life)
+        self.durability = durability
+        assert durability is not None
+        durability.when_synced(lambda _: self.frontier.add(links, self.now()) and None)
+
+
+class FinishesBeforeTheSync(Loop):
+    def complete(self, life: Life) -> None:
+        durability, self.durability = self.durability, None
+        super().complete(life)
+        self.durability = durability
+
+
+class ForgetsSitemaps(LinkSelection):
+    def sitemaps(self, written: Sequence[str], base: str) -> list[Candidate]:
+        return []
+
+
+class AsksForRobotsLater(RobotsCache):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.let_through: dict[str, str] = {}
+
+    def verdict(self, url: str, now: float) -> RobotsVerdict:
+        verdict = super().verdict(url, now)
+        if not isinstance(verdict, RobotsUnknown):
+            return verdict
+        first = self.let_through.setdefault(authority_of(url), url)
+        return RobotsAllowed() if url == first else verdict
+
+
+def rest_forgotten(patch: pytest.MonkeyPatch) -> None:
+    original = HostScheduler._rest
+
+    def forget(self: HostScheduler, host: HostKey, record: Any) -> None:
+        record.rest_until = 0.0
+        original(self, host, record)
+
+    patch.setattr(HostScheduler, "_rest", forget)
+
+
+def returned_without_rest(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TwoTierFrontier, "_rest_after", lambda self, taken_at, record, now: now)
+
+
+def retry_after_capped(patch: pytest.MonkeyPatch) -> None:
+    original = loop_module.retry_after_s
+    patch.setattr(
+        loop_module,
+        "retry_after_s",
+        lambda value, now, longest_s: original(value, now, min(longest_s, 300.0)),
+    )
+
+
+def breaker_never_closes(patch: pytest.MonkeyPatch) -> None:
+    original = politeness._count_failures
+    patch.setattr(
+        politeness,
+        "_count_failures",
+        lambda pace, event: (
+            pace if event is politeness.CircuitEvent.ANSWERED else original(pace, event)
+        ),
+    )
+
+
+def retry_loses_its_count(patch: pytest.MonkeyPatch) -> None:
+    original = TwoTierFrontier._apply_verdict
+
+    def apply(self: TwoTierFrontier, lease: Any, verdict: Any, now: float) -> None:
+        if isinstance(verdict, RetryAt):
+            verdict = replace_struct(verdict, is_counted=False)
+        original(self, lease, verdict, now)
+
+    patch.setattr(TwoTierFrontier, "_apply_verdict", apply)
+
+
+def redirect_not_seen_tested(patch: pytest.MonkeyPatch) -> None:
+    original = loop_module.decide_redirect
+
+    def decide(*given: Any, **named: Any) -> Any:
+        decision = original(*given, **named)
+        if isinstance(decision, FollowRedirect):
+            target = replace_struct(decision.candidate, needs_seen_test=False)
+            return FollowRedirect(target)
+        return decision
+
+    patch.setattr(loop_module, "decide_redirect", decide)
+
+
+def put_back_in_two_writes(patch: pytest.MonkeyPatch) -> None:
+    original = TwoTierFrontier._put_back_lost
+
+    def put_back(self: TwoTierFrontier, key: bytes, *given: Any, **named: Any) -> None:
+        self._batch.delete(key)
+        self._batch.commit()
+        original(self, key, *given, **named)
+
+    patch.setattr(TwoTierFrontier, "_put_back_lost", put_back)
+
+
+def robots_kept(patch: pytest.MonkeyPatch) -> None:
+    original = robots_cache.is_valid
+
+    def is_valid(record: RobotsRecord, now: float) -> bool:
+        return record.kind is RobotsState.RULES or original(record, now)
+
+    patch.setattr(robots_cache, "is_valid", is_valid)
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    words: str  # in what is found
+    put_in: Callable[[pytest.MonkeyPatch], None] | None = None
+    policy: Policy = SMALL
+
+
+FAULTS = [
+    Fault("a rest forgotten at eviction", "too early", rest_forgotten),
+    Fault("a lease returned without its rest", "too early", returned_without_rest),
+    Fault("links after the verdict", "was lost", policy=replace(SMALL, loop=LinksAfterTheVerdict)),
+    Fault("Retry-After capped wrongly", "Retry-After", retry_after_capped),
+    Fault("a breaker that never closes", "given up", breaker_never_closes),
+    Fault(
+        "robots asked after the page",
+        "before its robots.txt",
+        policy=replace(SMALL, robots=AsksForRobotsLater),
+    ),
+    Fault("a retry that loses its count", "was tried", retry_loses_its_count),
+    Fault("a redirect not seen-tested", "and again at", redirect_not_seen_tested),
+    Fault("a robots.txt kept beyond 24 h", "hours ago", robots_kept),
+    Fault(
+        "an operator's pause forgotten at a restart",
+        "has paused",
+        policy=replace(SMALL, rules_at_start=lambda text, levels: NO_RULES),
+    ),
+    Fault(
+        "a verdict before the sync of its record",
+        "a power cut took its record",
+        policy=replace(SMALL, loop=FinishesBeforeTheSync),
+    ),
+    Fault("leases put back in two writes", "was lost", put_back_in_two_writes),
+    Fault(
+        "the sitemaps of a robots.txt forgotten",
+        "was lost",
+        policy=replace(SMALL, links=ForgetsSitemaps),
+    ),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_is_found(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    if fault.put_in is not None:
+        fault.put_in(monkeypatch)
+    for seed in range(SEEDS):
+        found = judge(run(small_world(seed), fault.policy))
+        if any(fault.words in each for each in found):
+            return
+    raise AssertionError(f"in none of {SEEDS} worlds")
