@@ -279,6 +279,9 @@ class FrontierDownloader(Downloader):
     def _release(self, error: BaseException | None, request: Request, life: Life | None) -> None:
         if life is None or isinstance(life.verdict, PutBack):
             return
+        if error is not None and not isinstance(error, Exception):
+            life.put_back()  # this task is cancelled, as the process ends at once
+            return
         if error is not None and _is_fault(error, life):
             if request.errback is not None:  # else Scrapy logs it
                 self.crawl.fetching.faults.log(error, request.url)

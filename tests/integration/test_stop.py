@@ -73,14 +73,15 @@ class Stop:
 
 
 def stopped(
-    web: LoopbackWeb, command: list[str], log: Path, ready: Callable[[], bool], how: int
+    web: LoopbackWeb, command: list[str], log: Path, ready: Callable[[], bool], *how: int
 ) -> Stop:
     began_at = time.monotonic()
     with running(command, log) as process:
         wait_until(lambda: bool(web.requests), 60, "a first request", log=log.read_text)
         start_s = time.monotonic() - began_at
         wait_until(ready, 60, "the moment to stop", log=log.read_text)
-        process.send_signal(how)
+        for each in how:
+            process.send_signal(each)
         signalled_at = time.monotonic()
         return Stop(process.wait(90), start_s, time.monotonic() - signalled_at)
 
@@ -94,20 +95,23 @@ def left(data: Path) -> tuple[Counts, int]:
 @pytest.mark.parametrize(
     ("how", "reactor"),
     [
-        pytest.param(signal.SIGINT, False, id="Ctrl-C"),
-        pytest.param(signal.SIGTERM, False, id="SIGTERM"),
-        pytest.param(signal.SIGHUP, False, id="SIGHUP, of a closed terminal"),
-        pytest.param(signal.SIGINT, True, id="Ctrl-C with Twisted's reactor"),
+        pytest.param([signal.SIGINT], False, id="Ctrl-C"),
+        pytest.param([signal.SIGTERM], False, id="SIGTERM"),
+        pytest.param(
+            [signal.SIGINT, signal.SIGHUP], False, id="Ctrl-C, then SIGHUP, of a closed terminal"
+        ),
+        pytest.param([signal.SIGHUP], False, id="SIGHUP alone"),
+        pytest.param([signal.SIGINT], True, id="Ctrl-C with Twisted's reactor"),
     ],
 )
-def test_a_stop_puts_back_what_is_under_way(tmp_path: Path, how: int, reactor: bool) -> None:
+def test_a_stop_puts_back_what_is_under_way(tmp_path: Path, how: list[int], reactor: bool) -> None:
     data, log, sluggish = tmp_path / "data", tmp_path / "log", Sluggish("/slow")
     with LoopbackWeb(sluggish, HOSTS) as web:
         seeds = [web.url(host, "/slow") for host in HOSTS]
         settings = {"CRAWLER_DELAY_FACTOR": 0, "TWISTED_REACTOR_ENABLED": reactor}
         command = crawl_command(data, settings, seeds=",".join(seeds))
         stop = stopped(
-            web, command, log, lambda: all(web.requests[host, "/slow"] for host in HOSTS), how
+            web, command, log, lambda: all(web.requests[host, "/slow"] for host in HOSTS), *how
         )
         assert stop.status == 0, "a crawl that ends because it was asked to has not failed"
         assert stop.is_quick, stop
