@@ -39,7 +39,7 @@ REPLIES = [
     ("TRYAGAIN Multiple keys request during rehashing of slot", Unreachable, "moving"),
     ("ASK 3999 127.0.0.1:6381", Unreachable, "moving"),
     ("MOVED 3999 127.0.0.1:6381", Unreachable, "3999 127.0.0.1:6381"),
-    ("NOSCRIPT No matching script. Please use EVAL.", Unreachable, "forgets"),
+    ("NOSCRIPT No matching script. Please use EVAL.", Unreachable, "drops"),
     ("READONLY You can't write against a read only replica.", Unreachable, "master's URL"),
     ("NOREPLICAS Not enough good replicas to write.", Unreachable, "min-replicas-to-write"),
     ("MISCONF Errors writing to the AOF file: No space left on device", Unreachable, "No space"),
