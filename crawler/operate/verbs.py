@@ -206,7 +206,10 @@ def _value(verb: Verb, text: str, now: float) -> Value:
     if verb.name == "stop":
         return now
     if verb.name == "pause":
-        return _time(text) if text else True
+        until = _time(text) if text else True
+        if until is not True and until <= now:
+            raise ConfigError(f"{text} is past: a pause ends later, or without a time at resume")
+        return until
     if verb.name == "delay":
         return _seconds(text)
     if not text.isdecimal():

@@ -223,6 +223,14 @@ def test_a_level_that_there_is_not_is_refused(tmp_path: Path) -> None:
     assert not lines(tmp_path)
 
 
+def test_a_pause_that_has_ended_is_refused(tmp_path: Path) -> None:
+    """Of now, which is 1,000 s after the epoch."""
+    with pytest.raises(ConfigError, match="1970-01-01T00:16:40Z is past"):
+        act(operator(tmp_path), "pause", "a.example", "1970-01-01T00:16:40Z")
+    assert not lines(tmp_path)
+    act(operator(tmp_path), "pause", "a.example", "2036-01-01T00:00:00Z")
+
+
 def test_too_many_targets_are_refused() -> None:
     with pytest.raises(ConfigError, match="at most 10,000"):
         read_words("drop", [f"h{number}.example" for number in range(10_001)])
