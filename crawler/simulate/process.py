@@ -633,7 +633,8 @@ class Process:
         for finish in self._syncs.take():
             finish(None)
             self._step()
-        self._commit()
+        self._commit()  # so `end_turn` has no call of the frontier to see
+        self._allow_lease()
         self._disk.sync_store(self.now)
 
 
