@@ -142,8 +142,9 @@ class PoliteServer:
             own_s = 0.0 if is_lost else min([own_s if each is None else each for each in delays])
         yield hit.end + own_s, f"its last answer took {took_s:.3f} s"
         copy = self._copy(authority_of(hit.url), hit.end, with_lost=False)
-        # One that came from another host meanwhile is known too late for this rest.
-        is_known = copy is not None and (copy.at <= hit.start or copy.at == hit.end)
+        # One that came from another host since the lease is known too late for this rest.
+        leased_at = hit.start - _UNDER_WAY_S
+        is_known = copy is not None and (copy.at <= leased_at or copy.at == hit.end)
         if copy is not None and is_known and hit.start - copy.at < DAY_S:
             asked_s = min(copy.crawl_delay_s, rules.max_crawl_delay_s)
             yield hit.end + asked_s, f"its Crawl-delay is {copy.crawl_delay_s:g} s"
