@@ -54,6 +54,7 @@ from crawler.view.place import CrawlPlace, known_urls
 
 _SEEN_AT_ONCE: Final = 500_000  # URLs: 200 MB
 _COUNTS: Final = 3  # of a crawl at work, until nothing is removed meanwhile
+_DYING_S: Final = 2.0  # a process that was killed may close its socket before it frees its lock
 
 
 def snapshot_of(path: Path, target: Path) -> Snapshot:
@@ -81,11 +82,14 @@ def snapshot_of(path: Path, target: Path) -> Snapshot:
 
 def _refuse_if_locked(path: Path) -> None:
     """Raise DataDirError if a process that does not answer has locked *path*."""
-    if (process := lock_owner(path)) is not None:
-        raise DataDirError(
-            f"the crawl in {path} (process {process}) does not answer: if it is starting or"
-            " ending, try again"
-        )
+    deadline = time.monotonic() + _DYING_S
+    while (process := lock_owner(path)) is not None:
+        if time.monotonic() > deadline:
+            raise DataDirError(
+                f"the crawl in {path} (process {process}) does not answer: if it is starting or"
+                " ending, try again"
+            )
+        time.sleep(_DYING_S / 20)
 
 
 class LocalClient:

@@ -108,10 +108,11 @@ class _Question:
         self._view, self._config, self._now = view, config, view.now()
         self._identifier = UrlIdentifier(config, view.crawl.key_seed)
         self._url = self._identifier.identify(text)
-        arguments = view.last_start().arguments
+        last = view.last_start()
         # A spider of one's own names its URLs: the rules for found links do not concern them.
-        self._is_named = arguments is None and not given
-        started = with_kept_arguments(given, arguments or {})
+        is_begun = last.settings is not None
+        self._is_named = is_begun and last.arguments is None and not given
+        started = with_kept_arguments(given, last.arguments or {})
         self._given = {name: str(value) for name, value in started.items()}
         self._typed = read_arguments({"seeds": "none", **given})
         self._rules = read_rules(view.rules(), len(config.frontier.level_shares))

@@ -161,7 +161,7 @@ def test_a_server_that_loses_its_scripts_is_given_up() -> None:
     forgets = b"-NOSCRIPT No matching script.\r\n"
     talk = replying(GREETS, *[loaded(), forgets] * 10)
     (reply,) = asyncio.run(run_against(talk, calls=1))
-    assert isinstance(reply, Unreachable) and "forgets our scripts" in str(reply)
+    assert isinstance(reply, Unreachable) and "drops our scripts" in str(reply)
 
 
 def test_replies_before_the_end_of_a_connection_are_not_lost() -> None:

@@ -183,9 +183,11 @@ class Life:
         letter = encode_letter(DeadLetter(candidate("dropped", host=host), "dropped", self.now))
         fates = self.random.choices([b"", b"x", b"f2", b"rdenied", b"d" + letter], k=len(heads))
         dead = self._client.hkeys(keys.dead(NAME, shard))[:1]
+        dated = self._client.zrange(keys.later(NAME, shard), 0, 1)
         self._link.run(
             [
                 self._ops.sweep(shard, host, host, front, zip(heads, fates, strict=True)),
+                self._ops.sweep_later(shard, zip(dated, (b"x", b"f2"), strict=False)),
                 self._ops.forget(shard, "dead", map(int, dead)),
                 *self._ops.end_rests({HostKey(host): self.now + 60.0}, self.now),
             ]
