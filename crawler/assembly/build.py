@@ -371,7 +371,7 @@ def _crawl(
         fetching=Fetching(
             body_memory=memory,
             most_connections=_most_connections(slots),
-            cohorts=Cohorts(slots.rules.concurrency),
+            cohorts=Cohorts(slots.limits.concurrency),
             replay=replay,
             faults=CodeFaults(),
         ),
@@ -427,7 +427,7 @@ def _most_connections(slots: Slots) -> int:
     databases and the archive find no file left."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     room = MOST_IDLE if soft == resource.RLIM_INFINITY else soft - OTHER_FILES
-    return max(slots.rules.most_connections, min(MOST_IDLE, room))
+    return max(slots.limits.most_connections, min(MOST_IDLE, room))
 
 
 def _prioritizer(config: Config) -> Prioritizer:

@@ -104,7 +104,7 @@ class LiveFigures:
             **fetched.totals,
             pages_per_s=self._rate.at(fetched.pages, now, crawl.content.parsers.ready_s),
             fetching=len(crawl.loop.lives),
-            concurrency=crawl.loop.slots.rules.concurrency,
+            concurrency=crawl.loop.slots.limits.concurrency,
             paused_until=None if paused is None else min(paused, FAR),
             ends=self._end(),
             waits_for="" if others else waits_for(crawl, now),

@@ -172,7 +172,7 @@ class FrontierDownloader(Downloader):
 
     def _schedule_check(self) -> None:
         self._check_timer = call_later(
-            self._slots.rules.check_interval_s, self._check_slots, time.monotonic()
+            self._slots.limits.check_interval_s, self._check_slots, time.monotonic()
         )
 
     def _check_slots(self, last_s: float) -> None:

@@ -169,7 +169,7 @@ class Loop:
     def is_crowded(self) -> bool:
         """Return whether as many pages wait to be archived as can be fetched at once. So at most
         twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes no more than its slot."""
-        return self.lives.unrecorded >= self.slots.rules.concurrency
+        return self.lives.unrecorded >= self.slots.limits.concurrency
 
     def next(self) -> Life | None:
         """Take a lease; None if there is none. If it is refused, complete it without a request;
@@ -278,7 +278,7 @@ class Loop:
             if retry_after
             else None,
         )
-        is_hung = self.slots.rules.is_hung(answer, body_bytes)
+        is_hung = self.slots.limits.is_hung(answer, body_bytes)
         return replace(answer, hung=True) if is_hung else answer
 
     def failure(self, life: Life, error: str, detail: str = "") -> Answer:

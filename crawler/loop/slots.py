@@ -93,7 +93,7 @@ class Slots:
 
     def __init__(self, limits: SlotLimits, on_freed: Callable[[], None]) -> None:
         """*on_freed* is called when fetches have become slow, which frees their slots."""
-        self.rules = self._first_limits = limits
+        self.limits = self._first_limits = limits
         self._most_connections = limits.most_connections
         self._on_freed = on_freed
         self._by_request: dict[object, FetchProgress] = {}
@@ -114,8 +114,8 @@ class Slots:
         if concurrency is not None:
             most = int(self._most_connections / _SHARES)
             limits = replace(limits, concurrency=min(concurrency, most))
-        self.rules = limits.with_connections(self._most_connections)
-        self._most = [self.rules.most(standing) for standing in Standing]
+        self.limits = limits.with_connections(self._most_connections)
+        self._most = [self.limits.most(standing) for standing in Standing]
         self._free = None
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class Slots:
         progress = self._by_request[request] = FetchProgress(standing)
         self._taken[standing] += 1
         self._free = None
-        self._checks.append((self._checked_s + self.rules.slow_after_s, progress))
+        self._checks.append((self._checked_s + self.limits.slow_after_s, progress))
 
     def end(self, request: object) -> None:
         """End the fetch of *request*, successful or not."""
@@ -168,7 +168,7 @@ class Slots:
     def check(self, passed_s: float) -> None:
         """Check, *passed_s* after the last check, which fetches have become slow and which are no
         longer."""
-        self._checked_s += min(passed_s, self.rules.check_interval_s)
+        self._checked_s += min(passed_s, self.limits.check_interval_s)
         was_freed = False
         while self._checks and self._checks[0][0] <= self._checked_s:
             _, progress = self._checks.popleft()
@@ -176,10 +176,10 @@ class Slots:
                 continue
             new_bytes = progress.received_bytes - progress._seen_bytes
             progress._seen_bytes = progress.received_bytes
-            is_slow = progress.waits_for_host and new_bytes < self.rules.slow_bytes
+            is_slow = progress.waits_for_host and new_bytes < self.limits.slow_bytes
             was_freed |= is_slow and not progress.is_slow
             self._set_slow(progress, is_slow=is_slow)
-            self._checks.append((self._checked_s + self.rules.slow_after_s, progress))
+            self._checks.append((self._checked_s + self.limits.slow_after_s, progress))
         if was_freed:
             self._on_freed()
 

@@ -365,7 +365,7 @@ class Process:
         loop, slots, self._wake_at = self.loop, self.loop.slots, inf
         if self.log.is_endless or not slots.free_standings():
             return False
-        if loop.lives.unrecorded >= slots.rules.concurrency:
+        if loop.lives.unrecorded >= slots.limits.concurrency:
             return False
         wake_at = loop.wake_at()
         if wake_at is not None:
@@ -394,7 +394,7 @@ class Process:
         slots.begin(transfer, life.lease.pace.standing)
         if not self._is_checking:
             self._is_checking = True
-            self._at(self.now + slots.rules.slow_after_s, self._check_slots)
+            self._at(self.now + slots.limits.slow_after_s, self._check_slots)
         self._step()
         purpose = life.plan.purpose
         if purpose is not Purpose.ROBOTS and isinstance(
@@ -440,10 +440,10 @@ class Process:
         slow."""
         slots = self.loop.slots
         for _ in range(CHECKS):
-            slots.check(slots.rules.check_interval_s)
+            slots.check(slots.limits.check_interval_s)
         self._is_checking = len(slots) > slots.slow_count
         if self._is_checking:
-            self._at(self.now + slots.rules.slow_after_s, self._check_slots)
+            self._at(self.now + slots.limits.slow_after_s, self._check_slots)
 
     # Its request is sent, and answered, as by downloader and middlewares.
 

@@ -30,7 +30,7 @@ PLAN = Plan(lease=Lease(1, FOUND, Pace(), BEGUN), url=FOUND.url)
 def loop(now: float) -> Loop:
     """Return a loop that can make answers, and no more."""
     parts: dict[str, Any] = dict.fromkeys(Loop.__dataclass_fields__)
-    slots = SimpleNamespace(rules=SlotLimits())
+    slots = SimpleNamespace(limits=SlotLimits())
     limits = LoopLimits(politeness=PolitenessSettings())
     return Loop(**parts | {"slots": slots, "limits": limits, "now": lambda: now})
 
