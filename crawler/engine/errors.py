@@ -140,9 +140,8 @@ class CodeFaults:
 
     def __init__(self) -> None:
         self._by_words: dict[str, Exception] = {}
-        self._logged: set[tuple[type[BaseException], str, int]] = (
-            set()
-        )  # with the line that raised it
+        # With file and line that raised it.
+        self._logged: set[tuple[type[BaseException], str, int]] = set()
 
     def keep(self, exception: Exception, url: str) -> str:
         """Keep and log *exception*, which ended the fetch of a robots.txt at *url*. Returns its

@@ -362,10 +362,8 @@ class Process:
 
     def _is_lease_due(self) -> bool:
         """Return whether a lease may be taken now, and set the timer for when one may be."""
-        loop, slots, self._wake_at = self.loop, self.loop.slots, inf
-        if self.log.is_endless or not slots.free_standings():
-            return False
-        if loop.lives.unrecorded >= slots.limits.concurrency:
+        loop, self._wake_at = self.loop, inf
+        if self.log.is_endless or not loop.slots.free_standings() or loop.is_crowded():
             return False
         wake_at = loop.wake_at()
         if wake_at is not None:

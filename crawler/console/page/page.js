@@ -167,7 +167,7 @@ function health(seen) {
   const pages = seen.pages - minute[1], errors = seen.errors - minute[2], since = seen.now - minute[0];
   const waiting = seen.to_fetch;
   if (seen.paused_until !== null) {
-    return ["doubt", seen.paused_until > 9e10 ? "Paused until somebody resumes it." : `Paused until ${moment(seen.paused_until)}.`];
+    return ["doubt", seen.paused_until > 9e10 ? "Paused until it is resumed." : `Paused until ${moment(seen.paused_until)}.`];
   }
   if (since > 20 && errors > 5 && errors > pages / 3) {
     return ["bad", `${number(errors)} of ${number(pages + errors)} fetches of the last ${span(since)} failed, most: ${worst(seen.failures)}.`];
@@ -362,7 +362,7 @@ function hostsView(main, only) {
       ["taken", (row) => number(Math.max(0, row.admitted - row.waiting)), "number"],
       ["state", (row) => row.place],
       ["why it is not contacted", (row) => row.because, "long"],
-      ["until", (row) => row.next_at > 9e10 ? "somebody resumes it" : row.next_at > now() ? `in ${span(row.next_at - now())}` : "now", "short", sorted("next")],
+      ["until", (row) => row.next_at > 9e10 ? "it is resumed" : row.next_at > now() ? `in ${span(row.next_at - now())}` : "now", "short", sorted("next")],
       ["rest", (row) => row.crawl_delay_s ? `${span(row.gap_s)}, Crawl-delay ${span(row.crawl_delay_s)}` : span(row.gap_s), "short", sorted("rest")],
       ["failures in a row", (row) => number(row.failures), "number", sorted("failures")],
       ["acts", acts, "acts"],
@@ -510,7 +510,7 @@ function open() {
 }
 
 for (const [name, [title]] of Object.entries(VIEWS)) $("nav").append(el("a", { href: `#${name}` }, title));
-$("pause").onclick = () => sure("pause", {}, "Pause the whole crawl until somebody resumes it?");
+$("pause").onclick = () => sure("pause", {}, "Pause the whole crawl until it is resumed?");
 $("resume").onclick = () => act("resume");
 $("undo").onclick = async () => {
   try {

@@ -62,8 +62,8 @@ class Sending(NamedTuple):
 
 
 class OwnedShard:
-    """A shard that was claimed: what of its mirror Redis has, and until when it is certainly
-    ours. Times are of the owner's steady clock."""
+    """A shard that was claimed: what of its mirror Redis has, and until when this worker
+    certainly owns it. Times are of the owner's steady clock."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class OwnedShard:
 
     def may_begin(self, lease_id: int, now_s: float) -> bool:
         """Return whether a request may be sent under this lease: Redis has it, and the shard is
-        ours for long enough that the request is on the wire before another one may claim it."""
+        owned for long enough that the request is on the wire before another one may claim it."""
         name = keys.numbered(b"", lease_id)
         if not self.is_owned or now_s >= self._leased_until_s - _MARGIN * self.commands.lease_s:
             return False
@@ -201,7 +201,7 @@ class OwnedShard:
             case ShardTaken():
                 self.is_owned = False
             case ShardMissing():
-                # After the lease the shard may have been another one's before the server lost it:
+                # After the lease the shard may have had another owner before the server lost it:
                 # that one fills it, with what it has done since.
                 self._is_claiming = self.is_owned = sent_at_s < self._leased_until_s
 
@@ -269,7 +269,7 @@ class ShardSender:
     def __init__(
         self, nodes: Nodes, now_s: Callable[[], float], on_lost: Callable[[OwnedShard], None]
     ) -> None:
-        """*now_s*: the steady clock. *on_lost* is called with a shard that is another one's by
+        """*now_s*: the steady clock. *on_lost* is called with a shard that has another owner by
         now: nothing of it is sent any more, and no result under its leases counts."""
         self._nodes = nodes
         self._now_s = now_s

@@ -110,7 +110,7 @@ class ServerRestarted:
 
 @dataclass(frozen=True, slots=True)
 class ShardTaken:
-    """Another one has claimed the shard."""
+    """Another owner has claimed the shard."""
 
 
 @dataclass(frozen=True, slots=True)
