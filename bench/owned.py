@@ -12,10 +12,9 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
@@ -23,9 +22,10 @@ from xxhash import xxh3_64_intdigest
 from bench.frontier.links import URLS_A_HOST, Link, domain_of, url_of
 from bench.redis_server import Server, redis_server
 from crawler.frontier.open import FrontierTurns, open_frontier
-from crawler.frontier.port import FRONTIER, SEEN, FrontierLimits
+from crawler.frontier.port import FRONTIER, FrontierLimits
+from crawler.frontier.records import ONE_SHARD
 from crawler.frontier.rocks_store import RocksStore
-from crawler.frontier.run_files import RunFolder
+from crawler.frontier.shards import Shards
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Candidate, HostKey
 from crawler.shared.address import Address
@@ -33,7 +33,7 @@ from crawler.shared.client import Nodes
 from crawler.shared.owned.mirror import Mirror, MirroredStore, all_changes
 from crawler.shared.owned.owner import OwnedShard, ShardSender, claim
 from crawler.shared.owned.scripts import ClaimedShard, OwnedScripts, ShardCommands
-from crawler.shared.owned.takeover import ShardLoader, take_over
+from crawler.shared.owned.takeover import ShardLoader, load
 
 NAME: Final = "owned"
 AT_ONCE: Final = 20_000
@@ -61,36 +61,53 @@ async def owner(server: Server, nodes: Nodes, folder: Path, token: str) -> Owner
     sender = ShardSender(nodes, time.monotonic, lambda _: sys.exit("the shard is lost"))
     claimed = await claim(nodes, commands, begins=True)
     assert isinstance(claimed, ClaimedShard)
-    local, runs = RocksStore(folder / FRONTIER), RunFolder(folder / SEEN)
+    local, limits, turns = RocksStore(folder / FRONTIER), FrontierLimits(), FrontierTurns()
+    store, now = MirroredStore(local), time.time()
+    frontier = open_frontier(folder, limits, now, background=turns, store=store, shards=OneShard(2))
     mirror = Mirror(claimed.seq, sender.send_soon)
     shard = OwnedShard(
-        *(commands, claimed, time.monotonic(), mirror), lambda: all_changes(local, runs)
+        *(commands, claimed, time.monotonic(), mirror), lambda: all_changes(local, loader.key)
     )
-    limits, longest = FrontierLimits(), [0.0]
-    steps = ShardLoader(shard, claimed, local, runs, limits, time.time()).steps()
-    await take_over(nodes, shard, timed(steps, longest), time.monotonic)
-    turns = FrontierTurns()
-    frontier = open_frontier(
-        *(folder, limits, time.time()),
-        background=turns,
-        store=MirroredStore(local, mirror),
-        runs=runs,
-    )
+    loader = ShardLoader(shard, claimed, local, limits, now)
+    longest = Longest()
+    with longest:
+        await load(nodes, shard, loader, time.monotonic)
+    store.mirrors[loader.key] = mirror
     sender.add(shard)
-    return Owner(sender, shard, frontier, turns, longest[0])
+    frontier.import_seen(loader.seen, lambda: None)
+    await asyncio.to_thread(turns.end, frontier, time.time())
+    with longest:
+        for _ in frontier.take_in(loader.key, time.time()):
+            frontier.commit()
+            await asyncio.sleep(0)
+    return Owner(sender, shard, frontier, turns, longest.step_s)
 
 
-def timed(steps: Generator[Any, Any, None], longest: list[float]) -> Generator[Any, Any, None]:
-    """Yield *steps*, and note the longest one."""
-    reply = None
-    while True:
-        begun_s = time.perf_counter()
-        try:
-            step = steps.send(reply)
-        except StopIteration:
-            return
-        longest[0] = max(longest[0], time.perf_counter() - begun_s)
-        reply = yield step
+class OneShard(Shards):
+    """All hosts are in shard 0 of several."""
+
+    def _find(self, host: str) -> bytes:
+        return ONE_SHARD
+
+
+class Longest:
+    """Notes the longest turn of the event loop while it is entered."""
+
+    step_s = 0.0
+
+    def __enter__(self) -> None:
+        self._run = asyncio.events.Handle._run
+        longest = self
+
+        def timed(handle: asyncio.Handle) -> None:
+            begun_s = time.perf_counter()
+            self._run(handle)
+            longest.step_s = max(longest.step_s, time.perf_counter() - begun_s)
+
+        asyncio.events.Handle._run = timed  # type: ignore
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.events.Handle._run = self._run  # type: ignore[method-assign]
 
 
 def candidate(number: int, hosts: int) -> Candidate:

@@ -14,6 +14,7 @@ import msgspec
 from crawler.config.settings import PatternSettings
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore, ReadableStore
+from crawler.frontier.shards import Shards
 from crawler.model.types import Candidate, Claim, HostKey
 from crawler.page.soft404 import Soft404Record
 from crawler.policy.patterns import (
@@ -157,8 +158,10 @@ class LocalPatternStats:
         settings: PatternSettings,
         most_patterns: int = MAX_PATTERNS,
         recent: int = RECENT,
+        shards: Shards | None = None,
     ) -> None:
         self._store = store
+        self._shards = shards or Shards()
         self._settings = settings
         self._are_patterns_judged = can_stop(settings)
         self._most_patterns = most_patterns
@@ -211,7 +214,7 @@ class LocalPatternStats:
         found = self._patterns.get((host, pattern))
         if found is not None:
             return found
-        packed = self._store.get(keys.pattern_of_host(host, pattern))
+        packed = self._store.get(keys.pattern_of_host(self._shards.of(host), host, pattern))
         try:
             found = NO_STATS if packed is None else _decode_pattern_stats(packed)
         except msgspec.MsgspecError:
@@ -222,7 +225,7 @@ class LocalPatternStats:
         found = self._hosts.get(host)
         if found is not None:
             return found
-        packed = self._store.get(keys.named(keys.PATTERN, host))
+        packed = self._store.get(keys.in_shard(keys.PATTERN, self._shards.of(host), host))
         try:
             found = _NO_HOST if packed is None else _decode_host_stats(packed)
         except msgspec.MsgspecError:
@@ -233,7 +236,8 @@ class LocalPatternStats:
         self, host: HostKey, pattern: str, before: PatternStats, after: PatternStats
     ) -> None:
         """Write the statistics, and the host's counts if they change. Raises StoreUnavailable."""
-        key = keys.pattern_of_host(host, pattern)
+        shard = self._shards.of(host)
+        key = keys.pattern_of_host(shard, host, pattern)
         stopped = is_stopped(after, self._settings) - is_stopped(before, self._settings)
         if before is not NO_STATS and not stopped:
             self._store.write({key: _encode(after)})
@@ -243,7 +247,7 @@ class LocalPatternStats:
                 known.patterns + (before is NO_STATS), max(0, known.stopped + stopped)
             )
             self._store.write(
-                {key: _encode(after), keys.named(keys.PATTERN, host): _encode(counted)}
+                {key: _encode(after), keys.in_shard(keys.PATTERN, shard, host): _encode(counted)}
             )
             self._hosts.put(host, counted)
             if counted.stopped:

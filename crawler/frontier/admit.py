@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import groupby, islice
+from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
@@ -53,7 +53,7 @@ class DomainCounts:
     def __getitem__(self, domain: HostKey) -> int:
         known = self._known.get(domain)
         if known is None:
-            packed = self._batch.get(keys.named(keys.DOMAIN, domain))
+            packed = self._batch.get(self._batch.key(keys.DOMAIN, domain))
             known = self._known[domain] = decode_domain(packed).admitted if packed else 0
         return known
 
@@ -69,11 +69,16 @@ class DomainCounts:
         self._known[domain] = max(0, self[domain] - urls)
         self._changed.add(domain)
 
+    def drop(self, shard: bytes) -> None:
+        """Forget the domains of *shard*."""
+        of = self._batch.shards.of
+        self._known = {name: count for name, count in self._known.items() if of(name) != shard}
+
     def stage(self) -> None:
         """Stage the changed counts."""
         for domain in self._changed:
             record = DomainRecord(self._known[domain])
-            self._batch.put(keys.named(keys.DOMAIN, domain), encode(record))
+            self._batch.put(self._batch.key(keys.DOMAIN, domain), encode(record))
         self._changed.clear()
         if len(self._known) > 2 * self._most_known:
             self._known = dict(islice(self._known.items(), self._most_known, None))
@@ -102,9 +107,24 @@ class ArrivedUrls:
         self._since = 0.0  # when the first one came
         self._parts: list[dict[int, Candidate]] = []  # of URLs that came before these
         self._records_of_parts: list[bytes] = []
-        for name, packed in all_records(batch, keys.ARRIVED):
+        self.load(keys.ARRIVED)
+
+    def load(self, prefix: bytes) -> None:
+        """Add those of the records that begin with *prefix*."""
+        for name, packed in all_records(self._batch, prefix):
             self._by_key.update((each.key, each) for each in decode_urls(packed))
             self._records.append(name)
+        self._set_due()
+
+    def drop(self, shard: bytes) -> None:
+        """Drop those of *shard*, whose records were deleted."""
+        of = self._batch.shards.of
+        for part in (self._by_key, *self._parts):
+            for key in [key for key, each in part.items() if of(each.host) == shard]:
+                del part[key]
+        self.unwritten = [each for each in self.unwritten if of(each.host) != shard]
+        for names in (self._records, self._records_of_parts):
+            names[:] = [name for name in names if keys.shard_of(name) != shard]
         self._set_due()
 
     def __len__(self) -> int:
@@ -137,11 +157,13 @@ class ArrivedUrls:
 
     def stage(self) -> None:
         """Stage the record of those that came since the last commit."""
-        if self.unwritten:
-            name = keys.numbered(keys.ARRIVED, self._batch.next_number())
-            self._batch.put(name, encode(self.unwritten))
+        if not self.unwritten:
+            return
+        for shard, urls in self._batch.shards.divide(self.unwritten).items():
+            name = keys.numbered(keys.ARRIVED, self._batch.next_number(shard))
+            self._batch.put(name, encode(urls))
             self._records.append(name)
-            self.unwritten = []
+        self.unwritten = []
 
     def take(self) -> dict[int, Candidate]:
         """Remove some of them, and return them by their keys, in the order in which they came.
@@ -205,8 +227,19 @@ class Admitter:
         self.undecided: dict[int, bytes] = {}  # by key, the oldest first
         self._search_began = 0.0
         self.undecided_since = 0.0  # at most as late as the oldest was found
-        for name, packed in all_records(batch, keys.UNDECIDED):
+        self.load(keys.UNDECIDED)
+
+    def load(self, prefix: bytes) -> None:
+        """Add the undecided URLs of the records that begin with *prefix*."""
+        for name, packed in all_records(self._batch, prefix):
             self.undecided.update((each.key, name) for each in decode_urls(packed))
+
+    def drop(self, shard: bytes) -> None:
+        """Forget what is known of *shard*, whose records were deleted."""
+        self.undecided = {
+            key: name for key, name in self.undecided.items() if keys.shard_of(name) != shard
+        }
+        self._domains.drop(shard)
 
     def admit(self, found: Sequence[Candidate], now: float) -> tuple[Admitted, Added]:
         """Return the new URLs of *found*, counted against their budgets and marked seen, and the
@@ -248,12 +281,14 @@ class Admitter:
 
     def decide(self, searched: Search) -> Iterator[tuple[Admitted, Added]]:
         """Yield, step by step, what of the URLs *searched* is admitted, as `admit` does."""
-        of_record = groupby(
-            zip(searched.keys, searched.are_seen, strict=True),
-            key=lambda pair: self.undecided[pair[0]],
-        )
-        for name, pairs in of_record:
-            step = dict(pairs)
+        of_record: dict[bytes, dict[int, bool]] = {}
+        for key, is_seen in zip(searched.keys, searched.are_seen, strict=True):
+            if (name := self.undecided.get(key)) is not None:  # else its shard was dropped
+                of_record.setdefault(name, {})[key] = is_seen
+        for name, found in of_record.items():
+            step = {key: is_seen for key, is_seen in found.items() if key in self.undecided}
+            if not step:
+                continue
             packed = self._batch.get(name)
             assert packed is not None, f"{name!r} has undecided URLs, but is not in the store"
             by_key = {each.key: each for each in decode_urls(packed)}
@@ -276,11 +311,12 @@ class Admitter:
     def _put_aside(self, undecided: Sequence[Candidate], now: float) -> None:
         if not self.undecided:
             self.undecided_since = now
-        for at in range(0, len(undecided), _STEP):
-            some = undecided[at : at + _STEP]
-            name = keys.numbered(keys.UNDECIDED, self._batch.next_number())
-            self._batch.put(name, encode(some))
-            self.undecided.update((each.key, name) for each in some)
+        for shard, urls in self._batch.shards.divide(undecided).items():
+            for at in range(0, len(urls), _STEP):
+                some = urls[at : at + _STEP]
+                name = keys.numbered(keys.UNDECIDED, self._batch.next_number(shard))
+                self._batch.put(name, encode(some))
+                self.undecided.update((each.key, name) for each in some)
 
     def over_budget(self, record: HostRecord, candidate: Candidate) -> tuple[int, Reason]:
         """Return by how many URLs the host of *record*, or the domain of *candidate*, exceeds its
@@ -318,10 +354,10 @@ class Admitter:
         if kept_out:
             queues = {queue: urls for queue, urls in queues.items() if urls}
             unseen = [each for urls in queues.values() for each in urls]
-        new = [each.key for each in unseen if each.needs_seen_test]
+        new = [each for each in unseen if each.needs_seen_test]
         if new:
-            self._seen.mark(new)
-            self._batch.totals.seen += len(new)
+            for shard, urls in self._batch.shards.divide(new).items():
+                self._seen.mark([each.key for each in urls], shard)
         self._domains.stage()
         return queues, tuple(kept_out)
 

@@ -185,6 +185,7 @@ class HostScheduler:
         self._resting = TimedQueue(batch, keys.RESTING)
         self._stride = StrideScheduler(limits.level_shares)
         self.active = ActiveSet(len(limits.level_shares))
+        self._stopped: set[bytes] = set()  # shards whose hosts get no turn
 
     def next_due(self, now: float, standings: Iterable[Standing]) -> ActiveHost | None:
         """Remove from the due hosts, and return, the one to be leased next, of the first of
@@ -322,6 +323,35 @@ class HostScheduler:
         else:
             self._front.put(host, record, level, first=first)
 
+    def stop(self, shard: bytes, now: float) -> None:
+        """Give the hosts of *shard* no turn any more, until it is dropped."""
+        self._stopped.add(shard)
+        for active in list(self.active):
+            if self._batch.shards.of(active.host) == shard:
+                self.end_turn(active.host, now)
+
+    def drop_host(self, host: HostKey, record: HostRecord) -> None:
+        """Forget *host*, whose records are deleted. What is left of it in the front is stale."""
+        active = self.active.get(host)
+        if active is not None:
+            self._leave(active)
+        elif record.place is HostPlace.RESTING:
+            self._batch.delete(keys.timed(keys.RESTING, record.rest_until, host.encode()))
+        self._batch.forget_host(host)
+
+    def end_drop(self, shard: bytes) -> None:
+        """Note that all hosts of *shard* were dropped: they get turns if they come back."""
+        self._stopped.discard(shard)
+        self._resting.read_again()
+
+    def file(self, host: HostKey) -> HostRecord:
+        """File *host*, of a shard that is taken in. Returns its record."""
+        record = self._batch.peek(host)
+        level = record.best_level()
+        if level is not None:
+            self.on_url_added(host, level, record)
+        return record
+
     def refile(self, host: HostKey, now: float) -> HostRecord:
         """File *host*, which was active when a process died: to the front, to its rest, or as empty
         if no URL waits. Returns its record."""
@@ -362,7 +392,9 @@ class HostScheduler:
             if not self._front.waiting(standing, level) or self._refusals.is_exhausted:
                 return None
             host = self._front.take(standing, level)
-            active = self._begin_turn(host, now) if host is not None else None
+            if host is None or (self._stopped and self._batch.shards.of(host) in self._stopped):
+                continue
+            active = self._begin_turn(host, now)
             if active is not None:
                 return active
         return None
@@ -468,6 +500,11 @@ class LongestHosts:
                 self._scores, self._least = dict(kept), kept[-1][1]
         elif self._scores.pop(host, None) is not None and len(self._scores) < _KEPT:
             self._least = 0.0
+
+    def forget(self, host: HostKey) -> None:
+        """Forget *host*, whose shard is dropped."""
+        self._scores.pop(host, None)
+        self._sample.pop(host, None)
 
     def longest(
         self,

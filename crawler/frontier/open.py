@@ -13,6 +13,7 @@ from crawler.config.settings import Arguments, Config
 from crawler.frontier.port import FRONTIER, SEEN, DurableStore, FrontierLimits, LeaseRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
+from crawler.frontier.shards import Shards
 from crawler.frontier.two_tier import Background, TwoTierFrontier
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Added
@@ -48,14 +49,15 @@ def open_frontier(
     background: Background | None = None,
     store: DurableStore | None = None,
     runs: RunFolder | None = None,
+    shards: Shards | None = None,
 ) -> TwoTierFrontier:
     """Open the frontier in *folder*, or begin one, and put back the leases that a dead process left
     open. Its `close` closes it; a frontier that is closed in the middle of its work is as one whose
     process was killed there.
 
-    *lease_rules*, *on_decided* and *background* as of TwoTierFrontier. *store*: its records, if
-    they are open already, or in memory. *runs*: the files of its seen URLs, if they are elsewhere.
-    Raises DataDirError, with nothing changed, if a file is damaged or in use.
+    *lease_rules*, *on_decided*, *background* and *shards* as of TwoTierFrontier. *store*: its
+    records, if they are open already, or in memory. *runs*: the files of its seen URLs, if they are
+    elsewhere. Raises DataDirError, with nothing changed, if a file is damaged or in use.
     """
     opened = RocksStore(folder / FRONTIER) if store is None else store
     try:
@@ -67,6 +69,7 @@ def open_frontier(
             lease_rules,
             on_decided=on_decided,
             background=background,
+            shards=shards,
         )
     except BaseException:
         if store is None:

@@ -57,7 +57,7 @@ class UrlQueues:
             return
         ends.tail += len(urls)
         self._waiting[level] += len(urls)
-        self._batch.put(keys.chunk(host, level, ends.tail - 1), encode(urls))
+        self._batch.put(self._chunk(host, level, ends.tail - 1), encode(urls))
 
     def put_back(self, candidate: Candidate) -> None:
         """Put *candidate* before the head of its queue."""
@@ -65,7 +65,7 @@ class UrlQueues:
         ends = self._batch.host(host).queue_ends[level]
         ends.head -= 1
         self._waiting[level] += 1
-        self._batch.put(keys.chunk(host, level, ends.head), encode([candidate]))
+        self._batch.put(self._chunk(host, level, ends.head), encode([candidate]))
         head_chunks = self._head_chunks.get((host, level))
         if head_chunks is not None:
             head_chunks.appendleft(ends.head)
@@ -104,7 +104,7 @@ class UrlQueues:
         self._waiting[level] -= 1
         chunks = self._head_chunks[host, level]
         while chunks and chunks[0] < ends.head:
-            self._batch.delete(keys.chunk(host, level, chunks.popleft()))
+            self._batch.delete(self._chunk(host, level, chunks.popleft()))
 
     def end_head(self, host: HostKey, level: int) -> None:
         self._head_chunks.pop((host, level), None)
@@ -117,11 +117,11 @@ class UrlQueues:
         ends = record.queue_ends[level]
         chunks = self._head_chunks[host, level]
         while chunks and chunks[0] < stop:
-            self._batch.delete(keys.chunk(host, level, chunks.popleft()))
+            self._batch.delete(self._chunk(host, level, chunks.popleft()))
         self._waiting[level] -= stop - len(urls) - ends.head
         ends.head = stop - len(urls)
         if urls:
-            self._batch.put(keys.chunk(host, level, stop - 1), join_urls(urls))
+            self._batch.put(self._chunk(host, level, stop - 1), join_urls(urls))
             chunks.appendleft(stop - 1)
 
     def replace_end(
@@ -131,16 +131,16 @@ class UrlQueues:
         ends = record.queue_ends[level]
         stored = list(self._chunks(host, level, first, ends.tail))
         for last, _ in stored:
-            self._batch.delete(keys.chunk(host, level, last))
+            self._batch.delete(self._chunk(host, level, last))
         if stored:
             last, before = stored[0]
             kept = before[: max(0, first - last - 1 + len(before))]
             if kept:
-                self._batch.put(keys.chunk(host, level, first - 1), join_urls(kept))
+                self._batch.put(self._chunk(host, level, first - 1), join_urls(kept))
         self._waiting[level] += first + len(urls) - ends.tail
         ends.tail = first + len(urls)
         if urls:
-            self._batch.put(keys.chunk(host, level, ends.tail - 1), join_urls(urls))
+            self._batch.put(self._chunk(host, level, ends.tail - 1), join_urls(urls))
 
     def rotate(
         self, record: HostRecord, queue: QueueName, stop: int, stay: Sequence[bytes]
@@ -151,13 +151,16 @@ class UrlQueues:
         ends = record.queue_ends[level]
         for last in [last for last, _ in self._chunks(host, level, ends.head, stop)]:
             if last < stop:
-                self._batch.delete(keys.chunk(host, level, last))
+                self._batch.delete(self._chunk(host, level, last))
         self._waiting[level] += len(stay) - (stop - ends.head)
         ends.head = stop
         for at in range(0, len(stay), self._chunk_urls):
             some = stay[at : at + self._chunk_urls]
             ends.tail += len(some)
-            self._batch.put(keys.chunk(host, level, ends.tail - 1), join_urls(some))
+            self._batch.put(self._chunk(host, level, ends.tail - 1), join_urls(some))
+
+    def _chunk(self, host: HostKey, level: int, last: int) -> bytes:
+        return keys.chunk(self._batch.shards.of(host), host, level, last)
 
     def _chunks(
         self, host: HostKey, level: int, first: int, stop: int
@@ -166,13 +169,13 @@ class UrlQueues:
         the last URL, and the packed URLs."""
         if stop - first == 1 and self._batch.peek(host).queue_ends[level].tail == stop:
             # The name of its chunk is known: a get takes a quarter of the time of a scan.
-            packed = self._batch.get(keys.chunk(host, level, first))
+            packed = self._batch.get(self._chunk(host, level, first))
             if packed is not None:
                 yield first, split_urls(packed)
             return
-        end = keys.chunk(host, level, keys.LAST_NUMBER)
+        end = self._chunk(host, level, keys.LAST_NUMBER)
         while first < stop:
-            found = self._batch.scan(keys.chunk(host, level, first), end, _READ_CHUNKS)
+            found = self._batch.scan(self._chunk(host, level, first), end, _READ_CHUNKS)
             for key, packed in found:
                 last = keys.number_of(key)
                 yield last, split_urls(packed)
@@ -264,6 +267,11 @@ class TimedQueue:
     def remove(self, key: bytes) -> None:
         """Remove the entry with this key."""
         self._batch.delete(key)
+        self._read_next()
+
+    def read_again(self) -> None:
+        """Read the time of the next entry: entries were written or deleted in the store."""
+        self._from = self._prefix
         self._read_next()
 
     def take_due(self, now: float, limit: int) -> list[tuple[bytes, bytes]]:

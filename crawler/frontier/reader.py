@@ -31,6 +31,7 @@ from crawler.frontier.records import (
 from crawler.frontier.run_files import PAGE_KEYS, Flags, KeyRun, Keys, RunFolder, damaged
 from crawler.frontier.seen import seen_manifest, stored_keys
 from crawler.frontier.seen_repair import find_damage
+from crawler.frontier.shards import Shards
 from crawler.frontier.staging import WriteBatch, all_records, records_between
 from crawler.model.counts import Counts
 from crawler.model.types import Candidate, HostKey
@@ -41,23 +42,24 @@ _READ_URLS: Final = 1000
 class FrontierReader:
     """The hosts, queues and seen URLs of a frontier."""
 
-    def __init__(self, store: DurableStore, runs: RunFolder) -> None:
-        """*runs*: the folder of the seen set."""
+    def __init__(self, store: DurableStore, runs: RunFolder, shards: Shards | None = None) -> None:
+        """*runs*: the folder of the seen set. *shards* as of WriteBatch."""
         packed = store.get(keys.TOTALS)
         self.totals = decode_totals(packed) if packed else FrontierTotals(front=[])
         self._store = store
         self._runs = runs
         # Its records are dropped by commits, and a reader makes none.
-        self._batch = WriteBatch(store, len(self.totals.front), known_hosts=0)
+        levels = len(self.totals.front)
+        self._batch = WriteBatch(store, levels, known_hosts=0, shards=shards)
         self._queues = UrlQueues(self._batch, _READ_URLS)
 
     def hosts(self) -> Iterator[tuple[HostKey, HostRecord]]:
         """Yield each known host and its record."""
         for key, packed in all_records(self._store, keys.HOST):
-            yield HostKey(keys.name_of(key)), decode_host(packed)
+            yield HostKey(keys.name_in_shard(key)), decode_host(packed)
 
     def host(self, host: HostKey) -> HostRecord | None:
-        known = self._store.get(keys.named(keys.HOST, host)) is not None
+        known = self._store.get(self._batch.key(keys.HOST, host)) is not None
         return self._batch.peek(host) if known else None
 
     def is_seen(self, key: int) -> bool:
@@ -122,7 +124,7 @@ class FrontierReader:
 
     def admitted_of_domain(self, domain: HostKey) -> int:
         """Return how many URLs of *domain* count against its budget."""
-        packed = self._store.get(keys.named(keys.DOMAIN, domain))
+        packed = self._store.get(self._batch.key(keys.DOMAIN, domain))
         return decode_domain(packed).admitted if packed else 0
 
     def counts(self) -> Counts:

@@ -1,13 +1,17 @@
 """The keys and records of a frontier in its ordered store.
 
-Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort in their order.
+Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort in their order. A
+key of a host or a domain begins with its shard, two bytes; so does n, a number that is used once.
+In `l` it is behind the time. What has no shard is made anew by who takes a shard over.
 
     m                       totals: schema, counters, ends of the front queues
-    b <host> 0 <level> <n>  a chunk of waiting URLs with consecutive numbers, of which n is the last
+    m <shard>               the counters of one shard, where a frontier has several
+    b <host> 0 <level> <k>  a chunk of waiting URLs with consecutive numbers, of which k is the last
     u <n>                   URLs that one commit added, until it is decided which are new
     v <n>                   URLs that may have been admitted before, until the runs are searched
     k                       the manifest of the runs of seen keys
-    z <n>                   keys of URLs that one decision admitted, until a run has them
+    z <n>                   keys of URLs that one decision admitted, until a run has them; where a
+                            frontier has several shards, as long as it has theirs
     h <host>                host record: place, rest, pace, ends of its queues
     f p q <level> <n>       front queues: a host waiting for its turn; f: it was never fetched from,
                             p: it answers, q: its last fetch failed
@@ -72,7 +76,12 @@ LOOPBACK: Final = b"w"
 PATTERN: Final = b"y"
 SOFT_404: Final = b"e"
 
+SHARD_BYTES: Final = 2
+ONE_SHARD: Final = bytes(SHARD_BYTES)
+"""The shard of all records of a crawl that has no others."""
+
 _NUMBER: Final = Struct(">Q")
+_NUMBER_BITS: Final = 64 - 8 * SHARD_BYTES
 _LEVEL_NUMBER: Final = Struct(">BQ")
 _MICROS: Final = 1_000_000
 _PRINT_PAGE: Final = Struct(">QQ")
@@ -93,6 +102,31 @@ def number_of(key: bytes) -> int:
     return int(_NUMBER.unpack(key[-8:])[0])
 
 
+def number_in(shard: bytes, number: int) -> int:
+    """Return *number* as one of *shard*."""
+    return int.from_bytes(shard) << _NUMBER_BITS | number
+
+
+def shard_of(key: bytes) -> bytes:
+    """Return the shard of a record that has one."""
+    return key[9:11] if key.startswith(LATER) else key[1:3]
+
+
+def name_of_record(key: bytes) -> bytes:
+    """Return what a record of a shard is called within it, beside its letter."""
+    return key[1:] if key.startswith(LATER) else key[3:]
+
+
+def record_of_shard(prefix: bytes, shard: bytes, name: bytes) -> bytes:
+    """Return the key of the record of *shard* that `name_of_record` returned *name* of."""
+    return prefix + name if prefix == LATER else prefix + shard + name
+
+
+def lease_name(lease_id: int) -> bytes:
+    """Return what `name_of_record` does of an open lease."""
+    return _NUMBER.pack(lease_id)[SHARD_BYTES:]
+
+
 def named(prefix: bytes, name: str) -> bytes:
     return prefix + name.encode()
 
@@ -101,17 +135,26 @@ def name_of(key: bytes) -> str:
     return key[1:].decode()
 
 
-def url_queue(host: HostKey, level: int) -> bytes:
+def in_shard(prefix: bytes, shard: bytes, name: str) -> bytes:
+    """Return the key of a host or a domain."""
+    return prefix + shard + name.encode()
+
+
+def name_in_shard(key: bytes) -> str:
+    return key[3:].decode()
+
+
+def url_queue(shard: bytes, host: HostKey, level: int) -> bytes:
     """Return the prefix of the keys of a host's chunks of one level."""
-    return QUEUED + host.encode() + b"\0" + bytes([level])
+    return QUEUED + shard + host.encode() + b"\0" + bytes([level])
 
 
-def chunk(host: HostKey, level: int, last: int) -> bytes:
-    return numbered(url_queue(host, level), last)
+def chunk(shard: bytes, host: HostKey, level: int, last: int) -> bytes:
+    return numbered(url_queue(shard, host, level), last)
 
 
-def pattern_of_host(host: HostKey, pattern: str) -> bytes:
-    return PATTERN + host.encode() + b"\0" + pattern.encode()
+def pattern_of_host(shard: bytes, host: HostKey, pattern: str) -> bytes:
+    return PATTERN + shard + host.encode() + b"\0" + pattern.encode()
 
 
 def front(standing: Standing, level: int, number: int) -> bytes:
@@ -147,8 +190,9 @@ def time_of(key: bytes) -> float:
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """Return the end of all keys that begin with *prefix*."""
-    return bytes([prefix[0] + 1])
+    """Return the end of all keys that begin with *prefix*: letters, and perhaps a shard."""
+    number = int.from_bytes(prefix) + 1
+    return number.to_bytes(len(prefix))
 
 
 class HostPlace(IntEnum):
@@ -259,7 +303,7 @@ def next_state(state: UrlState, event: UrlEvent) -> UrlState:
 
 # Records are msgpack arrays: fields are only added at the end, with a default. SCHEMA rises when
 # that is not enough.
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 LAST_NUMBER: Final = (1 << 64) - 1
 # Queue numbers start in the middle, because a URL that is put back goes before the head.
 MIDDLE: Final = 1 << 40

@@ -71,6 +71,12 @@ class Refusals:
         if self._rules is not None and self._batch.totals.refused:
             self._next_key = keys.REFUSED
 
+    def judge_shard(self, shard: bytes) -> None:
+        """Judge the refused URLs of *shard*, which is taken in, by the rules."""
+        if self._rules is not None and self._batch.totals_of(shard).refused:
+            first = keys.REFUSED + shard
+            self._next_key = first if self._next_key is None else min(first, self._next_key)
+
     @property
     def is_exhausted(self) -> bool:
         """Whether this call has judged as many URLs as it may."""
@@ -143,7 +149,8 @@ class Refusals:
             if counted[candidate.url]:
                 counted[candidate.url] -= 1
                 self._batch.delete(key)
-                self._batch.totals.count(UrlState.REFUSED, UrlEvent.READMIT)
+                shard = self._batch.shards.of(candidate.host)
+                self._batch.count(shard, UrlState.REFUSED, UrlEvent.READMIT)
                 queues.setdefault((candidate.host, candidate.level), []).append(candidate)
         for queue, arrived in queues.items():
             append(queue, arrived)
@@ -183,10 +190,12 @@ class Refusals:
     def keep(
         self, refused: list[tuple[Candidate, Refusal]], packed_urls: list[bytes], now: float
     ) -> None:
-        """Keep *refused*, which have left their queue, also as they were packed there."""
+        """Keep *refused*, of one host, which have left their queue, also as they were packed in
+        it."""
         self._judgements_left -= len(refused)
-        self._batch.totals.count(UrlState.WAITING, UrlEvent.REFUSE, len(refused))
-        names = keys.all_numbered(keys.REFUSED, self._batch.next_numbers(len(refused)))
+        shard = self._batch.shards.of(refused[0][0].host)
+        self._batch.count(shard, UrlState.WAITING, UrlEvent.REFUSE, len(refused))
+        names = keys.all_numbered(keys.REFUSED, self._batch.next_numbers(shard, len(refused)))
         records = (
             encode_refused(packed, why.reason, now)
             for packed, (_, why) in zip(packed_urls, refused, strict=True)

@@ -6,7 +6,7 @@ runs a gate says at once which are certainly not there, and the others wait for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -20,6 +20,7 @@ from crawler.frontier.staging import WriteBatch, all_records
 
 _ALL_KEYS: Final = 1 << 64
 _GATE_PIECES: Final = 64  # in which the gate is filled at opening
+_GATE_STEP: Final = 100_000  # keys added to the gate in one step: 8 ms
 _STORED_KEY: Final = np.dtype("<u8")
 
 
@@ -77,6 +78,9 @@ class SeenSet:
         self._unmerged: set[int] = set()  # all of those
         self._recent = RecentKeys(recent_keys)  # some of those, and of the keys in runs
         self._records: list[bytes] = []  # the names of the records that have the new keys
+        self._imported: list[Keys] = []  # keys that another owner of a shard has admitted
+        self._on_merged: list[Callable[[], None]] = []  # called when they are in runs
+        self._forgotten: set[int] = set()  # keys that are here, but were not admitted after all
         for name, packed in all_records(batch, keys.ADMITTED_KEYS):
             self._records.append(name)
             self._mark(stored_keys(packed))
@@ -91,6 +95,8 @@ class SeenSet:
     def look_up(self, found: Collection[int]) -> tuple[set[int], list[int]]:
         """Return which of the keys *found* were admitted, and which perhaps were: the runs have to
         be searched for them. The others, most of them, were certainly never admitted."""
+        if self._forgotten:
+            found = [key for key in found if key not in self._forgotten]
         admitted = self._unmerged.intersection(found)
         if not len(self._drum):
             return admitted, []
@@ -101,16 +107,38 @@ class SeenSet:
             perhaps |= tested >= np.uint64(self._gate_holds)
         return admitted, [key for key in tested.compress(perhaps).tolist() if key not in admitted]
 
-    def mark(self, admitted: Sequence[int]) -> None:
-        """Count keys as admitted, and stage a record of them."""
-        name = keys.numbered(keys.ADMITTED_KEYS, self._batch.next_number())
+    def mark(self, admitted: Sequence[int], shard: bytes) -> None:
+        """Count keys of *shard* as admitted, and stage a record of them."""
+        self._batch.count_seen(shard, len(admitted))
+        name = keys.numbered(keys.ADMITTED_KEYS, self._batch.next_number(shard))
         marked = np.array(admitted, _STORED_KEY)
         self._batch.put(name, marked.tobytes())
         self._records.append(name)
         self._mark(marked)
 
+    def import_keys(self, admitted: Sequence[Keys], on_merged: Callable[[], None]) -> None:
+        """Take the keys that another owner of a shard has admitted into the next merge. Then they
+        count, and *on_merged* is called."""
+        self._imported += admitted
+        self._on_merged.append(on_merged)
+        if self._forgotten:
+            for each in admitted:
+                self._forgotten.difference_update(each.tolist())
+
+    @property
+    def is_import_due(self) -> bool:
+        """Whether keys were imported since the last merge began."""
+        return bool(self._on_merged)
+
+    def forget(self, marked: Iterable[int]) -> None:
+        """Count keys as never admitted: those of a shard that was lost before anybody else knew
+        of them."""
+        self._forgotten.update(marked)
+        self._recent.clear()
+
     def _mark(self, admitted: Keys) -> None:
         new = admitted.tolist()
+        self._forgotten.difference_update(new)
         self.new_keys += new
         self._unmerged.update(new)
         self._recent.add(admitted)
@@ -127,26 +155,32 @@ class SeenSet:
         found = np.empty(len(wanted), np.bool_)
         found[order] = self._drum.contains(sorted_keys.take(order))
         return [
-            stored or key in self._unmerged
+            (stored or key in self._unmerged) and key not in self._forgotten
             for key, stored in zip(wanted, found.tolist(), strict=True)
         ]
 
     def begin_merge(self) -> SeenMerge:
-        """Return the merge of all new keys into the runs. One at a time."""
+        """Return the merge of all new and imported keys into the runs. One at a time."""
         assert not self._merging, "the merge before is not over"
         self._merging, self.new_keys = self.new_keys, []
         records, self._records = self._records, []
-        return SeenMerge(self, self._drum, self._merging, records, self._batch.sync)
+        imported, self._imported = self._imported, []
+        on_merged, self._on_merged = self._on_merged, []
+        merging = np.concatenate([np.array(self._merging, np.uint64), *imported])
+        return SeenMerge(self, self._drum, merging, records, self._batch.sync, on_merged)
 
-    def stage_merge(self, merged: Merged, records: Sequence[bytes]) -> Iterator[None]:
-        """Stage what *merged* changes: the keys that *records* have are in a run now. Yields when
-        that is to be committed."""
+    def stage_merge(self, merged: Merged, new: Keys, records: Sequence[bytes]) -> Iterator[None]:
+        """Stage what *merged* changes: the *new* keys, those that *records* have among them, are in
+        a run now. Yields when that is to be committed."""
         self._batch.put(keys.SEEN_RUNS, merged.manifest.sealed())
-        self._batch.delete_all(records)
+        if not self._batch.shards.are_several:  # else the shards' keys are told apart by these
+            self._batch.delete_all(records)
         yield
         self._drum.adopt(merged, keep_replaced=True)
-        merging, self._merging = self._merging, []
-        self._gate.add(np.array(merging, np.uint64))
+        for at in range(0, len(new), _GATE_STEP):
+            self._gate.add(new[at : at + _GATE_STEP])
+            yield
+        self._merging = []
         self._unmerged = set(self.new_keys)
 
     def begin_gate_piece(self) -> GateWork | None:
@@ -183,17 +217,19 @@ class SeenMerge:
         self,
         seen: SeenSet,
         drum: Drum,
-        new: Sequence[int],
+        new: Keys,
         records: Sequence[bytes],
         sync: Callable[[], None],
+        on_merged: Sequence[Callable[[], None]],
     ) -> None:
         """*records*: the names of those that have the *new* keys. *sync* makes the manifest of the
-        merge before survive a power cut."""
+        merge before survive a power cut. *on_merged* are called when all is over."""
         self._seen = seen
         self._sync = sync
         self._drum = drum
         self._new = new
         self._records = records
+        self._on_merged = on_merged
         self._is_added = False  # to the drum
         self._merged: Merged | None = None
 
@@ -202,12 +238,14 @@ class SeenMerge:
         if self._drum.has_replaced:
             self._sync()
             self._drum.remove_replaced()
-        if self._new:
+        if len(self._new):
             if not self._is_added:
-                self._drum.update(np.array(self._new, np.uint64))
+                self._drum.update(self._new)
                 self._is_added = True
             self._merged = self._drum.merge()
 
     def apply(self) -> Iterator[None]:
         if self._merged is not None:
-            yield from self._seen.stage_merge(self._merged, self._records)
+            yield from self._seen.stage_merge(self._merged, self._new, self._records)
+        for on_merged in self._on_merged:
+            on_merged()

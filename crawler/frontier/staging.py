@@ -16,13 +16,17 @@ from crawler.frontier.records import (
     FrontierTotals,
     HostRecord,
     QueueEnds,
+    UrlEvent,
+    UrlState,
     decode_host,
     decode_totals,
     encode,
 )
+from crawler.frontier.shards import Shards
 from crawler.model.types import ConfigError, HostKey, StoreFull, StoreUnavailable
 
 _SLICE: Final = 10_000  # records of one scan
+SHARD_COUNTERS: Final = ("waiting", "later", "leased", "seen", "done", "dead", "refused")
 
 
 def all_records(store: ReadableStore, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -40,8 +44,9 @@ def records_between(
 
 
 def slices(store: ReadableStore, prefix: bytes, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Yield the same in lists of *size*. What was yielded may be deleted meanwhile: it is not
-    scanned again, which for a store that keeps tombstones grows with the square."""
+    """Yield the pairs whose key begins with *prefix* in lists of *size*. What was yielded may be
+    deleted meanwhile: it is not scanned again, which for a store that keeps tombstones grows with
+    the square."""
     return _slices_between(store, prefix, keys.prefix_end(prefix), size)
 
 
@@ -56,9 +61,12 @@ def _slices_between(
 class WriteBatch:
     """Staged changes over a store, and the records of hosts used lately, one object each."""
 
-    def __init__(self, store: DurableStore, levels: int, known_hosts: int) -> None:
-        """*known_hosts* as of FrontierLimits."""
+    def __init__(
+        self, store: DurableStore, levels: int, known_hosts: int, shards: Shards | None = None
+    ) -> None:
+        """*known_hosts* as of FrontierLimits. *shards*: of the crawl; None: one."""
         self._store = store
+        self.shards = shards or Shards()
         self._levels = levels
         self._known_hosts = known_hosts
         self._staged: dict[bytes, bytes | None] = {}
@@ -67,6 +75,8 @@ class WriteBatch:
         self._changed: set[HostKey] = set()  # written by the next commit
         self._failure: StoreUnavailable | None = None
         self.totals = self._read_totals()
+        self._of_shards: dict[bytes, FrontierTotals] = {}  # if there are several
+        self._touched: set[bytes] = set()  # of these, written by the next commit
 
     @property
     def is_empty(self) -> bool:
@@ -125,7 +135,7 @@ class WriteBatch:
         """Return the record of *host*, or a new one; changes to it are not written."""
         known = self._hosts.get(host)
         if known is None:
-            packed = self._store.get(keys.named(keys.HOST, host))
+            packed = self._store.get(self.key(keys.HOST, host))
             known = decode_host(packed) if packed else HostRecord([])
             if len(known.queue_ends) < self._levels:
                 missing = self._levels - len(known.queue_ends)
@@ -140,29 +150,83 @@ class WriteBatch:
     def unpin_record(self, host: HostKey) -> None:
         self._active.discard(host)
 
-    def next_number(self) -> int:
-        number = self.totals.next_number
-        self.totals.next_number += 1
-        return number
+    def forget_host(self, host: HostKey) -> None:
+        """Forget the record of *host*, which was deleted in the store."""
+        self._hosts.pop(host, None)
+        self._active.discard(host)
+        self._changed.discard(host)
 
-    def next_numbers(self, count: int) -> range:
-        first = self.totals.next_number
+    def key(self, prefix: bytes, name: str) -> bytes:
+        """Return the key of a host or a domain in its shard."""
+        return keys.in_shard(prefix, self.shards.of(name), name)
+
+    def next_number(self, shard: bytes) -> int:
+        return self.next_numbers(shard, 1)[0]
+
+    def next_numbers(self, shard: bytes, count: int) -> range:
+        first = keys.number_in(shard, self.totals.next_number)
         self.totals.next_number += count
+        if self.shards.are_several:
+            self.totals_of(shard)
         return range(first, first + count)
+
+    def count(self, shard: bytes, state: UrlState, event: UrlEvent, urls: int = 1) -> None:
+        """Count that *event* moved *urls* of *shard* out of *state*."""
+        self.totals.count(state, event, urls)
+        if self.shards.are_several:
+            self.totals_of(shard).count(state, event, urls)
+
+    def count_seen(self, shard: bytes, urls: int) -> None:
+        self.totals.seen += urls
+        if self.shards.are_several:
+            self.totals_of(shard).seen += urls
+
+    def totals_of(self, shard: bytes) -> FrontierTotals:
+        """Return the counters of one of several shards, to be changed and written by the next
+        commit."""
+        self._touched.add(shard)
+        known = self._of_shards.get(shard)
+        if known is None:
+            packed = self._store.get(keys.TOTALS + shard)
+            known = decode_totals(packed) if packed else FrontierTotals(front=[])
+            self._of_shards[shard] = known
+        return known
+
+    def take_in_totals(self, shard: bytes) -> None:
+        """Count what a shard has that was written into the store, and use no number of it again."""
+        taken = self.totals_of(shard)
+        self._count_shard(taken, 1)
+        self.totals.next_number = max(self.totals.next_number, taken.next_number)
+        self.totals.clock = max(self.totals.clock, taken.clock)
+
+    def drop_totals(self, shard: bytes) -> None:
+        """Count a shard no more. Its counters are deleted."""
+        self._count_shard(self.totals_of(shard), -1)
+        del self._of_shards[shard]
+        self._touched.discard(shard)
+        self.delete(keys.TOTALS + shard)
+
+    def _count_shard(self, of_shard: FrontierTotals, times: int) -> None:
+        for name in SHARD_COUNTERS:
+            setattr(self.totals, name, getattr(self.totals, name) + times * getattr(of_shard, name))
 
     def sync(self) -> None:
         """Make what was committed survive a power cut. May run in a thread. Raises
         StoreUnavailable."""
         self._store.sync()
 
+    def check_levels(self, begun: int) -> None:
+        """Raise ConfigError if the records have more levels than the setting."""
+        if begun > self._levels:
+            raise ConfigError(
+                f"this crawl was begun with {begun} levels, the setting has {self._levels}:"
+                " CRAWLER_LEVEL_SHARES may grow between runs, not shrink"
+            )
+
     def _read_totals(self) -> FrontierTotals:
         packed = self._store.get(keys.TOTALS)
         totals = decode_totals(packed) if packed else FrontierTotals(front=[])
-        if len(totals.front) > self._levels:
-            raise ConfigError(
-                f"this crawl was begun with {len(totals.front)} levels, the setting has"
-                f" {self._levels}: CRAWLER_LEVEL_SHARES may grow between runs, not shrink"
-            )
+        self.check_levels(len(totals.front))
         for front in totals.fronts():
             front += [QueueEnds() for _ in range(self._levels - len(front))]
         totals.levels += [0] * (self._levels - len(totals.levels))
@@ -177,8 +241,12 @@ class WriteBatch:
         if self.is_empty:
             return
         for host in self._changed:
-            self._staged[keys.named(keys.HOST, host)] = encode(self._hosts[host])
+            self._staged[self.key(keys.HOST, host)] = encode(self._hosts[host])
         self._staged[keys.TOTALS] = encode(self.totals)
+        for shard in self._touched:
+            of_shard = self._of_shards[shard]
+            of_shard.next_number, of_shard.clock = self.totals.next_number, self.totals.clock
+            self._staged[keys.TOTALS + shard] = encode(of_shard)
         try:
             self._store.write(self._staged)
         except StoreFull:
@@ -187,7 +255,7 @@ class WriteBatch:
             self._failure = broken
             self._staged, self._changed = {}, set()
             raise
-        self._staged, self._changed = {}, set()
+        self._staged, self._changed, self._touched = {}, set(), set()
         self.drop_records()
 
     def drop_records(self) -> None:

@@ -87,7 +87,7 @@ class Sweep:
         begin, stop = keys.HOST, keys.prefix_end(keys.HOST)
         while found := self._batch.scan(begin, stop, _HOSTS):
             begin = found[-1][0] + b"\0"
-            hosts = (HostKey(keys.name_of(key)) for key, _ in found)
+            hosts = (HostKey(keys.name_in_shard(key)) for key, _ in found)
             yield [host for host in hosts if may_concern(host)]
 
     def _pass_host(
@@ -158,7 +158,8 @@ class Sweep:
             self._refusals.keep(refused, packed_refused, now)
         for candidate, verdict in dead:
             self._give_up(candidate, verdict, UrlState.WAITING, now)
-        self._batch.totals.count(UrlState.WAITING, UrlEvent.FORGET, forgotten)
+        shard = self._batch.shards.of(host)
+        self._batch.count(shard, UrlState.WAITING, UrlEvent.FORGET, forgotten)
         return len(refused) + len(dead) + forgotten + sum(map(len, moved.values()))
 
     def _pass_later(
@@ -178,7 +179,7 @@ class Sweep:
                         touched += 1
                     case Forget():
                         self._later.remove(key)
-                        self._batch.totals.count(UrlState.LATER, UrlEvent.FORGET)
+                        self._batch.count(keys.shard_of(key), UrlState.LATER, UrlEvent.FORGET)
                         touched += 1
                     case int() as wanted if wanted != candidate.level:
                         self._batch.put(key, encode(replace(candidate, level=wanted)))
@@ -195,12 +196,14 @@ class Sweep:
                 meant = [key for key, packed in found if is_meant(url_of(packed))]
                 self._batch.delete_all(meant)
                 if state is not None:
-                    self._batch.totals.count(state, UrlEvent.FORGET, len(meant))
+                    for key in meant:
+                        self._batch.count(keys.shard_of(key), state, UrlEvent.FORGET)
                 yield len(meant) if state is not None else 0
 
     def _give_up(self, candidate: Candidate, verdict: Dead, state: UrlState, now: float) -> None:
-        self._batch.totals.count(state, UrlEvent.DROP)
-        name = keys.numbered(keys.DEAD, self._batch.next_number())
+        shard = self._batch.shards.of(candidate.host)
+        self._batch.count(shard, state, UrlEvent.DROP)
+        name = keys.numbered(keys.DEAD, self._batch.next_number(shard))
         self._batch.put(name, encode(DeadLetter(candidate, verdict.reason, now)))
 
 

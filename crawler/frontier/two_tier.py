@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -20,20 +21,20 @@ from crawler.frontier.port import DurableStore, FrontierLimits, LeaseRules, Orde
 from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
 from crawler.frontier.records import (
     DeadLetter,
-    HostRecord,
     OpenRecord,
     UrlEvent,
     UrlState,
     decode_candidate,
     decode_claim,
-    decode_open,
     encode,
     encode_open,
 )
+from crawler.frontier.recovery import Recovery
 from crawler.frontier.refusals import Refusals
-from crawler.frontier.run_files import RunFolder
+from crawler.frontier.run_files import Keys, RunFolder
 from crawler.frontier.seen import SeenSet
-from crawler.frontier.staging import WriteBatch, all_records, slices
+from crawler.frontier.shards import Shards
+from crawler.frontier.staging import WriteBatch
 from crawler.frontier.sweep import Fate, Sweep
 from crawler.model.counts import Counts
 from crawler.model.types import (
@@ -113,13 +114,15 @@ class TwoTierFrontier:
         *,
         on_decided: Callable[[Added], None] | None = None,
         background: Background | None = None,
+        shards: Shards | None = None,
     ) -> None:
         """Open the frontier in *store* with the seen set in *runs*, and put back leases that a dead
         process left open. *lease_rules* judge waiting URLs before they are leased; None: all are
         admitted. *on_decided* is called with the result of URLs that `add` left undecided.
-        *background*: None if each call commits, and does the work that is due, itself."""
+        *background*: None if each call commits, and does the work that is due, itself. *shards*: of
+        the crawl, some of which this frontier has (`take_in`); None: it has all hosts."""
         self._store, self._limits = store, limits
-        self._batch = WriteBatch(store, len(limits.level_shares), limits.known_hosts)
+        self._batch = WriteBatch(store, len(limits.level_shares), limits.known_hosts, shards)
         self._queues = UrlQueues(self._batch, limits.chunk_urls)
         self._seen = SeenSet(self._batch, runs, limits.recent_keys)
         self._admitter = Admitter(self._batch, limits, self._seen)
@@ -138,7 +141,9 @@ class TwoTierFrontier:
         self._open: dict[int, OpenLease] = {}
         self._arrived = ArrivedUrls(self._batch, limits, self._seen)
         self._batch.totals.clock = max(now, self.clock)
-        self.put_back_at_open = self._recover(self.clock)
+        self._recovery = Recovery(self._batch, self._scheduler, self._longest, limits)
+        self.put_back = self._recovery.recover(self.clock)
+        """Leases of other processes that were put back."""
         if background is None:
             self._do_work(now)
 
@@ -229,8 +234,7 @@ class TwoTierFrontier:
         wanted = list(dict.fromkeys(found))
         are_seen = self._seen.search(wanted)
         new = [key for key, is_seen in zip(wanted, are_seen, strict=True) if not is_seen]
-        self._seen.mark(new)
-        self._batch.totals.seen += len(new)
+        self._seen.mark(new, keys.ONE_SHARD)
         self.commit()  # before a merge removes their record: a mirror of the store has them from it
         work = self._begin_merge()
         work.run()
@@ -238,11 +242,66 @@ class TwoTierFrontier:
             self._batch.commit()
         return len(new)
 
+    def import_seen(self, admitted: Sequence[Keys], on_merged: Callable[[], None]) -> None:
+        """Take keys of URLs that the last owner of a shard has admitted. *on_merged* is called when
+        they are on disk."""
+        self._seen.import_keys(admitted, on_merged)
+        if self._background is not None:
+            self._background.work_soon()
+        else:
+            self._do_work(self.clock)
+
+    def take_in(self, shard: bytes, now: float) -> Iterator[None]:
+        """Begin to lease the URLs of *shard*, which its last owner has left in the store, all of
+        its hosts as empty. The keys of its seen URLs were imported, and are merged. Yields after
+        each step, of some milliseconds; when the last one is over, all of the shard is here."""
+        self._batch.take_in_totals(shard)
+        self.put_back += self.leased_of(shard)
+        self._admitter.drop(shard)  # what was known of its domains before
+        for _ in self._recovery.take_in(shard, max(now, self.clock)):
+            self._end_call(now)
+            yield
+        self._arrived.load(keys.ARRIVED + shard)
+        self._admitter.load(keys.UNDECIDED + shard)
+        self._later.read_again()
+        self._refusals.judge_shard(shard)
+        self._end_call(now)
+
+    def stop(self, shard: bytes, now: float) -> None:
+        """Lease no more URLs of *shard*. What is leased stays so."""
+        self._scheduler.stop(shard, now)
+        self._end_call(now)
+
+    def leased_of(self, shard: bytes) -> int:
+        """Return how many URLs of *shard* are leased."""
+        return self._batch.totals_of(shard).leased
+
+    def drop(self, shard: bytes, unknown: Iterable[int], now: float) -> Iterator[None]:
+        """Give *shard* up: its leases are held no more, its records are deleted. *unknown*: keys of
+        URLs that were admitted here and that no other owner knows, if the shard was lost. Yields
+        after each step, of some milliseconds."""
+        self._scheduler.stop(shard, now)
+        self._seen.forget(unknown)
+        self._open = {
+            number: held
+            for number, held in self._open.items()
+            if self._batch.shards.of(held.active.host) != shard
+        }
+        self._arrived.drop(shard)
+        self._admitter.drop(shard)
+        for _ in self._recovery.drop(shard):
+            self._end_call(now)
+            yield
+        self._batch.drop_totals(shard)
+        self._later.read_again()
+        self._end_call(now)
+
     def retry_dead(self, letters: Iterable[tuple[int, DeadLetter]], now: float) -> None:
         """Put dead *letters*, by their numbers, back as if they had never failed. One write."""
         for number, letter in letters:
             self._batch.delete(keys.numbered(keys.DEAD, number))
-            self._batch.totals.count(UrlState.DEAD, UrlEvent.RETRY_DEAD)
+            shard = self._batch.shards.of(letter.candidate.host)
+            self._batch.count(shard, UrlState.DEAD, UrlEvent.RETRY_DEAD)
             candidate = replace(letter.candidate, attempts=0, not_before=0.0)
             self._append((candidate.host, candidate.level), [candidate])
         self._end_call(now)
@@ -367,9 +426,11 @@ class TwoTierFrontier:
         packed, record = active.head.popleft(), self._batch.host(active.host)
         self._queues.drop_head(active.host, record, active.level)
         active.leased = True
-        lease = Lease(self._batch.next_number(), decode_candidate(packed), record.pace, now)
+        shard = self._batch.shards.of(active.host)
+        number = self._batch.next_number(shard)
+        lease = Lease(number, decode_candidate(packed), record.pace, now)
         self._batch.put(keys.numbered(keys.OPEN, lease.id), encode_open(packed, now))
-        self._batch.totals.count(_WAITING, _LEASE)
+        self._batch.count(shard, _WAITING, _LEASE)
         self._open[lease.id] = OpenLease(lease, active)
         return lease
 
@@ -385,7 +446,8 @@ class TwoTierFrontier:
 
     def _apply_verdict(self, lease: Lease, verdict: Verdict, now: float) -> None:
         candidate = lease.candidate
-        count = self._batch.totals.count
+        shard = self._batch.shards.of(candidate.host)
+        count = partial(self._batch.count, shard)
         match verdict:
             case Done(next_visit, claim):
                 count(_LEASED, _FINISH)
@@ -411,12 +473,13 @@ class TwoTierFrontier:
                 # is not a new URL.
                 own = target.key in {candidate.key, *candidate.chain}
                 if own or self._admitter.admit_one(target, now):
-                    count(UrlState.UNKNOWN, UrlEvent.ADD)
+                    to = self._batch.shards.of(target.host)
+                    self._batch.count(to, UrlState.UNKNOWN, UrlEvent.ADD)
                     self._scheduler.put_back(target)
             case Dead(reason):
                 count(UrlState.LEASED, UrlEvent.GIVE_UP)
                 letter = DeadLetter(candidate, reason, now)
-                key = keys.numbered(keys.DEAD, self._batch.next_number())
+                key = keys.numbered(keys.DEAD, self._batch.next_number(shard))
                 self._batch.put(key, encode(letter))
             case PutBack():
                 count(UrlState.LEASED, UrlEvent.PUT_BACK)
@@ -439,7 +502,8 @@ class TwoTierFrontier:
         if candidate.not_before > now:
             self._postpone(candidate)
         else:
-            self._batch.totals.count(UrlState.LATER, UrlEvent.COME_DUE)
+            shard = self._batch.shards.of(candidate.host)
+            self._batch.count(shard, UrlState.LATER, UrlEvent.COME_DUE)
             self._append((candidate.host, candidate.level), [candidate])
 
     def _undecided(self) -> int:
@@ -462,18 +526,21 @@ class TwoTierFrontier:
 
     def _queue(self, admitted: Admitted, now: float) -> None:
         """Put the *admitted* URLs where they wait."""
-        count, queued = self._batch.totals.count, 0
+        count = self._batch.count
+        queued: dict[bytes, int] = {}
         for queue, urls in admitted.items():
+            shard = self._batch.shards.of(queue[0])
             due = [each for each in urls if each.not_before <= now]
             if due:
-                queued += len(due)
+                queued[shard] = queued.get(shard, 0) + len(due)
                 self._append(queue, due)
             if len(due) < len(urls):
-                count(UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER, len(urls) - len(due))
+                count(shard, UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER, len(urls) - len(due))
                 for candidate in urls:
                     if candidate.not_before > now:
                         self._postpone(candidate)
-        count(UrlState.UNKNOWN, UrlEvent.ADD, queued)
+        for shard, number in queued.items():
+            count(shard, UrlState.UNKNOWN, UrlEvent.ADD, number)
 
     def _append(self, queue: QueueName, urls: Sequence[Candidate]) -> None:
         record = self._batch.host(queue[0])
@@ -523,7 +590,7 @@ class TwoTierFrontier:
         return self._begin_gate_piece()
 
     def _is_merge_due(self) -> bool:
-        return len(self._seen.new_keys) >= self._limits.max_new_keys
+        return len(self._seen.new_keys) >= self._limits.max_new_keys or self._seen.is_import_due
 
     def _is_search_due(self, now: float) -> bool:
         undecided, limits = len(self._admitter.undecided), self._limits
@@ -573,63 +640,11 @@ class TwoTierFrontier:
         return Work(piece.run, apply)
 
     def _postpone(self, candidate: Candidate) -> None:
-        number = keys.numbered(b"", self._batch.next_number())
-        self._later.put(candidate.not_before, number, encode(candidate))
+        number = self._batch.next_number(self._batch.shards.of(candidate.host))
+        self._later.put(candidate.not_before, keys.numbered(b"", number), encode(candidate))
 
     def _move_due(self, now: float) -> None:
         self._scheduler.move_due(now)
         for _, packed in self._later.take_due(now, self._limits.due_slice):
             self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
         self._refusals.readmit_some(self._append)
-
-    def _recover(self, now: float) -> int:
-        """File the active hosts of a dead process again and put its leases back; return how many.
-        Each slice is one write, so a crash in here loses nothing."""
-        for markers in slices(self._batch, keys.ACTIVE, self._limits.recovered_slice):
-            for key, _ in markers:
-                host = HostKey(keys.name_of(key))
-                self._longest.note(host, self._scheduler.refile(host, now))
-            self._batch.commit()
-        put_back = 0
-        newest = self._newest_leases()
-        for leases in slices(self._batch, keys.OPEN, self._limits.recovered_slice):
-            for key, packed in leases:
-                lost = decode_open(packed)
-                is_newest = lost.taken_at == newest[lost.candidate.host]
-                self._put_back_lost(key, lost, now, may_be_fetching=is_newest)
-            self._batch.commit()
-            put_back += len(leases)
-        return put_back
-
-    def _newest_leases(self) -> dict[HostKey, float]:
-        """Return when each host was leased last. All its earlier open leases were released, or the
-        last one could not have been taken."""
-        opened = (decode_open(packed) for _, packed in all_records(self._batch, keys.OPEN))
-        return {lost.candidate.host: lost.taken_at for lost in opened}
-
-    def _put_back_lost(
-        self, key: bytes, lost: OpenRecord, now: float, *, may_be_fetching: bool
-    ) -> None:
-        record = self._batch.host(lost.candidate.host)
-        # A rest that ends after the lease began was set by its release, and is kept.
-        if may_be_fetching and record.rest_until <= lost.taken_at:
-            if lost.pace is not None:
-                record.pace = lost.pace
-                record.note_trouble(lost.asked_s, now)
-            until = self._rest_after(lost.taken_at, record, now)
-            record.rest_until = max(until, lost.rest_until)
-        self._batch.delete(key)
-        self._batch.totals.count(UrlState.LEASED, UrlEvent.LOSE)
-        self._scheduler.put_back(lost.candidate)
-
-    def _rest_after(self, taken_at: float, record: HostRecord, now: float) -> float:
-        """Return until when a host rests after a fetch that the death of its process cut off. The
-        fetch counts as the longest possible one, so that the gap after it is kept in any case; its
-        answer as one that asked for the longest time that the host ever asked for."""
-        limits, pace = self._limits, record.pace
-        longest_s = min(now - taken_at, limits.longest_fetch_s)
-        own_s = min(limits.gap_factor * longest_s, limits.max_gap_s)
-        asked_s = record.remembered_s(now, limits.max_retry_after_s)
-        gap_s = max(pace.gap_s, pace.crawl_delay_s, limits.min_gap_s)
-        worst = taken_at + longest_s + max(own_s, asked_s)
-        return max(worst, now + min(gap_s, limits.max_rest_s))

@@ -79,7 +79,7 @@ class World(Protocol):
     """Whether a lease that was released in the moment it was taken is known to be."""
 
     def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> Any:
-        """Return a Frontier that also has `put_back_at_open` and `clock`."""
+        """Return a Frontier that also has `put_back` and `clock`."""
 
     def letters(self) -> list[DeadLetter]: ...
 
@@ -227,7 +227,7 @@ ALL_RECORDS: Final = 1_000_000
 
 def check_invariants(frontier: TwoTierFrontier, store: OrderedStore, runs: RunFolder) -> None:
     """Check that the containers of the two-tier frontier agree. It reads everything."""
-    reader = FrontierReader(store, runs)
+    reader = FrontierReader(store, runs, frontier._batch.shards)
     hosts = dict(reader.hosts())
     queued = [each for host in hosts for each in reader.waiting(host)]
     counts = frontier.counts()

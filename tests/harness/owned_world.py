@@ -17,8 +17,9 @@ from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import SEEN, DurableStore, FrontierLimits, LeaseRules
-from crawler.frontier.records import decode_host, decode_urls
+from crawler.frontier.records import SHARD_BYTES, decode_host, decode_urls
 from crawler.frontier.run_files import RunFolder
+from crawler.frontier.shards import Shards
 from crawler.frontier.two_tier import Background, TwoTierFrontier
 from crawler.model.types import StoreUnavailable
 from crawler.shared.address import Address
@@ -48,6 +49,7 @@ OWNED_LIVES: Final = int(os.environ.get("OWNED_LIVES", "20"))  # `make lives`
 CLOCK: Final = "local function now_ms() return tonumber(redis.call('GET', 'now') or 0) end"
 SCRIPTS: Final = OwnedScripts(CLOCK)
 LEASE_S: Final = 10.0
+SHARDS: Final = 3
 LONG_S: Final = 1e6  # after which no fetch of a dead owner is under way
 _names = count()
 
@@ -74,38 +76,94 @@ class LoadedShard:
         *,
         lease_rules: LeaseRules | None = None,
         background: Background | None = None,
+        shards: Shards | None = None,
+    ) -> None:
+        self.owner = Owner(
+            *(ask, folder, limits, now),
+            lease_rules=lease_rules,
+            background=background,
+            shards=shards or OneOfSeveral(commands.shard),
+        )
+        self.local, self.frontier = self.owner.local, self.owner.frontier
+        self.owned = self.owner.take_over(commands, claimed, now)
+        self.mirror = self.owned.mirror
+
+
+class OneOfSeveral(Shards):
+    """Shards of a crawl whose hosts are all in one of them."""
+
+    def __init__(self, shard: int) -> None:
+        super().__init__(shard + 2)
+        self._shard = shard.to_bytes(SHARD_BYTES)
+
+    def _find(self, host: str) -> bytes:
+        return self._shard
+
+
+class Owner:
+    """A worker that owns shards: one frontier over a memory store."""
+
+    def __init__(
+        self,
+        ask: Callable[[Command], Any],
+        folder: Path,
+        limits: FrontierLimits,
+        now: float,
+        *,
+        shards: Shards,
+        lease_rules: LeaseRules | None = None,
+        background: Background | None = None,
         on_written: Callable[[], None] | None = None,
     ) -> None:
+        self._ask = ask
+        self._limits = limits
         self.local = MemoryStore()
         self.runs = RunFolder(folder / SEEN)
-        self._ask = ask
-        self.mirror = Mirror(claimed.seq, noted)
-        self.owned = OwnedShard(
-            commands, claimed, now, self.mirror, lambda: all_changes(self.local, self.runs)
-        )
-        self._load(ShardLoader(self.owned, claimed, self.local, self.runs, limits, now))
-        store = WatchedStore(self.local, self.mirror, on_written or noted)
+        self.store = WatchedStore(self.local, on_written or noted)
         self.frontier = open_frontier(
             *(folder, limits, now),
             lease_rules=lease_rules,
             background=background,
-            store=store,
+            store=self.store,
             runs=self.runs,
+            shards=shards,
         )
+
+    def take_over(self, commands: ShardCommands, claimed: ClaimedShard, now: float) -> OwnedShard:
+        """Load a shard that was claimed, and let the frontier lease its URLs."""
+        key = commands.shard.to_bytes(SHARD_BYTES)
+        mirror = Mirror(claimed.seq, noted)
+        owned = OwnedShard(commands, claimed, now, mirror, lambda: all_changes(self.local, key))
+        loader = ShardLoader(owned, claimed, self.local, self._limits, now)
+        self._load(loader)
+        self.store.mirrors[key] = mirror
+        self.frontier.import_seen(loader.seen, noted)
+        do_work(self.frontier, now)
+        for _ in self.frontier.take_in(key, now):
+            self.frontier.commit()
+        self.frontier.commit()
+        return owned
 
     def _load(self, loader: ShardLoader) -> None:
         steps, reply = loader.steps(), None
         while True:
             try:
-                step = steps.send(reply)
+                command = steps.send(reply)
             except StopIteration:
                 return
-            reply = step() if callable(step) else self._ask(step)
+            reply = self._ask(command)
+
+
+def do_work(frontier: TwoTierFrontier, now: float) -> None:
+    while (work := frontier.next_work(now)) is not None:
+        work.run()
+        for _ in work.apply(now):
+            frontier.commit()
 
 
 class WatchedStore(MirroredStore):
-    def __init__(self, local: DurableStore, mirror: Mirror, on_written: Callable[[], None]) -> None:
-        super().__init__(local, mirror)
+    def __init__(self, local: DurableStore, on_written: Callable[[], None]) -> None:
+        super().__init__(local)
         self._on_written = on_written
 
     def write(self, changes: Changes) -> None:
@@ -128,7 +186,8 @@ class OwnedWorld(EmbeddedWorld):
         self.nodes = nodes
         self.name = f"owned{next(_names)}"
         self.now_s = 0.0  # of the server, and of the owners
-        self.shard: LoadedShard | None = None
+        self.owner: Owner | None = None
+        self.shards: list[OwnedShard] = []
         self.is_connected = True
         self._claims = count()
 
@@ -136,42 +195,47 @@ class OwnedWorld(EmbeddedWorld):
         self.now_s += LONG_S
         self.client.set("now", round(self.now_s * 1000))
         number = next(self._claims)
-        commands = ShardCommands(SCRIPTS, self.name, 0, f"token{number}", LEASE_S)
-        claimed = read_claim_reply(self.ask(commands.claim(begins=True)))
-        assert isinstance(claimed, ClaimedShard)
         self.folder_of_owner = self.folder / str(number)
-        self.shard = None  # the old one sends nothing more
-        self.shard = shard = LoadedShard(
-            *(self.ask, commands, claimed, self.folder_of_owner, self.limits, now),
+        self.shards = []  # the old one sends nothing more
+        self.owner = owner = Owner(
+            *(self.ask, self.folder_of_owner, self.limits, now),
+            shards=Shards(SHARDS),
             lease_rules=lease_rules,
             on_written=self.send,
         )
-        self.store, self.runs = shard.local, shard.runs
+        shards = []
+        for shard in range(SHARDS):
+            commands = ShardCommands(SCRIPTS, self.name, shard, f"token{number}", LEASE_S)
+            claimed = read_claim_reply(self.ask(commands.claim(begins=True)))
+            assert isinstance(claimed, ClaimedShard)
+            shards.append(owner.take_over(commands, claimed, now))
+        self.shards = shards
+        self.store, self.runs = owner.local, owner.runs
         self.send()
-        return shard.frontier
+        return owner.frontier
 
     def ask(self, command: Command) -> Any:
         return self.nodes.commands([(0, command)])[0]
 
     def send(self) -> None:
         """Send what was committed, unless the frontier is still being opened."""
-        if self.shard is None or not self.is_connected:
+        if not self.is_connected:
             return
-        owned = self.shard.owned
-        while asked := owned.next_commands(self.now_s, 0):
-            owned.on_replies([self.ask(each.command) for each in asked], self.now_s, self.now_s)
-        if not owned.is_owned:
-            raise StoreUnavailable("another one has claimed the shard")
+        for owned in self.shards:
+            while asked := owned.next_commands(self.now_s, 0):
+                replies = [self.ask(each.command) for each in asked]
+                owned.on_replies(replies, self.now_s, self.now_s)
+            if not owned.is_owned:
+                raise StoreUnavailable("another one has claimed the shard")
 
     def check(self, frontier: TwoTierFrontier) -> None:
         super().check(frontier)
-        assert self.shard is not None
-        assert dict(self.mirrored()) == dict(local_records(self.shard))
+        for owned in self.shards:
+            assert dict(self.mirrored(owned)) == dict(self.local_records(owned))
 
-    def mirrored(self) -> Iterator[tuple[bytes, Any]]:
-        """Yield what Redis has of the shard, in the form of the local store."""
-        assert self.shard is not None
-        key = self.shard.owned.commands.key
+    def mirrored(self, owned: OwnedShard) -> Iterator[tuple[bytes, Any]]:
+        """Yield what Redis has of a shard, in the form of the local store."""
+        key = owned.commands.key
         pipeline = self.client.pipeline(transaction=False)
         prefixes = (*AS_THEY_ARE, keys.QUEUED)
         for prefix in prefixes:
@@ -181,23 +245,25 @@ class OwnedWorld(EmbeddedWorld):
         for prefix, found in zip(prefixes, hashes, strict=True):
             for name, value in found.items():
                 packed = unpack_chunk(name, value)[1] if prefix == keys.QUEUED else value
-                yield prefix + name, compared(prefix, packed)
+                shard = owned.commands.shard.to_bytes(SHARD_BYTES)
+                yield keys.record_of_shard(prefix, shard, name), compared(prefix, packed)
         yield keys.ADMITTED_KEYS, set(keys_in(b"".join(seen)))
+
+    def local_records(self, owned: OwnedShard) -> Iterator[tuple[bytes, Any]]:
+        assert self.owner is not None
+        seen: set[bytes] = set()
+        shard = owned.commands.shard.to_bytes(SHARD_BYTES)
+        for changes in all_changes(self.owner.local, shard):
+            for key, value in changes.items():
+                if key[:1] == keys.ADMITTED_KEYS:
+                    seen |= set(keys_in(value or b""))
+                elif key[:1] != keys.TOTALS:
+                    yield key, compared(key[:1], value or b"")
+        yield keys.ADMITTED_KEYS, seen
 
 
 def keys_in(packed: bytes) -> Iterator[bytes]:
     return (packed[at : at + 8] for at in range(0, len(packed), 8))
-
-
-def local_records(shard: LoadedShard) -> Iterator[tuple[bytes, Any]]:
-    seen: set[bytes] = set()
-    for changes in all_changes(shard.local, shard.runs):
-        for key, value in changes.items():
-            if key[:1] == keys.ADMITTED_KEYS:
-                seen |= set(keys_in(value or b""))
-            elif key != keys.TOTALS:
-                yield key, compared(key[:1], value or b"")
-    yield keys.ADMITTED_KEYS, seen
 
 
 def compared(prefix: bytes, packed: bytes) -> Any:

@@ -44,9 +44,12 @@ class RedisModel:
             sha, count, *rest = args
             names, argv = [as_bytes(each) for each in rest[:count]], rest[count:]
             return getattr(self, f"_{self._names[sha]}")(names, [as_bytes(each) for each in argv])
-        name, begin, *rest = args
+        name, *rest = args
+        found = self._hashes.get(as_bytes(name), {})
+        if word == "HLEN":
+            return len(found)
+        begin, *rest = rest
         if word == "HSCAN":
-            found = self._hashes.get(as_bytes(name), {})
             return [b"0", [each for pair in found.items() for each in pair]]
         assert word == "LRANGE"
         return self._lists.get(as_bytes(name), [])[begin : rest[0] + 1]

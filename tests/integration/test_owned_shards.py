@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FRONTIER, SEEN, FrontierLimits
+from crawler.frontier.port import FRONTIER, FrontierLimits
 from crawler.frontier.rocks_store import RocksStore
-from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Rest, StoreUnavailable
 from crawler.shared.address import Address
@@ -24,8 +23,9 @@ from crawler.shared.client import Nodes
 from crawler.shared.owned.mirror import Mirror, MirroredStore, all_changes
 from crawler.shared.owned.owner import OwnedShard, ShardSender, claim
 from crawler.shared.owned.scripts import ClaimedShard, HeldShard, OwnedScripts, ShardCommands
-from crawler.shared.owned.takeover import ShardLoader, take_over
+from crawler.shared.owned.takeover import ShardLoader, load, take_in
 from tests.harness.frontiers import candidate
+from tests.harness.owned_world import OneOfSeveral
 from tests.servers.redis import RedisServer
 from tests.servers.redis_process import HOST
 
@@ -63,20 +63,21 @@ class OwnedWorker:
             begun_s = time.monotonic()
         assert isinstance(claimed, ClaimedShard)
         self.claimed = claimed
-        self.local, runs = RocksStore(self.folder / FRONTIER), RunFolder(self.folder / SEEN)
+        self.local = RocksStore(self.folder / FRONTIER)
+        store, shards = MirroredStore(self.local), OneOfSeveral(0)
+        self.frontier: TwoTierFrontier = open_frontier(
+            *(self.folder, LIMITS, time.time()), store=store, shards=shards
+        )
         mirror = Mirror(claimed.seq, self.sender.send_soon)
         self.shard = OwnedShard(
             *(self.commands, claimed, begun_s, mirror),
-            contents=lambda: all_changes(self.local, runs),
+            contents=lambda: all_changes(self.local, loader.key),
         )
-        loader = ShardLoader(self.shard, claimed, self.local, runs, LIMITS, time.time())
-        await take_over(self.nodes, self.shard, loader.steps(), time.monotonic)
-        self.frontier: TwoTierFrontier = open_frontier(
-            *(self.folder, LIMITS, time.time()),
-            store=MirroredStore(self.local, mirror),
-            runs=runs,
-        )
+        loader = ShardLoader(self.shard, claimed, self.local, LIMITS, time.time())
+        await load(self.nodes, self.shard, loader, time.monotonic)
+        store.mirrors[loader.key] = mirror
         self.sender.add(self.shard)
+        await take_in(self.frontier, loader, time.time)
 
     async def kill(self) -> None:
         await self.sender.close()
@@ -113,9 +114,8 @@ async def test_what_was_acknowledged_is_taken_over(empty: RedisServer, tmp_path:
     counts = first.frontier.counts()
     await first.sender.close()  # it stands still: its connection stays
     await second.claim()
-    assert second.frontier.put_back_at_open == 1
     found = second.frontier.counts()
-    assert (found.waiting, found.seen) == (counts.waiting + 1, counts.seen)
+    assert (found.waiting, found.leased, found.seen) == (counts.waiting + 1, 0, counts.seen)
     rest_until = second.frontier._batch.peek(lease.candidate.host).rest_until
     assert rest_until > time.time() - 0.5, "its fetch may be under way"
     first.add(100, 1)

@@ -24,8 +24,6 @@ from msgspec.structs import astuple
 from crawler.frontier import records as keys
 from crawler.frontier.port import DurableStore
 from crawler.frontier.records import decode_urls, encode
-from crawler.frontier.run_files import PAGE_KEYS, KeyRun, RunFolder
-from crawler.frontier.seen import seen_manifest
 from crawler.frontier.staging import slices
 from crawler.model.types import Candidate, HostKey
 from crawler.shared.codec import Packer, pack_candidate, unpack_candidate
@@ -37,16 +35,14 @@ Changes: TypeAlias = dict[bytes, bytes | None]
 
 AS_THEY_ARE: Final = (
     *(keys.HOST, keys.OPEN, keys.LATER, keys.DOMAIN, keys.DEAD, keys.REFUSED),
-    *(keys.ARRIVED, keys.UNDECIDED),
-    *(keys.PATTERN, keys.SOFT_404, keys.LOOPBACK),
-    *(keys.DIGEST, keys.PRINT_PAGE, keys.PRINT_LOG),
+    *(keys.ARRIVED, keys.UNDECIDED, keys.PATTERN),
 )
-"""Records that are fields of the hash of their letter. Those of duplicates are there only if the
-verdicts of the frontier have claims."""
+"""Records that are fields of the hash of their letter."""
 
 _FIELDS: Final = frozenset(prefix[0] for prefix in (*AS_THEY_ARE, keys.QUEUED))
 _QUEUED, _OPEN, _ARRIVED = keys.QUEUED[0], keys.OPEN[0], keys.ARRIVED[0]
 _ADMITTED_KEYS, _TOTALS = keys.ADMITTED_KEYS[0], keys.TOTALS[0]
+_MIRRORED: Final = _FIELDS | {_ADMITTED_KEYS, _TOTALS}
 _ALL_KINDS: Final = (*sorted(map(chr, _FIELDS)), SEEN_KEYS)
 _ARGS: Final = 1000  # of one command: a script cannot unpack more than 8,000
 # Of an element of the list of seen keys: eight fill a node of 8 kB, which is 8.1 B a key. One of 4
@@ -173,11 +169,11 @@ class Mirror:
         for key, value in changes.items():
             kind = key[0]
             if kind in _FIELDS:
-                pending = fields[kind]
-                if value is None and kind == _ARRIVED and key[1:] in pending:
-                    del pending[key[1:]]  # written once, and not sent yet
+                pending, name = fields[kind], keys.name_of_record(key)
+                if value is None and kind == _ARRIVED and name in pending:
+                    del pending[name]  # written once, and not sent yet
                 else:
-                    pending[key[1:]] = value
+                    pending[name] = value
             elif kind == _ADMITTED_KEYS:
                 if value is not None:  # else they are in a run now
                     self._seen.append(value)
@@ -243,12 +239,13 @@ def _in_parts(word: str, kind: str, args: Sequence[Argument]) -> Iterator[PlainC
 
 
 class MirroredStore:
-    """Implements port.DurableStore: a local store whose writes are noted by a mirror. It is always
-    ahead of Redis by what is not acknowledged."""
+    """Implements port.DurableStore: a local store whose writes are noted by the mirrors of their
+    shards. It is always ahead of Redis by what is not acknowledged."""
 
-    def __init__(self, local: DurableStore, mirror: Mirror) -> None:
+    def __init__(self, local: DurableStore) -> None:
         self._local = local
-        self._mirror = mirror
+        self.mirrors: dict[bytes, Mirror] = {}
+        """By shard. What is written of another one is not noted: it is being dropped."""
 
     def get(self, key: bytes) -> bytes | None:
         return self._local.get(key)
@@ -258,7 +255,13 @@ class MirroredStore:
 
     def write(self, changes: Changes) -> None:
         self._local.write(changes)
-        self._mirror.note(changes)
+        of_shards: dict[bytes, Changes] = {}
+        for key, value in changes.items():
+            if key[0] in _MIRRORED:
+                of_shards.setdefault(keys.shard_of(key), {})[key] = value
+        for shard, noted in of_shards.items():
+            if (mirror := self.mirrors.get(shard)) is not None:
+                mirror.note(noted)
 
     def sync(self) -> None:
         self._local.sync()
@@ -267,17 +270,12 @@ class MirroredStore:
         self._local.close()
 
 
-def all_changes(store: DurableStore, runs: RunFolder) -> Iterator[Changes]:
+def all_changes(store: DurableStore, shard: bytes) -> Iterator[Changes]:
     """Yield all records of a shard that are mirrored, as they are when they are yielded, in slices
     that take some milliseconds: for a mirror that begins again."""
-    totals = store.get(keys.TOTALS)
-    yield {keys.TOTALS: totals}
+    totals = keys.TOTALS + shard
+    yield {totals: store.get(totals)}
     for prefix in (*AS_THEY_ARE, keys.QUEUED, keys.ADMITTED_KEYS):
-        for found in slices(store, prefix, _SLICE):
-            yield dict(found)
-    # What is merged from now on is in the records that were read, or in a run that is opened here.
-    opened = [KeyRun(runs, stored, None, PAGE_KEYS) for stored in seen_manifest(store).runs]
-    for run in opened:
-        for at in range(0, len(run), _SLICE * PAGE_KEYS):
-            some = run.keys(slice(at, min(at + _SLICE * PAGE_KEYS, len(run))))
-            yield {keys.ADMITTED_KEYS: some.astype("<u8").tobytes()}
+        begin = prefix if prefix == keys.LATER else prefix + shard
+        for found in slices(store, begin, _SLICE):
+            yield {key: value for key, value in found if keys.shard_of(key) == shard}

@@ -112,7 +112,7 @@ class OwnedShard:
     def may_begin(self, lease_id: int, now_s: float) -> bool:
         """Return whether a request may be sent under this lease: Redis has it, and the shard is
         owned for long enough that the request is on the wire before another one may claim it."""
-        name = keys.numbered(b"", lease_id)
+        name = keys.lease_name(lease_id)
         if not self.is_owned or now_s >= self._leased_until_s - _MARGIN * self.commands.lease_s:
             return False
         if self.mirror.opens_unsent(name):

@@ -1,7 +1,7 @@
-"""The take-over of a shard: all that Redis has of it, into an empty local store.
+"""The take-over of a shard: all that Redis has of it, into the local store of the new owner.
 
 Rule: step by step, each of some milliseconds, so that the event loop is never held. What is loaded
-is as after a crash: the frontier that opens over it files the hosts and puts the leases back.
+is as after a crash: the frontier that takes it in puts the leases back and files the hosts.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Any, Final
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from crawler.frontier import records as keys
-from crawler.frontier.drum import Drum
 from crawler.frontier.port import DurableStore, FrontierLimits
 from crawler.frontier.records import (
+    FrontierTotals,
     HostPlace,
     HostRecord,
     decode_host,
@@ -26,21 +26,27 @@ from crawler.frontier.records import (
     decode_totals,
     encode,
 )
-from crawler.frontier.run_files import DrumManifest, RunFolder
-from crawler.model.types import HostKey
+from crawler.frontier.run_files import Keys
+from crawler.frontier.seen import stored_keys
+from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS, ForeignData
 from crawler.shared.owned.mirror import AS_THEY_ARE, Changes, unpack_chunk
 from crawler.shared.owned.owner import OwnedShard
 from crawler.shared.owned.scripts import SEEN_KEYS, ClaimedShard, Command
 
-Step: TypeAlias = Command | Callable[[], None]
-"""What is to be done before the next one: a command to be sent, or work for a thread."""
-
 _FIELDS: Final = 1_000  # of a hash, read at once at most
 _FIRST_FIELDS: Final = 100
 _PAGE_URLS: Final = 2_000  # unpacked in one step: 5 ms
 _ELEMENTS: Final = 1_000  # of the list of seen keys: 1 MB at most
+_LOADED: Final = 1 << 47  # in the numbers of records of loaded keys: no frontier counts so far
+_COUNTED: Final = {
+    "later": keys.LATER,
+    "leased": keys.OPEN,
+    "dead": keys.DEAD,
+    "refused": keys.REFUSED,
+}
+"""Counters, and the records behind each."""
 
 
 class ShardLoader:
@@ -51,21 +57,23 @@ class ShardLoader:
         shard: OwnedShard,
         claimed: ClaimedShard,
         store: DurableStore,
-        runs: RunFolder,
         limits: FrontierLimits,
         now: float,
     ) -> None:
-        """*store* and *runs* are empty. *now*: epoch seconds."""
+        """*store*: the local one, without its mirrors, which has nothing of the shard. *now*: epoch
+        seconds."""
         self._shard = shard
         self._claimed = claimed
         self._store = store
-        self._runs = runs
         self._limits = limits
         self._now = now
+        self.key = shard.commands.shard.to_bytes(keys.SHARD_BYTES)  # as in names of records
+        self.seen: list[Keys] = []
+        """The keys of its seen URLs, when the steps are over."""
 
-    def steps(self) -> Generator[Step, Any, None]:
-        """Yield what is to be done; the reply to a command is sent in. Raises ForeignData if a part
-        of the shard is lost, or cannot be read."""
+    def steps(self) -> Generator[Command, Any, None]:
+        """Yield the commands to be sent, whose replies are sent in. Raises ForeignData if a part of
+        the shard is lost, or cannot be read."""
         if self._claimed.is_filling:
             raise ForeignData(
                 "the server came back without its data, and the worker that had them ended before"
@@ -82,8 +90,7 @@ class ShardLoader:
         quiet_s = self._limits.longest_fetch_s + self._limits.min_gap_s
         self._shard.note_loaded(quiet_s if self._claimed.is_lossy else 0.0)
 
-    def _load(self) -> Iterator[Step]:
-        self._load_totals(self._claimed.totals)
+    def _load(self) -> Iterator[Command]:
         yield from self._read_hash(keys.HOST, self._load_hosts)
         yield from self._read_hash(keys.QUEUED, self._load_chunks)
         for prefix in AS_THEY_ARE:
@@ -92,17 +99,22 @@ class ShardLoader:
             elif prefix != keys.HOST:
                 yield from self._read_hash(prefix, self._load_fields)
         yield from self._load_seen_keys()
+        yield from self._load_totals(decode_totals(self._claimed.totals))
 
-    def _load_totals(self, packed: bytes) -> None:
-        totals = decode_totals(packed)
-        for front in totals.fronts():
-            for ends in front:
-                ends.head = ends.tail = keys.MIDDLE  # hosts are filed again
-        self._store.write({keys.TOTALS: encode(totals)})
+    def _load_totals(self, totals: FrontierTotals) -> Iterator[Command]:
+        """Load the counters, but those whose records can be counted. What waits is counted when it
+        is filed."""
+        for name, prefix in _COUNTED.items():
+            setattr(totals, name, (yield ("HLEN", self._shard.commands.key(prefix.decode()))))
+        totals.waiting, totals.seen = 0, sum(map(len, self.seen))
+        self._store.write({keys.TOTALS + self.key: encode(totals)})
+
+    def _record(self, prefix: bytes, name: bytes) -> bytes:
+        return keys.record_of_shard(prefix, self.key, name)
 
     def _read_hash(
         self, prefix: bytes, load: Callable[[bytes, list[tuple[bytes, bytes]]], int]
-    ) -> Generator[Step, Any, None]:
+    ) -> Generator[Command, Any, None]:
         """Read a hash page by page. *load* returns how many URLs a page had."""
         key, cursor, count = self._shard.commands.key(prefix.decode()), b"0", _FIRST_FIELDS
         while True:
@@ -113,25 +125,22 @@ class ShardLoader:
                 return
 
     def _load_fields(self, prefix: bytes, fields: list[tuple[bytes, bytes]]) -> int:
-        self._store.write({prefix + name: value for name, value in fields})
+        self._store.write({self._record(prefix, name): value for name, value in fields})
         return 0
 
     def _load_hosts(self, prefix: bytes, fields: list[tuple[bytes, bytes]]) -> int:
-        """Mark the hosts with waiting URLs as active, as after a crash. If a lease may be lost, its
-        fetch may be under way, at any host."""
+        """Load hosts, to be filed again. If a lease may be lost, its fetch may be under way, at any
+        host."""
         changes: Changes = {}
         rested: Changes = {}
         for name, packed in fields:
             record = decode_host(packed)
-            if record.best_level() is not None:
-                record.place = HostPlace.ACTIVE
-                changes[keys.named(keys.ACTIVE, HostKey(name.decode()))] = b""
-            else:
-                record.place = HostPlace.EMPTY
+            record.place = HostPlace.EMPTY
             if self._claimed.is_lossy:
                 rest_until = self._now + self._longest_s(record)
                 record.rest_until = max(record.rest_until, rest_until)
-            changes[prefix + name] = rested[prefix + name] = encode(record)
+            key = self._record(prefix, name)
+            changes[key] = rested[key] = encode(record)
         self._store.write(changes)
         if self._claimed.is_lossy:
             self._shard.mirror.note(rested)
@@ -145,13 +154,13 @@ class ShardLoader:
         changes: Changes = {}
         for name, packed in fields:
             lost = decode_open(packed)
-            host = self._store.get(keys.named(keys.HOST, lost.candidate.host))
+            host = self._store.get(keys.in_shard(keys.HOST, self.key, lost.candidate.host))
             record = decode_host(host) if host else HostRecord([])
             if lost.pace is not None:
                 record.pace = lost.pace
                 record.note_trouble(lost.asked_s, self._now)
             rest_until = max(lost.rest_until, ended_at + self._longest_s(record))
-            changes[prefix + name] = encode(replace(lost, rest_until=rest_until))
+            changes[self._record(prefix, name)] = encode(replace(lost, rest_until=rest_until))
         self._store.write(changes)
         return 0
 
@@ -168,45 +177,45 @@ class ShardLoader:
         changes: Changes = {}
         urls = 0
         for name, packed in fields:
-            some, changes[prefix + name] = unpack_chunk(name, packed)
+            some, changes[self._record(prefix, name)] = unpack_chunk(name, packed)
             urls += some
         self._store.write(changes)
         return urls
 
-    def _load_seen_keys(self) -> Generator[Step, Any, None]:
+    def _load_seen_keys(self) -> Generator[Command, Any, None]:
         key, at = self._shard.commands.key(SEEN_KEYS), 0
-        drum = Drum(self._runs, DrumManifest())
         while elements := (yield ("LRANGE", key, at, at + _ELEMENTS - 1)):
+            name = keys.numbered(b"", _LOADED | at)[keys.SHARD_BYTES :]
+            packed = b"".join(elements)
+            self._store.write({self._record(keys.ADMITTED_KEYS, name): packed})
+            self.seen.append(stored_keys(packed))
             at += len(elements)
-            drum.update(np.frombuffer(b"".join(elements), "<u8"))
-
-        def merge() -> None:
-            self._store.write({keys.SEEN_RUNS: drum.merge().manifest.sealed()})
-
-        if at:
-            yield merge
 
 
-async def take_over(
-    nodes: Nodes, shard: OwnedShard, steps: Generator[Step, Any, None], now_s: Callable[[], float]
+async def load(
+    nodes: Nodes, shard: OwnedShard, loader: ShardLoader, now_s: Callable[[], float]
 ) -> None:
-    """Do the *steps* of a loader, and renew the lease of *shard* between them. Raises a Fault."""
-    reply: Any = None
+    """Load *shard*, and renew its lease meanwhile. Raises a Fault, or ForeignData."""
+    steps, reply, number = loader.steps(), None, shard.commands.shard
     while True:
         try:
-            step = steps.send(reply)
+            command = steps.send(reply)
         except StopIteration:
             return
-        if callable(step):
-            await asyncio.to_thread(step)
-            reply = None
-            continue
         renewals = shard.next_commands(now_s(), 0) if now_s() >= shard.renewed_at_s else []
         asked = [each.command for each in renewals]
         sent_at_s = now_s()
-        number = shard.commands.shard
-        reply, *others = await nodes.commands([(number, each) for each in (step, *asked)])
+        reply, *others = await nodes.commands([(number, each) for each in (command, *asked)])
         if renewals:
             shard.on_replies(others, sent_at_s, now_s())
         if isinstance(reply, FAULTS):
             raise reply
+
+
+async def take_in(frontier: TwoTierFrontier, loader: ShardLoader, now: Callable[[], float]) -> None:
+    """Let *frontier* lease the URLs of a shard that was loaded, and may be leased."""
+    merged = asyncio.get_running_loop().create_future()
+    frontier.import_seen(loader.seen, partial(merged.set_result, None))
+    await merged
+    for _ in frontier.take_in(loader.key, now()):
+        await asyncio.sleep(0)

@@ -1,0 +1,144 @@
+"""What a frontier does with hosts and leases that another process has left: one that died, or the
+owner of a shard before. And how it gives a shard up.
+
+Rule: each step is one write, so a crash in here loses nothing. A lease that was left open may still
+be fetched: its host rests as after the longest fetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from crawler.frontier import records as keys
+from crawler.frontier.hosts import HostScheduler, LongestHosts
+from crawler.frontier.port import FrontierLimits
+from crawler.frontier.records import HostRecord, OpenRecord, UrlEvent, UrlState, decode_open
+from crawler.frontier.staging import WriteBatch, all_records, slices
+from crawler.model.types import HostKey
+
+_DROPPED: Final = (
+    *(keys.HOST, keys.QUEUED, keys.OPEN, keys.DEAD, keys.REFUSED),
+    *(keys.ARRIVED, keys.UNDECIDED, keys.ADMITTED_KEYS, keys.DOMAIN, keys.PATTERN),
+)
+"""The records of a shard, but those with a date, which have it first. The keys of its URLs stay in
+the runs, too: the other owner has them, but for those that `SeenSet.forget` is told of."""
+
+
+class Recovery:
+    """Files hosts and puts leases back, of a whole frontier or of a shard."""
+
+    def __init__(
+        self,
+        batch: WriteBatch,
+        scheduler: HostScheduler,
+        longest: LongestHosts,
+        limits: FrontierLimits,
+    ) -> None:
+        self._batch = batch
+        self._scheduler = scheduler
+        self._longest = longest
+        self._limits = limits
+
+    def recover(self, now: float) -> int:
+        """File the active hosts of a dead process again, and put back its leases. Returns how many
+        these are."""
+        for markers in slices(self._batch, keys.ACTIVE, self._limits.recovered_slice):
+            for key, _ in markers:
+                host = HostKey(keys.name_of(key))
+                self._longest.note(host, self._scheduler.refile(host, now))
+            self._batch.commit()
+        return sum(self._put_back_leases(keys.OPEN, now))
+
+    def take_in(self, shard: bytes, now: float) -> Iterator[None]:
+        """Put the leases of a shard back and file its hosts, all of which the store has as empty.
+        Yields after each step, which is to be committed. Raises ConfigError if they have more
+        levels than the setting."""
+        for hosts in slices(self._batch, keys.HOST + shard, self._limits.recovered_slice):
+            for key, _ in hosts:
+                host = HostKey(keys.name_in_shard(key))
+                self._batch.forget_host(host)
+                record = self._batch.peek(host)
+                self._batch.check_levels(len(record.queue_ends))
+                self._count_levels(record, 1)
+                for counted in (self._batch.totals, self._batch.totals_of(shard)):
+                    counted.waiting += record.waiting()
+            yield
+        for _ in self._put_back_leases(keys.OPEN + shard, now):
+            yield
+        for hosts in slices(self._batch, keys.HOST + shard, self._limits.recovered_slice):
+            for key, _ in hosts:
+                host = HostKey(keys.name_in_shard(key))
+                record = self._scheduler.file(host)
+                self._longest.note(host, record)
+            yield
+
+    def drop(self, shard: bytes) -> Iterator[None]:
+        """Delete all records of a shard. Yields after each step, which is to be committed."""
+        size = self._limits.recovered_slice
+        for hosts in slices(self._batch, keys.HOST + shard, size):
+            for key, _ in hosts:
+                host = HostKey(keys.name_in_shard(key))
+                record = self._batch.peek(host)
+                self._count_levels(record, -1)
+                self._scheduler.drop_host(host, record)
+                self._longest.forget(host)
+                self._batch.delete(key)
+            yield
+        for prefix in _DROPPED:
+            for records in slices(self._batch, prefix + shard, size):
+                self._batch.delete_all([key for key, _ in records])
+                yield
+        for records in slices(self._batch, keys.LATER, size):
+            self._batch.delete_all([key for key, _ in records if keys.shard_of(key) == shard])
+            yield
+        self._scheduler.end_drop(shard)
+
+    def _count_levels(self, record: HostRecord, times: int) -> None:
+        for level, ends in enumerate(record.queue_ends):
+            self._batch.totals.levels[level] += times * len(ends)
+
+    def _put_back_leases(self, prefix: bytes, now: float) -> Iterator[int]:
+        """Put the leases whose keys begin with *prefix* back. Yields how many, after each step,
+        which is written."""
+        newest = self._newest_leases(prefix)
+        for leases in slices(self._batch, prefix, self._limits.recovered_slice):
+            for key, packed in leases:
+                lost = decode_open(packed)
+                is_newest = lost.taken_at == newest[lost.candidate.host]
+                self._put_back_lost(key, lost, now, may_be_fetching=is_newest)
+            self._batch.commit()
+            yield len(leases)
+
+    def _newest_leases(self, prefix: bytes) -> dict[HostKey, float]:
+        """Return when each host was leased last. All its earlier open leases were released, or the
+        last one could not have been taken."""
+        opened = (decode_open(packed) for _, packed in all_records(self._batch, prefix))
+        return {lost.candidate.host: lost.taken_at for lost in opened}
+
+    def _put_back_lost(
+        self, key: bytes, lost: OpenRecord, now: float, *, may_be_fetching: bool
+    ) -> None:
+        record = self._batch.host(lost.candidate.host)
+        # A rest that ends after the lease began was set by its release, and is kept.
+        if may_be_fetching and record.rest_until <= lost.taken_at:
+            if lost.pace is not None:
+                record.pace = lost.pace
+                record.note_trouble(lost.asked_s, now)
+            until = self._rest_after(lost.taken_at, record, now)
+            record.rest_until = max(until, lost.rest_until)
+        self._batch.delete(key)
+        self._batch.count(keys.shard_of(key), UrlState.LEASED, UrlEvent.LOSE)
+        self._scheduler.put_back(lost.candidate)
+
+    def _rest_after(self, taken_at: float, record: HostRecord, now: float) -> float:
+        """Return until when a host rests after a fetch that the death of its process cut off. The
+        fetch counts as the longest possible one, so that the gap after it is kept in any case; its
+        answer as one that asked for the longest time that the host ever asked for."""
+        limits, pace = self._limits, record.pace
+        longest_s = min(now - taken_at, limits.longest_fetch_s)
+        own_s = min(limits.gap_factor * longest_s, limits.max_gap_s)
+        asked_s = record.remembered_s(now, limits.max_retry_after_s)
+        gap_s = max(pace.gap_s, pace.crawl_delay_s, limits.min_gap_s)
+        worst = taken_at + longest_s + max(own_s, asked_s)
+        return max(worst, now + min(gap_s, limits.max_rest_s))
