@@ -104,10 +104,10 @@ class Longest:
             self._run(handle)
             longest.step_s = max(longest.step_s, time.perf_counter() - begun_s)
 
-        asyncio.events.Handle._run = timed  # type: ignore
+        asyncio.events.Handle._run = timed  # type: ignore[method-assign, assignment]  # to time it
 
     def __exit__(self, *_: object) -> None:
-        asyncio.events.Handle._run = self._run  # type: ignore[method-assign]
+        asyncio.events.Handle._run = self._run  # type: ignore[method-assign]  # as it was
 
 
 def candidate(number: int, hosts: int) -> Candidate:

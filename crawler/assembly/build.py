@@ -116,7 +116,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
         background=work,
         store=store,
     )
-    _log_put_back(frontier.put_back)
+    _log_put_back(frontier.put_back_at_open)
     pattern_stats = LocalPatternStats(frontier.records, config.patterns)
     return FrontierParts(
         frontier=frontier,
@@ -131,7 +131,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
             frontier.records,
             config.content.near_max_bits,
         ),
-        put_back_count=frontier.put_back,
+        put_back_count=frontier.put_back_at_open,
         operator_store=OperatorFiles(rules_file, Audit(data.path / AUDIT)),
         embedded=EmbeddedFrontier(frontier, work),
     )

@@ -365,6 +365,9 @@ class DomainRecord(msgspec.Struct, array_like=True, gc=False):
     admitted: int = 0  # URLs of it ever admitted
 
 
+_COUNTERS: Final = ("waiting", "later", "leased", "seen", "done", "dead", "refused")
+
+
 class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     """The counters and queue ends of the frontier, written with every call."""
 
@@ -395,6 +398,11 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
             setattr(self, state, getattr(self, state) - urls)
         if after is not UrlState.UNKNOWN:
             setattr(self, after, getattr(self, after) + urls)
+
+    def add(self, of_shard: FrontierTotals, times: int = 1) -> None:
+        """Count what a shard has, *times*: -1 when it is dropped. Not by level."""
+        for name in _COUNTERS:
+            setattr(self, name, getattr(self, name) + times * getattr(of_shard, name))
 
     def counts(self, hosts_active: int, undecided: int) -> Counts:
         """Return these counters with those that are counted elsewhere."""

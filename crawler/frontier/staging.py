@@ -26,7 +26,6 @@ from crawler.frontier.shards import Shards
 from crawler.model.types import ConfigError, HostKey, StoreFull, StoreUnavailable
 
 _SLICE: Final = 10_000  # records of one scan
-SHARD_COUNTERS: Final = ("waiting", "later", "leased", "seen", "done", "dead", "refused")
 
 
 def all_records(store: ReadableStore, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -195,20 +194,16 @@ class WriteBatch:
     def take_in_totals(self, shard: bytes) -> None:
         """Count what a shard has that was written into the store, and use no number of it again."""
         taken = self.totals_of(shard)
-        self._count_shard(taken, 1)
+        self.totals.add(taken)
         self.totals.next_number = max(self.totals.next_number, taken.next_number)
         self.totals.clock = max(self.totals.clock, taken.clock)
 
     def drop_totals(self, shard: bytes) -> None:
         """Count a shard no more. Its counters are deleted."""
-        self._count_shard(self.totals_of(shard), -1)
+        self.totals.add(self.totals_of(shard), -1)
         del self._of_shards[shard]
         self._touched.discard(shard)
         self.delete(keys.TOTALS + shard)
-
-    def _count_shard(self, of_shard: FrontierTotals, times: int) -> None:
-        for name in SHARD_COUNTERS:
-            setattr(self.totals, name, getattr(self.totals, name) + times * getattr(of_shard, name))
 
     def sync(self) -> None:
         """Make what was committed survive a power cut. May run in a thread. Raises

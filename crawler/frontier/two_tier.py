@@ -142,8 +142,8 @@ class TwoTierFrontier:
         self._arrived = ArrivedUrls(self._batch, limits, self._seen)
         self._batch.totals.clock = max(now, self.clock)
         self._recovery = Recovery(self._batch, self._scheduler, self._longest, limits)
-        self.put_back = self._recovery.recover(self.clock)
-        """Leases of other processes that were put back."""
+        self.put_back_at_open = self._recovery.recover(self.clock)
+        """Leases of other processes that were put back, at the opening or with a shard."""
         if background is None:
             self._do_work(now)
 
@@ -256,7 +256,7 @@ class TwoTierFrontier:
         its hosts as empty. The keys of its seen URLs were imported, and are merged. Yields after
         each step, of some milliseconds; when the last one is over, all of the shard is here."""
         self._batch.take_in_totals(shard)
-        self.put_back += self.leased_of(shard)
+        self.put_back_at_open += self.leased_of(shard)
         self._admitter.drop(shard)  # what was known of its domains before
         for _ in self._recovery.take_in(shard, max(now, self.clock)):
             self._end_call(now)

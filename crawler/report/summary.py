@@ -78,7 +78,7 @@ class FrontierCounts(msgspec.Struct, frozen=True):
     seen: int
     done: int
     dead: int
-    put_back: int = 0  # leases of the run before
+    put_back_at_open: int = 0  # leases of the run before
     refused: int = 0
     left: int = 0
     undecided: int = 0
@@ -155,7 +155,7 @@ class Summary(msgspec.Struct, frozen=True):
         )
 
 
-PUT_BACK, DELIVERED = "put_back", "delivered_files"
+PUT_BACK, DELIVERED = "put_back_at_open", "delivered_files"
 """Counters that a run gets at its end."""
 
 
@@ -274,10 +274,10 @@ def summary_of(run: EndedRun) -> Summary:
     )
 
 
-def frontier_counts(counts: Counts, put_back: int = 0) -> FrontierCounts:
+def frontier_counts(counts: Counts, put_back_at_open: int = 0) -> FrontierCounts:
     """Return *counts* as they stand in the summary."""
     shown = msgspec.convert(counts, FrontierCounts, from_attributes=True)
-    return replace(shown, put_back=put_back)
+    return replace(shown, put_back_at_open=put_back_at_open)
 
 
 def iso_time(at: float) -> str:
@@ -495,8 +495,8 @@ def _kept(summary: Summary) -> Iterator[Row]:
     if frontier.refused:
         ended += f", {number(frontier.refused)} kept out by rules"
     yield "frontier", f"{number(frontier.waiting)} waiting{later}, {ended}"
-    if frontier.put_back:
-        left = number(frontier.put_back)
+    if frontier.put_back_at_open:
+        left = number(frontier.put_back_at_open)
         yield "", f"{left} put back at the start: the run before did not finish them"
     yield "as JSON", f"{summary.data_dir}/{SUMMARY}"
     yield "as a page", f"{summary.data_dir}/{REPORT}"

@@ -168,16 +168,16 @@ class LocalView:
     def _names(self, query: HostQuery) -> list[HostKey]:
         if query.host is not None:
             return [query.host]
-        known, match = self._each(keys.HOST), query.match
+        known, match = self._each(keys.HOST), query.match.encode()
         if match:
-            known = (each for each in known if match in keys.name_in_shard(each[0]))
+            known = (each for each in known if match in keys.name_of_record(each[0]))
         if query.sort is HostSort.NAME:
             listed = islice(known, query.offset, query.offset + query.top)
             return [HostKey(keys.name_in_shard(key)) for key, _ in listed]
         first = TopHosts(query)
         while some := list(islice(known, _SLICE)):
             figures = _figures([packed for _, packed in some], query.sort)
-            first.add([key[1:] for key, _ in some], figures)
+            first.add([keys.name_of_record(key) for key, _ in some], figures)
         return first.names()
 
     def _host(self, name: HostKey) -> HostState | None:

@@ -117,7 +117,7 @@ def test_a_host_at_rest_is_left_at_rest(embedded: EmbeddedWorld) -> None:
     frontier.release(lease, rest(50.0), 0.0)
     frontier.finish(lease, Dead("timeout"), 0.0)
     put_back(embedded, 1.0)
-    record = decode_host(embedded.store.get(keys.named(keys.HOST, "a")) or b"")
+    record = decode_host(embedded.store.get(keys.in_shard(keys.HOST, keys.ONE_SHARD, "a")) or b"")
     assert (record.place, record.rest_until) == (HostPlace.RESTING, 50.0)
     frontier = embedded.reopen(2.0)
     embedded.check(frontier)

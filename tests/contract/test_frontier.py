@@ -107,7 +107,7 @@ def test_a_lease_open_at_a_crash_is_put_back_after_its_hosts_full_gap(world):
     frontier.add([candidate("x"), candidate("y")], 0.0)
     (lease,) = frontier.lease(0.0)
     frontier = world.reopen(1.0)
-    assert frontier.put_back == 1
+    assert frontier.put_back_at_open == 1
     assert drain(frontier, 2.9) == []
     (again,) = drain(frontier, 3.0)
     assert again.candidate.url == lease.candidate.url, "to the head, not to the tail"

@@ -197,7 +197,7 @@ class FrontierLives(RuleBasedStateMachine):
         """The next start may have other rules."""
         self.rules = Refusing(lambda url: int(url.rpartition("/")[2]) % 3 in refused)
         old, self.frontier = self.frontier, self.world.reopen(self.now, self.rules)
-        assert self.frontier.put_back == len(self.leased)
+        assert self.frontier.put_back_at_open == len(self.leased)
         for url, lease in self.leased.items():
             self.waiting[url] = 0.0
             if lease.id in self.unreleased or not self.is_known_released(lease):

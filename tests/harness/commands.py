@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -56,6 +57,11 @@ def run(
     )  # type: ignore[call-overload, no-any-return]  # what is given is the caller's
 
 
+def _heed_hangups() -> None:
+    """As without nohup, under which the tests may run."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @contextmanager
 def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The running command; killed on leaving, if it still runs."""
@@ -67,6 +73,7 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
             stderr=out,
             stdin=subprocess.DEVNULL,
             env=dict(os.environ),
+            preexec_fn=_heed_hangups,  # noqa: PLW1509  # it takes no lock
         )
         try:
             yield process

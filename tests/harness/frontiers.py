@@ -79,7 +79,7 @@ class World(Protocol):
     """Whether a lease that was released in the moment it was taken is known to be."""
 
     def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> Any:
-        """Return a Frontier that also has `put_back` and `clock`."""
+        """Return a Frontier that also has `put_back_at_open` and `clock`."""
 
     def letters(self) -> list[DeadLetter]: ...
 

@@ -72,7 +72,7 @@ class ScriptFrontier:
         )
         if lease_rules is not None:
             self._readmit(name, lease_rules)
-        self.put_back = self._return_leases(dead_session) if dead_session else 0
+        self.put_back_at_open = self._return_leases(dead_session) if dead_session else 0
 
     @property
     def clock(self) -> float:

@@ -146,8 +146,8 @@ class SettledFrontier:
     """Implements the port: each call is acknowledged when it returns. The worker asks for leases in
     `lease` only. A lease that it has ready and that was not taken counts as a URL that waits."""
 
-    def __init__(self, world: SharedWorld, worker: SimulatedWorker, put_back: int) -> None:
-        self.put_back = put_back
+    def __init__(self, world: SharedWorld, worker: SimulatedWorker, put_back_at_open: int) -> None:
+        self.put_back_at_open = put_back_at_open
         self.worker = worker
         self._world = world
         self._shared = worker.frontier

@@ -252,7 +252,7 @@ def test_a_crawl_stopped_and_resumed_fetches_nothing_twice(shared: Shared) -> No
     shared.check_politeness()
     assert set(shared.fetched().values()) == {1}
     assert shared.summary()["pages"] + summary["pages"] == shared.web.pages.total()
-    assert shared.summary()["frontier"]["put_back"] == 0
+    assert shared.summary()["frontier"]["put_back_at_open"] == 0
 
 
 def test_after_a_kill_of_the_command_no_process_remains_and_the_crawl_can_continue(

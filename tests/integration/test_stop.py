@@ -89,7 +89,7 @@ def stopped(
 def left(data: Path) -> tuple[Counts, int]:
     """What the frontier holds, and how many leases the crawl did not put back itself."""
     with closing(open_frontier(data, FrontierLimits(), time.time())) as frontier:
-        return frontier.counts(), frontier.put_back
+        return frontier.counts(), frontier.put_back_at_open
 
 
 @pytest.mark.parametrize(

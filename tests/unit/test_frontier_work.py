@@ -122,7 +122,7 @@ def test_a_lease_is_written_before_its_fetch_begins(folder: Path) -> None:
         (lease,) = crawl.frontier.lease(1.0)
         assert crawl.frontier.may_begin(lease) and crawl.store.writes == 1
         reopened = open_frontier(folder, RULES, 1.0, store=crawl.store)
-        assert reopened.put_back == 1
+        assert reopened.put_back_at_open == 1
         await crawl.work.close()
 
     asyncio.run(scenario())
@@ -175,7 +175,7 @@ def test_what_finds_no_room_is_written_when_there_is_some(folder: Path, of: str)
         await crawl.work.close()
         assert not crawl.failures
         reopened = open_frontier(folder, RULES, 1.0, store=crawl.store)
-        assert reopened.put_back == 8 and reopened.counts().done == 1
+        assert reopened.put_back_at_open == 8 and reopened.counts().done == 1
 
     asyncio.run(scenario())
 

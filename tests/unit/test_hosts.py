@@ -66,6 +66,6 @@ def test_a_start_looks_at_each_active_host_once(tmp_path: Path) -> None:
     frontier.add([candidate(f"{n}", host=f"h{n}") for n in range(9)], 0.0)
     assert len(drain(frontier, 0.0)) == 9
     store.begins.clear()
-    assert open_frontier(tmp_path, rules, 1.0, store=store).put_back == 9
+    assert open_frontier(tmp_path, rules, 1.0, store=store).put_back_at_open == 9
     assert len(store.begins) == 6, "nine hosts, two at once, and the end"
     assert store.begins == sorted(set(store.begins))

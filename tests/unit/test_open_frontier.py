@@ -34,7 +34,7 @@ def test_a_frontier_that_is_dropped_after_any_step_goes_on(tmp_path: Path) -> No
         frontier.close()
         frontier = open_frontier(folder, TIGHT, 1.0)
         assert frontier.clock == (2.0 if done else 1.0)
-        assert frontier.put_back == (0 if done else 1)
+        assert frontier.put_back_at_open == (0 if done else 1)
         fetched: list[str] = []
         now = 100.0
         while not frontier.is_over():

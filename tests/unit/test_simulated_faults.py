@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace as replace_struct
 
 from crawler.frontier.hosts import HostScheduler
+from crawler.frontier.recovery import Recovery
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.loop import loop as loop_module
 from crawler.loop.life import Life
@@ -83,7 +84,7 @@ def rest_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def returned_without_rest(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TwoTierFrontier, "_rest_after", lambda self, taken_at, record, now: now)
+    patch.setattr(Recovery, "_rest_after", lambda self, taken_at, record, now: now)
 
 
 def retry_after_capped(patch: pytest.MonkeyPatch) -> None:
@@ -131,14 +132,14 @@ def redirect_not_seen_tested(patch: pytest.MonkeyPatch) -> None:
 
 
 def put_back_in_two_writes(patch: pytest.MonkeyPatch) -> None:
-    original = TwoTierFrontier._put_back_lost
+    original = Recovery._put_back_lost
 
-    def put_back(self: TwoTierFrontier, key: bytes, *given: Any, **named: Any) -> None:
+    def put_back(self: Recovery, key: bytes, *given: Any, **named: Any) -> None:
         self._batch.delete(key)
         self._batch.commit()
         original(self, key, *given, **named)
 
-    patch.setattr(TwoTierFrontier, "_put_back_lost", put_back)
+    patch.setattr(Recovery, "_put_back_lost", put_back)
 
 
 def robots_kept(patch: pytest.MonkeyPatch) -> None:

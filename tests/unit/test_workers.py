@@ -219,7 +219,7 @@ def part(pages: int = 3, reason: str = "finished", host: str = "a.example") -> S
         **dict.fromkeys(("bytes", "duplicates", "near_duplicates", "flaw/empty"), 1),
         "pages": pages,
         "status/2xx": pages,
-        "put_back": 4,
+        "put_back_at_open": 4,
         "error/dns": 2,
         "links/new": 1,
         "links/seen": 2,
@@ -281,7 +281,7 @@ def test_the_workers_figures_are_added_up(tmp_path: Path) -> None:
     assert whole.links.top_over_budget == [OverBudget("S", 9, "a.example", 6)]
     assert (whole.politeness.rests, whole.robots.unreachable) == ({"gap": 4}, 6)
     assert (whole.archive.files, whole.archive.bytes) == (1, 5)
-    assert (whole.frontier.done, whole.frontier.put_back) == (18, 8)
+    assert (whole.frontier.done, whole.frontier.put_back_at_open) == (18, 8)
     assert (whole.dead_letters, len(whole.dead_letters_new)) == (2, 2)
     assert whole.data_dir == "crawl-data"
 

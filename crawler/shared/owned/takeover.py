@@ -101,13 +101,13 @@ class ShardLoader:
         yield from self._load_seen_keys()
         yield from self._load_totals(decode_totals(self._claimed.totals))
 
-    def _load_totals(self, totals: FrontierTotals) -> Iterator[Command]:
+    def _load_totals(self, totals: FrontierTotals) -> Generator[Command, Any, None]:
         """Load the counters, but those whose records can be counted. What waits is counted when it
         is filed."""
+        counted = {"waiting": 0, "seen": sum(map(len, self.seen))}
         for name, prefix in _COUNTED.items():
-            setattr(totals, name, (yield ("HLEN", self._shard.commands.key(prefix.decode()))))
-        totals.waiting, totals.seen = 0, sum(map(len, self.seen))
-        self._store.write({keys.TOTALS + self.key: encode(totals)})
+            counted[name] = yield ("HLEN", self._shard.commands.key(prefix.decode()))
+        self._store.write({keys.TOTALS + self.key: encode(replace(totals, **counted))})
 
     def _record(self, prefix: bytes, name: bytes) -> bytes:
         return keys.record_of_shard(prefix, self.key, name)
