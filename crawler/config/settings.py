@@ -390,7 +390,7 @@ class PolitenessSettings:
     callback_retries: int = setting(
         0,
         integer("attempts"),
-        "Times a URL is fetched again after an error in the code of a project.",
+        "Times a URL is fetched again after an error in your code; failed fetches count, too.",
     )
     backoff_base_s: float = setting(
         1.0, number("seconds"), "First back-off after a failure; doubles each time, full jitter."

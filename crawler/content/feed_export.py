@@ -1,7 +1,7 @@
 """Gives feed exports, and pipelines that use ItemAdapter, the fields of a Page as plain values.
 
-Rule: a field has the name and meaning of its column (docs/columns.md) and is missing if its value
-is empty. No exporter of Scrapy fails on a page, whatever a server sent.
+Rule: a field has the name and meaning of its column (docs/columns.md), if there is one, and is
+missing if its value is empty. No exporter of Scrapy fails on a page, whatever a server sent.
 """
 
 from __future__ import annotations

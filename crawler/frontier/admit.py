@@ -124,7 +124,7 @@ class ArrivedUrls:
                 del part[key]
         self.unwritten = [each for each in self.unwritten if of(each.host) != shard]
         for names in (self._records, self._records_of_parts):
-            names[:] = [name for name in names if keys.shard_of(name) != shard]
+            names[:] = [name for name in names if keys.shard_in(name) != shard]
         self._set_due()
 
     def __len__(self) -> int:
@@ -237,7 +237,7 @@ class Admitter:
     def drop(self, shard: bytes) -> None:
         """Forget what is known of *shard*, whose records were deleted."""
         self.undecided = {
-            key: name for key, name in self.undecided.items() if keys.shard_of(name) != shard
+            key: name for key, name in self.undecided.items() if keys.shard_in(name) != shard
         }
         self._domains.drop(shard)
 

@@ -1,8 +1,8 @@
 """The keys and records of a frontier in its ordered store.
 
-Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort in their order. A
-key of a host or a domain begins with its shard, two bytes; so does n, a number that is used once.
-In `l` it is behind the time. What has no shard is made anew by who takes a shard over.
+Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort in their order. The
+records of a shard (b c d h l o u v x y z) have it, two bytes, in front of a host or a domain, or in
+n, a number that is used once: behind the letter, in `l` behind the time.
 
     m                       totals: schema, counters, ends of the front queues
     m <shard>               the counters of one shard, where a frontier has several
@@ -107,7 +107,7 @@ def number_in(shard: bytes, number: int) -> int:
     return int.from_bytes(shard) << _NUMBER_BITS | number
 
 
-def shard_of(key: bytes) -> bytes:
+def shard_in(key: bytes) -> bytes:
     """Return the shard of a record that has one."""
     return key[9:11] if key.startswith(LATER) else key[1:3]
 

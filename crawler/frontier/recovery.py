@@ -90,7 +90,7 @@ class Recovery:
                 self._batch.delete_all([key for key, _ in records])
                 yield
         for records in slices(self._batch, keys.LATER, size):
-            self._batch.delete_all([key for key, _ in records if keys.shard_of(key) == shard])
+            self._batch.delete_all([key for key, _ in records if keys.shard_in(key) == shard])
             yield
         self._scheduler.end_drop(shard)
 
@@ -128,7 +128,7 @@ class Recovery:
             until = self._rest_after(lost.taken_at, record, now)
             record.rest_until = max(until, lost.rest_until)
         self._batch.delete(key)
-        self._batch.count(keys.shard_of(key), UrlState.LEASED, UrlEvent.LOSE)
+        self._batch.count(keys.shard_in(key), UrlState.LEASED, UrlEvent.LOSE)
         self._scheduler.put_back(lost.candidate)
 
     def _rest_after(self, taken_at: float, record: HostRecord, now: float) -> float:

@@ -179,7 +179,7 @@ class Sweep:
                         touched += 1
                     case Forget():
                         self._later.remove(key)
-                        self._batch.count(keys.shard_of(key), UrlState.LATER, UrlEvent.FORGET)
+                        self._batch.count(keys.shard_in(key), UrlState.LATER, UrlEvent.FORGET)
                         touched += 1
                     case int() as wanted if wanted != candidate.level:
                         self._batch.put(key, encode(replace(candidate, level=wanted)))
@@ -197,7 +197,7 @@ class Sweep:
                 self._batch.delete_all(meant)
                 if state is not None:
                     for key in meant:
-                        self._batch.count(keys.shard_of(key), state, UrlEvent.FORGET)
+                        self._batch.count(keys.shard_in(key), state, UrlEvent.FORGET)
                 yield len(meant) if state is not None else 0
 
     def _give_up(self, candidate: Candidate, verdict: Dead, state: UrlState, now: float) -> None:

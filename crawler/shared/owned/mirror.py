@@ -258,7 +258,7 @@ class MirroredStore:
         of_shards: dict[bytes, Changes] = {}
         for key, value in changes.items():
             if key[0] in _MIRRORED:
-                of_shards.setdefault(keys.shard_of(key), {})[key] = value
+                of_shards.setdefault(keys.shard_in(key), {})[key] = value
         for shard, noted in of_shards.items():
             if (mirror := self.mirrors.get(shard)) is not None:
                 mirror.note(noted)
@@ -278,4 +278,4 @@ def all_changes(store: DurableStore, shard: bytes) -> Iterator[Changes]:
     for prefix in (*AS_THEY_ARE, keys.QUEUED, keys.ADMITTED_KEYS):
         begin = prefix if prefix == keys.LATER else prefix + shard
         for found in slices(store, begin, _SLICE):
-            yield {key: value for key, value in found if keys.shard_of(key) == shard}
+            yield {key: value for key, value in found if keys.shard_in(key) == shard}
