@@ -21,6 +21,7 @@ from xxhash import xxh3_64_intdigest
 
 from bench.frontier.links import URLS_A_HOST, Link, domain_of, url_of
 from bench.redis_server import Server, redis_server
+from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns, open_frontier
 from crawler.frontier.port import FRONTIER, FrontierLimits
 from crawler.frontier.records import ONE_SHARD
@@ -30,10 +31,13 @@ from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Candidate, HostKey
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
+from crawler.shared.owned.inbox import LinkPushes
 from crawler.shared.owned.mirror import Mirror, MirroredStore, all_changes
 from crawler.shared.owned.owner import OwnedShard, ShardSender, claim
-from crawler.shared.owned.scripts import ClaimedShard, OwnedScripts, ShardCommands
+from crawler.shared.owned.scripts import ClaimedShard, InboxCommands, OwnedScripts, ShardCommands
 from crawler.shared.owned.takeover import ShardLoader, load
+from crawler.shared.worker.outbox import Outbox
+from crawler.shared.worker.outgoing import Overflow
 
 NAME: Final = "owned"
 AT_ONCE: Final = 20_000
@@ -58,7 +62,12 @@ class Owner:
 
 async def owner(server: Server, nodes: Nodes, folder: Path, token: str) -> Owner:
     commands = ShardCommands(OwnedScripts(), NAME, 0, token, LEASE_S)
-    sender = ShardSender(nodes, time.monotonic, lambda _: sys.exit("the shard is lost"))
+    outbox = Outbox(MemoryStore(), lambda _: 0)
+    overflow = Overflow(outbox=outbox, is_full=lambda _: False, ensure_noted=noted, sync=None)
+    pushes = LinkPushes(
+        lambda shard: InboxCommands(OwnedScripts(), NAME, shard), 1, b"", overflow, on_fault=failed
+    )
+    sender = ShardSender(nodes, time.monotonic, pushes, on_lost=failed, on_arrived=failed)
     claimed = await claim(nodes, commands, begins=True)
     assert isinstance(claimed, ClaimedShard)
     local, limits, turns = RocksStore(folder / FRONTIER), FrontierLimits(), FrontierTurns()
@@ -81,6 +90,15 @@ async def owner(server: Server, nodes: Nodes, folder: Path, token: str) -> Owner
             frontier.commit()
             await asyncio.sleep(0)
     return Owner(sender, shard, frontier, turns, longest.step_s)
+
+
+async def noted() -> bool:
+    return True
+
+
+def failed(what: object) -> None:
+    """One owner has the only shard: it is not lost, and no other one pushes links to it."""
+    sys.exit(f"unexpected: {what}")
 
 
 class OneShard(Shards):

@@ -1,11 +1,11 @@
-"""Random lives of owned shards: two shards, workers that are killed or stand still for longer than
-their leases, replies that are lost, and a server that loses its last second or all it has. Judged
-from outside: by polite web servers (when each host is contacted) and by an accountant (a tree of
-pages, each linked once, all of which must be fetched). Each deliberate fault must be found."""
+"""Random lives of owned shards: two shards of two workers, which send each other links by inboxes;
+workers that are killed or stand still for longer than their leases, replies that are lost, and a
+server that is full, or loses its last second or all it has. Judged from outside: by polite web
+servers (when each host is contacted) and by an accountant (a tree of pages, each linked once, all
+of which must be fetched). Each deliberate fault must be found."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -17,20 +17,27 @@ import pytest
 import redis
 
 from crawler.frontier import records as keys
+from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns
-from crawler.model.types import Candidate, Done, Lease, PutBack
+from crawler.model.types import Candidate, Done, Lease
 from crawler.shared.client import BlockingNodes
 from crawler.shared.faults import ForeignData, Unreachable
 from crawler.shared.keys import root
+from crawler.shared.owned.inbox import LinkPushes, ShardPushes
 from crawler.shared.owned.mirror import Changes, Mirror
-from crawler.shared.owned.owner import OwnedShard, in_order
+from crawler.shared.owned.owner import Arrived, OwnedShard, SendingRounds
 from crawler.shared.owned.scripts import (
+    INBOX,
     ClaimedShard,
     Command,
+    InboxCommands,
     ShardCommands,
     read_claim_reply,
 )
 from crawler.shared.owned.takeover import ShardLoader
+from crawler.shared.shard import shard_of
+from crawler.shared.worker.outbox import Outbox
+from crawler.shared.worker.outgoing import Overflow
 from tests.harness.frontiers import TIGHT, candidate, rest
 from tests.harness.owned_world import LEASE_S as LEASE_OF_WORLD_S
 from tests.harness.owned_world import OWNED_LIVES, SCRIPTS, LoadedShard, OwnedWorld, open_nodes
@@ -58,11 +65,11 @@ LIMITS: Final = replace(
 
 
 def page(number: int) -> Candidate:
-    return candidate(str(number), host=f"h{number * 7 % HOSTS}")
+    return candidate(str(number), host=f"h{2 + number * 7 % HOSTS}")
 
 
-def shard_of(found: Candidate) -> int:
-    return int(found.host[1:]) % SHARDS
+def shard_of_link(found: Candidate) -> int:
+    return shard_of(found.domain, SHARDS)
 
 
 def links_of(found: Candidate) -> list[Candidate]:
@@ -83,29 +90,47 @@ class WebServers:
         self.fetched.add(found.url)
 
 
+Noted = tuple[LoadedShard | ShardPushes, int, Candidate]
+"""A link, where it is noted, and at which position there."""
+
+
 @dataclass
 class FetchedPage:
     shard: LoadedShard
     lease: Lease
-    links: list[tuple[LoadedShard, int]] | None = None  # where they are noted, once they are
+    links: list[Noted] | None = None  # once they are noted
 
 
 class Worker:
     """A process that owns shards, in any state of them."""
 
-    def __init__(self, life: Life, number: int) -> None:
+    def __init__(self, life: Life, number: int, disk: MemoryStore) -> None:
         self.life = life
         self.number = number
+        self.disk = disk
         self.shards: dict[int, LoadedShard] = {}
         self.turns: dict[int, FrontierTurns] = {}
         self.leased: list[tuple[LoadedShard, Lease]] = []
         self.fetching: list[tuple[float, LoadedShard, Lease]] = []
         self.pages: list[FetchedPage] = []
-        self.round = 0
+        self.arrived: list[Arrived] = []
+        self.added: list[Arrived] = []
+        self.outbox = Outbox(disk, lambda domain: shard_of(domain, SHARDS))
+        overflow = Overflow(
+            outbox=self.outbox, is_full=lambda _: False, ensure_noted=always, sync=None
+        )
+        self.pushes = LinkPushes(
+            *(lambda each: InboxCommands(SCRIPTS, NAME, each), SHARDS, b"%d." % number),
+            overflow,
+            on_fault=life.faults_of_inboxes.append,
+        )
+        self.rounds = SendingRounds(self.pushes, lambda _: "the server")
 
     def claim(self) -> None:
         life = self.life
         for number in set(range(SHARDS)) - self.shards.keys():
+            if life.planned(number) is not self:
+                continue
             token = f"{self.number}.{next(life.claims)}"
             commands = ShardCommands(SCRIPTS, NAME, number, token, LEASE_S)
             asked = commands.claim(begins=number not in life.begun)
@@ -116,25 +141,38 @@ class Worker:
                     life.redis.keep()  # a shard that is lost at its begin is the crawl's affair
                 self.turns[number] = FrontierTurns()
                 folder = life.folder / f"{self.number}.{next(life.claims)}"
-                self.shards[number] = LoadedShard(
+                self.shards[number] = loaded = LoadedShard(
                     *(life.ask, commands, claimed, folder, LIMITS, life.now),
                     background=self.turns[number],
                 )
-                if number == shard_of(page(0)):
-                    self.shards[number].frontier.add([page(0)], life.now)
+                self.rounds.shards[number] = loaded.owned
+                if number == shard_of_link(page(0)):
+                    loaded.frontier.add([page(0)], life.now)
 
-    def owns_all(self) -> bool:
-        """Return whether its shards are its own, and no other one has claimed one since."""
-        return len(self.shards) == SHARDS and all(
-            self.life.redis.owner_of(root(NAME, number)) == shard.owned.commands._token
+    def hand_over(self) -> None:
+        """Give up the shards that others are to have, once nothing of them is under way."""
+        under_way = {shard for shard, _ in self.leased} | {each[1] for each in self.fetching}
+        under_way |= {each.shard for each in self.pages}
+        for number, shard in list(self.shards.items()):
+            is_idle = shard not in under_way and shard.owned.acked >= shard.mirror.position
+            if self.life.planned(number) is not self and is_idle:
+                del self.shards[number], self.rounds.shards[number]
+                self.life.ask(shard.owned.give_up())
+
+    def owns(self, number: int) -> bool:
+        """Return whether a shard is its own, and no other one has claimed it since."""
+        shard = self.shards.get(number)
+        return (
+            shard is not None
+            and self.life.redis.owner_of(root(NAME, number)) == shard.owned.commands._token
             and self.life.now < shard.owned._leased_until_s
-            for number, shard in self.shards.items()
         )
 
     def lease(self) -> None:
-        owned = [each for each in self.shards.values() if each.owned.may_lease(self.life.now)]
-        for shard in owned:
-            self.leased += ((shard, each) for each in shard.frontier.lease(self.life.now, 2))
+        now = self.life.now
+        for number, shard in self.shards.items():
+            if shard.owned.may_lease(now) and self.life.planned(number) is self:
+                self.leased += ((shard, each) for each in shard.frontier.lease(now, 2))
 
     def begin(self) -> None:
         life = self.life
@@ -157,52 +195,75 @@ class Worker:
 
     def link(self) -> None:
         for fetched in self.pages:
-            if fetched.links is not None:
-                continue
-            found = links_of(fetched.lease.candidate)
-            targets = [self.shards.get(shard_of(each)) for each in found]
-            fetched.links = []
-            for each, target in zip(found, targets, strict=True):
-                if target is not None:
-                    target.frontier.add([each], self.life.now)
-                    target.frontier.commit()
-                    fetched.links.append((target, target.mirror.position))
-            if len(fetched.links) < len(found):
-                # What another owner's shard needs an inbox for; here the page is fetched again.
-                fetched.shard.frontier.finish(fetched.lease, PutBack(), self.life.now)
+            if fetched.links is None:
+                fetched.links = [self.noted(each) for each in links_of(fetched.lease.candidate)]
+
+    def noted(self, link: Candidate) -> Noted:
+        target = self.shards.get(shard_of_link(link))
+        if target is None or not target.owned.is_owned:
+            ((pushes, position),) = self.pushes.add([link])
+            return pushes, position, link
+        target.frontier.add([link], self.life.now)
+        target.frontier.commit()
+        return target, target.mirror.position, link
+
+    def admit(self) -> None:
+        """Add what inboxes had."""
+        for each in self.arrived:
+            target = self.shards.get(each.shard.commands.shard)
+            if target is not None and target.owned is each.shard:
+                for entry in each.entries:
+                    target.frontier.add(entry.links, self.life.now)
+                self.added.append(each)
+        self.arrived = []
+        if self.life.mutant.deletes_before_the_commit:
+            self.delete()
+
+    def delete(self) -> None:
+        for each in self.added:
+            each.shard.inbox.delete([entry.name for entry in each.entries])
+        self.added = []
 
     def finish(self) -> None:
-        pages, self.pages = self.pages, []
+        pages = [each for each in self.pages if each.shard.owned.is_owned]
+        self.pages = []
         for fetched in pages:
-            noted = fetched.links
-            if noted is None or not all(map(self.life.is_acked, noted)):
-                if fetched.shard.owned.is_owned and all(t.owned.is_owned for t, _ in noted or ()):
-                    self.pages.append(fetched)
-                else:
-                    fetched.shard.frontier.finish(fetched.lease, PutBack(), self.life.now)
-                continue
-            fetched.shard.frontier.finish(fetched.lease, Done(), self.life.now)
+            if fetched.links is not None:
+                fetched.links = [
+                    self.noted(each[2]) if self.is_lost(each) else each for each in fetched.links
+                ]
+            if fetched.links is None or not all(map(self.life.mutant.is_acked, fetched.links)):
+                self.pages.append(fetched)
+            else:
+                fetched.shard.frontier.finish(fetched.lease, Done(), self.life.now)
+
+    def is_lost(self, noted: Noted) -> bool:
+        return isinstance(noted[0], LoadedShard) and not noted[0].owned.is_owned
 
     def turn(self) -> None:
         for number, shard in self.shards.items():
             self.turns[number].end(shard.frontier, self.life.now)
+        self.delete()
 
     def send(self) -> None:
         """Send what is due; sometimes the connection breaks meanwhile."""
         random, life = self.life.random, self.life
-        self.round += 1
-        shards = [shard.owned for shard in self.shards.values()]
-        random.shuffle(shards)
-        asks = in_order((shard, shard.next_commands(life.now, self.round)) for shard in shards)
+        asks = self.rounds.next_commands(life.now)
         heard = len(asks) if life.is_calm or random.random() < 0.8 else random.randint(0, len(asks))
         sent = random.randint(heard, len(asks))
-        replies: dict[OwnedShard, list[Any]] = defaultdict(list)
-        for at, (shard, command) in enumerate(asks):
-            reply = life.ask(command) if at < sent else None
-            replies[shard].append(reply if at < heard else Unreachable("lost"))
-        for shard, of_shard in replies.items():
-            shard.on_replies(of_shard, life.now, life.now)
+        replies = [life.ask(command) for _, command in asks[:sent]]
+        lost = [Unreachable("lost")] * (len(asks) - heard)
+        result = self.rounds.on_replies([*replies[:heard], *lost], life.now, life.now)
+        self.arrived += result.arrived
         self.shards = {n: shard for n, shard in self.shards.items() if shard.owned.is_owned}
+        self.pushes.store_unsent()
+
+    def secure(self) -> None:
+        self.pushes.note_secured()
+
+
+async def always() -> bool:
+    return True
 
 
 class Life:
@@ -213,20 +274,31 @@ class Life:
         self.folder = folder / str(seed)
         self.redis = mutant.redis or RedisModel(SCRIPTS)
         self.servers = WebServers()
-        self.is_acked = mutant.is_acked
+        self.mutant = mutant
         self.claims = count()
         self.begun: set[int] = set()
+        self.faults_of_inboxes: list[Exception] = []
         self.now = 1000.0
         self.is_calm = False
         self._numbers = count()
-        self.workers = [self.hired()]
+        self._disks: list[MemoryStore] = []  # of dead workers, for those that come
+        self.workers = [self.hired(), self.hired()]
 
     def ask(self, command: Command) -> Any:
         self.redis.now_ms = round(self.now * 1000)
         return self.redis.ask(command)
 
     def hired(self) -> Worker:
-        return Worker(self, next(self._numbers))
+        disk = self._disks.pop() if self._disks else MemoryStore()
+        return Worker(self, next(self._numbers), disk)
+
+    def planned(self, shard: int) -> Worker:
+        """Return the worker that is to have a shard."""
+        return self.workers[shard % len(self.workers)]
+
+    def keep_only(self, workers: list[Worker]) -> None:
+        self._disks += (each.disk for each in self.workers if each not in workers)
+        self.workers = workers
 
     def run(self) -> None:
         for _ in range(ROUNDS):
@@ -238,8 +310,13 @@ class Life:
                     self.random.choice(self.faults())()
                 if worker not in self.workers:
                     break
-        self.is_calm = True
-        self.workers = [self.random.choice(self.workers)]
+        self.is_calm, self.redis.is_full = True, False
+        last = self.random.choice(self.workers)
+        self.keep_only([last])
+        for disk in self._disks:
+            while batch := (outbox := Outbox(disk, int)).head(PAGES):
+                last.outbox.put(batch.links)
+                outbox.drop(batch)
         for _ in range(400):
             for step in self.steps(self.workers[0]):
                 step()
@@ -251,51 +328,74 @@ class Life:
     def steps(self, worker: Worker) -> list[Callable[[], None]]:
         return [
             *(worker.claim, worker.turn, worker.send, worker.lease, worker.begin, worker.send),
-            *(worker.begin, worker.end, worker.link, worker.finish, worker.send, worker.finish),
-            *(worker.turn, self.pass_time),
+            *(worker.begin, worker.end, worker.link, worker.finish, worker.admit, worker.send),
+            *(worker.secure, worker.finish, worker.turn, worker.hand_over, self.pass_time),
         ]
 
     def pass_time(self) -> None:
         self.now += self.random.choice((0.05, 0.3, 1.0))
 
     def faults(self) -> list[Callable[[], None]]:
-        return [self.kill, self.stop, self.restart, self.kill_all, self.kill_all, self.empty]
+        return [
+            *(self.kill, self.kill, self.stop, self.restart, self.restart),
+            *(self.kill_all, self.kill_all, self.empty, self.fill),
+        ]
 
     def kill(self) -> None:
-        self.workers.remove(self.random.choice(self.workers))
-        self.workers += [] if self.workers else [self.hired()]
+        killed = self.random.choice(self.workers)
+        self.keep_only([each for each in self.workers if each is not killed])
+        if not self.workers or self.random.random() < 0.7:
+            self.workers.append(self.hired())
 
     def stop(self) -> None:
         """All stand still for longer than a lease; another one begins beside them."""
         self.now += self.random.choice((1.0, LEASE_S + 0.1))
-        self.workers = [*self.workers[-1:], self.hired()]
+        self.keep_only(self.workers[-1:])
+        self.workers.append(self.hired())
 
     def restart(self) -> None:
         self.redis.restart(self.random)
 
     def kill_all(self) -> None:
-        self.workers = [self.hired()]
+        self.keep_only([])
+        self.workers = [self.hired(), self.hired()]
         self.redis.restart(self.random)
 
+    def fill(self) -> None:
+        """The server takes no links, until this happens again."""
+        self.redis.fill()
+
     def empty(self) -> None:
-        """The server loses all, and the owner of the shards lives long enough to fill it again."""
-        owners = [each for each in self.workers if each.owns_all()]
-        if not owners:
-            return
+        """The server loses all, and the owners of the shards live long enough to fill it again. No
+        one but its senders has what is in an inbox: so they do, too."""
+        sent = {
+            push.name
+            for worker in self.workers
+            for pushes in worker.pushes
+            for push in (*pushes._unsent, *pushes._kept)
+        }
+        for number in range(SHARDS):
+            has_owner = any(each.owns(number) for each in self.workers)
+            if not has_owner or self.redis.hash_of(f"{root(NAME, number)}:{INBOX}").keys() - sent:
+                return
         self.redis.lose_all()
         self.is_calm = True
         for _ in range(60):
             for worker in self.random.sample(self.workers, len(self.workers)):
                 worker.send()
+                worker.secure()
             self.now += LEASE_S / 20
         self.is_calm = False
-        assert any(each.owns_all() for each in owners), "the owner has lost its shards"
+        for number in range(SHARDS):
+            assert any(each.owns(number) for each in self.workers), "the owner has lost its shard"
         self.redis.keep()  # losing this, too, with the owner, is losing the crawl
 
 
-def acked(noted: tuple[LoadedShard, int]) -> bool:
-    shard, position = noted
-    return shard.owned.is_owned and shard.owned.acked >= position
+def acked(noted: Noted) -> bool:
+    target, position, _ = noted
+    if isinstance(target, ShardPushes):
+        return target.acked >= position
+    return target.owned.is_owned and target.owned.acked >= position
 
 
 @dataclass(frozen=True)
@@ -303,7 +403,8 @@ class Mutant:
     """What of a life a test may put a fault into."""
 
     redis: RedisModel | None = None
-    is_acked: Callable[[tuple[LoadedShard, int]], bool] = acked
+    is_acked: Callable[[Noted], bool] = acked
+    deletes_before_the_commit: bool = False
 
 
 def request_before_the_ack(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
@@ -312,7 +413,27 @@ def request_before_the_ack(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
 
 
 def verdict_beside_the_links(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
-    return lambda: Mutant(is_acked=lambda noted: noted[0].owned.is_owned)
+    return lambda: Mutant(is_acked=lambda _: True)
+
+
+def links_of_others_not_sent_again(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
+    on_run = ShardPushes._on_run
+
+    def forget(pushes: ShardPushes, run: bytes | None, sent_at_s: float) -> None:
+        if run != pushes.run:
+            pushes._kept.clear()
+        on_run(pushes, run, sent_at_s)
+
+    patch.setattr(ShardPushes, "_on_run", forget)
+    return Mutant
+
+
+def inbox_trimmed_by_count(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
+    return lambda: Mutant(RedisModel(SCRIPTS, deletes_by_name=False))
+
+
+def entries_deleted_before_the_commit(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
+    return lambda: Mutant(deletes_before_the_commit=True)
 
 
 def open_leases_not_mirrored(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
@@ -355,6 +476,9 @@ def test_nothing_is_lost_and_no_host_is_contacted_early(tmp_path: Path) -> None:
         token_not_checked,
         no_rest_after_a_lost_second,
         rest_from_the_lease_of_the_url,
+        links_of_others_not_sent_again,
+        inbox_trimmed_by_count,
+        entries_deleted_before_the_commit,
     ],
 )
 def test_each_deliberate_fault_is_found(
@@ -375,6 +499,8 @@ def test_each_deliberate_fault_is_found(
 class ComparedRedis(RedisModel):
     """A model that is asked beside a real server, and gives the same answers."""
 
+    page = None
+
     def __init__(self, client: redis.Redis, nodes: BlockingNodes) -> None:
         super().__init__(SCRIPTS)
         self._client, self._nodes = client, nodes
@@ -392,14 +518,17 @@ class ComparedRedis(RedisModel):
             assert real == modelled, command[:8]
         return modelled
 
-    def restart(self, _: Random | None = None) -> None:
-        super().restart(None)
+    def restart(self, random: Random | None = None, state: Any = None) -> None:
+        super().restart()
         self._open_all()
 
     def lose_all(self) -> None:
         super().lose_all()
         self._client.flushdb()
         self._open_all()
+
+    def fill(self) -> None:
+        """A real one would be full for all keys."""
 
     def _open_all(self) -> None:
         for shard in range(SHARDS):

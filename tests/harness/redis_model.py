@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from random import Random
-from typing import Any
+from typing import Any, Final
 
-from crawler.shared.owned.scripts import OwnedScripts
+from crawler.shared.faults import OutOfMemory
+from crawler.shared.owned.scripts import INBOX, OwnedScripts
+
+LOST_MS: Final = 2_000
+"""The age of the last writes that a server may lose: it writes its file each second."""
 
 Hash = dict[bytes, bytes]
 
@@ -20,6 +24,8 @@ def as_bytes(value: Any) -> bytes:
 
 
 class RedisModel:
+    page: int | None = 1  # fields of a hash that are read at once; None: all
+
     def __init__(
         self,
         scripts: OwnedScripts,
@@ -27,16 +33,19 @@ class RedisModel:
         checks_token: bool = True,
         checks_number: bool = True,
         notes_restarts: bool = True,
+        deletes_by_name: bool = True,
     ) -> None:
         self.now_ms = 0
         self.run = 0
+        self.is_full = False  # it takes no links
         self._names = {scripts.sha(name): name for name in scripts.names()}
         self._hashes: dict[bytes, Hash] = {}
         self._lists: dict[bytes, list[bytes]] = {}
-        self._earlier: list[Any] = []  # as it was before the last writes
+        self._earlier: list[tuple[int, Any]] = []  # as it was before the last writes, and when
         self._checks_token = checks_token
         self._checks_number = checks_number
         self._notes_restarts = notes_restarts
+        self._deletes_by_name = deletes_by_name
 
     def ask(self, command: Sequence[Any]) -> Any:
         word, *args = command
@@ -44,23 +53,32 @@ class RedisModel:
             sha, count, *rest = args
             names, argv = [as_bytes(each) for each in rest[:count]], rest[count:]
             return getattr(self, f"_{self._names[sha]}")(names, [as_bytes(each) for each in argv])
-        name, *rest = args
-        found = self._hashes.get(as_bytes(name), {})
-        if word == "HLEN":
-            return len(found)
-        begin, *rest = rest
-        if word == "HSCAN":
-            return [b"0", [each for pair in found.items() for each in pair]]
+        name, found = as_bytes(args[0]), self._hashes.get(as_bytes(args[0]), {})
+        match word:
+            case "HSCAN":
+                begin = int(args[1])
+                end = len(found) if self.page is None else begin + self.page
+                pairs = list(reversed(found.items()))[begin:end]  # in any order but that of writing
+                cursor = b"%d" % end if end < len(found) else b"0"
+                return [cursor, [each for pair in pairs for each in pair]]
+            case "HLEN":
+                return len(found)
+            case "HGET":
+                return self._meta(name).get(as_bytes(args[1]))
         assert word == "LRANGE"
-        return self._lists.get(as_bytes(name), [])[begin : rest[0] + 1]
+        return self._lists.get(name, [])[args[1] : args[2] + 1]
 
-    def restart(self, random: Random | None = None) -> None:
-        """Begin another run, perhaps as it was some writes ago. All shards are opened."""
-        if random is not None and self._earlier:
-            self._hashes, self._lists = random.choice(self._earlier)
+    def restart(self, random: Random | None = None, state: Any = None) -> None:
+        """Begin another run, perhaps as it was some writes ago, or in *state*. All shards are
+        opened."""
+        earlier = [state for at, state in self._earlier if at >= self.now_ms - LOST_MS]
+        if random is not None and earlier:
+            state = random.choice(earlier)
+        if state is not None:
+            self._hashes, self._lists = state
         self._earlier = []
         self.run += 1
-        for name in [name for name, found in self._hashes.items() if b"seq" in found]:
+        for name in [name for name, found in self._hashes.items() if b"run" in found]:
             self._open([name], [b"run%d" % self.run])
 
     def keep(self) -> None:
@@ -71,8 +89,22 @@ class RedisModel:
         self._hashes, self._lists, self._earlier = {}, {}, []
         self.run += 1
 
+    def fill(self) -> None:
+        """Have no memory for links any more, or have some again."""
+        self.is_full = not self.is_full
+
     def owner_of(self, name: str) -> str:
         return self._hashes.get(name.encode(), {}).get(b"owner", b"").decode()
+
+    def hash_of(self, name: str) -> Hash:
+        return self._hashes.get(name.encode(), {})
+
+    def copied(self) -> Any:
+        return deepcopy((self._hashes, self._lists))
+
+    def _meta(self, name: bytes) -> Hash:
+        """Return the root of a shard, which is opened before any command on it."""
+        return self._hashes.setdefault(name, {b"run": b"run%d" % self.run})
 
     def _open(self, names: list[bytes], argv: list[bytes]) -> Any:
         meta = self._hashes.setdefault(names[0], {})
@@ -90,7 +122,7 @@ class RedisModel:
         if meta.get(b"owner", b"") not in (b"", token) and held > 0:
             return [b"held", held]
         self._keep_earlier()
-        meta = self._hashes.setdefault(names[0], {b"run": b"run%d" % self.run})
+        meta = self._meta(names[0])
         until = self.now_ms + int(lease_ms)
         seq = meta.get(b"seq", b"0")
         meta |= {b"owner": token, b"until": as_bytes(until), b"seq": seq}
@@ -120,7 +152,19 @@ class RedisModel:
         meta |= {b"seq": number, b"until": as_bytes(self.now_ms + int(lease_ms))}
         if totals:
             meta[b"totals"] = totals
-        return [b"ok", int(number), is_lossy]
+        return [b"ok", int(number), is_lossy, len(self._hashes.get(names[1], {}))]
+
+    def _push(self, names: list[bytes], argv: list[bytes]) -> Any:
+        run, *entries = argv
+        if self.is_full:
+            return OutOfMemory("it is full")
+        if self._meta(names[0])[b"run"] != run and self._notes_restarts:
+            return [b"restarted", self._meta(names[0])[b"run"]]
+        self._keep_earlier()
+        self._carry_out(b"HSET", names[1], entries)
+        meta = self._meta(names[0])
+        meta[b"inbox"] = as_bytes(int(meta.get(b"inbox", 0)) + 1)
+        return [b"ok"]
 
     def _release(self, names: list[bytes], argv: list[bytes]) -> Any:
         meta = self._hashes.get(names[0], {})
@@ -136,6 +180,8 @@ class RedisModel:
                 found = self._hashes.setdefault(name, {})
                 found |= dict(zip(args[::2], args[1::2], strict=True))
             case b"HDEL":
+                if name.endswith(INBOX.encode()) and not self._deletes_by_name:
+                    args = list(self._hashes.get(name, {}))[: len(args)]
                 for each in args:
                     self._hashes.get(name, {}).pop(each, None)
             case b"RPUSH":
@@ -147,4 +193,4 @@ class RedisModel:
                 raise AssertionError(word)
 
     def _keep_earlier(self) -> None:
-        self._earlier = [*self._earlier[-3:], deepcopy((self._hashes, self._lists))]
+        self._earlier = [*self._earlier[-3:], (self.now_ms, self.copied())]

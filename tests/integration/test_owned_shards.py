@@ -1,5 +1,5 @@
 """A worker that owns a shard, over a real redis-server that is killed, loses the end of its file,
-or comes back empty; and the take-over by another one."""
+comes back empty, or is full; the take-over by another one, and the links that others send it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,28 @@ from typing import Any
 
 import pytest
 
+from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FRONTIER, FrontierLimits
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.types import Rest, StoreUnavailable
+from crawler.model.types import CrawlerError, Rest, StoreUnavailable
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
+from crawler.shared.faults import ForeignData, OutOfMemory
+from crawler.shared.owned.inbox import LinkPushes
 from crawler.shared.owned.mirror import Mirror, MirroredStore, all_changes
-from crawler.shared.owned.owner import OwnedShard, ShardSender, claim
-from crawler.shared.owned.scripts import ClaimedShard, HeldShard, OwnedScripts, ShardCommands
+from crawler.shared.owned.owner import Arrived, OwnedShard, ShardSender, claim
+from crawler.shared.owned.scripts import (
+    ClaimedShard,
+    HeldShard,
+    InboxCommands,
+    OwnedScripts,
+    ShardCommands,
+)
 from crawler.shared.owned.takeover import ShardLoader, load, take_in
+from crawler.shared.worker.outbox import Outbox
+from crawler.shared.worker.outgoing import Overflow
 from tests.harness.frontiers import candidate
 from tests.harness.owned_world import OneOfSeveral
 from tests.servers.redis import RedisServer
@@ -33,6 +44,10 @@ SCRIPTS = OwnedScripts()
 LIMITS = FrontierLimits(longest_fetch_s=0.3, min_gap_s=0.2, gap_factor=0.0)
 LEASE_S = 1.0
 _numbers = count()
+
+
+async def noted() -> bool:
+    return True
 
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -52,7 +67,24 @@ class OwnedWorker:
         self.commands = ShardCommands(SCRIPTS, "o", 0, self.token, LEASE_S)
         self.nodes = Nodes(Address(host=HOST, port=server.port), SCRIPTS, "o", 1, ())
         self.lost: list[OwnedShard] = []
-        self.sender = ShardSender(self.nodes, time.monotonic, self.lost.append)
+        self.arrived: asyncio.Queue[Arrived] = asyncio.Queue()
+        self.faults: list[CrawlerError] = []
+        self.outbox = Outbox(MemoryStore(), lambda _: 0)
+        overflow = Overflow(
+            outbox=self.outbox, is_full=lambda _: False, ensure_noted=noted, sync=None
+        )
+        self.pushes = LinkPushes(
+            *(lambda _: InboxCommands(SCRIPTS, "o", 0), 1, self.token.encode(), overflow),
+            on_fault=self.faults.append,
+        )
+        self.sender = self.new_sender()
+
+    def new_sender(self) -> ShardSender:
+        return ShardSender(
+            *(self.nodes, time.monotonic, self.pushes),
+            on_lost=self.lost.append,
+            on_arrived=self.arrived.put_nowait,
+        )
 
     async def claim(self) -> None:
         """Claim the shard, as soon as the last owner's lease is over, and load it."""
@@ -83,6 +115,15 @@ class OwnedWorker:
         await self.sender.close()
         await self.nodes.close()
         self.local.close()
+
+    async def admit_arrived(self) -> None:
+        """Wait for links from the inbox, and commit and delete them."""
+        shard, entries = await asyncio.wait_for(self.arrived.get(), timeout=10.0)
+        for entry in entries:
+            self.frontier.add(entry.links, time.time())
+        self.frontier.commit()
+        shard.inbox.delete([entry.name for entry in entries])
+        await self.sender.wait_until_durable()
 
     def add(self, first: int, urls: int) -> None:
         found = [candidate(str(n), host=f"h{n % 7}") for n in range(first, first + urls)]
@@ -119,7 +160,7 @@ async def test_what_was_acknowledged_is_taken_over(empty: RedisServer, tmp_path:
     rest_until = second.frontier._batch.peek(lease.candidate.host).rest_until
     assert rest_until > time.time() - 0.5, "its fetch may be under way"
     first.add(100, 1)
-    first.sender = ShardSender(first.nodes, time.monotonic, first.lost.append)
+    first.sender = first.new_sender()
     first.sender.add(first.shard)
     with pytest.raises(StoreUnavailable):
         await first.sender.wait_until_durable()
@@ -212,3 +253,77 @@ async def test_what_an_answer_asks_for_is_sent_at_once(empty: RedisServer, tmp_p
     await after.claim()
     assert after.frontier._batch.peek(lease.candidate.host).rest_until >= now + 60.0
     await after.kill()
+
+
+@on_a_loop
+async def test_links_come_to_the_owner_by_the_inbox(empty: RedisServer, tmp_path: Path) -> None:
+    sender, owner = OwnedWorker(empty, tmp_path), OwnedWorker(empty, tmp_path)
+    await sender.nodes.open()
+    links = [candidate(str(n), host=f"h{n % 3}") for n in range(5)]
+    sender.sender.push(links)  # to a shard that is not begun yet
+    await sender.sender.wait_until_durable()
+    await owner.claim()
+    await owner.admit_arrived()
+    assert owner.frontier.counts().seen == 5
+    with empty.client() as client:
+        assert client.hlen("o:{0}:inbox") == 0
+        assert client.hget("o:{0}", "inbox") == b"1"
+        sender.sender.push(links)
+        sender.sender.push([candidate("5"), candidate("6")])
+        await sender.sender.wait_until_durable()
+        await owner.admit_arrived()
+        assert client.hget("o:{0}", "inbox") == b"2", "of the links known before, none is sent"
+        assert owner.frontier.counts().seen == 7
+        client.hset("o:{0}:inbox", "name", b"x")
+        while not owner.faults:
+            await asyncio.sleep(0.01)
+    assert isinstance(owner.faults[0], ForeignData)
+    assert owner.shard.is_owned, "nothing else stops"
+    await sender.sender.close()
+    await sender.nodes.close()
+    await owner.kill()
+
+
+@on_a_loop
+async def test_links_that_a_killed_server_has_lost_are_sent_again(
+    empty: RedisServer, tmp_path: Path
+) -> None:
+    sender = OwnedWorker(empty, tmp_path)
+    await sender.nodes.open()
+    sender.sender.push([candidate("1")])
+    await sender.sender.wait_until_durable()
+    length = empty.aof_bytes()
+    sender.sender.push([candidate("2")])
+    await sender.sender.wait_until_durable()
+    empty.kill()
+    empty.cut_aof(empty.aof_bytes() - length)
+    empty.start()
+    with empty.client() as client:
+        assert client.hlen("o:{0}:inbox") == 1
+        while client.hlen("o:{0}:inbox") < 2:  # it asks, though it has nothing else to send
+            await asyncio.sleep(0.01)
+    await sender.sender.close()
+    await sender.nodes.close()
+
+
+@on_a_loop
+async def test_links_for_a_full_server_wait_in_the_outbox(
+    empty: RedisServer, tmp_path: Path
+) -> None:
+    sender, owner = OwnedWorker(empty, tmp_path), OwnedWorker(empty, tmp_path)
+    await owner.claim()
+    await sender.nodes.open()
+    with empty.client() as client:
+        client.config_set("maxmemory", 1)
+        sender.sender.push([candidate("1")])
+        await sender.sender.wait_until_durable()
+        assert len(sender.outbox) == 1
+        assert isinstance(sender.faults[0], OutOfMemory)
+        owner.add(2, 1)
+        await owner.sender.wait_until_durable()  # its batches are taken
+        client.config_set("maxmemory", 0)
+    await owner.admit_arrived()
+    assert owner.frontier.counts().seen == 2
+    await sender.sender.close()
+    await sender.nodes.close()
+    await owner.kill()

@@ -21,14 +21,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from crawler.frontier import records as keys
-from crawler.model.types import StoreUnavailable
+from crawler.model.types import Candidate, StoreUnavailable
 from crawler.shared.client import Nodes
-from crawler.shared.faults import FAULTS, Fault
+from crawler.shared.faults import FAULTS, Fault, ForeignData
+from crawler.shared.owned.inbox import (
+    KEPT_S,
+    POLL_S,
+    InboxEntry,
+    InboxReader,
+    LinkPushes,
+    NotedLinks,
+    ShardPushes,
+)
 from crawler.shared.owned.mirror import Batch, Changes, Mirror
 from crawler.shared.owned.scripts import (
     Applied,
@@ -37,6 +46,7 @@ from crawler.shared.owned.scripts import (
     ClaimReply,
     Command,
     PlainCommand,
+    Sending,
     ServerRestarted,
     ShardCommands,
     ShardMissing,
@@ -45,20 +55,13 @@ from crawler.shared.owned.scripts import (
     read_claim_reply,
 )
 
-_KEPT_S: Final = 10.0
-"""For how long acknowledged batches are kept: a server writes its file each second, and half as
-late again at worst; a replica lags by what its master bounds."""
 _RENEWED_AT: Final = 1 / 3  # of the lease: then two more may fail
 _MARGIN: Final = 1 / 8  # of the lease: what a request may take from its check to the wire
 _GATHER_S: Final = 0.02  # commits of so long are one batch
 _RETRY_S: Final = 0.25
-
-
-class Sending(NamedTuple):
-    """A command to be sent, and the round of sending in which its batch was made."""
-
-    made_in: int
-    command: Command
+_READS: Final = 8  # pages of inboxes read in one round
+_MAX_TAKEN: Final = 1_000  # entries of inboxes that were read and are not deleted yet
+_NO_RUN: Final = b"?"  # a batch for it is refused, and the reply says what the shard has
 
 
 class OwnedShard:
@@ -77,14 +80,16 @@ class OwnedShard:
         `mirror.all_changes`."""
         self.commands = commands
         self.mirror = mirror
+        self.run = claimed.run  # of the server, for which what it has is known
+        self.inbox = InboxReader(commands, mirror)
         self.is_owned = True  # as far as we know
         self.fault: Fault | None = None  # of the last try to send anything
         self._contents = contents
         self._in_redis = claimed.seq  # the number of the last batch there
-        self._run = claimed.run  # of the server, for which that is known
         self._claimed_at_s = claimed_at_s
         self._leased_until_s = claimed_at_s + commands.lease_s
         self._log: deque[Batch] = deque()  # not acknowledged, or kept to be sent again
+        self._is_doubtful = False  # the server has restarted, perhaps
         self._is_claiming = False
         self._filling: Iterator[Changes] | None = None
         self._filled_at: int | None = None  # the batch with which Redis has all again
@@ -120,10 +125,20 @@ class OwnedShard:
         acked = self.acked
         return not any(batch.number > acked and name in batch.leases for batch in self._log)
 
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the server may lack what it had acknowledged."""
+        return self._is_doubtful
+
+    def doubt(self) -> None:
+        """Ask the server what it has before anything else: it may have restarted."""
+        self._is_doubtful = True
+
     def is_due(self, now_s: float) -> bool:
         """Return whether there is something to be sent."""
         return self.is_owned and (
-            self._is_claiming
+            self._is_doubtful
+            or self._is_claiming
             or self._filling is not None
             or self.mirror.position > self._in_redis
             or now_s >= self.renewed_at_s
@@ -141,6 +156,8 @@ class OwnedShard:
             return []
         if self._is_claiming:
             return [Sending(round_number, self.commands.claim(begins=True))]
+        if self._is_doubtful:
+            return [Sending(round_number, self.commands.apply(_NO_RUN, 0, 0, b"", ()))]
         self._fill_some()
         for batch in self.mirror.take(even_empty=now_s >= self.renewed_at_s):
             batch.made_in = round_number
@@ -168,27 +185,32 @@ class OwnedShard:
             return None
         return self._applied(made, made[0].number - 1)[0].command
 
-    def on_replies(self, replies: Sequence[Any], sent_at_s: float, now_s: float) -> None:
+    def on_replies(self, replies: Sequence[Any], sent_at_s: float, now_s: float) -> bytes | None:
         """Take the replies to the last commands, each of which may be a Fault: then it is not known
-        whether it was carried out."""
+        whether it was carried out. Return the run of the server, if it is another one by now."""
         self.fault = next((reply for reply in replies if isinstance(reply, FAULTS)), None)
         if self._is_claiming and self.fault is None:
             self._on_claimed(read_claim_reply(replies[0]), sent_at_s)
-            return
+            return None
+        last_run = self.run
         for reply in replies:
             if isinstance(reply, FAULTS):
                 break
+            self._is_doubtful = False
             self._on_applied(reply, sent_at_s)
         for batch in self._log:
             if batch.number <= self._in_redis:
                 batch.acked_at_s = min(batch.acked_at_s, now_s)
-        while self._log and self._log[0].acked_at_s < now_s - _KEPT_S:
+        while self._log and self._log[0].acked_at_s < now_s - KEPT_S:
             self._log.popleft()
+        self.inbox.note_acked(self.acked)
+        return self.run if self.run != last_run else None
 
     def _on_applied(self, reply: Any, sent_at_s: float) -> None:
         match read_apply_reply(reply):
-            case Applied(seq, is_lossy):
+            case Applied(seq, is_lossy, inbox):
                 self._in_redis = seq
+                self.inbox.note_length(inbox, sent_at_s)
                 self._leased_until_s = sent_at_s + self.commands.lease_s
                 # Nothing is lost that this owner has sent. Until its quiet time is over, the next
                 # owner has to keep one, too.
@@ -197,18 +219,19 @@ class OwnedShard:
             case BatchGap(seq):
                 self._in_redis = seq  # this one, if its reply was lost; or the server lost some
             case ServerRestarted(run, seq):
-                self._run, self._in_redis = run, seq
+                self.run, self._in_redis = run, seq
             case ShardTaken():
                 self.is_owned = False
             case ShardMissing():
                 # After the lease the shard may have had another owner before the server lost it:
                 # that one fills it, with what it has done since.
+                self.run = b""
                 self._is_claiming = self.is_owned = sent_at_s < self._leased_until_s
 
     def _on_claimed(self, reply: ClaimReply, sent_at_s: float) -> None:
-        self._is_claiming = False
+        self._is_claiming = self._is_doubtful = False
         if isinstance(reply, ClaimedShard):
-            self._run, self._in_redis = reply.run, reply.seq
+            self.run, self._in_redis = reply.run, reply.seq
             self._leased_until_s = sent_at_s + self.commands.lease_s
             self._begin_filling()
         else:
@@ -238,20 +261,142 @@ class OwnedShard:
         asked = []
         for batch in batches:
             command = self.commands.apply(
-                self._run, last, batch.number, batch.totals, batch.commands
+                self.run, last, batch.number, batch.totals, batch.commands
             )
             asked.append(Sending(batch.made_in, command))
             last = batch.number
         return asked
 
 
-def in_order(asks: Iterable[tuple[OwnedShard, list[Sending]]]) -> list[tuple[OwnedShard, Command]]:
-    """Return what several shards have to send in the order in which it was made. What is sent again
-    after a restart of the server must keep it: a verdict before the links, which are in another
-    shard, and another restart between the two would lose them."""
-    flat = [(shard, each) for shard, sendings in asks for each in sendings]
-    flat.sort(key=lambda pair: pair[1].made_in)
-    return [(shard, each.command) for shard, each in flat]
+Line: TypeAlias = OwnedShard | ShardPushes
+"""What is sent in an order of its own."""
+
+
+class Arrived(NamedTuple):
+    """What was read of the inbox of a shard. When it is committed, `shard.inbox.delete` the
+    entries."""
+
+    shard: OwnedShard
+    entries: list[InboxEntry]
+
+
+class RoundResult(NamedTuple):
+    is_answered: bool  # whether all servers answered
+    arrived: list[Arrived]
+    lost: list[OwnedShard]  # shards that have another owner by now
+    unreadable: list[ForeignData]
+
+
+class SendingRounds:
+    """What one worker sends, round by round: batches of its shards, pushes into inboxes; and what
+    it reads of its own.
+
+    What is sent again after a restart keeps the order in which it was made. A verdict before its
+    links, which are in another shard, and another restart between the two would lose them. So of a
+    server that has restarted first each shard is asked what it lacks, then it gets the pushes
+    again, and then the batches of all shards.
+    """
+
+    def __init__(self, pushes: LinkPushes, server_of: Callable[[int], str]) -> None:
+        """*server_of* returns the name of the server that has a shard."""
+        self.pushes = pushes
+        self.shards: dict[int, OwnedShard] = {}
+        self._server_of = server_of
+        self._round = 0
+        self._asked: list[Line] = []  # a line for each command
+        self._reading: list[OwnedShard] = []
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether there is something to be sent or read."""
+        unsure = self._unsure_servers()
+        return bool(self._due(now_s, unsure) or self._next_to_read(now_s, unsure))
+
+    @property
+    def renewed_at_s(self) -> float:
+        """When something is to be sent even if nothing is noted."""
+        return min((shard.renewed_at_s for shard in self.shards.values()), default=inf)
+
+    def next_commands(self, now_s: float) -> list[tuple[int, Command]]:
+        """Return what is to be sent in this round, each with its shard, in this order. Call
+        `on_replies` before the next call."""
+        self._round += 1
+        self.pushes.drain(now_s)
+        unsure = self._unsure_servers()
+        asks = [
+            (line, sending)
+            for line in self._due(now_s, unsure)
+            for sending in line.next_commands(now_s, self._round)
+        ]
+        asks.sort(key=lambda ask: ask[1].made_in)
+        self._asked = [line for line, _ in asks]
+        self._reading = self._next_to_read(now_s, unsure)
+        return [
+            *((line.commands.shard, sending.command) for line, sending in asks),
+            *((each.commands.shard, each.inbox.next_command(now_s)) for each in self._reading),
+        ]
+
+    def on_replies(self, replies: Sequence[Any], sent_at_s: float, now_s: float) -> RoundResult:
+        """Take the replies to the last commands, each of which may be a Fault. Then `self.shards`
+        has no shard that is lost."""
+        of_line: dict[Line, list[Any]] = defaultdict(list)
+        for line, reply in zip(self._asked, replies[: len(self._asked)], strict=True):
+            of_line[line].append(reply)
+        for line, of_this in of_line.items():
+            run = line.on_replies(of_this, sent_at_s, now_s)
+            if run is not None:
+                self._doubt_others(self._server(line), run)
+        result = RoundResult(all(line.fault is None for line in of_line), [], [], [])
+        for shard, reply in zip(self._reading, replies[len(self._asked) :], strict=True):
+            entries = shard.inbox.on_reply(reply)
+            if entries and shard.is_owned:
+                result.arrived.append(Arrived(shard, entries))
+            if isinstance(shard.inbox.fault, ForeignData):
+                result.unreadable.append(shard.inbox.fault)
+        result.lost.extend(each for each in self.shards.values() if not each.is_owned)
+        for shard in result.lost:
+            del self.shards[shard.commands.shard]
+        return result
+
+    def _lines(self) -> Iterator[Line]:
+        yield from self.pushes
+        yield from self.shards.values()
+
+    def _server(self, line: Line) -> str:
+        return self._server_of(line.commands.shard)
+
+    def _doubt_others(self, server: str, run: bytes) -> None:
+        """Doubt what is known of *server* from before this *run*."""
+        for line in self._lines():
+            if line.run != run and self._server(line) == server:
+                line.doubt()
+
+    def _unsure_servers(self) -> set[str]:
+        return {self._server(line) for line in self._lines() if line.is_unsure}
+
+    def _due(self, now_s: float, unsure: Container[str]) -> list[Line]:
+        """Return what is to be sent now: to servers that are *unsure*, only what makes it known
+        what they have."""
+        return [
+            line
+            for line in self._lines()
+            if line.is_due(now_s) and (line.is_unsure or self._server(line) not in unsure)
+        ]
+
+    def _next_to_read(self, now_s: float, unsure: Container[str]) -> list[OwnedShard]:
+        """Return the shards whose inboxes are to be read now, a bounded number of those that are
+        known to have something, and those that are to be looked into."""
+        due = [
+            shard
+            for shard in self.shards.values()
+            if shard.may_lease(now_s)
+            and shard.inbox.is_due(now_s)
+            and self._server(shard) not in unsure
+        ]
+        full = [shard for shard in due if shard.inbox.has_unread]
+        if full and sum(shard.inbox.taken for shard in self.shards.values()) >= _MAX_TAKEN:
+            full = []
+        full.sort(key=lambda shard: shard.inbox.asked_at_s)
+        return full[:_READS] + [shard for shard in due if not shard.inbox.has_unread]
 
 
 async def claim(nodes: Nodes, commands: ShardCommands, *, begins: bool) -> ClaimReply:
@@ -263,25 +408,42 @@ async def claim(nodes: Nodes, commands: ShardCommands, *, begins: bool) -> Claim
 
 
 class ShardSender:
-    """Sends what the mirrors of this worker's shards have, all of it together, and renews their
-    leases. One task, however many shards."""
+    """Sends what the mirrors of this worker's shards have and what goes to inboxes, all of it
+    together, renews its leases, and reads its inboxes. One task, however many shards."""
 
     def __init__(
-        self, nodes: Nodes, now_s: Callable[[], float], on_lost: Callable[[OwnedShard], None]
+        self,
+        nodes: Nodes,
+        now_s: Callable[[], float],
+        pushes: LinkPushes,
+        *,
+        on_lost: Callable[[OwnedShard], None],
+        on_arrived: Callable[[Arrived], None],
     ) -> None:
         """*now_s*: the steady clock. *on_lost* is called with a shard that has another owner by
-        now: nothing of it is sent any more, and no result under its leases counts."""
+        now: nothing of it is sent any more, and no result under its leases counts. *on_arrived*:
+        with what was read of an inbox."""
         self._nodes = nodes
         self._now_s = now_s
+        self._pushes = pushes
         self._on_lost = on_lost
-        self._shards: dict[int, OwnedShard] = {}
+        self._on_arrived = on_arrived
+        self._sending = SendingRounds(pushes, nodes.node_of)
         self._is_due = asyncio.Event()
-        self._round = 0
         self._rounds = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
     def add(self, shard: OwnedShard) -> None:
-        self._shards[shard.commands.shard] = shard
+        self._sending.shards[shard.commands.shard] = shard
+        self._begin()
+
+    def push(self, found: Sequence[Candidate]) -> list[NotedLinks]:
+        """Send the links *found* to the inboxes of their shards."""
+        noted = self._pushes.add(found)
+        self._begin()
+        return noted
+
+    def _begin(self) -> None:
         self.send_soon()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._send_rounds())
@@ -296,23 +458,32 @@ class ShardSender:
             self._nodes.post_command(shard.commands.shard, command, self.send_soon)
 
     async def wait_until_durable(self) -> None:
-        """Return when Redis has all that was noted so far, of all shards. Raises StoreUnavailable
-        if a shard is lost meanwhile."""
-        wanted = [(shard, shard.mirror.position) for shard in self._shards.values()]
+        """Return when Redis has all that was noted so far, of all shards and for all inboxes; of
+        the latter the outbox may have some. Raises StoreUnavailable if a shard is lost meanwhile.
+        """
+        await self._wait(list(self._sending.shards.values()), list(self._pushes))
+
+    async def _wait(self, shards: Sequence[OwnedShard], pushes: Sequence[ShardPushes]) -> None:
+        of_shards = [(shard, shard.mirror.position) for shard in shards]
+        of_pushes = [(each, each.position) for each in pushes]
         async with self._rounds:
             await self._rounds.wait_for(
-                lambda: all(
-                    shard.acked >= position or not shard.is_owned for shard, position in wanted
+                lambda: (
+                    all(
+                        shard.acked >= position or not shard.is_owned
+                        for shard, position in of_shards
+                    )
+                    and all(each.acked >= position for each, position in of_pushes)
                 )
             )
-        if any(not shard.is_owned for shard, _ in wanted):
+        if any(not shard.is_owned for shard in shards):
             raise StoreUnavailable("a shard of this worker has another owner by now")
 
     async def release(self, shard: OwnedShard) -> None:
         """Send what is left of *shard*, and give it up. Raises StoreUnavailable, or a Fault: then
         its lease has to end."""
-        await self.wait_until_durable()
-        del self._shards[shard.commands.shard]
+        await self._wait([shard], [])
+        del self._sending.shards[shard.commands.shard]
         (reply,) = await self._nodes.commands([(shard.commands.shard, shard.give_up())])
         if isinstance(reply, FAULTS):
             raise reply
@@ -327,13 +498,12 @@ class ShardSender:
         while True:
             if not await self._send_round():
                 await asyncio.sleep(_RETRY_S)
-            elif not any(shard.is_due(self._now_s()) for shard in self._shards.values()):
+            elif not self._sending.is_due(self._now_s()):
                 self._is_due.clear()
                 await self._wait_until_due()
 
     async def _wait_until_due(self) -> None:
-        renewed = (shard.renewed_at_s for shard in self._shards.values())
-        wait_s = max(0.0, min(renewed, default=self._now_s() + 1.0) - self._now_s())
+        wait_s = max(0.0, min(self._sending.renewed_at_s - self._now_s(), POLL_S))
         try:
             async with asyncio.timeout(wait_s):
                 await self._is_due.wait()
@@ -344,18 +514,30 @@ class ShardSender:
     async def _send_round(self) -> bool:
         """Return whether the servers answered."""
         sent_at_s = self._now_s()
-        self._round += 1
-        shards = list(self._shards.values())
-        asks = in_order((shard, shard.next_commands(sent_at_s, self._round)) for shard in shards)
-        flat = [(shard.commands.shard, command) for shard, command in asks]
-        replies: dict[OwnedShard, list[Any]] = defaultdict(list)
-        answers = await self._nodes.commands(flat) if flat else []
-        for (shard, _), reply in zip(asks, answers, strict=True):
-            replies[shard].append(reply)
-        for shard, of_shard in replies.items():
-            shard.on_replies(of_shard, sent_at_s, self._now_s())
-            if not shard.is_owned and self._shards.pop(shard.commands.shard, None) is not None:
-                self._on_lost(shard)
+        asks = self._sending.next_commands(sent_at_s)
+        replies = await self._nodes.commands(asks) if asks else []
+        result = self._sending.on_replies(replies, sent_at_s, self._now_s())
+        for arrived in result.arrived:
+            self._on_arrived(arrived)
+        for fault in result.unreadable:
+            self._pushes.on_fault(fault)
+        for shard in result.lost:
+            self._on_lost(shard)
+        self._pushes.store_unsent()
+        await self._secure_outbox()
         async with self._rounds:
             self._rounds.notify_all()
-        return all(shard.fault is None for shard in shards)
+        return result.is_answered
+
+    async def _secure_outbox(self) -> None:
+        """Make what was stored in the outbox survive this process, and a power cut."""
+        overflow = self._pushes.overflow
+        if not self._pushes.has_stored or not await overflow.ensure_noted():
+            return
+        if overflow.sync is not None:
+            try:
+                await asyncio.to_thread(overflow.sync)
+            except StoreUnavailable as fault:
+                self._pushes.on_fault(fault)
+                return
+        self._pushes.note_secured()

@@ -4,8 +4,10 @@ Rule: all keys of a shard are in one slot of a cluster, and a command names all 
 scripts know batches and owners, and nothing of URLs.
 
     <root>          hash: owner (the token of the last claim), until (the end of its lease, ms),
-                    seq (the number of the last batch), totals, run (of the server), and while they
-                    are so: lost (a restart may have lost some), filling (it is filled again)
+                    seq (the number of the last batch), totals, run (of the server), inbox (how
+                    many pushes have written to its inbox), and while they are so: lost (a restart
+                    may have lost some), filling (it is filled again)
+    <root>:inbox    hash: entries that workers send to its owner, by names of theirs (inbox.py)
     <root>:b        hash: chunks of waiting URLs, packed, by their records' names
     <root>:s        list: keys of admitted URLs, eight bytes each
     <root>:<letter> hash: the records of this letter (crawler/frontier/records.py), as they are
@@ -26,7 +28,8 @@ from crawler.shared.keys import root
 Command: TypeAlias = tuple[Argument, ...]
 
 SEEN_KEYS: Final = "s"
-_NAMES: Final = ("open", "claim", "apply", "release")
+INBOX: Final = "inbox"  # "i" has the records of this letter
+_NAMES: Final = ("open", "claim", "apply", "release", "push")
 
 
 class OwnedScripts:
@@ -60,6 +63,13 @@ def _source(name: str) -> str:
     return (files("crawler.shared.owned") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
+class Sending(NamedTuple):
+    """A command to be sent, and the round of sending in which its batch was made."""
+
+    made_in: int
+    command: Command
+
+
 class PlainCommand(NamedTuple):
     """A command of a batch: on the key of a *kind* of records, or on the root if that is ""."""
 
@@ -91,6 +101,7 @@ class HeldShard:
 class Applied:
     seq: int
     is_lossy: bool
+    inbox: int  # entries in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +133,31 @@ ClaimReply: TypeAlias = ClaimedShard | HeldShard | ShardMissing
 ApplyReply: TypeAlias = Applied | BatchGap | ServerRestarted | ShardTaken | ShardMissing
 
 
-class ShardCommands:
+class InboxCommands:
+    """The commands of any worker on the inbox of one shard."""
+
+    def __init__(self, scripts: OwnedScripts, name: str, shard: int) -> None:
+        """*name*: of the crawl."""
+        self.shard = shard
+        self._sha = {each: scripts.sha(each) for each in _NAMES}
+        self._root = root(name, shard)
+
+    def push(self, run: bytes, entries: Iterable[tuple[bytes, bytes]]) -> Command:
+        """Entries, each with its name, to be written in this *run* of the server."""
+        args = [part for entry in entries for part in entry]
+        return (*self._evalsha("push", self._root, self.key(INBOX)), run, *args)
+
+    def get_run(self) -> Command:
+        return ("HGET", self._root, "run")
+
+    def key(self, kind: str) -> str:
+        return f"{self._root}:{kind}"
+
+    def _evalsha(self, script: str, *names: str) -> Command:
+        return ("EVALSHA", self._sha[script], len(names), *names)
+
+
+class ShardCommands(InboxCommands):
     """The commands of one owner on one shard."""
 
     def __init__(
@@ -130,10 +165,8 @@ class ShardCommands:
     ) -> None:
         """*name*: of the crawl. *token*: random, of this claim alone: after a failover that lost a
         claim, two numbers might be equal."""
-        self.shard = shard
+        super().__init__(scripts, name, shard)
         self.lease_s = lease_s
-        self._sha = {each: scripts.sha(each) for each in _NAMES}
-        self._root = root(name, shard)
         self._token = token
         self._lease_ms = round(lease_s * 1000)
 
@@ -150,7 +183,7 @@ class ShardCommands:
         commands: Iterable[PlainCommand],
     ) -> Command:
         """Batch *number*, to be written after the batch *before*, in this *run* of the server."""
-        keys = {"": 1}
+        keys = {"": 1, INBOX: 2}
         args: list[Argument] = []
         for word, kind, rest in commands:
             args += (word, keys.setdefault(kind, len(keys) + 1), len(rest), *rest)
@@ -160,12 +193,6 @@ class ShardCommands:
 
     def release(self) -> Command:
         return (*self._evalsha("release", self._root), self._token)
-
-    def key(self, kind: str) -> str:
-        return f"{self._root}:{kind}"
-
-    def _evalsha(self, script: str, *names: str) -> Command:
-        return ("EVALSHA", self._sha[script], len(names), *names)
 
 
 def read_claim_reply(reply: Any) -> ClaimReply:
@@ -180,8 +207,8 @@ def read_claim_reply(reply: Any) -> ClaimReply:
 
 def read_apply_reply(reply: Any) -> ApplyReply:
     match reply:
-        case [b"ok", seq, is_lossy]:
-            return Applied(seq, bool(is_lossy))
+        case [b"ok", seq, is_lossy, inbox]:
+            return Applied(seq, bool(is_lossy), inbox)
         case [b"gap", seq]:
             return BatchGap(seq)
         case [b"restarted", run, seq]:
@@ -189,3 +216,9 @@ def read_apply_reply(reply: Any) -> ApplyReply:
         case [b"taken"]:
             return ShardTaken()
     return ShardMissing()
+
+
+def read_push_reply(reply: Any) -> bytes | None:
+    """Return None if the entries were written, or the run of the server, if it is another one: then
+    they were not."""
+    return reply[1] if reply[0] == b"restarted" else None
