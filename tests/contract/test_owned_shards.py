@@ -36,6 +36,7 @@ from crawler.shared.owned.scripts import (
 )
 from crawler.shared.owned.takeover import ShardLoader
 from crawler.shared.shard import shard_of
+from crawler.shared.worker import outgoing
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.outgoing import Overflow
 from tests.harness.frontiers import TIGHT, candidate, rest
@@ -337,7 +338,7 @@ class Life:
 
     def faults(self) -> list[Callable[[], None]]:
         return [
-            *(self.kill, self.kill, self.stop, self.restart, self.restart),
+            *(self.kill, self.stop, self.stop, self.restart, self.restart),
             *(self.kill_all, self.kill_all, self.empty, self.fill),
         ]
 
@@ -457,6 +458,12 @@ def no_rest_after_a_lost_second(patch: pytest.MonkeyPatch) -> Callable[[], Mutan
 def rest_from_the_lease_of_the_url(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
     patch.setattr(ShardLoader, "_load_leases", ShardLoader._load_fields)
     return Mutant
+
+
+@pytest.fixture(autouse=True)
+def few_known_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of workers that live for some seconds, which else fill 1 MB each."""
+    monkeypatch.setattr(outgoing, "ACKNOWLEDGED_LINKS", 64)
 
 
 def test_nothing_is_lost_and_no_host_is_contacted_early(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ Rule: it answers as the scripts do; tests/contract/test_owned_shards.py compares
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from random import Random
 from typing import Any, Final
 
@@ -100,7 +99,8 @@ class RedisModel:
         return self._hashes.get(name.encode(), {})
 
     def copied(self) -> Any:
-        return deepcopy((self._hashes, self._lists))
+        hashes = {name: dict(found) for name, found in self._hashes.items()}
+        return hashes, {name: list(found) for name, found in self._lists.items()}
 
     def _meta(self, name: bytes) -> Hash:
         """Return the root of a shard, which is opened before any command on it."""
