@@ -18,7 +18,7 @@ from pathlib import Path
 from time import monotonic
 
 from crawler.simulate.judges import judge
-from crawler.simulate.policies import POLICIES, compare, open_world
+from crawler.simulate.policies import POLICIES, compare, policy_world
 from crawler.simulate.run import SMALL, run, small_world
 from crawler.simulate.web import read_edges
 
@@ -59,7 +59,7 @@ def _compare(asked: Namespace) -> int:
         with asked.edges.open() as lines:
             edges = read_edges(lines)
     worlds = (
-        replace(open_world(seed, asked.hosts, asked.largest), edges=edges)
+        replace(policy_world(seed, asked.hosts, asked.largest), edges=edges)
         for seed in range(asked.first, asked.first + asked.seeds)
     )
     for line in compare([POLICIES[name] for name in asked.policies.split(",")], worlds):

@@ -1,8 +1,8 @@
-"""What a simulated crawl did wrong, judged from outside: by a polite server, who reads the logs of
-all web servers, and by an accountant, who reads the outcome log and what the web is.
+"""What a simulated crawl did wrong, judged from outside: its requests by the logs of all web
+servers, and what became of its URLs by the outcome log and the web.
 
 Rule: nothing of the crawler is asked but which URLs it admits. What is required is what the
-documents say, in code of its own; where a death may have undone something, less is required.
+documents say, in code of its own; where a crash may have undone something, less is required.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from crawler.model.types import Candidate, Outcome
 from crawler.model.url import authority_of
 from crawler.policy.patterns import pattern_of
 from crawler.simulate.run import Run
-from crawler.simulate.run_log import MOMENT_S, Hit, RulesChange
+from crawler.simulate.run_log import PRECISION_S, Hit, RulesChange
 from crawler.simulate.web import DAY_S, ROBOTS_PATH, is_robots
 
 _IN_FORCE_S: Final = 2.0  # within which new rules are in force
@@ -31,7 +31,7 @@ _FINAL: Final = frozenset({"done", "moved", "dead"})
 
 def judge(found: Run) -> list[str]:
     """Return what *found* did wrong, one sentence for each."""
-    return [*PoliteServer(found).findings(), *Accountant(found).findings()]
+    return [*PolitenessJudge(found).findings(), *OutcomeJudge(found).findings()]
 
 
 def failed(hit: Hit) -> bool:
@@ -40,12 +40,12 @@ def failed(hit: Hit) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy:
+class _RobotsCopy:
     """A robots.txt as it was served to us at a time."""
 
     at: float
     text: str | None  # None: there is none, so all is allowed
-    is_lost: bool = False  # perhaps, by a death in the moment in which it came
+    is_lost: bool = False  # perhaps, by a crash in the moment in which it came
 
     def allows(self, url: str) -> bool:
         path = url[len(authority_of(url)) :]
@@ -63,7 +63,7 @@ class _Copy:
 
 
 @dataclass(slots=True)
-class _Visits:
+class _HostHistory:
     """What one host has seen of us."""
 
     last: Hit | None = None
@@ -77,19 +77,19 @@ class _Visits:
 class _RobotsHistory:
     """What one authority has served as its robots.txt."""
 
-    copies: list[_Copy] = field(default_factory=list)
+    copies: list[_RobotsCopy] = field(default_factory=list)
     trouble_at: float = 0.0
     hops: int = 0
 
 
-class PoliteServer:
+class PolitenessJudge:
     """Judges when each host was contacted, and for what."""
 
     def __init__(self, found: Run) -> None:
         self._run, self._log = found, found.log
         self._rules = found.policy.config.politeness
         self._has_cut_offs = bool(found.servers.cut_offs)
-        self._hosts: defaultdict[str, _Visits] = defaultdict(_Visits)
+        self._hosts: defaultdict[str, _HostHistory] = defaultdict(_HostHistory)
         self._robots: defaultdict[str, _RobotsHistory] = defaultdict(_RobotsHistory)
         # When hosts that never answered were given up: that ends their pauses.
         self._given_up = {
@@ -107,25 +107,25 @@ class PoliteServer:
             self._note_robots(hit)
             self._note_visit(hit, visits)
 
-    def _too_early(self, hit: Hit, visits: _Visits) -> Iterator[str]:
-        if visits.last is not None and hit.start < visits.last.end - MOMENT_S:
+    def _too_early(self, hit: Hit, visits: _HostHistory) -> Iterator[str]:
+        if visits.last is not None and hit.start < visits.last.end - PRECISION_S:
             yield f"{hit.url} was asked for while {visits.last.url} was being answered"
         elif (
             visits.last is not None
             and visits.last.end < self._given_up.get(hit.host, 0.0) <= hit.start
         ):
             return
-        elif hit.start < visits.quiet_until - MOMENT_S:
+        elif hit.start < visits.quiet_until - PRECISION_S:
             early_s = visits.quiet_until - hit.start
             yield f"{hit.url} was asked for {early_s:.3f} s too early: {visits.why}"
 
-    def _note_visit(self, hit: Hit, visits: _Visits) -> None:
+    def _note_visit(self, hit: Hit, visits: _HostHistory) -> None:
         visits.last = hit
         for until, why in self._rests(hit, visits):
             if until > visits.quiet_until:
                 visits.quiet_until, visits.why = until, why
 
-    def _rests(self, hit: Hit, visits: _Visits) -> Iterator[tuple[float, str]]:
+    def _rests(self, hit: Hit, visits: _HostHistory) -> Iterator[tuple[float, str]]:
         """Yield until when its host is to be left alone after *hit*, at least, and why."""
         rules, is_lost = self._rules, hit.is_cut or self._log.may_be_lost(hit.end)
         if self._log.is_unsynced(hit.end):  # not even its lease may be known any more
@@ -148,12 +148,12 @@ class PoliteServer:
         if copy is not None and is_known and hit.start - copy.at < DAY_S:
             asked_s = min(copy.crawl_delay_s, rules.max_crawl_delay_s)
             yield hit.end + asked_s, f"its Crawl-delay is {copy.crawl_delay_s:g} s"
-        if hit.asks_s and (hit.is_head_read or not is_lost):
-            asked_s = min(hit.asks_s, rules.max_retry_after_s)
-            yield hit.head_at + asked_s, f"its Retry-After asked for {hit.asks_s:g} s"
+        if hit.retry_after_s and (hit.is_head_read or not is_lost):
+            asked_s = min(hit.retry_after_s, rules.max_retry_after_s)
+            yield hit.head_at + asked_s, f"its Retry-After asked for {hit.retry_after_s:g} s"
         yield hit.end + self._pause_s(hit, visits, is_lost), "it had failed often, and is paused"
 
-    def _pause_s(self, hit: Hit, visits: _Visits, is_lost: bool) -> float:
+    def _pause_s(self, hit: Hit, visits: _HostHistory, is_lost: bool) -> float:
         """Count a failure, and return how long the host is paused for it."""
         if not failed(hit):
             if not hit.is_cut:
@@ -171,7 +171,7 @@ class PoliteServer:
         return min(self._rules.pause_s * 2.0 ** (visits.pauses - 1), self._rules.pause_max_s)
 
     def _forbidden(self, hit: Hit) -> Iterator[str]:
-        """Judge by the robots.txt in force; by an older one too, if a death may have undone the
+        """Judge by the robots.txt in force; by an older one too, if a crash may have undone the
         newest."""
         if is_robots(hit.url):
             return
@@ -181,7 +181,7 @@ class PoliteServer:
         if all(problems):
             yield f"{hit.url} was asked for {problems[0]}"
 
-    def _problem(self, hit: Hit, copy: _Copy | None, history: _RobotsHistory) -> str:
+    def _problem(self, hit: Hit, copy: _RobotsCopy | None, history: _RobotsHistory) -> str:
         if copy is None:
             return "before its robots.txt"
         valid_from = copy.at
@@ -206,9 +206,9 @@ class PoliteServer:
             return
         is_file = hit.status == 200 and not hit.content.is_html
         text = hit.content.text if is_file else None
-        history.copies.append(_Copy(hit.end, text, is_lost))
+        history.copies.append(_RobotsCopy(hit.end, text, is_lost))
 
-    def _copy(self, authority: str, at: float, *, with_lost: bool) -> _Copy | None:
+    def _copy(self, authority: str, at: float, *, with_lost: bool) -> _RobotsCopy | None:
         """Return the last robots.txt of *authority* that was served until *at*."""
         for copy in reversed(self._robots[authority].copies):
             if copy.at <= at and (with_lost or not copy.is_lost):
@@ -235,7 +235,7 @@ class PoliteServer:
         return [each for each in changes[first:] if each.at <= end]
 
 
-class Accountant:
+class OutcomeJudge:
     """Judges what became of each URL."""
 
     def __init__(self, found: Run) -> None:
@@ -252,7 +252,7 @@ class Accountant:
 
     def findings(self) -> Iterator[str]:
         if not self._log.is_over:
-            yield f"the crawl was not over: {self._log.why_not}"
+            yield f"the crawl was not over: {self._log.failure}"
             return
         yield from self._lost()
         yield from self._records_lost()
@@ -288,7 +288,7 @@ class Accountant:
     def _found(self) -> Iterator[tuple[str, Candidate]]:
         """Yield what may be fetched of all that seeds, files, pages and redirects led to."""
         seeds = self._admission.select(self._run.web.seeds, None, 0).candidates
-        if self._log.deaths:  # a start may have come when some were refused
+        if self._log.crashes:  # a start may have come when some were refused
             seeds = self._kept(self._run.web.seeds)
         yield from (("a seed", each) for each in seeds)
         for file in self._log.hits:
@@ -314,7 +314,7 @@ class Accountant:
         ]
 
     def _last_hit(self, outcome: Outcome) -> Hit | None:
-        hits = [each for each in self._hits[outcome.url] if each.end <= outcome.at + MOMENT_S]
+        hits = [each for each in self._hits[outcome.url] if each.end <= outcome.at + PRECISION_S]
         return hits[-1] if hits else None
 
     def _key(self, url: str) -> int:
@@ -329,7 +329,7 @@ class Accountant:
             for first, second in pairwise(hits):
                 if self._may_follow(first, second):
                     continue
-                rounds += self._is_round(url)
+                rounds += self._is_redirect_loop(url)
                 if not 0 < rounds < _VISITS:
                     yield f"{url} was fetched at {first.start:.3f} and again at {second.start:.3f}"
 
@@ -338,20 +338,21 @@ class Accountant:
         if failed(first) or first.is_cut or "not found" in first.content.text:
             return True
         if any(
-            url == first.url and first.end <= at <= second.start for at, url in self._log.broken
+            url == first.url and first.end <= at <= second.start
+            for at, url in self._log.callback_errors
         ):
             return True
         return self._was_undone(first, second.start)
 
     def _was_undone(self, hit: Hit, until: float) -> bool:
-        """Return whether a death *until* then came before the outcome of *hit*."""
+        """Return whether a crash *until* then came before the outcome of *hit*."""
         return any(
-            hit.end <= death <= until
-            and not any(hit.end <= each.at <= death for each in self._outcomes[hit.url])
-            for death in self._log.deaths
+            hit.end <= crash <= until
+            and not any(hit.end <= each.at <= crash for each in self._outcomes[hit.url])
+            for crash in self._log.crashes
         )
 
-    def _is_round(self, url: str) -> bool:
+    def _is_redirect_loop(self, url: str) -> bool:
         """Return whether redirects lead from *url* back to it."""
         at = url
         for _ in range(_VISITS * 4):
@@ -367,7 +368,7 @@ class Accountant:
         for url, hits in self._hits.items():
             if "/error/" not in url:
                 continue
-            heard_at = min(
+            answered_at = min(
                 (
                     each.end
                     for each in self._of_host[hits[0].host]
@@ -378,27 +379,29 @@ class Accountant:
             tries = [
                 each
                 for each in hits
-                if each.status == 500 and each.start > heard_at
+                if each.status == 500 and each.start > answered_at
                 if not each.is_cut and not self._was_undone(each, self._log.ended_at)
             ]
             if len(tries) > most:
                 yield f"{url} was tried {len(tries)} times, not {most}"
 
     def _may_be_undone(self, hit: Hit) -> bool:
-        """Return whether a death may have undone what was counted for *hit*."""
+        """Return whether a crash may have undone what was counted for *hit*."""
         return hit.is_cut or self._log.may_be_lost(hit.end)
 
     def _given_up_wrongly(self) -> Iterator[str]:
         for outcome in self._log.outcomes:
             if outcome.fate != "dead":
                 continue
-            hits = [hit for hit in self._of_host[outcome.host] if hit.end <= outcome.at + MOMENT_S]
-            heard = [not failed(hit) and not self._may_be_undone(hit) for hit in hits]
+            hits = [
+                hit for hit in self._of_host[outcome.host] if hit.end <= outcome.at + PRECISION_S
+            ]
+            has_answered = [not failed(hit) and not self._may_be_undone(hit) for hit in hits]
             if "has failed for hours" in outcome.reason:
                 most = self._run.policy.config.politeness.pause_after_failures
-                is_wrong = any(heard[-most:])
+                is_wrong = any(has_answered[-most:])
             else:
-                is_wrong = "has never answered" in outcome.reason and any(heard)
+                is_wrong = "has never answered" in outcome.reason and any(has_answered)
             if is_wrong:
                 yield f"{outcome.url} was given up: {outcome.reason}; its host had answered"
 
@@ -407,13 +410,13 @@ class Accountant:
         if self._run.world.machine.concurrency < len(self._run.web.sites):
             return
         rules, known = self._run.policy.config.politeness, self._known_since()
-        stops = sorted([*self._log.deaths, *(each.at for each in self._log.rules_changes)])
+        stops = sorted([*self._log.crashes, *(each.at for each in self._log.rules_changes)])
         for hits in self._of_host.values():
             for first, second in pairwise(hits):
                 if (
                     failed(first)
                     or first.is_cut
-                    or first.asks_s
+                    or first.retry_after_s
                     or second is not self._hits[second.url][0]
                 ):
                     continue

@@ -16,8 +16,8 @@ from crawler.config.settings import PolitenessSettings
 from crawler.frontier.open import frontier_limits
 from crawler.simulate.process import Machine, Policy
 from crawler.simulate.run import DEFAULT, Run, World, run
-from crawler.simulate.servers import ServerRules
-from crawler.simulate.web import START, WebRules
+from crawler.simulate.servers import ServerParameters
+from crawler.simulate.web import START, WebParameters
 
 
 def _with_politeness(name: str, **settings: float) -> Policy:
@@ -38,15 +38,15 @@ POLICIES: Final[Mapping[str, Policy]] = {
 """The policies that the command compares, by name."""
 
 
-def open_world(seed: int, hosts: int = 20, largest: int = 400) -> World:
+def policy_world(seed: int, hosts: int = 20, largest: int = 400) -> World:
     """Return a world to compare policies in: limits as in a real crawl, but no budget, no crash and
     no operator."""
     random = Random(seed)
     limits = replace(frontier_limits(DEFAULT.config), max_urls_per_domain=None)
     return World(
         seed=seed,
-        web=WebRules(hosts=hosts, largest=largest, extras=0.1, odd_robots=0.2),
-        servers=ServerRules(
+        web=WebParameters(hosts=hosts, largest=largest, features=0.1, odd_robots=0.2),
+        servers=ServerParameters(
             service_s=random.choice((0.03, 0.1, 0.3)), troubles=1.0, limited=0.4, dead=0.05
         ),
         machine=Machine(concurrency=16, frontier=limits),

@@ -2,7 +2,7 @@
 adapters call them.
 
 Rule: no decision is made here. What decides is the product's own: frontier, loop, admission,
-robots.txt, rules. Between any two steps the process may be dropped, and with it all that no
+robots.txt, rules. Between any two steps the process may be killed, and with it all that no
 committed batch holds.
 """
 
@@ -64,8 +64,8 @@ _AT_ONCE_S: Final = 0.001  # until it is asked again, where something may be lea
 _DUPLICATE_S: Final = 0.05  # between two looks whether the page with the same content is finished
 
 
-class Dropped(Exception):
-    """The process is dropped, at the time *at*."""
+class ProcessKilled(Exception):
+    """The process is killed at the time *at*."""
 
     def __init__(self, at: float) -> None:
         super().__init__(at)
@@ -128,7 +128,7 @@ class _Figures:
             self.heard_at = now
 
 
-class _Contents:
+class _ContentReservations:
     """Implements loop.Reservations: of two equal pages under way one waits for the other."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class _Contents:
             del self._by_digest[digest]
 
 
-class _Nothing:
+class _NoReservations:
     """Implements loop.Reservations for a memory of bodies without a limit."""
 
     def release(self, lease_id: int) -> None: ...
@@ -175,7 +175,7 @@ class _Syncs:
 
 
 class Process:
-    """A crawl from its start to its end or its death, on a virtual clock."""
+    """A crawl from its start to its end or its crash, on a virtual clock."""
 
     def __init__(
         self,
@@ -190,8 +190,8 @@ class Process:
         random: Random,
         steps: int,
     ) -> None:
-        """*steps*: after so many it is dropped; 0: never. It may be dropped while it opens. Raises
-        Dropped, and DataDirError if a file is missing."""
+        """*steps*: after so many it is killed; 0: never. It may be killed while it opens. Raises
+        ProcessKilled, and DataDirError if a file is missing."""
         self.now, self.log = now, log
         self._disk, self._machine, self._servers, self._seeds = disk, machine, servers, seeds
         self._random, self._steps_left = random, steps
@@ -200,7 +200,7 @@ class Process:
         self._tick = 0  # events of the same time come in the order in which they were made
         self._wake_at = inf  # when it asks for a lease again, if nothing happens before
         self._may_lease = False  # something that is no call of the frontier may allow a lease
-        self._is_looked = False  # silent hosts are looked at, and nothing was completed since
+        self._is_silence_checked = False  # or will be, and nothing was completed since
         self._is_checking = self._are_seeds_added = False
         self._uncommitted: list[Outcome] = []
         config = self._config = policy.config
@@ -235,7 +235,7 @@ class Process:
             config.content,
         )
         self._prioritizer = policy.prioritizer(levels)
-        self._contents = _Contents()
+        self._contents = _ContentReservations()
         self._syncs = _Syncs(self._sync_later)
         precheck = policy.precheck(
             robots, self.origins.robots_candidate, patterns, probes, self.origins.overrides_of
@@ -258,7 +258,7 @@ class Process:
             slots=Slots(SlotLimits(concurrency=machine.concurrency), self._allow_lease),
             limits=loop_limits(config),
             outcomes=self,
-            bodies=_Nothing(),
+            bodies=_NoReservations(),
             contents=(self._contents,),
             durability=self._syncs if config.archive.fsync else None,
             figures=self._figures,
@@ -266,7 +266,7 @@ class Process:
             now=self.clock,
         )
         self.loop.silent_hosts.begin(now)
-        self._at(now, self._add_seeds)
+        self._schedule(now, self._add_seeds)
 
     def clock(self) -> float:
         return self.now
@@ -284,7 +284,7 @@ class Process:
         return at if at < inf else None
 
     def advance(self) -> None:
-        """Do the next event, then all that it has made possible. Raises Dropped."""
+        """Do the next event, then all that it has made possible. Raises ProcessKilled."""
         self.log.events += 1
         if not self._events or self._wake_at < self._events[0][0]:
             self.now, self._wake_at = max(self.now, self._wake_at), inf
@@ -297,7 +297,7 @@ class Process:
 
     def end_turn(self) -> None:
         """Take leases and commit, until there is nothing to do before the next event. Raises
-        Dropped."""
+        ProcessKilled."""
         while self._may_lease or self._turns.is_due:
             self._may_lease = False
             while self._is_lease_due():
@@ -305,10 +305,10 @@ class Process:
                     self._is_lease_due()  # the timer: what was due is moved, or admitted
                     break
             self._commit()
-        self._look_later()
+        self._schedule_silence_check()
 
     def put_in_force(self, text: str, at: float) -> None:
-        """Let the rules of *text* count from *at* on. Raises Dropped."""
+        """Let the rules of *text* count from *at* on. Raises ProcessKilled."""
         self.now = max(self.now, at)
         rests = self.loop.put_in_force(read_rules(text, len(self._config.frontier.level_shares)))
         self._step()
@@ -321,7 +321,7 @@ class Process:
         """Whether nothing is left to do."""
         return self._are_seeds_added and not len(self.loop.lives) and self.frontier.is_over()
 
-    def _at(self, at: float, call: Callable[..., None], *arguments: Any) -> None:
+    def _schedule(self, at: float, call: Callable[..., None], *arguments: Any) -> None:
         self._tick += 1
         heappush(self._events, (at, self._tick, call, arguments))
 
@@ -330,10 +330,10 @@ class Process:
         self._may_lease = True
 
     def _step(self) -> None:
-        """The process may be dropped here."""
+        """The process may be killed here."""
         self._steps_left -= 1
         if self._steps_left == 0:
-            raise Dropped(self.now)
+            raise ProcessKilled(self.now)
 
     def _commit(self) -> None:
         """End the turn of the event loop: what was staged becomes durable. Work of the frontier
@@ -392,30 +392,30 @@ class Process:
         slots.begin(transfer, life.lease.pace.standing)
         if not self._is_checking:
             self._is_checking = True
-            self._at(self.now + slots.limits.slow_after_s, self._check_slots)
+            self._schedule(self.now + slots.limits.slow_after_s, self._check_slots)
         self._step()
         purpose = life.plan.purpose
         if purpose is not Purpose.ROBOTS and isinstance(
             loop.precheck.robots.verdict(life.plan.url, self.now), RobotsUnknown
         ):
             life.put_back()
-            self._leave(transfer)
+            self._end_transfer(transfer)
             self._complete(life)
             return True
         wait_s = self._random.expovariate(1.0 / self._machine.connect_s)
-        self._at(self.now + min(wait_s, 1.0), self._send, transfer)
+        self._schedule(self.now + min(wait_s, 1.0), self._send, transfer)
         return True
 
-    def _look_later(self) -> None:
+    def _schedule_silence_check(self) -> None:
         """Set a timer for silent hosts, if nothing else is left."""
         loop = self.loop
         silent = loop.silent_hosts.errors and loop.waits_for_silent_hosts()
-        if silent and not self._is_looked:
-            self._is_looked = True
+        if silent and not self._is_silence_checked:
+            self._is_silence_checked = True
             since = max(self.log.starts[-1], self._figures.heard_at)
-            self._at(max(since + SILENCE_S, self.now + 1.0), self._look_at_silent_hosts)
+            self._schedule(max(since + SILENCE_S, self.now + 1.0), self._check_silent_hosts)
 
-    def _look_at_silent_hosts(self) -> None:
+    def _check_silent_hosts(self) -> None:
         """Give up hosts that never answered if nothing else is left, as scheduler/silence.py."""
         loop, silent = self.loop, self.loop.silent_hosts
         if silent.are_given_up and not self.frontier.counts().left:
@@ -441,14 +441,14 @@ class Process:
             slots.check(slots.limits.check_interval_s)
         self._is_checking = len(slots) > slots.slow_count
         if self._is_checking:
-            self._at(self.now + slots.limits.slow_after_s, self._check_slots)
+            self._schedule(self.now + slots.limits.slow_after_s, self._check_slots)
 
     # Its request is sent, and answered, as by downloader and middlewares.
 
     def _send(self, transfer: Transfer) -> None:
         loop, life = self.loop, transfer.life
         if not loop.may_send(life):
-            self._leave(transfer)
+            self._end_transfer(transfer)
             self._complete(life)
             return
         self._step()
@@ -459,7 +459,7 @@ class Process:
         transfer.reply = reply
         transfer.hit = hit = Hit(
             *(host, url, self.now, reply.end_at, reply.status, reply.error, reply.content),
-            asks_s=reply.asks_s,
+            retry_after_s=reply.retry_after_s,
             head_at=reply.head_at,
             process=self._number,
         )
@@ -467,8 +467,8 @@ class Process:
         self.log.note(self.now, f"asks {url}")
         status = reply.status
         if status is not None and (reply.retry_after is not None or is_retry_status(status)):
-            self._at(reply.head_at, self._head, transfer)
-        self._at(reply.end_at, self._answer, transfer)
+            self._schedule(reply.head_at, self._head, transfer)
+        self._schedule(reply.end_at, self._answer, transfer)
 
     def _head(self, transfer: Transfer) -> None:
         hit, reply = transfer.hit, transfer.reply
@@ -499,19 +499,19 @@ class Process:
             case Purpose.ROBOTS:
                 self.loop.robots_answered(life, _robots_result(life.plan.url, reply), answer)
                 self._step()
-                self._leave(transfer)
+                self._end_transfer(transfer)
                 self._complete(life)
             case Purpose.PROBE:
-                heard = self.loop.probe_answered(life, answer)
+                noted = self.loop.probe_answered(life, answer)
                 self._step()
-                self._probed(life, reply, heard)
-                self._leave(transfer)
+                self._probed(life, reply, noted)
+                self._end_transfer(transfer)
                 self._complete(life)
             case _:
                 self._page_answered(transfer, reply, answer)
 
-    def _probed(self, life: Life, reply: Reply, heard: Answer | None) -> None:
-        if heard is not None and heard.error == "cancelled":
+    def _probed(self, life: Life, reply: Reply, answer: Answer | None) -> None:
+        if answer is not None and answer.error == "cancelled":
             life.put_back()
             return
         result = ProbeResult(None)
@@ -527,7 +527,7 @@ class Process:
         is_retried = loop.answered(life, answer)
         self._step()
         if is_retried or reply.status is None:
-            self._leave(transfer)
+            self._end_transfer(transfer)
             self._complete(life)
             return
         location = reply.content.location.encode() or None
@@ -535,14 +535,14 @@ class Process:
         self._step()
         if isinstance(decision, FollowRedirect | TooManyRedirects):
             life.archive(self._disk.append_record())
-            self._leave(transfer)
+            self._end_transfer(transfer)
             self._complete(life)
             return
-        self._leave(transfer)
+        self._end_transfer(transfer)
         wait_s = self._random.expovariate(1.0 / self._machine.processing_s)
-        self._at(self.now + wait_s, self._page, life, reply)
+        self._schedule(self.now + wait_s, self._page, life, reply)
 
-    def _leave(self, transfer: Transfer) -> None:
+    def _end_transfer(self, transfer: Transfer) -> None:
         """End the transfer, as `FrontierDownloader.transfer` does."""
         self.loop.slots.end(transfer)
         if not isinstance(transfer.life.verdict, PutBack):
@@ -571,7 +571,7 @@ class Process:
             if original is not None and original.url == page.url and not original.record:
                 original = None
             if original is None and not self._contents.reserve(digest, life.lease.id):
-                self._at(self.now + _DUPLICATE_S, self._page, life, reply)
+                self._schedule(self.now + _DUPLICATE_S, self._page, life, reply)
                 return
             page = replace(page, digest=digest, duplicate_of=original)
         elif page.is_answered:
@@ -581,7 +581,7 @@ class Process:
         life.note_page(page)
         self._step()
         if self._random.random() < self._machine.callback_errors:
-            self.log.broken.append((self.now, life.candidate.url))
+            self.log.callback_errors.append((self.now, life.candidate.url))
             life.note_error("error in a callback or pipeline: by the simulation")
         claim = None
         if page.digest and page.duplicate_of is None:
@@ -618,12 +618,12 @@ class Process:
 
     def _complete(self, life: Life) -> None:
         self.loop.complete(life)
-        self._is_looked = False
+        self._is_silence_checked = False
         self._allow_lease()
         self._step()
 
     def _sync_later(self) -> None:
-        self._at(self.now + self._config.archive.fsync_every_s, self._sync)
+        self._schedule(self.now + self._config.archive.fsync_every_s, self._sync)
 
     def _sync(self) -> None:
         """Sync the records, finish the pages that waited for it, and sync that."""

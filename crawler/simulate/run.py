@@ -23,10 +23,10 @@ from crawler.frontier.open import frontier_limits
 from crawler.model.types import DataDirError
 from crawler.policy.operator_rules import read_rules
 from crawler.simulate.disk import Disk
-from crawler.simulate.process import Dropped, Machine, Policy, Process
+from crawler.simulate.process import Machine, Policy, Process, ProcessKilled
 from crawler.simulate.run_log import RulesChange, RunLog
-from crawler.simulate.servers import ServerRules, Servers
-from crawler.simulate.web import DAY_S, START, Web, WebRules
+from crawler.simulate.servers import ServerParameters, Servers
+from crawler.simulate.web import DAY_S, START, Web, WebParameters
 
 CONFIG: Final = Config(identity=IdentitySettings(contact="https://simulated.example/"))
 DEFAULT: Final = Policy(config=CONFIG)
@@ -34,7 +34,7 @@ DEFAULT: Final = Policy(config=CONFIG)
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The death of a process, after so many of its steps; the next begins so much later."""
+    """The crash of a process after so many of its steps; the next one starts so much later."""
 
     steps: int
     down_s: float
@@ -54,8 +54,8 @@ class World:
     """All of a simulation but its policy."""
 
     seed: int
-    web: WebRules = field(default_factory=WebRules)
-    servers: ServerRules = field(default_factory=ServerRules)
+    web: WebParameters = field(default_factory=WebParameters)
+    servers: ServerParameters = field(default_factory=ServerParameters)
     machine: Machine = field(default_factory=Machine)
     acts: tuple[OperatorAct, ...] = ()
     crashes: tuple[Crash, ...] = ()
@@ -105,24 +105,24 @@ def run(world: World, policy: Policy = DEFAULT, trace: Callable[[str], None] | N
                     random=Random(world.seed * 1000 + len(log.starts)),
                     steps=crashes[0].steps if crashes else 0,
                 )
-                _live(process, world, acts, log, levels, disk)
+                _run_process(process, world, acts, log, levels, disk)
                 break
-            except Dropped as dropped:
-                log.die(dropped.at)
+            except ProcessKilled as killed:
+                log.note_crash(killed.at)
                 crash = crashes.pop(0)
                 if crash.is_power_cut:
-                    disk.cut_power(dropped.at, random)
-                now = dropped.at + crash.down_s
+                    disk.cut_power(killed.at, random)
+                now = killed.at + crash.down_s
             except DataDirError as error:
-                log.why_not = f"it cannot be opened again: {error}"
+                log.failure = f"it cannot be opened again: {error}"
                 break
         process.frontier.close()
     log.ended_at = process.now
-    log.note(process.now, f"ends {log.is_over} {log.why_not}")
+    log.note(process.now, f"ends {log.is_over} {log.failure}")
     return Run(world, policy, web, servers, log, process)
 
 
-def _live(
+def _run_process(
     process: Process,
     world: World,
     acts: list[OperatorAct],
@@ -130,7 +130,7 @@ def _live(
     levels: int,
     disk: Disk,
 ) -> None:
-    """Let *process* live until nothing is left. Raises Dropped."""
+    """Run *process* until nothing is left. Raises ProcessKilled."""
     while True:
         at = process.next_at
         if acts and (at is None or acts[0].at <= at):
@@ -142,12 +142,12 @@ def _live(
             log.is_over = True
             return
         if at is None:
-            log.why_not = "nothing will happen any more, and URLs are left"
+            log.failure = "nothing will happen any more, and URLs are left"
         elif at > START + world.longest_s:
-            log.why_not = f"not over after {world.longest_s / DAY_S:g} days"
+            log.failure = f"not over after {world.longest_s / DAY_S:g} days"
         elif log.is_endless:
-            log.why_not = f"not over after {world.most_events:,} events"
-        if log.why_not:
+            log.failure = f"not over after {world.most_events:,} events"
+        if log.failure:
             return
         process.advance()
 
@@ -168,7 +168,7 @@ def small_world(seed: int) -> World:
     kind = random.choice(("plain", "plain", "long", "many hosts", "troubled"))
     hosts, largest = random.randint(2, 7), random.choice((10, 25, 60))
     delays: tuple[int, ...] = (0, 0, 2, 20)
-    servers = ServerRules()
+    servers = ServerParameters()
     if kind == "long":  # the largest host takes more than a day
         hosts, largest, delays = random.randint(2, 3), 40, (0, 2400)
     elif kind == "many hosts":
@@ -176,7 +176,7 @@ def small_world(seed: int) -> World:
         servers = replace(servers, dead=0.05, troubles=0.5, cut_offs=1)
     elif kind == "troubled":
         servers = replace(servers, troubles=5.0, broken_off=0.1, limited=0.6)
-    web = WebRules(hosts=hosts, largest=largest, crawl_delays=delays)
+    web = WebParameters(hosts=hosts, largest=largest, crawl_delays=delays)
     config = CONFIG
     frontier = replace(
         frontier_limits(config),

@@ -1,5 +1,5 @@
 """What a simulated crawl leaves behind, as seen from outside: the log of the web servers, the
-outcome log, the starts and deaths of its processes, the rules of its operator.
+outcome log, the starts and crashes of its processes, the rules of its operator.
 
 Rule: judges read only this and the store; it holds no counter of the crawler's own.
 """
@@ -28,7 +28,7 @@ class Hit:
     status: int | None  # None: no answer
     error: str  # as of model.types.Answer
     content: Content
-    asks_s: float  # of its Retry-After, from *head_at*
+    retry_after_s: float  # of its Retry-After, from *head_at*
     head_at: float
     process: int  # number of the client's process
     is_head_read: bool = False  # the client has read its head and noted what that asks for
@@ -44,7 +44,7 @@ class RulesChange:
     text: str
 
 
-MOMENT_S: Final = 1e-3
+PRECISION_S: Final = 1e-3
 """Precision of times on disk, and of those of one event."""
 
 
@@ -61,17 +61,17 @@ class RunLog:
 
     hits: list[Hit] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-    deaths: list[float] = field(default_factory=list)  # those by power cuts, too
+    crashes: list[float] = field(default_factory=list)  # those by power cuts, too
     power_cuts: list[PowerCut] = field(default_factory=list)
     lost_records: set[str] = field(default_factory=set)  # of the archive, by power cuts
     starts: list[float] = field(default_factory=list)
     rules_changes: list[RulesChange] = field(default_factory=list)
-    broken: list[tuple[float, str]] = field(default_factory=list)  # errors of callbacks: time, URL
+    callback_errors: list[tuple[float, str]] = field(default_factory=list)  # time, URL
     events: int = 0  # and leases that were refused
     most_events: int = 1 << 60
     ended_at: float = 0.0
     is_over: bool = False  # the frontier says that nothing is left
-    why_not: str = ""  # why the run was ended before
+    failure: str = ""  # why the run was ended before
     trace: Callable[[str], None] | None = None
     _hash: blake2b = field(default_factory=lambda: blake2b(digest_size=16))
 
@@ -88,13 +88,13 @@ class RunLog:
     def may_be_lost(self, at: float) -> bool:
         """Return whether what was noted on disk *at* that time may be lost: a process died then, or
         a power cut came before the next sync."""
-        place = bisect_left(self.deaths, at - MOMENT_S)
-        is_moment = place < len(self.deaths) and self.deaths[place] <= at + MOMENT_S
+        place = bisect_left(self.crashes, at - PRECISION_S)
+        is_moment = place < len(self.crashes) and self.crashes[place] <= at + PRECISION_S
         return is_moment or self.is_unsynced(at)
 
     def is_unsynced(self, at: float) -> bool:
         """Return whether a power cut came before the next sync after *at*."""
-        return any(cut.since - MOMENT_S <= at <= cut.at + MOMENT_S for cut in self.power_cuts)
+        return any(cut.since - PRECISION_S <= at <= cut.at + PRECISION_S for cut in self.power_cuts)
 
     def note(self, now: float, what: str) -> None:
         """Note one event."""
@@ -108,9 +108,9 @@ class RunLog:
             self.outcomes.append(each)
             self.note(each.at, f"outcome {each.fate} {each.url} {each.reason}")
 
-    def die(self, now: float) -> None:
-        """Note that the process is dropped; what it was reading is cut off."""
-        self.deaths.append(now)
+    def note_crash(self, now: float) -> None:
+        """Note that the process is killed; what it was reading is cut off."""
+        self.crashes.append(now)
         self.note(now, "dies")
         for hit in reversed(self.hits):
             if hit.process != len(self.starts):

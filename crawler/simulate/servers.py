@@ -17,7 +17,7 @@ from random import Random
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-from crawler.simulate.web import DAY_S, START, Content, Dice, Web
+from crawler.simulate.web import DAY_S, START, Content, SeededDraws, Web
 
 _normal: Final = NormalDist().inv_cdf
 _TINY: Final = 1e-9
@@ -41,11 +41,11 @@ class Trouble(NamedTuple):
     end: float
     kind: TroubleKind
     retry_after: str = ""  # "", "seconds" or "date": in which form it is sent
-    asks_s: float = 0.0  # the time that it asks for; 0: until the end
+    retry_after_s: float = 0.0  # the time that it asks for; 0: until the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerRules:
+class ServerParameters:
     """The shape of all servers of a web."""
 
     workers: tuple[int, ...] = (1, 4, 16)
@@ -71,23 +71,27 @@ class Reply(NamedTuple):
     error: str  # as of model.types.Answer; with a status, the body breaks off
     content: Content
     retry_after: bytes | None = None
-    asks_s: float = 0.0  # what retry_after asks for, from *head_at*
+    retry_after_s: float = 0.0  # what retry_after asks for, from *head_at*
 
 
 class OriginServer:
     """The server of one host."""
 
-    def __init__(self, name: str, rules: ServerRules, dice: Dice, cut_offs: list[Trouble]) -> None:
-        random = dice.random(f"server {name}")
-        self._name, self._rules, self._dice = name, rules, dice
-        self._workers = random.choice(rules.workers)
-        self._service_s = rules.service_s * exp(random.gauss(0.0, rules.spread_of_servers))
-        self._background = min(0.9, random.expovariate(1.0) * rules.background)
+    def __init__(
+        self, name: str, parameters: ServerParameters, draws: SeededDraws, cut_offs: list[Trouble]
+    ) -> None:
+        random = draws.random(f"server {name}")
+        self._name, self._parameters, self._draws = name, parameters, draws
+        self._workers = random.choice(parameters.workers)
+        self._service_s = parameters.service_s * exp(
+            random.gauss(0.0, parameters.spread_of_servers)
+        )
+        self._background = min(0.9, random.expovariate(1.0) * parameters.background)
         self._phase = random.uniform(0.0, DAY_S)
-        self.is_dead = random.random() < rules.dead
-        self._limit = random.choice((4, 10, 20)) if random.random() < rules.limited else 0
+        self.is_dead = random.random() < parameters.dead
+        self._limit = random.choice((4, 10, 20)) if random.random() < parameters.limited else 0
         self._limit_form = random.choice(("", "seconds", "date"))
-        self.troubles = sorted([*_draw_troubles(rules, random), *cut_offs])
+        self.troubles = sorted([*_draw_troubles(parameters, random), *cut_offs])
         self._begins = [each.begin for each in self.troubles]
         self._recent: deque[float] = deque()  # our requests of the last minute
         self._count = 0
@@ -127,12 +131,12 @@ class OriginServer:
             return self._refusal(429, self._limit_form, until, now, now + min(took_s, 0.01))
         content = web.content(url, now)
         head_at = now + 0.7 * took_s
-        is_cut = content.status == 200 and self._unit("cut") < self._rules.broken_off
+        is_cut = content.status == 200 and self._unit("cut") < self._parameters.broken_off
         return Reply(head_at, end, content.status, "disconnect" if is_cut else "", content)
 
     def _took_s(self, now: float) -> float:
         """Return how long a request waits for a worker and is served."""
-        service_s = self._service_s * exp(self._rules.spread * _normal(self._unit("service")))
+        service_s = self._service_s * exp(self._parameters.spread * _normal(self._unit("service")))
         busy = self.load(now)
         if busy <= 0.0:
             return service_s
@@ -143,15 +147,15 @@ class OriginServer:
         return service_s - mean_s * log(1.0 - self._unit("wait"))
 
     def _refusal(self, status: int, form: str, until: Trouble, now: float, end: float) -> Reply:
-        asks_s = until.asks_s or max(0.0, until.end - end)
+        retry_after_s = until.retry_after_s or max(0.0, until.end - end)
         header, content = None, Content(status)
         if form == "seconds":
-            asks_s = float(int(asks_s) + 1)
-            header = b"%d" % asks_s
+            retry_after_s = float(int(retry_after_s) + 1)
+            header = b"%d" % retry_after_s
         elif form == "date":
-            date = float(int(end + asks_s) + 1)
-            header, asks_s = formatdate(date, usegmt=True).encode(), date - end
-        return Reply(end, end, status, "", content, header, asks_s if header else 0.0)
+            date = float(int(end + retry_after_s) + 1)
+            header, retry_after_s = formatdate(date, usegmt=True).encode(), date - end
+        return Reply(end, end, status, "", content, header, retry_after_s if header else 0.0)
 
     def _trouble(self, now: float) -> Trouble | None:
         """Return the trouble of *now* that began last."""
@@ -168,23 +172,26 @@ class OriginServer:
         return None
 
     def _unit(self, what: str) -> float:
-        return min(max(self._dice.unit(f"{what} {self._name} {self._count}"), _TINY), 1.0 - _TINY)
+        return min(max(self._draws.unit(f"{what} {self._name} {self._count}"), _TINY), 1.0 - _TINY)
 
 
 class Servers:
     """The servers of all hosts of *web*."""
 
-    def __init__(self, seed: int, web: Web, rules: ServerRules) -> None:
+    def __init__(self, seed: int, web: Web, parameters: ServerParameters) -> None:
         self._web = web
-        self._dice = Dice(seed)
-        random = self._dice.random("cut-offs")
+        self._draws = SeededDraws(seed)
+        random = self._draws.random("cut-offs")
         cut_offs = [
             Trouble(begin, begin + random.uniform(60.0, 1800.0), TroubleKind.CUT_OFF)
             for begin in (
-                START + random.uniform(10.0, rules.horizon_s / 24) for _ in range(rules.cut_offs)
+                START + random.uniform(10.0, parameters.horizon_s / 24)
+                for _ in range(parameters.cut_offs)
             )
         ]
-        self.of_host = {name: OriginServer(name, rules, self._dice, cut_offs) for name in web.sites}
+        self.of_host = {
+            name: OriginServer(name, parameters, self._draws, cut_offs) for name in web.sites
+        }
         self.cut_offs = cut_offs
 
     def answer(self, host: str, url: str, now: float, timeout_s: float) -> Reply:
@@ -194,14 +201,14 @@ class Servers:
         return server.answer(url, now, self._web, timeout_s)
 
 
-def _draw_troubles(rules: ServerRules, random: Random) -> list[Trouble]:
+def _draw_troubles(parameters: ServerParameters, random: Random) -> list[Trouble]:
     """Return the troubles of one server: most of them soon, as crawls of small webs are short."""
     found = []
-    for _ in range(min(8, int(random.expovariate(1.0) * rules.troubles))):
-        begin = START + rules.horizon_s * random.random() ** 4
+    for _ in range(min(8, int(random.expovariate(1.0) * parameters.troubles))):
+        begin = START + parameters.horizon_s * random.random() ** 4
         kind = random.choice([each for each in TroubleKind if each is not TroubleKind.CUT_OFF])
-        lasts_s = rules.longest_s ** random.random()
+        lasts_s = parameters.longest_s ** random.random()
         form = random.choice(("", "seconds", "date"))
-        asks_s = random.choice((0.0, 0.0, 30.0, 900.0, 7200.0))
-        found.append(Trouble(begin, begin + lasts_s, kind, form, asks_s))
+        retry_after_s = random.choice((0.0, 0.0, 30.0, 900.0, 7200.0))
+        found.append(Trouble(begin, begin + lasts_s, kind, form, retry_after_s))
     return found

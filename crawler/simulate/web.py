@@ -31,7 +31,7 @@ _HASHES: Final = 2.0**64
 _NO_PAGE: Final = 1 << 40
 
 
-class Dice:
+class SeededDraws:
     """Random numbers by name: each is drawn from the seed and its name alone, so that one draw more
     in one place changes no other, and two policies meet the same web."""
 
@@ -59,7 +59,7 @@ class RobotsKind(StrEnum):
     LOOP = "loop"  # redirects without an end: no robots.txt
 
 
-class Extra(StrEnum):
+class Feature(StrEnum):
     """What a host has beside its pages; its home page links to it."""
 
     FORBIDDEN = "forbidden"  # pages that its robots.txt forbids
@@ -69,7 +69,7 @@ class Extra(StrEnum):
     COPIES = "copies"  # the same page under another URL
     MOVED = "moved"  # redirects: to a page, over hops, to another host
     BOUNCES = "bounces"  # redirects back to the same page, with another spelling
-    ROUNDS = "rounds"  # redirects without an end
+    REDIRECT_LOOPS = "rounds"  # redirects without an end
     CALENDAR = "calendar"  # a page for each day, for ever
     DEEP = "deep"  # a path that grows for ever
     LISTS = "lists"  # pages of a list without an end, all alike
@@ -82,7 +82,7 @@ class Site:
 
     name: str
     pages: int
-    extras: frozenset[Extra] = frozenset()
+    features: frozenset[Feature] = frozenset()
     robots: RobotsKind = RobotsKind.FILE
     robots_host: str = ""  # MOVED: the host that has its robots.txt
     robots_from: float = 0.0  # ERROR, REFUSED: from then on it has one
@@ -105,7 +105,7 @@ class Content(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebRules:
+class WebParameters:
     """The shape of a web."""
 
     hosts: int = 6
@@ -113,7 +113,7 @@ class WebRules:
     zipf: float = 1.0  # the host of rank r has largest / r ** zipf pages
     links: int = 4  # of a page, beside those to the pages below it
     outward: float = 0.1  # share of these that lead to another host
-    extras: float = 0.3  # chance of each extra of a host
+    features: float = 0.3  # chance of each feature of a host
     odd_robots: float = 0.5  # chance that its robots.txt is no plain file
     crawl_delays: tuple[int, ...] = (0, 0, 0, 2, 20)  # one of these for each host
     changes_a_day: float = 0.1  # geometric mean over the hosts
@@ -124,12 +124,15 @@ class Web:
     """All hosts and pages. `content` is all that a server needs."""
 
     def __init__(
-        self, seed: int, rules: WebRules, edges: Mapping[str, tuple[str, ...]] | None = None
+        self,
+        seed: int,
+        parameters: WebParameters,
+        edges: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         """*edges*: the links of a given graph, by URL, in place of drawn ones."""
-        self.rules, self.dice = rules, Dice(seed)
+        self.parameters, self.draws = parameters, SeededDraws(seed)
         self._edges = edges or {}
-        names = _hosts_of(edges) if edges else {f"h{n}.test": 0 for n in range(rules.hosts)}
+        names = _hosts_of(edges) if edges else {f"h{n}.test": 0 for n in range(parameters.hosts)}
         self.sites = {
             name: self._draw(name, rank, pages, list(names))
             for rank, (name, pages) in enumerate(names.items())
@@ -167,33 +170,35 @@ class Web:
         """Return how often the page *url* has changed since START: a Poisson process."""
         known = self._changes.get(url)
         if known is None:
-            spread = _normal(max(self.dice.unit(f"rate {url}"), _TINY))
+            spread = _normal(max(self.draws.unit(f"rate {url}"), _TINY))
             rate = self.sites[_parts(url)[0]].changes_a_day * exp(spread) / DAY_S
             known = self._changes[url] = rate, []
         rate, times = known
         while not times or times[-1] <= now:
-            waits = -log(1.0 - self.dice.unit(f"change {len(times)} {url}"))
+            waits = -log(1.0 - self.draws.unit(f"change {len(times)} {url}"))
             times.append((times[-1] if times else START) + waits / rate)
         return bisect_right(times, now)
 
     def _draw(self, name: str, rank: int, pages: int, names: list[str]) -> Site:
-        rules, random = self.rules, self.dice.random(f"site {name}")
+        parameters, random = self.parameters, self.draws.random(f"site {name}")
         robots, robots_host = RobotsKind.FILE, ""
-        if random.random() < rules.odd_robots:
+        if random.random() < parameters.odd_robots:
             robots = random.choice([kind for kind in RobotsKind if kind is not RobotsKind.FILE])
         if robots is RobotsKind.MOVED:
             robots_host = random.choice(names)
         changes_once = random.random() < 0.5
         return Site(
             name=name,
-            pages=pages or max(1, round(rules.largest / (rank + 1) ** rules.zipf)),
-            extras=frozenset(each for each in Extra if random.random() < rules.extras),
+            pages=pages or max(1, round(parameters.largest / (rank + 1) ** parameters.zipf)),
+            features=frozenset(each for each in Feature if random.random() < parameters.features),
             robots=robots,
             robots_host=robots_host,
             robots_from=START + random.uniform(0.0, 8 * 3600.0),
-            crawl_delay_s=random.choice(rules.crawl_delays),
-            forbids_from=START + random.uniform(0.0, rules.horizon_s) if changes_once else 1e12,
-            changes_a_day=rules.changes_a_day * exp(random.gauss(0.0, 1.5)),
+            crawl_delay_s=random.choice(parameters.crawl_delays),
+            forbids_from=START + random.uniform(0.0, parameters.horizon_s)
+            if changes_once
+            else 1e12,
+            changes_a_day=parameters.changes_a_day * exp(random.gauss(0.0, 1.5)),
         )
 
     def _robots(self, site: Site, path: str, now: float) -> Content:
@@ -221,7 +226,7 @@ class Web:
         if now >= site.forbids_from:
             lines.append("Disallow: /p/b")
         sitemaps = []
-        if Extra.SITEMAPS in site.extras and not self._edges:
+        if Feature.SITEMAPS in site.features and not self._edges:
             sitemaps = [f"http://{site.name}/sitemap.xml"]
         lines += [f"Sitemap: {url}" for url in sitemaps]
         text = "\n".join(lines) + "\n"
@@ -233,7 +238,7 @@ class Web:
         number = int(rest) if rest.isascii() and rest.isdigit() else 0
         match kind:
             case "":
-                return self._page(site, 0, tuple(self._extras(site)))
+                return self._page(site, 0, tuple(self._feature_links(site)))
             case "p" | "copy" | "private" if (page := _page_number(rest)) < site.pages:
                 return self._page(site, page)
             case "old":
@@ -276,7 +281,7 @@ class Web:
                 return Content(200, (f"{base}/list?page={after}",), _text(path))
             case _ if kind.startswith("same?"):
                 return Content(200, (), _text(f"{site.name} the same"))
-        if Extra.SOFT_404 in site.extras:
+        if Feature.SOFT_404 in site.features:
             return Content(200, (), "Page not found. This page does not exist.")
         return Content(404, text="nothing")
 
@@ -287,41 +292,42 @@ class Web:
     def _page(self, site: Site, number: int, more: tuple[str, ...] = ()) -> Content:
         """Return page *number*: it links to the two below it, so that all can be reached, and to
         others, of which the first have most links."""
-        rules, base = self.rules, f"http://{site.name}"
-        random = self.dice.random(f"page {site.name} {number}")
+        parameters, base = self.parameters, f"http://{site.name}"
+        random = self.draws.random(f"page {site.name} {number}")
         below = (2 * number + 1, 2 * number + 2)
         links = [f"{base}/p/{_page_name(each)}" for each in below if each < site.pages]
         if number == 0:
             after = self._names[(self._names.index(site.name) + 1) % len(self._names)]
             links.append(f"http://{after}/")
-        for _ in range(rules.links):
-            host = random.choice(self._names) if random.random() < rules.outward else site.name
+        for _ in range(parameters.links):
+            host = random.choice(self._names) if random.random() < parameters.outward else site.name
             pages = self.sites[host].pages if host in self.sites else 1
             links.append(f"http://{host}/p/{_page_name(int(pages * random.random() ** 3))}")
         return Content(200, (*links, *more), _text(f"{site.name} {number}"))
 
-    def _extras(self, site: Site) -> Iterator[str]:
+    def _feature_links(self, site: Site) -> Iterator[str]:
         base = f"http://{site.name}"
         last = _page_name(site.pages - 1)
+        moved = ("/hops/4", "/hops/14", "/away/a", "/away/b", "/inside/1")
         paths = {
-            Extra.FORBIDDEN: ("/private/a", f"/private/{last}"),
-            Extra.MISSING: ("/missing/1", "/gone/1"),
-            Extra.SOFT_404: ("/soft/1", "/soft/2"),
-            Extra.ERRORS: ("/error/1", "/error/2"),
-            Extra.COPIES: (f"/copy/{last}", *(f"/same?id={n}" for n in range(20))),
-            Extra.MOVED: (f"/old/{last}", "/hops/4", "/hops/14", "/away/a", "/away/b", "/inside/1"),
-            Extra.BOUNCES: ("/bounce/1", "/bounced/2"),
-            Extra.ROUNDS: ("/round/0",),
-            Extra.CALENDAR: ("/events/2027/02/",),
-            Extra.DEEP: ("/deep/a",),
-            Extra.LISTS: ("/list?page=1",),
+            Feature.FORBIDDEN: ("/private/a", f"/private/{last}"),
+            Feature.MISSING: ("/missing/1", "/gone/1"),
+            Feature.SOFT_404: ("/soft/1", "/soft/2"),
+            Feature.ERRORS: ("/error/1", "/error/2"),
+            Feature.COPIES: (f"/copy/{last}", *(f"/same?id={n}" for n in range(20))),
+            Feature.MOVED: (f"/old/{last}", *moved),
+            Feature.BOUNCES: ("/bounce/1", "/bounced/2"),
+            Feature.REDIRECT_LOOPS: ("/round/0",),
+            Feature.CALENDAR: ("/events/2027/02/",),
+            Feature.DEEP: ("/deep/a",),
+            Feature.LISTS: ("/list?page=1",),
         }
-        for extra in Extra:  # in their order: that of a set differs from process to process
-            if extra in site.extras and extra in paths:
-                yield from (base + path for path in paths[extra])
+        for feature in Feature:  # in their order: that of a set differs from process to process
+            if feature in site.features and feature in paths:
+                yield from (base + path for path in paths[feature])
 
     def _other(self, site: Site, path: str) -> str:
-        return self.dice.random(f"other {site.name}{path}").choice(self._names)
+        return self.draws.random(f"other {site.name}{path}").choice(self._names)
 
 
 def is_robots(url: str) -> bool:

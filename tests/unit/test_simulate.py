@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 
 from crawler.simulate.judges import judge
-from crawler.simulate.policies import open_world
+from crawler.simulate.policies import policy_world
 from crawler.simulate.run import SMALL, run, small_world
-from crawler.simulate.servers import ServerRules
+from crawler.simulate.servers import ServerParameters
 from crawler.simulate.web import read_edges
 
 
@@ -42,8 +42,8 @@ def test_the_same_seed_gives_the_same_events_in_each_process() -> None:
 def test_a_given_graph_is_crawled_from_its_own_pages() -> None:
     links = {"https://a.test/x": "https://a.test/y", "https://a.test/y": "http://b.test/z"}
     edges = read_edges([*(f"{url}\t{target}\n" for url, target in links.items()), "no link\n"])
-    servers = ServerRules(troubles=0.0, dead=0.0, limited=0.0, broken_off=0.0)
-    found = run(replace(open_world(1), edges=edges, servers=servers))
+    servers = ServerParameters(troubles=0.0, dead=0.0, limited=0.0, broken_off=0.0)
+    found = run(replace(policy_world(1), edges=edges, servers=servers))
     assert judge(found) == []
     assert {each.url for each in found.log.outcomes if each.status == 200} == {
         *links,
