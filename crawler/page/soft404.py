@@ -30,8 +30,11 @@ _MIN_LIKENESS: Final = 0.9
 """guess: of the words of two answers; names, dates and lists of popular pages differ"""
 
 # "not found" in the ten most used languages of the web (w3techs), and the bare number.
+# Each branch begins with a letter or digit, and case is not ignored: so the search skips what none
+# begins with, and takes 17 us for 400 characters in lower case; else it took 148.
 _ERROR: Final = re.compile(
-    r"(?i)\b404\b|not (?:be )?found|(?:no longer|not) (?:exist|available)|does(?:n.t| not) exist"
+    r"404(?<=\b404)\b|not (?:be )?found|no longer (?:exist|available)|not (?:exist|available)"
+    r"|does(?:n.t| not) exist"
     r"|page (?:is )?missing|nicht gefunden|existiert nicht|introuvable|n.existe pas"
     r"|no (?:se )?(?:ha )?encontrad[ao]|no existe|non trovat[ao]|non esiste"
     r"|n[ãa]o (?:foi )?encontrad"
@@ -69,7 +72,8 @@ def looks_like_error(title: str, text: str) -> bool:
     # Most pages have so many words in their head: to count all of 30 kB takes 27 us, not 1.
     if text.count(" ", 0, _HEAD_OF_WORDS) > MAX_WORDS or text.count(" ") > MAX_WORDS:
         return False
-    return bool(_ERROR.search(title[:_HEAD_CHARS]) or _ERROR.search(text[:_HEAD_CHARS]))
+    heads = (title[:_HEAD_CHARS].lower(), text[:_HEAD_CHARS].lower())
+    return bool(_ERROR.search(heads[0]) or _ERROR.search(heads[1]))
 
 
 def kind_of(url: str) -> str | None:
