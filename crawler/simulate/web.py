@@ -16,7 +16,7 @@ from random import Random
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from crawler.model.page import LinkKind
 from crawler.model.url import authority_of, fetch_form, split
@@ -98,7 +98,6 @@ class Content(NamedTuple):
     links: tuple[str, ...] = ()  # absolute
     text: str = ""
     location: str = ""  # of a redirect
-    version: int = 0  # how often the page has changed
     is_html: bool = True
     sitemaps: tuple[str, ...] = ()  # that a robots.txt names
     link_kind: LinkKind = LinkKind.A  # of its links
@@ -139,7 +138,7 @@ class Web:
         }
         self._names = list(self.sites)
         self._changes: dict[str, tuple[float, list[float]]] = {}  # rates, and times so far
-        self._of = lru_cache(maxsize=_CACHED)(self._content)
+        self._first_content = lru_cache(maxsize=_CACHED)(self._draw_content)
 
     @property
     def seeds(self) -> list[str]:
@@ -160,11 +159,10 @@ class Web:
             return Content(404)
         if is_robots(url):
             return self._robots(site, path, now)
-        found = self._of_edges(url) if self._edges else self._of(site, path)
+        found = self._of_edges(url) if self._edges else self._first_content(name, path)
         if found.status != 200 or not site.changes_a_day:
             return found
-        version = self.version(url, now)
-        return found._replace(version=version, text=f"{found.text} {version}")
+        return found._replace(text=f"{found.text} v{self.version(url, now)}")
 
     def version(self, url: str, now: float) -> int:
         """Return how often the page *url* has changed since START: a Poisson process."""
@@ -232,8 +230,8 @@ class Web:
         text = "\n".join(lines) + "\n"
         return Content(200, text=text, is_html=False, sitemaps=tuple(sitemaps))
 
-    def _content(self, site: Site, path: str) -> Content:
-        base = f"http://{site.name}"
+    def _draw_content(self, name: str, path: str) -> Content:
+        site, base = self.sites[name], f"http://{name}"
         kind, _, rest = path[1:].partition("/")
         number = int(rest) if rest.isascii() and rest.isdigit() else 0
         match kind:
@@ -365,7 +363,8 @@ def _parts(url: str) -> tuple[str, str]:
 
 
 def _text(name: str) -> str:
-    return f"<html><title>{name}</title><p>The page {name}</p></html>"
+    """Return the text of the page *name*. A number in it could be 404, as on pages of errors."""
+    return f"page {xxh3_64_hexdigest(name.encode())}"
 
 
 def _months(base: str, path: str) -> tuple[str, ...]:

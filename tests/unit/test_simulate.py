@@ -10,11 +10,12 @@ from dataclasses import replace
 
 import pytest
 
+from crawler.page.soft404 import looks_like_error
 from crawler.simulate.judges import judge
 from crawler.simulate.policies import policy_world
 from crawler.simulate.run import SMALL, run, small_world
 from crawler.simulate.servers import ServerParameters
-from crawler.simulate.web import read_edges
+from crawler.simulate.web import START, Web, WebParameters, read_edges
 
 
 @pytest.mark.parametrize("first", range(0, 100, 10))
@@ -37,6 +38,11 @@ def test_the_same_seed_gives_the_same_events_in_each_process() -> None:
     }
     digests.add(f"{run(small_world(1), SMALL).log.digest}\n".encode())
     assert len(digests) == 1
+
+
+def test_page_404_of_a_host_does_not_look_like_an_error() -> None:
+    web = Web(1, WebParameters(hosts=1, largest=500))
+    assert not looks_like_error("", web.content("http://h0.test/p/oo", START).text)
 
 
 def test_a_given_graph_is_crawled_from_its_own_pages() -> None:
