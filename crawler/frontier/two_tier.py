@@ -317,7 +317,11 @@ class TwoTierFrontier:
         return min((time for time in times if time is not None), default=None)
 
     def counts(self) -> Counts:
-        return self._batch.totals.counts(len(self._scheduler.active), self._undecided())
+        return self._batch.totals.counts(len(self._scheduler.active), self.undecided())
+
+    def undecided(self) -> int:
+        """Return of how many URLs it is not known yet whether they are new."""
+        return len(self._admitter.undecided) + len(self._arrived)
 
     def undecided_s(self, now: float) -> float:
         """Return for how long found URLs have waited for a search whether they are new, in
@@ -382,14 +386,14 @@ class TwoTierFrontier:
     def is_over(self) -> bool:
         """Return as port.Frontier.is_over. This reads the queues, not the counters, because with a
         wrong counter a crawl would end early or never."""
-        is_pending = self._refusals.is_pending or self._open or self._undecided()
+        is_pending = self._refusals.is_pending or self._open or self.undecided()
         return not (is_pending or self._scheduler.has_hosts() or self._later.next_at is not None)
 
     def hosts_left(self) -> Iterator[tuple[HostKey, float] | None]:
         """Yield the hosts that have waiting URLs, each with the end of its rest, and None for
         anything else that is left, but for what is leased. It reads the disk, some 5 us a host."""
         later = self._later.next_at is not None
-        if self._refusals.is_pending or self._undecided() or later:
+        if self._refusals.is_pending or self.undecided() or later:
             yield None
         yield from self._scheduler.hosts_left()
 
@@ -505,10 +509,6 @@ class TwoTierFrontier:
             shard = self._batch.shards.of(candidate.host)
             self._batch.count(shard, UrlState.LATER, UrlEvent.COME_DUE)
             self._append((candidate.host, candidate.level), [candidate])
-
-    def _undecided(self) -> int:
-        """Return of how many URLs it is not known yet whether they are new."""
-        return len(self._admitter.undecided) + len(self._arrived)
 
     def _admit_some(self, now: float) -> bool:
         """Admit those that are new of some URLs added before. Returns whether there were any."""

@@ -39,27 +39,20 @@ def failed(hit: Hit) -> bool:
     return hit.status is None or hit.status == 429 or hit.status >= 500 or hit.error != ""
 
 
-@dataclass(frozen=True, slots=True)
 class _RobotsCopy:
     """A robots.txt as it was served to us at a time."""
 
-    at: float
-    text: str | None  # None: there is none, so all is allowed
-    is_lost: bool = False  # perhaps, by a crash in the moment in which it came
+    def __init__(self, at: float, text: str | None, *, is_lost: bool) -> None:
+        """*text*: None if there is none, so all is allowed. *is_lost*: perhaps, by a crash in the
+        moment in which it came."""
+        self.at, self.is_file, self.is_lost = at, text is not None, is_lost
+        fields = [line.partition(": ") for line in (text or "").splitlines()]
+        self._disallowed = tuple(value for name, _, value in fields if name == "Disallow")
+        delays = [float(value) for name, _, value in fields if name == "Crawl-delay"]
+        self.crawl_delay_s = max(delays, default=0.0)
 
     def allows(self, url: str) -> bool:
-        path = url[len(authority_of(url)) :]
-        return not any(path.startswith(each) for each in self._values("Disallow"))
-
-    @property
-    def crawl_delay_s(self) -> float:
-        return max(map(float, self._values("Crawl-delay")), default=0.0)
-
-    def _values(self, name: str) -> Iterator[str]:
-        for line in (self.text or "").splitlines():
-            field_name, _, value = line.partition(": ")
-            if field_name == name:
-                yield value
+        return not url.startswith(self._disallowed, len(authority_of(url)))
 
 
 @dataclass(slots=True)
@@ -141,7 +134,7 @@ class PolitenessJudge:
         if any(delay_s is not None for delay_s in delays):
             own_s = 0.0 if is_lost else min([own_s if each is None else each for each in delays])
         yield hit.end + own_s, f"its last answer took {took_s:.3f} s"
-        copy = self._copy(authority_of(hit.url), hit.end, with_lost=False)
+        copy = self._copy(authority_of(hit.url), hit.end, False)
         # One that came from another host since the lease is known too late for this rest.
         leased_at = hit.start - _UNDER_WAY_S
         is_known = copy is not None and (copy.at <= leased_at or copy.at == hit.end)
@@ -175,17 +168,17 @@ class PolitenessJudge:
         newest."""
         if is_robots(hit.url):
             return
-        authority = authority_of(hit.url)
-        copies = [self._copy(authority, hit.start, with_lost=each) for each in (False, True)]
-        problems = [self._problem(hit, copy, self._robots[authority]) for copy in copies]
-        if all(problems):
-            yield f"{hit.url} was asked for {problems[0]}"
+        problem = self._problem(hit, with_lost=False)
+        if problem and self._problem(hit, with_lost=True):
+            yield f"{hit.url} was asked for {problem}"
 
-    def _problem(self, hit: Hit, copy: _RobotsCopy | None, history: _RobotsHistory) -> str:
+    def _problem(self, hit: Hit, *, with_lost: bool) -> str:
+        authority = authority_of(hit.url)
+        copy, history = self._copy(authority, hit.start, with_lost), self._robots[authority]
         if copy is None:
             return "before its robots.txt"
         valid_from = copy.at
-        if copy.text is not None and copy.at < history.trouble_at:
+        if copy.is_file and copy.at < history.trouble_at:
             valid_from = history.trouble_at  # an old copy may be used while there is no new one
         if hit.start > valid_from + DAY_S + _UNDER_WAY_S:
             return f"by a robots.txt of {(hit.start - copy.at) / 3600:.1f} hours ago"
@@ -206,9 +199,9 @@ class PolitenessJudge:
             return
         is_file = hit.status == 200 and not hit.content.is_html
         text = hit.content.text if is_file else None
-        history.copies.append(_RobotsCopy(hit.end, text, is_lost))
+        history.copies.append(_RobotsCopy(hit.end, text, is_lost=is_lost))
 
-    def _copy(self, authority: str, at: float, *, with_lost: bool) -> _RobotsCopy | None:
+    def _copy(self, authority: str, at: float, with_lost: bool) -> _RobotsCopy | None:
         """Return the last robots.txt of *authority* that was served until *at*."""
         for copy in reversed(self._robots[authority].copies):
             if copy.at <= at and (with_lost or not copy.is_lost):
@@ -266,7 +259,8 @@ class OutcomeJudge:
         counts = self._run.last.frontier.counts()
         if counts.left:
             yield f"{counts.left} URLs are left, and the crawl says that it is over"
-        ended = {self._key(outcome.url) for outcome in self._log.outcomes if outcome.fate in _FINAL}
+        final = [outcome.url for outcome in self._log.outcomes if outcome.fate in _FINAL]
+        ended = {each.key for each in self._admission.select(final, None, 0).candidates}
         by_pattern: defaultdict[tuple[str, str], int] = defaultdict(int)
         for outcome in self._log.outcomes:
             by_pattern[outcome.host, pattern_of(outcome.url)] += outcome.fate == "done"
@@ -291,18 +285,18 @@ class OutcomeJudge:
         if self._log.crashes:  # a start may have come when some were refused
             seeds = self._kept(self._run.web.seeds)
         yield from (("a seed", each) for each in seeds)
+        sources: dict[str, str] = {}  # of URLs
         for file in self._log.hits:
             if file.content.sitemaps and not (failed(file) or self._may_be_undone(file)):
-                yield from ((file.url, each) for each in self._kept(file.content.sitemaps))
+                sources.update(dict.fromkeys(file.content.sitemaps, file.url))
         for outcome in self._log.outcomes:
             if outcome.fate == "moved":
-                links = [outcome.target]
+                sources[outcome.target] = outcome.url
             elif outcome.fate == "done" and outcome.status == 200 and not outcome.reason:
                 hit = self._last_hit(outcome)
-                links = list(hit.content.links) if hit is not None and not hit.error else []
-            else:
-                continue
-            yield from ((outcome.url, each) for each in self._kept(links))
+                if hit is not None and not hit.error:
+                    sources.update(dict.fromkeys(hit.content.links, outcome.url))
+        yield from ((sources[each.url], each) for each in self._kept(list(sources)))
 
     def _kept(self, urls: Sequence[str]) -> list[Candidate]:
         """Return what of *urls* is admitted. What the operator refuses when it is found is not
@@ -316,10 +310,6 @@ class OutcomeJudge:
     def _last_hit(self, outcome: Outcome) -> Hit | None:
         hits = [each for each in self._hits[outcome.url] if each.end <= outcome.at + PRECISION_S]
         return hits[-1] if hits else None
-
-    def _key(self, url: str) -> int:
-        found = self._admission.select([url], None, 0).candidates
-        return found[0].key if found else 0
 
     def _fetched_twice(self) -> Iterator[str]:
         for url, hits in self._hits.items():

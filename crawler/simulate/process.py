@@ -52,7 +52,7 @@ from crawler.policy.operator_rules import OperatorRules, RuleBudgets, read_rules
 from crawler.policy.politeness import Uplink, UplinkLimits, is_retry_status
 from crawler.policy.priority import DepthPrioritizer, Hints, Prioritizer
 from crawler.policy.redirects import FollowRedirect, TooManyRedirects
-from crawler.policy.robots_cache import RobotsCache, RobotsFetchResult, RobotsUnknown
+from crawler.policy.robots_cache import RobotsCache, RobotsFetchResult
 from crawler.policy.scope import SeedHosts
 from crawler.policy.silent_hosts import SILENCE_S, SilentHosts
 from crawler.simulate.disk import Disk
@@ -363,15 +363,14 @@ class Process:
     def _is_lease_due(self) -> bool:
         """Return whether a lease may be taken now, and set the timer for when one may be."""
         loop, self._wake_at = self.loop, inf
-        if self.log.is_endless or not loop.slots.free_standings() or loop.is_crowded():
+        if not loop.slots.free_standings() or loop.is_crowded():
             return False
         wake_at = loop.wake_at()
         if wake_at is not None:
             self._wake_at = max(wake_at, self.now + _AT_ONCE_S)
             if wake_at <= self.now:
                 return True
-        # If nothing else is due, these are decided at once.
-        return self.frontier.counts().undecided > 0
+        return self.frontier.undecided() > 0  # if nothing else is due, these are decided at once
 
     def _lease(self) -> bool:
         """Take a lease and begin what it is for. Returns False if there is none."""
@@ -384,7 +383,7 @@ class Process:
             self.log.events += 1
             self.log.note(self.now, f"refuses {life.plan.url} {life.reason}")
             self._complete(life)
-            return True
+            return not self.log.is_endless
         transfer = Transfer(life)
         loop.lives.hand_out(life, transfer)
         self._step()
@@ -394,14 +393,6 @@ class Process:
             self._is_checking = True
             self._schedule(self.now + slots.limits.slow_after_s, self._check_slots)
         self._step()
-        purpose = life.plan.purpose
-        if purpose is not Purpose.ROBOTS and isinstance(
-            loop.precheck.robots.verdict(life.plan.url, self.now), RobotsUnknown
-        ):
-            life.put_back()
-            self._end_transfer(transfer)
-            self._complete(life)
-            return True
         wait_s = self._random.expovariate(1.0 / self._machine.connect_s)
         self._schedule(self.now + min(wait_s, 1.0), self._send, transfer)
         return True

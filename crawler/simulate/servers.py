@@ -22,6 +22,7 @@ from crawler.simulate.web import DAY_S, START, Content, SeededDraws, Web
 _normal: Final = NormalDist().inv_cdf
 _TINY: Final = 1e-9
 _BUSIEST: Final = 0.97  # load above which a server does not get slower, but refuses
+_NOTHING: Final = Content(0)
 
 
 class TroubleKind(StrEnum):
@@ -109,21 +110,20 @@ class OriginServer:
         while recent and recent[0] <= now - 60.0:
             recent.popleft()
         trouble = self._trouble(now)
-        nothing = Content(0)
         if self.is_dead or (trouble is not None and trouble.kind is TroubleKind.CUT_OFF):
-            return Reply(now, now + 0.02, None, "connect", nothing)
+            return Reply(now, now + 0.02, None, "connect", _NOTHING)
         if trouble is not None and trouble.kind is TroubleKind.RESTARTS:
-            return Reply(now, now + 0.02, None, "connect", nothing)
+            return Reply(now, now + 0.02, None, "connect", _NOTHING)
         if trouble is not None and trouble.kind is TroubleKind.HANGS:
-            return Reply(now, now + timeout_s, None, "timeout", nothing)
+            return Reply(now, now + timeout_s, None, "timeout", _NOTHING)
         recent.append(now)
         took_s = self._took_s(now)
         if took_s >= timeout_s:
-            return Reply(now, now + timeout_s, None, "timeout", nothing)
+            return Reply(now, now + timeout_s, None, "timeout", _NOTHING)
         end = now + took_s
         stop = self._restart_between(now, end)
         if stop is not None:
-            return Reply(now, stop, None, "disconnect", nothing)
+            return Reply(now, stop, None, "disconnect", _NOTHING)
         if trouble is not None:
             return self._refusal(int(trouble.kind), trouble.retry_after, trouble, now, end)
         if self._limit and len(recent) > self._limit:
@@ -197,7 +197,7 @@ class Servers:
     def answer(self, host: str, url: str, now: float, timeout_s: float) -> Reply:
         server = self.of_host.get(host)
         if server is None:
-            return Reply(now, now + 0.02, None, "dns", Content(0))
+            return Reply(now, now + 0.02, None, "dns", _NOTHING)
         return server.answer(url, now, self._web, timeout_s)
 
 
