@@ -34,6 +34,7 @@ class CrawlFormat(msgspec.Struct, frozen=True):
     key_seed: int = 0  # seeds the hash of URLs, so that a page cannot choose URLs that collide
     schema: str = SCHEMA
     spider: str = ""  # the spider whose requests are waiting; empty if it is not known
+    begun: bool = True  # whether all shards that workers own were there once (owned/leader.py)
 
 
 _decode: Final = msgspec.json.Decoder(CrawlFormat).decode

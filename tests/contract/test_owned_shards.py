@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -42,7 +43,7 @@ from crawler.shared.worker.outgoing import Overflow
 from tests.harness.frontiers import TIGHT, candidate, rest
 from tests.harness.owned_world import LEASE_S as LEASE_OF_WORLD_S
 from tests.harness.owned_world import OWNED_LIVES, SCRIPTS, LoadedShard, OwnedWorld, open_nodes
-from tests.harness.redis_model import RedisModel
+from tests.harness.redis_model import LOST_MS, RedisModel
 from tests.servers.redis import RedisServer
 
 MUTANT_LIVES: Final = 60  # the most until a deliberate fault is found
@@ -116,6 +117,8 @@ class Worker:
         self.pages: list[FetchedPage] = []
         self.arrived: list[Arrived] = []
         self.added: list[Arrived] = []
+        # Shards that others are to have: what is noted, and since when that is acknowledged.
+        self.leaving: dict[int, tuple[int, float]] = {}
         self.outbox = Outbox(disk, lambda domain: shard_of(domain, SHARDS))
         overflow = Overflow(
             outbox=self.outbox, is_full=lambda _: False, ensure_noted=always, sync=None
@@ -151,14 +154,22 @@ class Worker:
                     loaded.frontier.add([page(0)], life.now)
 
     def hand_over(self) -> None:
-        """Give up the shards that others are to have, once nothing of them is under way."""
+        """Release the shards that others are to have, once nothing of them is under way, and what
+        it has added to them for pages of other shards is certainly in the server's file."""
         under_way = {shard for shard, _ in self.leased} | {each[1] for each in self.fetching}
         under_way |= {each.shard for each in self.pages}
         for number, shard in list(self.shards.items()):
-            is_idle = shard not in under_way and shard.owned.acked >= shard.mirror.position
-            if self.life.planned(number) is not self and is_idle:
-                del self.shards[number], self.rounds.shards[number]
-                self.life.ask(shard.owned.give_up())
+            if self.life.planned(number) is self:
+                self.leaving.pop(number, None)
+                continue
+            position, acked_at = self.leaving.setdefault(number, (shard.mirror.position, inf))
+            if shard.owned.acked >= position:
+                acked_at = min(acked_at, self.life.now)
+                self.leaving[number] = position, acked_at
+            is_settled = self.life.now - acked_at >= self.life.mutant.settle_s
+            if shard not in under_way and is_settled:
+                del self.shards[number], self.leaving[number]
+                shard.owned.release_soon()
 
     def owns(self, number: int) -> bool:
         """Return whether a shard is its own, and no other one has claimed it since."""
@@ -200,8 +211,9 @@ class Worker:
                 fetched.links = [self.noted(each) for each in links_of(fetched.lease.candidate)]
 
     def noted(self, link: Candidate) -> Noted:
-        target = self.shards.get(shard_of_link(link))
-        if target is None or not target.owned.is_owned:
+        number = shard_of_link(link)
+        target = self.shards.get(number)
+        if target is None or not target.owned.is_owned or number in self.leaving:
             ((pushes, position),) = self.pushes.add([link])
             return pushes, position, link
         target.frontier.add([link], self.life.now)
@@ -254,10 +266,13 @@ class Worker:
         sent = random.randint(heard, len(asks))
         replies = [life.ask(command) for _, command in asks[:sent]]
         lost = [Unreachable("lost")] * (len(asks) - heard)
+        sent_of = list(self.rounds.shards.values())
         result = self.rounds.on_replies([*replies[:heard], *lost], life.now, life.now)
         self.arrived += result.arrived
         self.shards = {n: shard for n, shard in self.shards.items() if shard.owned.is_owned}
         self.pushes.store_unsent()
+        if any(each.is_released for each in sent_of):
+            life.on_released()
 
     def secure(self) -> None:
         self.pushes.note_secured()
@@ -342,6 +357,9 @@ class Life:
             *(self.kill_all, self.kill_all, self.empty, self.fill),
         ]
 
+    def on_released(self) -> None:
+        """A worker has released a shard in good order."""
+
     def kill(self) -> None:
         killed = self.random.choice(self.workers)
         self.keep_only([each for each in self.workers if each is not killed])
@@ -392,6 +410,28 @@ class Life:
         self.redis.keep()  # losing this, too, with the owner, is losing the crawl
 
 
+class MovingLife(Life):
+    """A life in which nobody dies, but shards move, alone or together, and the server restarts just
+    then."""
+
+    def __init__(self, seed: int, folder: Path, mutant: Mutant) -> None:
+        super().__init__(seed, folder, replace(mutant, redis=RedisModel(SCRIPTS, kept_states=12)))
+        self.moves = 0
+
+    def planned(self, shard: int) -> Worker:
+        return self.workers[(self.moves + shard * (self.moves % 2)) % len(self.workers)]
+
+    def faults(self) -> list[Callable[[], None]]:
+        return [self.move]
+
+    def move(self) -> None:
+        self.moves += 1
+
+    def on_released(self) -> None:
+        if self.random.random() < 0.5:
+            self.restart()
+
+
 def acked(noted: Noted) -> bool:
     target, position, _ = noted
     if isinstance(target, ShardPushes):
@@ -406,6 +446,7 @@ class Mutant:
     redis: RedisModel | None = None
     is_acked: Callable[[Noted], bool] = acked
     deletes_before_the_commit: bool = False
+    settle_s: float = LOST_MS / 1000
 
 
 def request_before_the_ack(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
@@ -470,6 +511,7 @@ def test_nothing_is_lost_and_no_host_is_contacted_early(tmp_path: Path) -> None:
     for seed in range(OWNED_LIVES):
         try:
             Life(seed, tmp_path, Mutant()).run()
+            MovingLife(seed, tmp_path / "moving", Mutant()).run()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}") from error
 
@@ -498,6 +540,17 @@ def test_each_deliberate_fault_is_found(
         try:
             Life(seed, tmp_path, make()).run()
         except Exception as error:  # an invariant of the frontier may find it first
+            print(f"seed {seed}: {error!r}")
+            return
+    pytest.fail("it was not found")
+
+
+def test_a_shard_that_is_released_at_once_is_found(tmp_path: Path) -> None:
+    """Its links may be lost after a verdict that its last owner sends again."""
+    for seed in range(MUTANT_LIVES):
+        try:
+            MovingLife(seed, tmp_path, Mutant(settle_s=0.0)).run()
+        except AssertionError as error:
             print(f"seed {seed}: {error!r}")
             return
     pytest.fail("it was not found")

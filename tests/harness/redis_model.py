@@ -6,6 +6,7 @@ Rule: it answers as the scripts do; tests/contract/test_owned_shards.py compares
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha1
 from random import Random
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ class RedisModel:
         checks_number: bool = True,
         notes_restarts: bool = True,
         deletes_by_name: bool = True,
+        checks_lease: bool = True,
+        kept_states: int = 4,
     ) -> None:
         self.now_ms = 0
         self.run = 0
@@ -40,16 +43,20 @@ class RedisModel:
         self._names = {scripts.sha(name): name for name in scripts.names()}
         self._hashes: dict[bytes, Hash] = {}
         self._lists: dict[bytes, list[bytes]] = {}
+        self._strings: dict[bytes, bytes] = {}
         self._earlier: list[tuple[int, Any]] = []  # as it was before the last writes, and when
         self._checks_token = checks_token
         self._checks_number = checks_number
         self._notes_restarts = notes_restarts
         self._deletes_by_name = deletes_by_name
+        self._checks_lease = checks_lease
+        self._kept_states = kept_states
 
     def ask(self, command: Sequence[Any]) -> Any:
         word, *args = command
-        if word == "EVALSHA":
-            sha, count, *rest = args
+        if word in {"EVALSHA", "EVAL"}:
+            script, count, *rest = args
+            sha = script if word == "EVALSHA" else sha1(script.encode()).hexdigest()
             names, argv = [as_bytes(each) for each in rest[:count]], rest[count:]
             return getattr(self, f"_{self._names[sha]}")(names, [as_bytes(each) for each in argv])
         name, found = as_bytes(args[0]), self._hashes.get(as_bytes(args[0]), {})
@@ -64,8 +71,17 @@ class RedisModel:
                 return len(found)
             case "HGET":
                 return self._meta(name).get(as_bytes(args[1]))
-        assert word == "LRANGE"
-        return self._lists.get(name, [])[args[1] : args[2] + 1]
+            case "HMGET":
+                return [found.get(as_bytes(field)) for field in args[1:]]
+            case "LRANGE":
+                return self._lists.get(name, [])[args[1] : args[2] + 1]
+            case "GET":
+                return self._strings.get(name)
+            case "SET":
+                if args[2:] != ["NX"] or name not in self._strings:
+                    self._strings[name] = as_bytes(args[1])
+                return b"OK"
+        raise AssertionError(word)
 
     def restart(self, random: Random | None = None, state: Any = None) -> None:
         """Begin another run, perhaps as it was some writes ago, or in *state*. All shards are
@@ -85,7 +101,7 @@ class RedisModel:
         self._earlier = []
 
     def lose_all(self) -> None:
-        self._hashes, self._lists, self._earlier = {}, {}, []
+        self._hashes, self._lists, self._strings, self._earlier = {}, {}, {}, []
         self.run += 1
 
     def fill(self) -> None:
@@ -119,7 +135,7 @@ class RedisModel:
         held = int(meta.get(b"until", 0)) - self.now_ms
         if b"seq" not in meta and begins != b"1":
             return [b"none"]
-        if meta.get(b"owner", b"") not in (b"", token) and held > 0:
+        if meta.get(b"owner", b"") not in (b"", token) and held > 0 and self._checks_lease:
             return [b"held", held]
         self._keep_earlier()
         meta = self._meta(names[0])
@@ -174,6 +190,16 @@ class RedisModel:
         self._hashes[names[0]][b"owner"] = b""
         return [b"ok"]
 
+    def _plan(self, names: list[bytes], argv: list[bytes]) -> Any:
+        token, lead_ms, before, plan = argv
+        stored = self._hashes.setdefault(names[0], {})
+        if stored.get(b"leader") != token and int(stored.get(b"until", 0)) > self.now_ms:
+            return [0, int(stored.get(b"number", 0)), stored.get(b"plan", b"")]
+        stored |= {b"leader": token, b"until": as_bytes(self.now_ms + int(lead_ms))}
+        if plan and int(stored.get(b"number", 0)) == int(before):
+            stored |= {b"number": as_bytes(int(before) + 1), b"plan": plan}
+        return [1, int(stored.get(b"number", 0)), stored.get(b"plan", b"")]
+
     def _carry_out(self, word: bytes, name: bytes, args: list[bytes]) -> None:
         match word:
             case b"HSET":
@@ -193,4 +219,6 @@ class RedisModel:
                 raise AssertionError(word)
 
     def _keep_earlier(self) -> None:
-        self._earlier = [*self._earlier[-3:], (self.now_ms, self.copied())]
+        if self._kept_states:
+            earlier = [*self._earlier, (self.now_ms, self.copied())]
+            self._earlier = earlier[-self._kept_states :]

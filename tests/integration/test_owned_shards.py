@@ -9,9 +9,11 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+import redis
 
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import open_frontier
@@ -21,10 +23,13 @@ from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import CrawlerError, Rest, StoreUnavailable
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
+from crawler.shared.crawl_format import encode_format, read_format
 from crawler.shared.faults import ForeignData, OutOfMemory
+from crawler.shared.keys import format_key, root
 from crawler.shared.owned.inbox import LinkPushes
 from crawler.shared.owned.mirror import Mirror, MirroredStore, all_changes
 from crawler.shared.owned.owner import Arrived, OwnedShard, ShardSender, claim
+from crawler.shared.owned.readings import OUTBOXES, is_over, read_rests
 from crawler.shared.owned.scripts import (
     ClaimedShard,
     HeldShard,
@@ -36,7 +41,9 @@ from crawler.shared.owned.takeover import ShardLoader, load, take_in
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.outgoing import Overflow
 from tests.harness.frontiers import candidate
-from tests.harness.owned_world import OneOfSeveral
+from tests.harness.owned_workers import ALIVE, NAME, SHARDS, Worker, World, new_crawl
+from tests.harness.owned_world import CLOCK, OneOfSeveral
+from tests.harness.redis_model import RedisModel
 from tests.servers.redis import RedisServer
 from tests.servers.redis_process import HOST
 
@@ -327,3 +334,76 @@ async def test_links_for_a_full_server_wait_in_the_outbox(
     await sender.sender.close()
     await sender.nodes.close()
     await owner.kill()
+
+
+class RealWorld(World):
+    """Workers over a real server."""
+
+    turn_s, delays_s, fetches_s = 0.1, (0.1,), (0.05,)
+
+    def __init__(self, server: RedisServer, client: redis.Redis) -> None:
+        super().__init__(Random(1))
+        self._server = server
+        self._client = client
+        self.opened: list[Nodes] = []
+
+    def nodes_of(self, _: Worker) -> Nodes:
+        nodes = Nodes(Address(host=HOST, port=self._server.port), SCRIPTS, NAME, SHARDS, ())
+        self.opened.append(nodes)
+        return nodes
+
+    def announce(self, name: str) -> None:
+        self._client.zadd(ALIVE, {name: time.time()})
+
+    def forget(self, name: str) -> None:
+        self._client.zrem(ALIVE, name)
+
+
+@on_a_loop
+async def test_workers_share_the_shards_until_the_crawl_is_over(empty: RedisServer) -> None:
+    with empty.client() as client:
+        world, crawl = RealWorld(empty, client), new_crawl()
+        client.set(format_key(NAME), encode_format(crawl))
+        for _ in range(3):
+            world.hire(crawl, begin_wait_s=0.0)
+        for nodes in world.opened:
+            await nodes.open()
+        await world.until(lambda: len(world.holders()) == SHARDS, 10.0)
+        await world.until(lambda: len(world.begun_at_s) == SHARDS, 10.0)
+        assert read_format(client.get(format_key(NAME)), "").begun
+        (leader,) = [each for each in world.workers if each.leader.leads]
+        await leader.leave()
+        await world.until(lambda: len(world.holders()) == SHARDS, 10.0)
+        assert world.lost_leases == 0
+        nodes = world.opened[-1]
+        first = await read_rests(nodes, NAME, SHARDS)
+        assert first is not None
+        assert any(each.is_left for each in first)
+        for worker in world.workers:
+            for shard in worker.holder.held:
+                worker.frontier.stop_leasing(shard)
+
+        async def two_rounds() -> bool:
+            rounds = [await read_rests(nodes, NAME, SHARDS) for _ in range(2)]
+            return None not in rounds and is_over(*rounds)
+
+        while not await two_rounds():
+            await asyncio.sleep(0.1)
+        client.sadd(f"{root(NAME, 5)}:{OUTBOXES}", "w9")
+        assert not await two_rounds()
+        await world.end()
+        for each in world.opened:
+            await each.close()
+
+
+def test_the_model_plans_as_the_server(empty: RedisServer) -> None:
+    scripts, random = OwnedScripts(CLOCK), Random(1)
+    model = RedisModel(scripts)
+    with empty.client() as client:
+        for _ in range(60):
+            model.now_ms += random.choice((1, 400, 2000))
+            client.set("now", model.now_ms)
+            token, lead_ms = random.choice("ab"), random.choice((0, 1000))
+            number, plan = random.randrange(4), random.choice(("", "", "a plan", "another"))
+            command = ("EVAL", scripts.text("plan"), 1, "plan", token, lead_ms, number, plan)
+            assert client.execute_command(*command) == model.ask(command)

@@ -188,6 +188,11 @@ class Mirror:
         self._is_empty = False
         self._commands.append(command)
 
+    def note_last_command(self, command: PlainCommand) -> None:
+        """Note *command*, after which nothing of what is noted later is in the same batch."""
+        self.note_command(command)
+        self._make()
+
     def opens_unsent(self, lease: bytes) -> bool:
         """Return whether the record of *lease*, a name, is in no batch yet."""
         return self._fields[_OPEN].get(lease) is not None

@@ -95,6 +95,10 @@ class OwnedShard:
         self._filled_at: int | None = None  # the batch with which Redis has all again
         self._acked_before = claimed.seq  # while it is filled
         self._quiet_until_s = inf  # not loaded yet
+        self.is_released = False  # in good order
+        self._is_releasing = False
+        self._resends = True
+        self._released_at: int | None = None  # the batch that releases it
 
     @property
     def acked(self) -> int:
@@ -112,7 +116,7 @@ class OwnedShard:
 
     def may_lease(self, now_s: float) -> bool:
         """Return whether URLs of the shard may be leased."""
-        return self.is_owned and now_s >= self._quiet_until_s
+        return self.is_owned and not self._is_releasing and now_s >= self._quiet_until_s
 
     def may_begin(self, lease_id: int, now_s: float) -> bool:
         """Return whether a request may be sent under this lease: Redis has it, and the shard is
@@ -170,10 +174,17 @@ class OwnedShard:
             return self.next_commands(now_s, round_number)
         return self._applied(missing, last)
 
-    def give_up(self) -> Command:
-        """Return the command that releases the shard. Nothing is sent after it."""
-        self.is_owned = False
-        return self.commands.release()
+    def release_soon(self, *, resends: bool = True) -> None:
+        """Release the shard with a last batch: only a server that has all before it takes that.
+        What is noted from now on is refused. If the server has lost something before, it is sent
+        again; unless *resends* is False: then the shard is left to its next owner as it is."""
+        self._is_releasing, self._resends = True, resends
+        if self._filling is None:
+            self._note_release()
+
+    def _note_release(self) -> None:
+        self.mirror.note_last_command(PlainCommand("HSET", "", ("owner", "")))
+        self._released_at = self.mirror.number
 
     def command_to_post(self) -> Command | None:
         """Return the batch of what was noted, to be sent without waiting for a reply behind those
@@ -214,19 +225,23 @@ class OwnedShard:
                 self._leased_until_s = sent_at_s + self.commands.lease_s
                 # Nothing is lost that this owner has sent. Until its quiet time is over, the next
                 # owner has to keep one, too.
-                if is_lossy and sent_at_s >= self._quiet_until_s:
+                if self._released_at is not None and self.acked >= self._released_at:
+                    self.is_released, self.is_owned = True, False
+                elif is_lossy and sent_at_s >= self._quiet_until_s and not self._is_releasing:
                     self.mirror.note_command(PlainCommand("HDEL", "", ("lost",)))
             case BatchGap(seq):
                 self._in_redis = seq  # this one, if its reply was lost; or the server lost some
             case ServerRestarted(run, seq):
                 self.run, self._in_redis = run, seq
+                self.is_owned = self._resends
             case ShardTaken():
                 self.is_owned = False
             case ShardMissing():
                 # After the lease the shard may have had another owner before the server lost it:
                 # that one fills it, with what it has done since.
                 self.run = b""
-                self._is_claiming = self.is_owned = sent_at_s < self._leased_until_s
+                may_claim = self._resends and sent_at_s < self._leased_until_s
+                self._is_claiming = self.is_owned = may_claim
 
     def _on_claimed(self, reply: ClaimReply, sent_at_s: float) -> None:
         self._is_claiming = self._is_doubtful = False
@@ -240,7 +255,7 @@ class OwnedShard:
     def _begin_filling(self) -> None:
         """Send all of the shard again, slice by slice: Redis has lost more than is kept."""
         self._acked_before = self.acked
-        self._filled_at = None
+        self._filled_at = self._released_at = None
         self._log.clear()
         self.mirror.begin_again()
         self._filling = self._contents()
@@ -255,6 +270,8 @@ class OwnedShard:
         self._filling = None
         self.mirror.note_command(PlainCommand("HDEL", "", ("filling",)))
         self._filled_at = self.mirror.position
+        if self._is_releasing:
+            self._note_release()
 
     def _applied(self, batches: Iterable[Batch], last: int) -> list[Sending]:
         """Return the commands of *batches*, the first of which comes after number *last*."""
@@ -352,9 +369,10 @@ class SendingRounds:
                 result.arrived.append(Arrived(shard, entries))
             if isinstance(shard.inbox.fault, ForeignData):
                 result.unreadable.append(shard.inbox.fault)
-        result.lost.extend(each for each in self.shards.values() if not each.is_owned)
-        for shard in result.lost:
+        for shard in [each for each in self.shards.values() if not each.is_owned]:
             del self.shards[shard.commands.shard]
+            if not shard.is_released:
+                result.lost.append(shard)
         return result
 
     def _lines(self) -> Iterator[Line]:
@@ -461,11 +479,8 @@ class ShardSender:
         """Return when Redis has all that was noted so far, of all shards and for all inboxes; of
         the latter the outbox may have some. Raises StoreUnavailable if a shard is lost meanwhile.
         """
-        await self._wait(list(self._sending.shards.values()), list(self._pushes))
-
-    async def _wait(self, shards: Sequence[OwnedShard], pushes: Sequence[ShardPushes]) -> None:
-        of_shards = [(shard, shard.mirror.position) for shard in shards]
-        of_pushes = [(each, each.position) for each in pushes]
+        of_shards = [(each, each.mirror.position) for each in self._sending.shards.values()]
+        of_pushes = [(each, each.position) for each in self._pushes]
         async with self._rounds:
             await self._rounds.wait_for(
                 lambda: (
@@ -476,17 +491,18 @@ class ShardSender:
                     and all(each.acked >= position for each, position in of_pushes)
                 )
             )
-        if any(not shard.is_owned for shard in shards):
+        if any(not shard.is_owned and not shard.is_released for shard, _ in of_shards):
             raise StoreUnavailable("a shard of this worker has another owner by now")
 
-    async def release(self, shard: OwnedShard) -> None:
-        """Send what is left of *shard*, and give it up. Raises StoreUnavailable, or a Fault: then
-        its lease has to end."""
-        await self._wait([shard], [])
-        del self._sending.shards[shard.commands.shard]
-        (reply,) = await self._nodes.commands([(shard.commands.shard, shard.give_up())])
-        if isinstance(reply, FAULTS):
-            raise reply
+    async def release(self, shard: OwnedShard, *, resends: bool = True) -> None:
+        """Send what is left of *shard*, and release it as `OwnedShard.release_soon`. Raises
+        StoreUnavailable if it is lost: then its lease has to end."""
+        shard.release_soon(resends=resends)
+        self.send_soon()
+        async with self._rounds:
+            await self._rounds.wait_for(lambda: not shard.is_owned)
+        if not shard.is_released:
+            raise StoreUnavailable("a shard of this worker was lost before it was released")
 
     async def close(self) -> None:
         """Send nothing more."""

@@ -29,7 +29,7 @@ Command: TypeAlias = tuple[Argument, ...]
 
 SEEN_KEYS: Final = "s"
 INBOX: Final = "inbox"  # "i" has the records of this letter
-_NAMES: Final = ("open", "claim", "apply", "release", "push")
+_NAMES: Final = ("open", "claim", "apply", "release", "push", "plan")
 
 
 class OwnedScripts:
