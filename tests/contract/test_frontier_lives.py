@@ -358,7 +358,7 @@ def lives(number: int) -> settings:
 
 
 TestMemory = FrontierLives.TestCase
-TestMemory.settings = lives(1000)
+TestMemory.settings = lives(400)
 TestUndecided = UndecidedLives.TestCase
 TestUndecided.settings = lives(100)
 TestTurns = TurnLives.TestCase

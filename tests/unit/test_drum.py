@@ -209,7 +209,7 @@ KINDS = [
 def test_it_gives_what_a_dict_would(
     tmp_path: Path, files: Files, with_values: bool, aux: Any
 ) -> None:
-    for seed in range(examples(5)):
+    for seed in range(examples(3)):
         dice = random.Random(seed)
         life = Life(
             tmp_path / str(seed), dice, files, with_values, aux, clustered(dice, 20 * 4**seed % 999)

@@ -157,6 +157,7 @@ class Fault:
     words: str  # in what is found
     put_in: Callable[[pytest.MonkeyPatch], None] | None = None
     policy: Policy = SMALL
+    first_seed: int = 0  # where it was found last: is tried first, which saves half a minute
 
 
 FAULTS = [
@@ -177,13 +178,14 @@ FAULTS = [
         "an operator's pause forgotten at a restart",
         "has paused",
         policy=replace(SMALL, rules_at_start=lambda text, levels: NO_RULES),
+        first_seed=53,
     ),
     Fault(
         "a verdict before the sync of its record",
         "a power cut took its record",
         policy=replace(SMALL, loop=FinishesBeforeTheSync),
     ),
-    Fault("leases put back in two writes", "was lost", put_back_in_two_writes),
+    Fault("leases put back in two writes", "was lost", put_back_in_two_writes, first_seed=26),
     Fault(
         "the sitemaps of a robots.txt forgotten",
         "was lost",
@@ -196,7 +198,7 @@ FAULTS = [
 def test_a_fault_is_found(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault.put_in is not None:
         fault.put_in(monkeypatch)
-    for seed in range(SEEDS):
+    for seed in (fault.first_seed, *range(SEEDS)):
         found = judge(run(small_world(seed), fault.policy))
         if any(fault.words in each for each in found):
             return

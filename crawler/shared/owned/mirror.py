@@ -10,7 +10,7 @@ keys), and robots.txt, which the next owner fetches again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -24,6 +24,7 @@ from msgspec.structs import astuple
 from crawler.frontier import records as keys
 from crawler.frontier.port import DurableStore
 from crawler.frontier.records import decode_urls, encode
+from crawler.frontier.seen import stored_keys
 from crawler.frontier.staging import slices
 from crawler.model.types import Candidate, HostKey
 from crawler.shared.codec import Packer, pack_candidate, unpack_candidate
@@ -138,6 +139,16 @@ class Batch:
     acked_at_s: float = inf
 
 
+def keys_of(batches: Iterable[Batch]) -> Iterator[int]:
+    """Yield the keys of seen URLs that *batches* write."""
+    for batch in batches:
+        for command in batch.commands:
+            if command.kind == SEEN_KEYS and command.word == "RPUSH":
+                for piece in command.args:
+                    assert isinstance(piece, bytes)
+                    yield from stored_keys(piece).tolist()
+
+
 class Mirror:
     """The changes of one shard that no batch has yet, merged: of two to one record the later."""
 
@@ -196,6 +207,10 @@ class Mirror:
     def opens_unsent(self, lease: bytes) -> bool:
         """Return whether the record of *lease*, a name, is in no batch yet."""
         return self._fields[_OPEN].get(lease) is not None
+
+    def unsent_keys(self) -> list[int]:
+        """Return the keys of seen URLs that are in no batch that was taken."""
+        return [*keys_of(self._made), *stored_keys(b"".join(self._seen)).tolist()]
 
     def take(self, *, even_empty: bool = False) -> list[Batch]:
         """Return the batches of all that was noted since the last call. *even_empty*: one at

@@ -38,7 +38,7 @@ from crawler.shared.owned.inbox import (
     NotedLinks,
     ShardPushes,
 )
-from crawler.shared.owned.mirror import Batch, Changes, Mirror
+from crawler.shared.owned.mirror import Batch, Changes, Mirror, keys_of
 from crawler.shared.owned.scripts import (
     Applied,
     BatchGap,
@@ -137,6 +137,11 @@ class OwnedShard:
     def doubt(self) -> None:
         """Ask the server what it has before anything else: it may have restarted."""
         self._is_doubtful = True
+
+    def recent_keys(self) -> list[int]:
+        """Return the keys of seen URLs that the next owner may not know, if the shard is lost, or
+        the server loses its last second: what was not acknowledged long ago."""
+        return [*keys_of(self._log), *self.mirror.unsent_keys()]
 
     def is_due(self, now_s: float) -> bool:
         """Return whether there is something to be sent."""
