@@ -107,6 +107,10 @@ def number_in(shard: bytes, number: int) -> int:
     return int.from_bytes(shard) << _NUMBER_BITS | number
 
 
+def shard_of_number(number: int) -> int:
+    return number >> _NUMBER_BITS
+
+
 def shard_in(key: bytes) -> bytes:
     """Return the shard of a record that has one."""
     return key[9:11] if key.startswith(LATER) else key[1:3]

@@ -73,14 +73,15 @@ class Recovery:
                 self._longest.note(host, record)
             yield
 
-    def drop(self, shard: bytes) -> Iterator[None]:
+    def drop(self, shard: bytes, *, is_counted: bool) -> Iterator[None]:
         """Delete all records of a shard. Yields after each step, which is to be committed."""
         size = self._limits.recovered_slice
         for hosts in slices(self._batch, keys.HOST + shard, size):
             for key, _ in hosts:
                 host = HostKey(keys.name_in_shard(key))
                 record = self._batch.peek(host)
-                self._count_levels(record, -1)
+                if is_counted:
+                    self._count_levels(record, -1)
                 self._scheduler.drop_host(host, record)
                 self._longest.forget(host)
                 self._batch.delete(key)

@@ -198,10 +198,11 @@ class WriteBatch:
         self.totals.next_number = max(self.totals.next_number, taken.next_number)
         self.totals.clock = max(self.totals.clock, taken.clock)
 
-    def drop_totals(self, shard: bytes) -> None:
-        """Count a shard no more. Its counters are deleted."""
-        self.totals.add(self.totals_of(shard), -1)
-        del self._of_shards[shard]
+    def drop_totals(self, shard: bytes, *, is_counted: bool) -> None:
+        """Delete the counters of a shard, which count no more, if they did."""
+        if is_counted:
+            self.totals.add(self.totals_of(shard), -1)
+        self._of_shards.pop(shard, None)
         self._touched.discard(shard)
         self.delete(keys.TOTALS + shard)
 

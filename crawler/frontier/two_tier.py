@@ -139,6 +139,7 @@ class TwoTierFrontier:
         self._is_commit_due = False  # the background was asked for a commit
         self._is_starved = False  # nothing but undecided URLs may be left to lease
         self._open: dict[int, OpenLease] = {}
+        self._taken_in: set[bytes] = set()  # of several shards
         self._arrived = ArrivedUrls(self._batch, limits, self._seen)
         self._batch.totals.clock = max(now, self.clock)
         self._recovery = Recovery(self._batch, self._scheduler, self._longest, limits)
@@ -255,6 +256,7 @@ class TwoTierFrontier:
         """Begin to lease the URLs of *shard*, which its last owner has left in the store, all of
         its hosts as empty. The keys of its seen URLs were imported, and are merged. Yields after
         each step, of some milliseconds; when the last one is over, all of the shard is here."""
+        self._taken_in.add(shard)
         self._batch.take_in_totals(shard)
         self.put_back_at_open += self.leased_of(shard)
         self._admitter.drop(shard)  # what was known of its domains before
@@ -276,23 +278,30 @@ class TwoTierFrontier:
         """Return how many URLs of *shard* are leased."""
         return self._batch.totals_of(shard).leased
 
-    def drop(self, shard: bytes, unknown: Iterable[int], now: float) -> Iterator[None]:
-        """Give *shard* up: its leases are held no more, its records are deleted. *unknown*: keys of
-        URLs that were admitted here and that no other owner knows, if the shard was lost. Yields
-        after each step, of some milliseconds."""
+    def close_shard(self, shard: bytes, now: float) -> None:
+        """Change nothing of *shard* any more: all calls so far are written, its leases are held no
+        more, and none of its URLs is admitted. Raises as `commit`, and then it is not closed."""
         self._scheduler.stop(shard, now)
-        self._seen.forget(unknown)
+        self.commit()
         self._open = {
             number: held
             for number, held in self._open.items()
-            if self._batch.shards.of(held.active.host) != shard
+            if keys.shard_of_number(number) != int.from_bytes(shard)
         }
         self._arrived.drop(shard)
         self._admitter.drop(shard)
-        for _ in self._recovery.drop(shard):
+
+    def drop(self, shard: bytes, unknown: Iterable[int], now: float) -> Iterator[None]:
+        """Delete the records of *shard*, which is closed or was never taken in. *unknown*: keys of
+        URLs that were admitted here, and that the next owner may not know. Yields after each step,
+        of some milliseconds."""
+        self._seen.forget(unknown)
+        is_counted = shard in self._taken_in
+        self._taken_in.discard(shard)
+        for _ in self._recovery.drop(shard, is_counted=is_counted):
             self._end_call(now)
             yield
-        self._batch.drop_totals(shard)
+        self._batch.drop_totals(shard, is_counted=is_counted)
         self._later.read_again()
         self._end_call(now)
 

@@ -1,4 +1,4 @@
-"""Random lives of owned shards: two shards of two workers, which send each other links by inboxes;
+"""Random lives of owned shards: four shards of two workers, which send each other links by inboxes;
 workers that are killed or stand still for longer than their leases, replies that are lost, and a
 server that is full, or loses its last second or all it has. Judged from outside: by polite web
 servers (when each host is contacted) and by an accountant (a tree of pages, each linked once, all
@@ -20,6 +20,7 @@ import redis
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns
+from crawler.frontier.shards import Shards, shard_of
 from crawler.model.types import Candidate, Done, Lease
 from crawler.shared.client import BlockingNodes
 from crawler.shared.faults import ForeignData, Unreachable
@@ -36,19 +37,26 @@ from crawler.shared.owned.scripts import (
     read_claim_reply,
 )
 from crawler.shared.owned.takeover import ShardLoader
-from crawler.shared.shard import shard_of
 from crawler.shared.worker import outgoing
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.outgoing import Overflow
-from tests.harness.frontiers import TIGHT, candidate, rest
+from tests.harness.frontiers import TIGHT, candidate, check_invariants, rest
 from tests.harness.owned_world import LEASE_S as LEASE_OF_WORLD_S
-from tests.harness.owned_world import OWNED_LIVES, SCRIPTS, LoadedShard, OwnedWorld, open_nodes
+from tests.harness.owned_world import (
+    OWNED_LIVES,
+    SCRIPTS,
+    LoadedShard,
+    OwnedWorld,
+    Owner,
+    do_work,
+    open_nodes,
+)
 from tests.harness.redis_model import LOST_MS, RedisModel
 from tests.servers.redis import RedisServer
 
 MUTANT_LIVES: Final = 60  # the most until a deliberate fault is found
 NAME: Final = "owned"
-SHARDS: Final = 2
+SHARDS: Final = 4
 HOSTS: Final = 5
 PAGES: Final = 40
 LEASE_S: Final = 2.0
@@ -110,8 +118,13 @@ class Worker:
         self.life = life
         self.number = number
         self.disk = disk
+        self.turns = FrontierTurns()
+        self.owner = Owner(
+            *(life.ask, life.folder / f"{number}.{next(life.claims)}", LIMITS, life.now),
+            shards=Shards(SHARDS),
+            background=self.turns,
+        )
         self.shards: dict[int, LoadedShard] = {}
-        self.turns: dict[int, FrontierTurns] = {}
         self.leased: list[tuple[LoadedShard, Lease]] = []
         self.fetching: list[tuple[float, LoadedShard, Lease]] = []
         self.pages: list[FetchedPage] = []
@@ -119,6 +132,7 @@ class Worker:
         self.added: list[Arrived] = []
         # Shards that others are to have: what is noted, and since when that is acknowledged.
         self.leaving: dict[int, tuple[int, float]] = {}
+        self.closed: dict[int, LoadedShard] = {}  # until they are released
         self.outbox = Outbox(disk, lambda domain: shard_of(domain, SHARDS))
         overflow = Overflow(
             outbox=self.outbox, is_full=lambda _: False, ensure_noted=always, sync=None
@@ -132,7 +146,7 @@ class Worker:
 
     def claim(self) -> None:
         life = self.life
-        for number in set(range(SHARDS)) - self.shards.keys():
+        for number in set(range(SHARDS)) - self.shards.keys() - self.closed.keys():
             if life.planned(number) is not self:
                 continue
             token = f"{self.number}.{next(life.claims)}"
@@ -143,15 +157,19 @@ class Worker:
                 if number not in life.begun:
                     life.begun.add(number)
                     life.redis.keep()  # a shard that is lost at its begin is the crawl's affair
-                self.turns[number] = FrontierTurns()
-                folder = life.folder / f"{self.number}.{next(life.claims)}"
-                self.shards[number] = loaded = LoadedShard(
-                    *(life.ask, commands, claimed, folder, LIMITS, life.now),
-                    background=self.turns[number],
-                )
+                self.shards[number] = loaded = self.owner.load(commands, claimed, life.now)
                 self.rounds.shards[number] = loaded.owned
+
+    def take_in(self) -> None:
+        """Let the frontier have what may be leased, and stop what others are to have."""
+        now = self.life.now
+        for number, shard in self.shards.items():
+            if not shard.is_taken_in and shard.owned.may_lease(now):
+                shard.take_in(now)
                 if number == shard_of_link(page(0)):
-                    loaded.frontier.add([page(0)], life.now)
+                    shard.frontier.add([page(0)], now)
+            if shard.is_taken_in and self.life.planned(number) is not self:
+                shard.stop(now)
 
     def hand_over(self) -> None:
         """Release the shards that others are to have, once nothing of them is under way, and what
@@ -159,8 +177,7 @@ class Worker:
         under_way = {shard for shard, _ in self.leased} | {each[1] for each in self.fetching}
         under_way |= {each.shard for each in self.pages}
         for number, shard in list(self.shards.items()):
-            if self.life.planned(number) is self:
-                self.leaving.pop(number, None)
+            if not shard.is_stopped:
                 continue
             position, acked_at = self.leaving.setdefault(number, (shard.mirror.position, inf))
             if shard.owned.acked >= position:
@@ -168,7 +185,9 @@ class Worker:
                 self.leaving[number] = position, acked_at
             is_settled = self.life.now - acked_at >= self.life.mutant.settle_s
             if shard not in under_way and is_settled:
-                del self.shards[number], self.leaving[number]
+                del self.leaving[number]
+                self.closed[number] = self.shards.pop(number)
+                shard.close(self.life.now)
                 shard.owned.release_soon()
 
     def owns(self, number: int) -> bool:
@@ -181,10 +200,9 @@ class Worker:
         )
 
     def lease(self) -> None:
-        now = self.life.now
-        for number, shard in self.shards.items():
-            if shard.owned.may_lease(now) and self.life.planned(number) is self:
-                self.leased += ((shard, each) for each in shard.frontier.lease(now, 2))
+        self.take_in()
+        for lease in self.owner.frontier.lease(self.life.now, 2):
+            self.leased.append((self.shards[keys.shard_of_number(lease.id)], lease))
 
     def begin(self) -> None:
         life = self.life
@@ -213,7 +231,8 @@ class Worker:
     def noted(self, link: Candidate) -> Noted:
         number = shard_of_link(link)
         target = self.shards.get(number)
-        if target is None or not target.owned.is_owned or number in self.leaving:
+        is_to_have = target is not None and target.owned.is_owned and target.is_taken_in
+        if target is None or not is_to_have or number in self.leaving:
             ((pushes, position),) = self.pushes.add([link])
             return pushes, position, link
         target.frontier.add([link], self.life.now)
@@ -222,13 +241,17 @@ class Worker:
 
     def admit(self) -> None:
         """Add what inboxes had."""
-        for each in self.arrived:
+        arrived, self.arrived = self.arrived, []
+        for each in arrived:
             target = self.shards.get(each.shard.commands.shard)
-            if target is not None and target.owned is each.shard:
-                for entry in each.entries:
-                    target.frontier.add(entry.links, self.life.now)
-                self.added.append(each)
-        self.arrived = []
+            if target is None or target.owned is not each.shard:
+                continue
+            if not target.is_taken_in:
+                self.arrived.append(each)
+                continue
+            for entry in each.entries:
+                target.frontier.add(entry.links, self.life.now)
+            self.added.append(each)
         if self.life.mutant.deletes_before_the_commit:
             self.delete()
 
@@ -254,8 +277,7 @@ class Worker:
         return isinstance(noted[0], LoadedShard) and not noted[0].owned.is_owned
 
     def turn(self) -> None:
-        for number, shard in self.shards.items():
-            self.turns[number].end(shard.frontier, self.life.now)
+        self.turns.end(self.owner.frontier, self.life.now)
         self.delete()
 
     def send(self) -> None:
@@ -269,7 +291,12 @@ class Worker:
         sent_of = list(self.rounds.shards.values())
         result = self.rounds.on_replies([*replies[:heard], *lost], life.now, life.now)
         self.arrived += result.arrived
-        self.shards = {n: shard for n, shard in self.shards.items() if shard.owned.is_owned}
+        for shards in (self.shards, self.closed):
+            for number, shard in list(shards.items()):
+                if not shard.owned.is_owned:
+                    del shards[number]
+                    self.leaving.pop(number, None)
+                    shard.drop(life.now)
         self.pushes.store_unsent()
         if any(each.is_released for each in sent_of):
             life.on_released()
@@ -337,9 +364,14 @@ class Life:
             for step in self.steps(self.workers[0]):
                 step()
             if len(self.servers.fetched) == PAGES:
-                return
+                return self.check_invariants(self.workers[0])
         missing = {page(number).url for number in range(PAGES)} - self.servers.fetched
         raise AssertionError(f"lost: {sorted(missing)}")
+
+    def check_invariants(self, worker: Worker) -> None:
+        worker.turn()
+        if not worker.closed and all(shard.is_taken_in for shard in worker.shards.values()):
+            check_invariants(worker.owner.frontier, worker.owner.local, worker.owner.runs)
 
     def steps(self, worker: Worker) -> list[Callable[[], None]]:
         return [
@@ -592,8 +624,9 @@ class ComparedRedis(RedisModel):
 
     def _open_all(self) -> None:
         for shard in range(SHARDS):
-            sha = SCRIPTS.sha("open")
-            self._client.evalsha(sha, 1, root(NAME, shard), f"run{self.run}")
+            name, run = root(NAME, shard), f"run{self.run}"
+            self._client.evalsha(SCRIPTS.sha("open"), 1, name, run)
+            self._open([name.encode()], [run.encode()])
 
 
 @pytest.fixture
@@ -650,7 +683,7 @@ def test_no_request_begins_before_the_ack_or_near_the_end_of_the_lease(owned: Ow
     assert owned.owner is not None
     owned.is_connected = False
     (lease,) = owned.owner.frontier.lease(5.0, 1)
-    shard = owned.shards[lease.id >> 48]
+    shard = owned.shards[keys.shard_of_number(lease.id)]
     assert not shard.may_begin(lease.id, owned.now_s)
     asked = shard.next_commands(owned.now_s, 0)
     assert not shard.may_begin(lease.id, owned.now_s), "it is under way"
@@ -666,3 +699,40 @@ def test_keys_that_are_marked_as_seen_are_mirrored(owned: OwnedWorld) -> None:
     assert frontier.mark_seen([7, 8, 9], 2.0) == 3
     owned.check(frontier)
     assert owned.reopen(3.0).mark_seen([8, 9, 10], 3.0) == 1
+
+
+def test_what_a_lost_shard_had_in_memory_only_is_new_when_it_comes_back(
+    tmp_path: Path,
+) -> None:
+    """Its other shards and what it has seen of them stay as they are."""
+    server, now = RedisModel(SCRIPTS), 1000.0
+    shards = Shards(2)
+    owner = Owner(server.ask, tmp_path, LIMITS, now, shards=shards)
+
+    def claimed(token: str) -> tuple[ShardCommands, ClaimedShard]:
+        commands = ShardCommands(SCRIPTS, NAME, at, token, LEASE_S)
+        reply = read_claim_reply(server.ask(commands.claim(begins=True)))
+        assert isinstance(reply, ClaimedShard)
+        return commands, reply
+
+    loaded = {}
+    for at in range(2):
+        loaded[at] = owner.load(*claimed("first"), now)
+        loaded[at].take_in(now)
+    kept, lost = (
+        [candidate(str(n), host=f"h{n}") for n in range(20) if shards.of(f"h{n}")[1] == at]
+        for at in range(2)
+    )
+    owner.frontier.add([*kept, *lost], now)
+    server.now_ms += round(2 * LEASE_S * 1000)
+    other = ShardCommands(SCRIPTS, NAME, 1, "other", LEASE_S)
+    assert isinstance(read_claim_reply(server.ask(other.claim(begins=True))), ClaimedShard)
+    server.ask(other.release())
+    loaded[1].drop(now)
+    assert owner.frontier.counts().waiting == len(kept)
+    loaded[1] = owner.load(*claimed("second"), now)
+    loaded[1].take_in(now)
+    assert owner.frontier.add([*kept, *lost], now).new == len(lost)
+    do_work(owner.frontier, now + LIMITS.max_undecided_s)
+    counts = owner.frontier.counts()
+    assert (counts.waiting, counts.undecided) == (len(kept) + len(lost), 0)

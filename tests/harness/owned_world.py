@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -62,31 +63,49 @@ def noted() -> None:
     """Nothing has to be woken: the test says when something is sent."""
 
 
+@dataclass(eq=False)
 class LoadedShard:
-    """A shard that was claimed and loaded into an empty memory store, and its frontier."""
+    """A shard that was claimed and loaded by *owner*."""
 
-    def __init__(
-        self,
-        ask: Callable[[Command], Any],
-        commands: ShardCommands,
-        claimed: ClaimedShard,
-        folder: Path,
-        limits: FrontierLimits,
-        now: float,
-        *,
-        lease_rules: LeaseRules | None = None,
-        background: Background | None = None,
-        shards: Shards | None = None,
-    ) -> None:
-        self.owner = Owner(
-            *(ask, folder, limits, now),
-            lease_rules=lease_rules,
-            background=background,
-            shards=shards or OneOfSeveral(commands.shard),
-        )
-        self.local, self.frontier = self.owner.local, self.owner.frontier
-        self.owned = self.owner.take_over(commands, claimed, now)
-        self.mirror = self.owned.mirror
+    owner: Owner
+    owned: OwnedShard
+    loader: ShardLoader
+    is_taken_in: bool = False
+    is_stopped: bool = False
+
+    @property
+    def frontier(self) -> TwoTierFrontier:
+        return self.owner.frontier
+
+    @property
+    def mirror(self) -> Mirror:
+        return self.owned.mirror
+
+    def take_in(self, now: float) -> None:
+        """Let the frontier lease its URLs."""
+        self.is_taken_in = True
+        self.owner.store.mirrors[self.loader.key] = self.mirror
+        self.frontier.import_seen(self.loader.seen, noted)
+        do_work(self.frontier, now)
+        for _ in self.frontier.take_in(self.loader.key, now):
+            self.frontier.commit()
+        self.frontier.commit()
+
+    def stop(self, now: float) -> None:
+        self.is_stopped = True
+        self.frontier.stop(self.loader.key, now)
+
+    def close(self, now: float) -> None:
+        """Note nothing of it more."""
+        if self.is_taken_in:
+            self.frontier.close_shard(self.loader.key, now)
+        self.owner.store.mirrors.pop(self.loader.key, None)
+
+    def drop(self, now: float) -> None:
+        self.close(now)
+        for _ in self.frontier.drop(self.loader.key, self.owned.recent_keys(), now):
+            self.frontier.commit()
+        self.frontier.commit()
 
 
 class OneOfSeveral(Shards):
@@ -129,20 +148,14 @@ class Owner:
             shards=shards,
         )
 
-    def take_over(self, commands: ShardCommands, claimed: ClaimedShard, now: float) -> OwnedShard:
-        """Load a shard that was claimed, and let the frontier lease its URLs."""
+    def load(self, commands: ShardCommands, claimed: ClaimedShard, now: float) -> LoadedShard:
+        """Load a shard that was claimed."""
         key = commands.shard.to_bytes(SHARD_BYTES)
         mirror = Mirror(claimed.seq, noted)
         owned = OwnedShard(commands, claimed, now, mirror, lambda: all_changes(self.local, key))
         loader = ShardLoader(owned, claimed, self.local, self._limits, now)
         self._load(loader)
-        self.store.mirrors[key] = mirror
-        self.frontier.import_seen(loader.seen, noted)
-        do_work(self.frontier, now)
-        for _ in self.frontier.take_in(key, now):
-            self.frontier.commit()
-        self.frontier.commit()
-        return owned
+        return LoadedShard(self, owned, loader)
 
     def _load(self, loader: ShardLoader) -> None:
         steps, reply = loader.steps(), None
@@ -208,7 +221,9 @@ class OwnedWorld(EmbeddedWorld):
             commands = ShardCommands(SCRIPTS, self.name, shard, f"token{number}", LEASE_S)
             claimed = read_claim_reply(self.ask(commands.claim(begins=True)))
             assert isinstance(claimed, ClaimedShard)
-            shards.append(owner.take_over(commands, claimed, now))
+            loaded = owner.load(commands, claimed, now)
+            loaded.take_in(now)
+            shards.append(loaded.owned)
         self.shards = shards
         self.store, self.runs = owner.local, owner.runs
         self.send()
