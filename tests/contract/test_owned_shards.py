@@ -33,6 +33,7 @@ from crawler.shared.owned.scripts import (
     ClaimedShard,
     Command,
     InboxCommands,
+    PlainCommand,
     ShardCommands,
     read_claim_reply,
 )
@@ -586,6 +587,61 @@ def test_a_shard_that_is_released_at_once_is_found(tmp_path: Path) -> None:
             print(f"seed {seed}: {error!r}")
             return
     pytest.fail("it was not found")
+
+
+def claimed_shard(redis: RedisModel) -> OwnedShard:
+    commands = ShardCommands(SCRIPTS, NAME, 0, "token", LEASE_S)
+    claimed = read_claim_reply(redis.ask(commands.claim(begins=True)))
+    assert isinstance(claimed, ClaimedShard)
+    records = {keys.OPEN + b"lease of 16 bytes": b"a URL"}
+    mirror = Mirror(claimed.seq, lambda: None)
+    shard = OwnedShard(commands, claimed, 0.0, mirror, lambda: iter([records]))
+    shard.note_loaded(0.0)
+    return shard
+
+
+def exchange(redis: RedisModel, shard: OwnedShard) -> None:
+    asked = shard.next_commands(0.0, 0)
+    shard.on_replies([redis.ask(each.command) for each in asked], 0.0, 0.0)
+
+
+def test_what_is_noted_after_the_release_is_refused() -> None:
+    redis = RedisModel(SCRIPTS)
+    shard = claimed_shard(redis)
+    shard.release_soon()
+    shard.mirror.note_command(PlainCommand("HSET", "", ("late", 1)))
+    exchange(redis, shard)
+    assert shard.is_released
+    meta = redis.hash_of(root(NAME, 0))
+    assert meta[b"owner"] == b""
+    assert b"late" not in meta
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_shard_is_released_when_its_server_has_all_again(is_empty: bool) -> None:
+    redis = RedisModel(SCRIPTS)
+    shard = claimed_shard(redis)
+    shard.mirror.note({keys.OPEN + b"lease of 16 bytes": b"a URL"})
+    exchange(redis, shard)
+    state = redis.copied()
+    redis.lose_all() if is_empty else redis.restart(state=state)
+    shard.release_soon()
+    for _ in range(5):
+        assert not shard.is_released or redis.hash_of(root(NAME, 0))[b"owner"] == b""
+        exchange(redis, shard)
+    assert shard.is_released
+    assert list(redis.hash_of(f"{root(NAME, 0)}:o").values()) == [b"a URL"]
+
+
+def test_a_worker_that_stops_sends_nothing_again_after_a_restart() -> None:
+    redis = RedisModel(SCRIPTS)
+    shard = claimed_shard(redis)
+    redis.restart()
+    shard.release_soon(resends=False)
+    exchange(redis, shard)
+    assert not shard.is_owned
+    assert not shard.is_released, "its lease ends by itself"
+    assert redis.owner_of(root(NAME, 0)) == "token"
 
 
 class ComparedRedis(RedisModel):

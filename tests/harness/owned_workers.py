@@ -57,6 +57,7 @@ class World:
         self.workers: list[Worker] = []
         self.lost_leases = 0  # that an owner found open
         self.breaches: list[str] = []
+        self.left_after_s: list[float] = []  # from the last lease of a shard to its release
         self.begun_at_s: dict[int, float] = {}  # the last fetch of each shard
         self._claims: dict[str, int] = {}  # tokens, in the order in which they loaded a shard
         self._last_begun: dict[int, int] = {}  # by shard: the last of these that fetched
@@ -196,7 +197,7 @@ class ModelFrontier:
         self._world = world
         self._nodes = nodes
         self._shards: dict[int, tuple[OwnedShard, dict[bytes, bytes | None]]] = {}
-        self._stopped: set[int] = set()
+        self._stopped: dict[int, float] = {}  # since when
         self._numbers = count(1)
 
     async def load(
@@ -226,18 +227,20 @@ class ModelFrontier:
 
     def stop_leasing(self, shard: int) -> None:
         assert shard not in self._stopped
-        self._stopped.add(shard)
+        self._stopped[shard] = self._world.now_s()
 
     def is_idle(self, shard: int) -> bool:
         return not self._shards[shard][1]
 
     def close(self, shard: int) -> None:
         del self._shards[shard]
+        if shard in self._stopped:
+            self._world.left_after_s.append(self._world.now_s() - self._stopped[shard])
 
     async def drop(self, shard: int) -> None:
         assert shard not in self._shards
         await asyncio.sleep(0.05)
-        self._stopped.discard(shard)
+        self._stopped.pop(shard, None)
 
     async def crawl(self, fetches: asyncio.TaskGroup, awake: asyncio.Event) -> None:
         random = self._world.random

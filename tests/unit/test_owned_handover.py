@@ -21,9 +21,12 @@ from crawler.shared.owned import leader as leading
 from crawler.shared.owned.leader import plan_key
 from tests.harness.owned_workers import (
     LEASE_S,
+    LONGEST_FETCH_S,
     NAME,
     SCRIPTS,
+    SETTLE_S,
     SHARDS,
+    ModelFrontier,
     ModelWorld,
     Worker,
     new_crawl,
@@ -118,17 +121,26 @@ def new_world() -> ModelWorld:
     return ModelWorld(Random(1), RedisModel(SCRIPTS, kept_states=0))
 
 
-def test_a_worker_that_joins_gets_its_part_and_no_lease_is_lost() -> None:
-    async def joins() -> None:
-        world = new_world()
-        await started(world, 2)
-        await asyncio.sleep(15)
-        new = world.hire(world.workers[0].leader._begin._crawl)
-        await world.until(lambda: len(new.holder.held) >= 2, 30.0)
-        assert world.lost_leases == 0
-        await world.end()
+async def joins(world: ModelWorld) -> None:
+    await started(world, 2)
+    await asyncio.sleep(15)
+    new = world.hire(world.workers[0].leader._begin._crawl)
+    await world.until(lambda: len(new.holder.held) >= 2, 30.0)
+    assert world.lost_leases == 0
+    assert min(world.left_after_s) >= SETTLE_S
+    await world.end()
 
-    run_in_virtual_time(joins())
+
+def test_a_worker_that_joins_gets_its_part_and_no_lease_is_lost() -> None:
+    run_in_virtual_time(joins(new_world()))
+
+
+def test_a_release_before_the_fetches_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ModelFrontier, "is_idle", lambda *_: True)
+    world = new_world()
+    world.delays_s = (LONGEST_FETCH_S,)
+    with pytest.raises(AssertionError):
+        run_in_virtual_time(joins(world))
 
 
 def test_a_stop_in_good_order_hands_all_over_at_once() -> None:
