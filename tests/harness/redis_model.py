@@ -193,7 +193,8 @@ class RedisModel:
     def _plan(self, names: list[bytes], argv: list[bytes]) -> Any:
         token, lead_ms, before, plan = argv
         stored = self._hashes.setdefault(names[0], {})
-        if stored.get(b"leader") != token and int(stored.get(b"until", 0)) > self.now_ms:
+        held = int(stored.get(b"until", 0)) - self.now_ms
+        if stored.get(b"leader") != token and 0 < held <= int(lead_ms):
             return [0, int(stored.get(b"number", 0)), stored.get(b"plan", b"")]
         stored |= {b"leader": token, b"until": as_bytes(self.now_ms + int(lead_ms))}
         if plan and int(stored.get(b"number", 0)) == int(before):

@@ -262,7 +262,7 @@ def test_a_shard_that_is_lost_for_good_ends_the_crawl_with_an_error() -> None:
     run_in_virtual_time(ends())
 
 
-def test_a_plan_that_is_old_or_unreadable_moves_nothing() -> None:
+def test_a_plan_that_is_old_or_unreadable_or_of_another_leader_moves_nothing() -> None:
     async def goes_back() -> None:
         world = new_world()
         await started(world, 3)
@@ -272,6 +272,13 @@ def test_a_plan_that_is_old_or_unreadable_moves_nothing() -> None:
         for number, plan in ((b"1", stored[b"plan"]), (b"7", b"\xc1"), (b"0", b"")):
             stored |= {b"number": number, b"plan": plan}
             await asyncio.sleep(15)
+            assert world.holders() == held
+        # Another one leads; then the server's clock goes back, and its lead would have no end.
+        for lead_ms in (3_000, 3_600_000):
+            until_ms = round(world.now_s() * 1000) + lead_ms
+            stored |= {b"leader": b"another", b"until": b"%d" % until_ms}
+            await asyncio.sleep(15)
+            assert [worker.leader.leads for worker in world.workers].count(True) == 1
             assert world.holders() == held
         await world.end()
 

@@ -162,9 +162,10 @@ class PlanLeader:
             self._planner = None
 
     async def leave(self) -> None:
-        """Leave the lead to another worker at once."""
-        self._planner = None
-        await self._nodes.command(self._key, *self._command(b"", lead_s=0.0))
+        """Leave the lead to another worker at once, if this one has it."""
+        if self.leads:
+            self._planner = None
+            await self._nodes.command(self._key, *self._command(b"", lead_s=0.0))
 
     async def _read_plan(self) -> bool:
         """Return whether this worker leads."""

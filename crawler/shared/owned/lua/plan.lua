@@ -6,8 +6,9 @@
 --       from, the plan ('': none)
 -- Reply whether the worker leads, number of the plan, the plan
 local leader, held, number, plan = unpack(redis.call('HMGET', KEYS[1], 'leader', 'until', 'number', 'plan'))
-number, plan = tonumber(number or 0), plan or ''
-if leader ~= ARGV[1] and tonumber(held or 0) > now_ms() then return {0, number, plan} end
+number, plan, held = tonumber(number or 0), plan or '', tonumber(held or 0) - now_ms()
+-- One that is held for longer was taken before the server's clock went back.
+if leader ~= ARGV[1] and held > 0 and held <= tonumber(ARGV[2]) then return {0, number, plan} end
 redis.call('HSET', KEYS[1], 'leader', ARGV[1], 'until', now_ms() + ARGV[2])
 if ARGV[4] ~= '' and number == tonumber(ARGV[3]) then
   number, plan = number + 1, ARGV[4]
