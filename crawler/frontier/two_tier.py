@@ -274,6 +274,10 @@ class TwoTierFrontier:
         self._scheduler.stop(shard, now)
         self._end_call(now)
 
+    def holds(self, lease: Lease) -> bool:
+        """Return whether *lease* is held."""
+        return lease.id in self._open
+
     def leased_of(self, shard: bytes) -> int:
         """Return how many URLs of *shard* are leased."""
         return self._batch.totals_of(shard).leased

@@ -1,0 +1,362 @@
+"""The frontier of a worker that owns shards: one two-tier frontier over all of them, whose writes
+are mirrored. Links for other shards go to their inboxes.
+
+Rule: what the crawl calls uses only memory and this worker's disk. A lease is given away when Redis
+has it, and a verdict is noted when Redis has the links of its page, in whatever shards they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from crawler.frontier.open import open_frontier
+from crawler.frontier.port import DurableStore, FrontierLimits, LeaseRules
+from crawler.frontier.records import SHARD_BYTES
+from crawler.frontier.shards import Shards
+from crawler.frontier.two_tier import Background
+from crawler.model.counts import Counts
+from crawler.model.types import (
+    STANDINGS,
+    Added,
+    Candidate,
+    Done,
+    HostKey,
+    HostWork,
+    Lease,
+    Moved,
+    Pace,
+    PutBack,
+    Rest,
+    Standing,
+    StoreUnavailable,
+    Verdict,
+)
+from crawler.shared.client import Nodes
+from crawler.shared.owned.inbox import NotedLinks
+from crawler.shared.owned.mirror import Mirror, MirroredStore, all_changes
+from crawler.shared.owned.owner import Arrived, OwnedShard
+from crawler.shared.owned.scripts import ClaimedShard, ShardCommands
+from crawler.shared.owned.takeover import ShardLoader, load, take_in
+
+_QUIET_LOOK_S = 0.1
+
+
+class Sending(Protocol):
+    """What sends batches and links: owner.ShardSender."""
+
+    def push(self, found: Sequence[Candidate]) -> list[NotedLinks]: ...
+
+    def post(self, shard: OwnedShard) -> None: ...
+
+    async def wait_until_durable(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _OwnLinks:
+    """Links that were added to a shard of this worker, until Redis has them."""
+
+    shard: OwnedShard
+    links: Sequence[Candidate]
+    position: int | None = None  # of its mirror; None: not committed yet
+
+
+@dataclass(frozen=True, slots=True)
+class _Finish:
+    """A verdict that waits until Redis has a link of its page."""
+
+    lease: Lease
+    verdict: Verdict
+
+
+class OwnedFrontier:
+    """Implements frontier.port.Frontier, and handover.ShardFrontier."""
+
+    def __init__(
+        self,
+        folder: Path,
+        store: DurableStore,
+        nodes: Nodes,
+        limits: FrontierLimits,
+        *,
+        shards: int,
+        now: Callable[[], float],
+        steady: Callable[[], float],
+        background: Background,
+        free_slots: Callable[[Standing], int],
+        wake: Callable[[], None],
+        settle_s: float = 0.0,
+        lease_rules: LeaseRules | None = None,
+        on_decided: Callable[[Added], None] | None = None,
+    ) -> None:
+        """*store*, in *folder*, is empty. *now*: epoch seconds. *settle_s*: for how long servers
+        may lose what they acknowledged, if there are several. *free_slots* returns how many
+        fetches of such hosts may begin; *wake* lets the engine ask for leases."""
+        self._nodes = nodes
+        self._limits = limits
+        self._local = store
+        self._mirrored = MirroredStore(store)
+        self._shards = Shards(shards)
+        self._now, self._steady = now, steady
+        self._free_slots, self._wake = free_slots, wake
+        self._settle_s = settle_s
+        self.frontier = open_frontier(
+            *(folder, limits, now()),
+            lease_rules=lease_rules,
+            on_decided=on_decided,
+            background=background,
+            store=self._mirrored,
+            shards=self._shards,
+        )
+        self._loaded: dict[bytes, OwnedShard] = {}
+        self._taken_in: dict[bytes, OwnedShard] = {}  # of these, and not stopped or closed
+        self._coming: dict[bytes, asyncio.Task[None]] = {}  # loaded, and not taken in
+        self._arrived: list[Arrived] = []  # for shards that are not taken in
+        self._leases: list[Lease] = []  # taken ahead of need
+        self._own_links: deque[_OwnLinks] = deque()
+        self._finishes: list[_Finish] = []
+        self._sender: Sending | None = None
+        self._acked = asyncio.Event()  # something waits for an acknowledgement
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, sender: Sending) -> None:
+        """Begin to give leases away and to apply verdicts that wait. The event loop runs."""
+        self._sender = sender
+        self._task = asyncio.get_running_loop().create_task(self._follow_acks())
+
+    async def close_all(self) -> None:
+        """End the tasks. The store stays open."""
+        tasks = {*self._coming.values(), *([self._task] if self._task else [])}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # The port
+
+    def add(self, found: Iterable[Candidate], now: float) -> Added:
+        own: list[Candidate] = []
+        others: list[Candidate] = []
+        for shard, links in self._shards.divide(found).items():
+            owner = self._taken_in.get(shard)
+            if owner is None:
+                others += links
+            else:
+                own += links
+                self._own_links.append(_OwnLinks(owner, links))
+        added = self.frontier.add(own, now) if own else Added()
+        if others:
+            self._push(others)
+        return replace(added, undecided=added.undecided + len(others))
+
+    def lease(
+        self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
+    ) -> list[Lease]:
+        self._take_ahead(now, standings)
+        ready = [
+            lease
+            for standing in standings
+            for lease in self._leases
+            if lease.pace.standing is standing and self._is_acked(lease)
+        ][:limit]
+        taken = {lease.id for lease in ready}
+        self._leases = [lease for lease in self._leases if lease.id not in taken]
+        return ready
+
+    def release(self, lease: Lease, rest: Rest, now: float) -> bool:
+        return self.frontier.release(lease, rest, now)
+
+    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+        self.frontier.note_trouble(lease, rest, now)
+        owner = self._loaded.get(self._shard_of(lease))
+        if owner is not None and self._sender is not None:
+            self._sender.post(owner)
+
+    def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
+        if isinstance(verdict, Moved):
+            target, shard = verdict.candidate, self._shard_of(lease)
+            if self._shards.of(target.host) != shard:
+                return self._finish_after(target, lease, verdict, now)
+        return self.frontier.finish(lease, verdict, now)
+
+    def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
+        waits = any(lease.pace.standing in standings for lease in self._leases)
+        return None if waits else self.frontier.wake_at(standings)
+
+    def counts(self) -> Counts:
+        """Return the counters of this worker's shards."""
+        return self.frontier.counts()
+
+    def longest_hosts(self, limit: int) -> Sequence[HostWork]:
+        return self.frontier.longest_hosts(limit)
+
+    def sampled_paces(self) -> Sequence[Pace]:
+        return self.frontier.sampled_paces()
+
+    def judge_again(self) -> None:
+        self.frontier.judge_again()
+
+    def end_rests(self, rests: Mapping[HostKey, float], now: float) -> None:
+        own = {host: at for host, at in rests.items() if self._shards.of(host) in self._taken_in}
+        self.frontier.end_rests(own, now)
+
+    def may_begin(self, lease: Lease) -> bool:
+        return self.frontier.may_begin(lease) and self._is_acked(lease)
+
+    def is_congested(self) -> bool:
+        return self.frontier.is_congested()
+
+    async def wait_until_durable(self) -> None:
+        """Return when Redis has all calls before it. What was added to a shard that is lost
+        meanwhile is sent to its inbox."""
+        assert self._sender is not None
+        while True:
+            self._commit()
+            with suppress(StoreUnavailable):
+                await self._sender.wait_until_durable()
+                break
+            await asyncio.sleep(0)  # the shard that is lost is closed, and its links are sent
+        if self._settle_s:
+            await asyncio.sleep(self._settle_s)
+
+    # What a shard's holder asks for
+
+    async def load(
+        self,
+        commands: ShardCommands,
+        claimed: ClaimedShard,
+        claimed_at_s: float,
+        on_noted: Callable[[], None],
+    ) -> OwnedShard:
+        shard = commands.shard.to_bytes(SHARD_BYTES)
+        owner = OwnedShard(
+            *(commands, claimed, claimed_at_s, Mirror(claimed.seq, on_noted)),
+            contents=lambda: all_changes(self._local, shard),
+        )
+        loader = ShardLoader(owner, claimed, self._local, self._limits, self._now())
+        await load(self._nodes, owner, loader, self._steady)
+        self._loaded[shard] = owner
+        self._coming[shard] = asyncio.get_running_loop().create_task(self._take_in(owner, loader))
+        return owner
+
+    def stop_leasing(self, shard: int) -> None:
+        key = shard.to_bytes(SHARD_BYTES)
+        self._taken_in.pop(key, None)
+        self.frontier.stop(key, self._now())
+        unused = [lease for lease in self._leases if self._shard_of(lease) == key]
+        for lease in unused:
+            self._leases.remove(lease)
+            self.frontier.release(lease, Rest(0.0, lease.pace, "unused"), self._now())
+            self.frontier.finish(lease, PutBack(), self._now())
+
+    def is_idle(self, shard: int) -> bool:
+        return not self.frontier.leased_of(shard.to_bytes(SHARD_BYTES))
+
+    def close(self, shard: int) -> None:
+        key = shard.to_bytes(SHARD_BYTES)
+        if (coming := self._coming.pop(key, None)) is not None:
+            coming.cancel()
+        owner = self._loaded[key]
+        self._taken_in.pop(key, None)
+        self.frontier.close_shard(key, self._now())
+        self._commit()
+        self._mirrored.mirrors.pop(key, None)
+        self._leases = [lease for lease in self._leases if self._shard_of(lease) != key]
+        lost = [each for each in self._own_links if each.shard is owner]
+        self._own_links = deque(each for each in self._own_links if each.shard is not owner)
+        for each in lost:
+            if each.position is None or owner.acked < each.position:
+                self._push(each.links)
+
+    async def drop(self, shard: int) -> None:
+        key = shard.to_bytes(SHARD_BYTES)
+        owner = self._loaded.pop(key)
+        for _ in self.frontier.drop(key, owner.recent_keys(), self._now()):
+            await asyncio.sleep(0)
+
+    def on_arrived(self, arrived: Arrived) -> None:
+        """Add what was read of an inbox, and delete it there."""
+        key = arrived.shard.commands.shard.to_bytes(SHARD_BYTES)
+        if self._taken_in.get(key) is arrived.shard:
+            for entry in arrived.entries:
+                self.frontier.add(entry.links, self._now())
+            self._commit()
+            arrived.shard.inbox.delete([entry.name for entry in arrived.entries])
+            self._wake()
+        elif key in self._coming:
+            self._arrived.append(arrived)
+
+    async def _take_in(self, owner: OwnedShard, loader: ShardLoader) -> None:
+        while not owner.may_lease(self._steady()):
+            if not owner.is_owned:
+                return
+            await asyncio.sleep(_QUIET_LOOK_S)
+        self._mirrored.mirrors[loader.key] = owner.mirror
+        await take_in(self.frontier, loader, self._now)
+        del self._coming[loader.key]
+        self._taken_in[loader.key] = owner
+        waiting, self._arrived = self._arrived, []
+        for arrived in waiting:
+            self.on_arrived(arrived)
+        self._wake()
+
+    def _push(self, links: Sequence[Candidate]) -> list[NotedLinks]:
+        assert self._sender is not None
+        return self._sender.push(links)
+
+    def _finish_after(self, target: Candidate, lease: Lease, verdict: Moved, now: float) -> bool:
+        """Apply *verdict* when Redis has its *target*, which is in another shard. A key of the same
+        redirect chain is not a new URL."""
+        if not self.frontier.holds(lease):
+            return False
+        is_own = target.key in {lease.candidate.key, *lease.candidate.chain}
+        self.add([replace(target, needs_seen_test=not is_own)], now)
+        self._finishes.append(_Finish(lease, Done(None, verdict.claim)))
+        self._acked.set()
+        return True
+
+    def _take_ahead(self, now: float, standings: Sequence[Standing]) -> None:
+        """Take as many leases as slots are free: they are acknowledged one round trip later."""
+        for standing in standings:
+            held = sum(1 for lease in self._leases if lease.pace.standing is standing)
+            wanted = self._free_slots(standing) - held
+            if wanted > 0 and (taken := self.frontier.lease(now, wanted, (standing,))):
+                self._leases += taken
+                self._commit()  # until then no mirror knows that they are not acknowledged
+                self._acked.set()
+
+    async def _follow_acks(self) -> None:
+        """Wake the engine when leases are acknowledged, and apply verdicts that wait for links."""
+        assert self._sender is not None
+        while True:
+            await self._acked.wait()
+            self._acked.clear()
+            finishes, self._finishes = self._finishes, []
+            await self.wait_until_durable()
+            for each in finishes:
+                self.frontier.finish(each.lease, each.verdict, self._now())
+            self._wake()
+
+    def _commit(self) -> None:
+        self.frontier.commit()
+        for each in self._own_links:
+            if each.position is None:
+                each.position = each.shard.mirror.position
+        while self._own_links and self._is_sent(self._own_links[0]):
+            self._own_links.popleft()
+
+    def _is_sent(self, noted: _OwnLinks) -> bool:
+        return noted.position is not None and noted.shard.acked >= noted.position
+
+    def _is_acked(self, lease: Lease) -> bool:
+        owner = self._loaded.get(self._shard_of(lease))
+        return owner is not None and owner.may_begin(lease.id, self._steady())
+
+    def _shard_of(self, lease: Lease) -> bytes:
+        return self._shards.of(lease.candidate.host)
