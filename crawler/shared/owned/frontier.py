@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -42,21 +41,11 @@ from crawler.model.types import (
 from crawler.shared.client import Nodes
 from crawler.shared.owned.inbox import NotedLinks
 from crawler.shared.owned.mirror import Mirror, MirroredStore, all_changes
-from crawler.shared.owned.owner import Arrived, OwnedShard
+from crawler.shared.owned.owner import Arrived, OwnedShard, ShardSender
 from crawler.shared.owned.scripts import ClaimedShard, ShardCommands
 from crawler.shared.owned.takeover import ShardLoader, load, take_in
 
 _QUIET_LOOK_S = 0.1
-
-
-class Sending(Protocol):
-    """What sends batches and links: owner.ShardSender."""
-
-    def push(self, found: Sequence[Candidate]) -> list[NotedLinks]: ...
-
-    def post(self, shard: OwnedShard) -> None: ...
-
-    async def wait_until_durable(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -122,11 +111,11 @@ class OwnedFrontier:
         self._leases: list[Lease] = []  # taken ahead of need
         self._own_links: deque[_OwnLinks] = deque()
         self._finishes: list[_Finish] = []
-        self._sender: Sending | None = None
+        self._sender: ShardSender | None = None
         self._acked = asyncio.Event()  # something waits for an acknowledgement
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, sender: Sending) -> None:
+    def begin(self, sender: ShardSender) -> None:
         """Begin to give leases away and to apply verdicts that wait. The event loop runs."""
         self._sender = sender
         self._task = asyncio.get_running_loop().create_task(self._follow_acks())
