@@ -381,7 +381,7 @@ class Process:
         self._step()
         if life.is_refused:
             self.log.events += 1
-            self.log.note(self.now, f"refuses {life.plan.url} {life.reason}")
+            self.log.note(self.now, f"refused {life.plan.url} {life.reason}")
             self._complete(life)
             return not self.log.is_endless
         transfer = Transfer(life)
@@ -400,8 +400,9 @@ class Process:
     def _schedule_silence_check(self) -> None:
         """Set a timer for silent hosts, if nothing else is left."""
         loop = self.loop
-        silent = loop.silent_hosts.errors and loop.waits_for_silent_hosts()
-        if silent and not self._is_silence_checked:
+        if self._is_silence_checked or not loop.silent_hosts.errors:
+            return
+        if loop.waits_for_silent_hosts():
             self._is_silence_checked = True
             since = max(self.log.starts[-1], self._figures.heard_at)
             self._schedule(max(since + SILENCE_S, self.now + 1.0), self._check_silent_hosts)
@@ -455,7 +456,7 @@ class Process:
             process=self._number,
         )
         self.log.hits.append(hit)
-        self.log.note(self.now, f"asks {url}")
+        self.log.note(self.now, f"request {url}")
         status = reply.status
         if status is not None and (reply.retry_after is not None or is_retry_status(status)):
             self._schedule(reply.head_at, self._head, transfer)
@@ -472,7 +473,7 @@ class Process:
         life, reply = transfer.life, transfer.reply
         assert reply is not None
         life.end(self.now)
-        self.log.note(self.now, f"hears {life.plan.url} {reply.status} {reply.error}")
+        self.log.note(self.now, f"response {life.plan.url} {reply.status} {reply.error}")
         size = 1000 if reply.content.status == 200 else 100
         self.loop.slots.progress_of(transfer).received_bytes += size
         if reply.status is None:

@@ -92,7 +92,7 @@ def run(world: World, policy: Policy = DEFAULT, trace: Callable[[str], None] | N
             while acts and acts[0].at <= now:  # written while no process ran
                 _write(acts.pop(0), disk, log, levels)
             log.starts.append(now)
-            log.note(now, "starts")
+            log.note(now, "start")
             try:
                 process = Process(
                     disk,
@@ -118,7 +118,7 @@ def run(world: World, policy: Policy = DEFAULT, trace: Callable[[str], None] | N
                 break
         process.frontier.close()
     log.ended_at = process.now
-    log.note(process.now, f"ends {log.is_over} {log.failure}")
+    log.note(process.now, f"end {log.is_over} {log.failure}")
     return Run(world, policy, web, servers, log, process)
 
 

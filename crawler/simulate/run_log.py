@@ -111,7 +111,7 @@ class RunLog:
     def note_crash(self, now: float) -> None:
         """Note that the process is killed; what it was reading is cut off."""
         self.crashes.append(now)
-        self.note(now, "dies")
+        self.note(now, "crash")
         for hit in reversed(self.hits):
             if hit.process != len(self.starts):
                 break
