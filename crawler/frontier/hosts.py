@@ -213,7 +213,7 @@ class HostScheduler:
             if self._has_candidates(standing):
                 return 0.0
         times = (self.active.next_at(), self._resting.next_at)
-        return min((time for time in times if time is not None), default=None)
+        return min([time for time in times if time is not None], default=None)
 
     def _has_candidates(self, standing: Standing) -> bool:
         """Return whether hosts of *standing* are due or wait for a turn."""

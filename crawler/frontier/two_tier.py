@@ -327,7 +327,7 @@ class TwoTierFrontier:
         if self._arrived.due_at is not None and _ANSWERS in standings:
             return 0.0
         times = (self._scheduler.wake_at(standings), self._later.next_at, self._arrived.due_at)
-        return min((time for time in times if time is not None), default=None)
+        return min([time for time in times if time is not None], default=None)
 
     def counts(self) -> Counts:
         return self._batch.totals.counts(len(self._scheduler.active), self.undecided())
