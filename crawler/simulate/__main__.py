@@ -8,7 +8,6 @@ python -m crawler.simulate --policies default --edges FILE   over a given graph
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import traceback
@@ -26,7 +25,6 @@ from crawler.simulate.web import read_edges
 _MOST_SHOWN = 10  # findings of one seed
 _CHUNK = 10  # seeds that a process takes at once
 _PROGRESS = 500  # crawls between two lines of progress
-_COLLECT_AFTER = 50_000  # new objects: a fetch leaves no cycles, and Python's 700 take 7 % longer
 
 
 def main() -> int:
@@ -44,7 +42,6 @@ def main() -> int:
     parser.add_argument("--largest", type=int, default=400, help="pages of its largest host")
     parser.add_argument("--edges", type=Path, help="a graph: two URLs with a tab in each line")
     asked = parser.parse_args()
-    gc.set_threshold(_COLLECT_AFTER)
     if asked.policies:
         return _compare(asked)
     if asked.seed is not None:
