@@ -31,6 +31,7 @@ from tests.harness.owned_world import SCRIPTS, noted
 from tests.harness.redis_model import RedisModel
 
 NAME = "owned"
+LEASE_S = 10.0
 OTHERS = 1  # a shard of another worker, with `HOST`
 HOST = "h2"
 MADE = (
@@ -103,7 +104,7 @@ class OneWorker:
         )
         self.rounds = SendingRounds(self.pushes, lambda _: "the server")
         for number in owned:
-            commands = ShardCommands(SCRIPTS, NAME, number, f"token{number}", 10.0)
+            commands = ShardCommands(SCRIPTS, NAME, number, f"token{number}", LEASE_S)
             claimed: Any = read_claim_reply(self.ask(commands.claim(begins=True)))
             mirror = Mirror(claimed.seq, noted)
             shard = OwnedShard(commands, claimed, self.now, mirror, nothing)
@@ -156,6 +157,10 @@ def test_a_push_is_repeated_until_it_is_acknowledged_and_changes_nothing(worker:
     worker.push("2", "3")
     worker.send()
     assert worker.urls() == ["1", "2", "3"], "what is known is not sent again"
+    worker.pushes.forget_known()
+    worker.push("3")
+    worker.send()
+    assert worker.urls() == ["1", "2", "3", "3"], "it may be admitted by now"
 
 
 def test_links_for_a_full_server_are_acknowledged_when_the_outbox_is_safe(
@@ -207,6 +212,12 @@ def test_links_leave_the_outbox_when_they_are_on_the_disk_of_the_server(worker: 
         worker.send()
         worker.now += 1.0
     assert len(worker.outbox) == 0
+    worker.redis.restart()
+    worker.redis.is_full = True
+    for _ in range(3):
+        worker.send()
+        worker.now += 1.0
+    assert len(worker.outbox) == 1, "a server that may have lost it takes it no more"
 
 
 @pytest.mark.parametrize("is_pushed", [True, False], ids=["an inbox", "a shard of its own"])
@@ -237,3 +248,26 @@ def test_what_a_server_has_lost_is_sent_again_links_before_verdicts(is_pushed: b
                 assert worker.redis.hash_of(f"{root(NAME, OTHERS)}:{kind}")
         worker.rounds.on_replies(replies, worker.now, worker.now)
     assert len(worker.redis.hash_of(f"{root(NAME, 0)}:verdict")) == 2
+
+
+@pytest.mark.parametrize("has_lease", [True, False])
+def test_after_a_restart_an_owner_whose_lease_was_over_has_lost_its_shard(has_lease: bool) -> None:
+    """Another one may have owned it meanwhile, and the server may have lost that."""
+    worker = OneWorker(0)
+    (shard,) = worker.rounds.shards.values()
+    worker.send()
+    worker.now += LEASE_S / 2 if has_lease else LEASE_S + 0.1
+    worker.redis.restart()
+    worker.send()
+    assert shard.is_owned == has_lease
+
+
+def test_links_go_to_the_inbox_of_a_shard_until_its_claim_is_on_disk() -> None:
+    worker = OneWorker(0)
+    (shard,) = worker.rounds.shards.values()
+    for _ in range(2):
+        worker.send()
+        assert not shard.takes_links
+        worker.now += VERDICT_DELAY_S - 0.5
+    worker.send()
+    assert shard.takes_links

@@ -63,9 +63,9 @@ class ShardFrontier(Protocol):
     ) -> OwnedShard:
         """Take in a shard that was claimed just now: all that Redis has of it, step by step, while
         its lease is renewed (`takeover.load`, `takeover.take_in`). *on_noted* is for its mirror.
-        From then on `add` takes its URLs, and `lease` gives them when `may_lease` allows. Raises a
-        Fault, or StoreUnavailable if the disk is full or the shard is lost; then it has nothing of
-        it."""
+        From then on `lease` gives its URLs when its `may_lease` allows; links to it go to its inbox
+        until its `takes_links` allows to add them. Raises a Fault, or StoreUnavailable if the disk
+        is full or the shard is lost; then it has nothing of it."""
 
     def stop_leasing(self, shard: int) -> None:
         """Lease no URL of *shard* more, and send links to it to its inbox, those of pages of other

@@ -118,7 +118,7 @@ class _Push:
     name: bytes
     entry: bytes
     links: Sequence[Candidate]  # until it is acknowledged
-    batch: OutboxBatch | None  # of the outbox, which has its links all the time
+    batch: OutboxBatch | None  # of the outbox, which has its links as long as it is named here
     acked_at_s: float = inf
 
 
@@ -273,6 +273,12 @@ class ShardPushes:
         if push.batch is None:
             self._stored.append(push)
 
+    def note_dropped(self, batch: OutboxBatch) -> None:
+        """Note that the outbox has the links of *batch* no more."""
+        for push in self._kept:
+            if push.batch is batch:
+                push.batch = None
+
     def note_secured(self) -> None:
         """Note that what was stored survives all that the outbox survives."""
         self._stored = []
@@ -401,6 +407,7 @@ class LinkPushes:
                 except StoreUnavailable as full:  # a full disk prevents deletions as well
                     self.on_fault(full)
                     return
+                pushes.note_dropped(batch)
                 del self._draining[shard]
         skip = {shard for shard in range(self._shards) if self.overflow.is_full(shard)}
         skip |= self._draining.keys()

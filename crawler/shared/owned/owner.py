@@ -1,8 +1,8 @@
-"""The owner of shards: it sends the batches of their mirrors, which renews its leases, and sends
-again what a server has lost.
+"""The owner of shards: it sends the batches of their mirrors, which renews its leases, and links
+for inboxes, reads its own, and sends again what a server has lost.
 
-Rule: OwnedShard decides, and knows neither socket nor clock; ShardSender sends. No batch is written
-twice: each is the next one after the last in Redis, or it is refused.
+Rule: OwnedShard and SendingRounds decide, and know neither socket nor clock; ShardSender sends. No
+batch is written twice: each is the next one after the last in Redis, or it is refused.
 
 The order of acknowledgements, by which a page and the politeness to its host survive any process
 (each -> waits for the acknowledgement of the batch before it):
@@ -54,6 +54,7 @@ from crawler.shared.owned.scripts import (
     read_apply_reply,
     read_claim_reply,
 )
+from crawler.shared.worker.outgoing import VERDICT_DELAY_S
 
 _RENEWED_AT: Final = 1 / 3  # of the lease: then two more may fail
 _MARGIN: Final = 1 / 8  # of the lease: what a request may take from its check to the wire
@@ -95,6 +96,7 @@ class OwnedShard:
         self._filled_at: int | None = None  # the batch with which Redis has all again
         self._acked_before = claimed.seq  # while it is filled
         self._quiet_until_s = inf  # not loaded yet
+        self._is_claim_sure = False  # whether no restart of the server can lose the claim any more
         self.is_released = False  # in good order
         self._is_releasing = False
         self._resends = True
@@ -113,6 +115,13 @@ class OwnedShard:
         """Note that the local store has all of the shard. *quiet_s*: for how long after the claim
         there may be fetches of hosts that it knows nothing of."""
         self._quiet_until_s = self._claimed_at_s + quiet_s
+
+    @property
+    def takes_links(self) -> bool:
+        """Whether links may be added to the frontier of this shard. Those that are found before go
+        to its inbox: a server that loses the claim loses all that was acknowledged under it, and
+        the worker can send that again only to an inbox, which is there whoever owns the shard."""
+        return self.is_owned and self._is_claim_sure
 
     def may_lease(self, now_s: float) -> bool:
         """Return whether URLs of the shard may be leased."""
@@ -226,6 +235,7 @@ class OwnedShard:
         match read_apply_reply(reply):
             case Applied(seq, is_lossy, inbox):
                 self._in_redis = seq
+                self._is_claim_sure |= sent_at_s >= self._claimed_at_s + VERDICT_DELAY_S
                 self.inbox.note_length(inbox, sent_at_s)
                 self._leased_until_s = sent_at_s + self.commands.lease_s
                 # Nothing is lost that this owner has sent. Until its quiet time is over, the next
@@ -238,7 +248,10 @@ class OwnedShard:
                 self._in_redis = seq  # this one, if its reply was lost; or the server lost some
             case ServerRestarted(run, seq):
                 self.run, self._in_redis = run, seq
-                self.is_owned = self._resends
+                self._is_claim_sure = True  # it was on disk
+                # After the lease another owner may have claimed the shard, and the server have lost
+                # that: the next one must know that some is lost.
+                self.is_owned = self._resends and sent_at_s < self._leased_until_s
             case ShardTaken():
                 self.is_owned = False
             case ShardMissing():
