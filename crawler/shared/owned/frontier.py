@@ -134,7 +134,7 @@ class OwnedFrontier:
         others: list[Candidate] = []
         for shard, links in self._shards.divide(found).items():
             owner = self._taken_in.get(shard)
-            if owner is None:
+            if owner is None or not owner.takes_links:
                 others += links
             else:
                 own += links
