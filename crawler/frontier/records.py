@@ -4,7 +4,7 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort 
 records of a shard (b c d h l o u v x y z) have it, two bytes, in front of a host or a domain, or in
 n, a number that is used once: behind the letter, in `l` behind the time.
 
-    m                       totals: schema, counters, ends of the front queues
+    m                       totals: counters, ends of the front queues
     m <shard>               the counters of one shard, where a frontier has several
     b <host> 0 <level> <k>  a chunk of waiting URLs with consecutive numbers, of which k is the last
     u <n>                   URLs that one commit added, until it is decided which are new
@@ -305,9 +305,8 @@ def next_state(state: UrlState, event: UrlEvent) -> UrlState:
         raise IllegalTransition(f"{event.name} while {state.name}") from None
 
 
-# Records are msgpack arrays: fields are only added at the end, with a default. SCHEMA rises when
-# that is not enough.
-SCHEMA: Final = 2
+# Records are msgpack arrays: fields are only added at the end, with a default. When that is not
+# enough, or a key changes, FORMAT of crawler/data/data_dir.py rises.
 LAST_NUMBER: Final = (1 << 64) - 1
 # Queue numbers start in the middle, because a URL that is put back goes before the head.
 MIDDLE: Final = 1 << 40
@@ -376,7 +375,6 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     """The counters and queue ends of the frontier, written with every call."""
 
     front: list[QueueEnds]  # of hosts that were never fetched from, by level
-    schema: int = SCHEMA
     waiting: int = 0
     later: int = 0
     seen: int = 0
