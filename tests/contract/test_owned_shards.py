@@ -232,7 +232,7 @@ class Worker:
     def noted(self, link: Candidate) -> Noted:
         number = shard_of_link(link)
         target = self.shards.get(number)
-        is_to_have = target is not None and target.owned.is_owned and target.is_taken_in
+        is_to_have = target is not None and target.owned.takes_links and target.is_taken_in
         if target is None or not is_to_have or number in self.leaving:
             ((pushes, position),) = self.pushes.add([link])
             return pushes, position, link

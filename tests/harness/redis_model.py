@@ -127,6 +127,8 @@ class RedisModel:
         last, meta[b"run"] = meta.get(b"run"), argv[0]
         if last not in (None, argv[0]) and self._notes_restarts:
             meta[b"lost"] = b"1"
+            if b"lease" in meta:
+                meta[b"until"] = as_bytes(self.now_ms + int(meta[b"lease"]))
         return b"OK"
 
     def _claim(self, names: list[bytes], argv: list[bytes]) -> Any:
@@ -141,7 +143,7 @@ class RedisModel:
         meta = self._meta(names[0])
         until = self.now_ms + int(lease_ms)
         seq = meta.get(b"seq", b"0")
-        meta |= {b"owner": token, b"until": as_bytes(until), b"seq": seq}
+        meta |= {b"owner": token, b"until": as_bytes(until), b"lease": lease_ms, b"seq": seq}
         is_lossy, is_filling = int(b"lost" in meta), int(b"filling" in meta)
         ended = max(0, -held)
         found = meta.get(b"totals", b"")

@@ -4,9 +4,9 @@ Rule: all keys of a shard are in one slot of a cluster, and a command names all 
 scripts know batches and owners, and nothing of URLs.
 
     <root>          hash: owner (the token of the last claim), until (the end of its lease, ms),
-                    seq (the number of the last batch), totals, run (of the server), inbox (how
-                    many pushes have written to its inbox), and while they are so: lost (a restart
-                    may have lost some), filling (it is filled again)
+                    lease (its length, ms), seq (the number of the last batch), totals, run (of the
+                    server), inbox (how many pushes have written to its inbox), and while they are
+                    so: lost (a restart may have lost some), filling (it is filled again)
     <root>:inbox    hash: entries that workers send to its owner, by names of theirs (inbox.py)
     <root>:b        hash: chunks of waiting URLs, packed, by their records' names
     <root>:s        list: keys of admitted URLs, eight bytes each

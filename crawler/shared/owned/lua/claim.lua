@@ -10,6 +10,7 @@ local meta = redis.call('HMGET', KEYS[1], 'owner', 'until', 'seq', 'totals', 'lo
 local owner, held, seq = meta[1] or '', tonumber(meta[2] or 0) - now_ms(), meta[3]
 if not seq and ARGV[3] ~= '1' then return {'none'} end
 if owner ~= '' and owner ~= ARGV[1] and held > 0 then return {'held', held} end
-redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'until', now_ms() + ARGV[2], 'seq', seq or 0)
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'until', now_ms() + ARGV[2], 'lease', ARGV[2],
+           'seq', seq or 0)
 return {'ok', tonumber(seq or 0), meta[4] or '', meta[5] and 1 or 0, meta[6] and 1 or 0,
         math.max(0, -held), meta[7] or ''}
