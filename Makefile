@@ -77,9 +77,6 @@ fuzz: $(WORK)  ## property tests with new examples, for MINUTES=10
 lives: $(WORK)  ## 10,000 random lives of owned shards, with take-overs, kills, and servers that lose a second
 	OWNED_LIVES=10000 $(PY) -m pytest -q -n 2 tests/contract -k 'TestOwned or nothing_is_lost'
 
-crashes: $(WORK)  ## the tests that kill a crawl again and again, four times as long
-	CRASH_TIMES=4 $(PY) -m pytest -q -n 2 tests/integration -k 'crash or repeats'
-
 simulate: $(WORK)  ## SEEDS=10000 crawls on a virtual clock, judged; a failing one prints how to replay it
 	$(PY) -m crawler.simulate --seeds $(if $(filter seeds.txt,$(SEEDS)),1000,$(SEEDS))
 

@@ -7,21 +7,12 @@ measured, and need not be exact; a file of ten seconds is worth a line.
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 from hypothesis import settings
 
 HYPOTHESIS_EXAMPLES: Final = 100
 FUZZ_TIMES: Final = 5  # a round of `make fuzz` then takes three minutes on two cores
-
-
-CRASH_TIMES: Final = int(os.environ.get("CRASH_TIMES", "1"))  # `make crashes`
-
-
-def deaths(usual: int) -> int:
-    """How many processes one test kills: *usual*, or more under `make crashes`."""
-    return usual * CRASH_TIMES
 
 
 def examples(usual: int) -> int:

@@ -17,11 +17,10 @@ from crawler.archive.writer import WarcSettings, WarcWriter
 from crawler.config.settings import read_config
 from crawler.content.parsing import rebuild_settings
 from tests.harness.archive_judges import query, read_file, read_rows
-from tests.harness.budget import deaths
 from tests.harness.captures import numbered_capture, numbered_text
 from tests.harness.killed_processes import preload, run_until_killed
 
-LIVES: Final = deaths(15)
+LIVES: Final = 30
 MOST_ANSWERS: Final = 80  # of one life: with files of 200 kB that is three of them
 LONGEST_S: Final = 0.01  # after the last answer: a row group takes 2 ms
 

@@ -22,7 +22,6 @@ from crawler.frontier import records as keys
 from crawler.frontier.port import FRONTIER
 from crawler.frontier.rocks_store import RocksStore
 from tests.harness.archive_audit import ArchiveAudit
-from tests.harness.budget import deaths
 from tests.harness.commands import crawl_command
 from tests.harness.fork_server import run, running
 from tests.harness.killed_processes import Aim, kill_on
@@ -53,7 +52,7 @@ OF_A_FOLDER: Final = (
     Aim("a file has arrived with all that is its", "there", ".cdxj", of_a_delivery=True),
 )
 BEGUN: Final = AIMS[0]
-AT_RANDOM: Final = deaths(5)
+AT_RANDOM: Final = 10
 TRIES: Final = 6  # a moment may pass unseen
 PATIENCE_S: Final = 12.0  # the next look of a delivery is 5 s away
 
@@ -148,7 +147,7 @@ def test_kills_of_a_crawl_that_delivers_to_a_folder(tmp_path: Path) -> None:
     with CopiedServer(CopiedWeb()) as server:
         living = lives(tmp_path, server, (tmp_path / "store").as_uri())
         aims = (*AIMS, *OF_A_FOLDER)
-        all_die(living, aims, [None] * AT_RANDOM)
+        all_die(living, aims, (*aims, *[None] * AT_RANDOM))
         last = run(living.command)
     assert last.returncode == 0, last.stderr[-2000:]
     assert living.deaths >= len(aims)

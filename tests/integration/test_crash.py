@@ -8,12 +8,11 @@ import subprocess
 from collections import Counter
 
 from tests.harness.archive_judges import read_folder
-from tests.harness.budget import deaths
 from tests.harness.commands import crawl_command
 from tests.harness.fork_server import run, running
 from tests.servers.judged_web import Judge, JudgedWeb
 
-KILLS = deaths(15)
+KILLS = 30
 PAGES = ("response", "revisit")
 PUT_BACK = re.compile(r"put back: (\d+)")
 

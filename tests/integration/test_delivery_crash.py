@@ -16,7 +16,6 @@ from unittest.mock import patch
 
 from crawler.archive.delivery_stores import FolderStore, read_address
 from crawler.archive.warc_file import OPEN_SUFFIX, open_name
-from tests.harness.budget import deaths
 from tests.harness.delivery import (
     IN_PARTS_BYTES,
     PATIENCE_S,
@@ -32,7 +31,7 @@ from tests.servers.s3 import BUCKET, S3Server, environment
 from tests.servers.troubled import Call, Fault, TroubledNetwork
 
 URL = f"s3://{BUCKET}/crawl"
-LIVES = deaths(15)
+LIVES = 30
 CALLS = 30  # that a life makes at most: for three files in parts, or for seven that are not
 
 preload("tests.harness.delivery")

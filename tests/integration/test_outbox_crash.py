@@ -15,12 +15,11 @@ import pytest
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.types import Candidate, HostKey, StoreUnavailable
 from crawler.shared.worker.outbox import Outbox
-from tests.harness.budget import deaths
 from tests.harness.killed_processes import preload, run_until_killed
 from tests.harness.small_disks import SmallDisk, can_mount
 from tests.harness.waiting import wait_until
 
-LIVES = deaths(15)
+LIVES = 30
 MOST_MESSAGES = 300  # of one life
 PAGE = 40  # links of a put
 

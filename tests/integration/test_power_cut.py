@@ -16,7 +16,7 @@ from tests.harness.power_cut import PowerCut
 from tests.servers.judged_web import Judge, JudgedWeb
 from tests.servers.redis import RedisServer
 
-CUTS = examples(3)
+CUTS = examples(5)
 MOST_VISITS = 150  # of one life
 PAGES = ("response", "revisit")
 SETTINGS = {

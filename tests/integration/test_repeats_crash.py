@@ -16,14 +16,13 @@ from crawler.archive.warc_file import companion_path
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
 from crawler.view.archive import ArchivePlace, check
-from tests.harness.budget import deaths
 from tests.harness.commands import PATIENCE_S
 from tests.harness.killed_crawl import crawl_until_killed
 from tests.harness.killed_processes import SPAWN, preload
 from tests.harness.repeats import RepeatsAudit, pages, routes
 from tests.servers.loopback import site
 
-LIVES: Final = deaths(7)
+LIVES: Final = 14
 MOST_ANSWERS: Final = 6  # of one life
 MAX_BITS: Final = 3  # of near-duplicates, as is the default
 HOSTS: Final = 4

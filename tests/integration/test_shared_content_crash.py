@@ -12,13 +12,12 @@ from typing import Final
 from crawler.data.data_dir import OUTCOMES, WARC
 from crawler.data.outcomes import read_outcomes
 from tests.harness.archive_audit import ArchiveAudit
-from tests.harness.budget import deaths
 from tests.harness.workers import Worker, Workers
 from tests.servers.copied_web import CopiedServer, CopiedWeb
 from tests.servers.redis import RedisServer
 
 WORKERS: Final = 3
-KILLS: Final = deaths(8)
+KILLS: Final = 12
 BEGUN: Final = "Spider opened"
 SETTINGS: Final = {
     "CRAWLER_COLUMNS": True,

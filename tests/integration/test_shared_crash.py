@@ -14,13 +14,12 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.harness.budget import deaths
 from tests.harness.workers import Worker, Workers
 from tests.servers.judged_web import Judge, JudgedWeb
 from tests.servers.loopback import Visit
 from tests.servers.redis import RedisServer
 
-KILLS = deaths(25)
+KILLS = 50
 WORKERS = 4
 EMPTY_HANDED = 0.2  # of those that come back
 MIN_DELAY_S = 0.1

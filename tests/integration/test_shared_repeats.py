@@ -26,14 +26,13 @@ from crawler.archive.recovery import recover
 from crawler.archive.warc_file import missing_companions
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
-from tests.harness.budget import deaths
 from tests.harness.killed_crawl import LAST, crawl_until_killed
 from tests.harness.killed_processes import SPAWN, preload
 from tests.harness.repeats import RepeatsAudit, pages, routes
 from tests.servers.loopback import site
 from tests.servers.redis import RedisServer
 
-KILLS: Final = deaths(12)
+KILLS: Final = 24
 WORKERS: Final = 3
 MOST_ANSWERS: Final = 4  # of one life
 ARRIVED: Final = 0.2  # of all deaths: when an answer arrives, and is not archived
