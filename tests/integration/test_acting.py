@@ -358,10 +358,13 @@ def test_a_budget_is_changed_while_the_crawl_runs(crawl: Operated, tmp_path: Pat
     with crawl.running() as process:
         wait_until(lambda: crawl.asked(limited) > 3, PATIENCE_S)
         crawl.act("rules", str(rules))
+        wait_until(lambda: "Rules in force" in crawl.log.read_text(), PATIENCE_S)
+        before = len(crawl.paths(limited) - {"/robots.txt"})
         assert process.wait(PATIENCE_S) == 0
     assert crawl.paths(other) >= ALL
     fetched = crawl.paths(limited) - {"/robots.txt"}
-    assert len(fetched) <= 10
+    # A fetch may be under way, and a worker that shares the frontier takes one URL ahead.
+    assert len(fetched) <= max(10, before + 2)
     left = next(iter(ALL - fetched))
     assert "max_urls (line 1" in crawl.act("why", crawl.web.url(limited, left))
     crawl.act("undo")
