@@ -112,6 +112,7 @@ class Worker:
             background=self.work,
             free_slots=lambda standing: 4 if standing is Standing.ANSWERS else 2,
             wake=self.awake.set,
+            on_failed=self.errors.append,
         )
         outbox = Outbox(MemoryStore(), partial(shard_of, shards=SHARDS))
         overflow = Overflow(outbox=outbox, is_full=lambda _: False, ensure_noted=noted, sync=None)

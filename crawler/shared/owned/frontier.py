@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -26,6 +27,7 @@ from crawler.model.types import (
     STANDINGS,
     Added,
     Candidate,
+    CrawlerError,
     Done,
     HostKey,
     HostWork,
@@ -45,7 +47,7 @@ from crawler.shared.owned.owner import Arrived, OwnedShard, ShardSender
 from crawler.shared.owned.scripts import ClaimedShard, ShardCommands
 from crawler.shared.owned.takeover import ShardLoader, load, take_in
 
-_QUIET_LOOK_S = 0.1
+_QUIET_LOOK_S: Final = 0.1  # between two looks whether a shard may be leased
 
 
 @dataclass(slots=True)
@@ -66,7 +68,8 @@ class _Finish:
 
 
 class OwnedFrontier:
-    """Implements frontier.port.Frontier, and handover.ShardFrontier."""
+    """Implements handover.ShardFrontier, and frontier.port.Frontier but for `is_over`: that is for
+    all workers to decide together (readings.is_over)."""
 
     def __init__(
         self,
@@ -81,20 +84,22 @@ class OwnedFrontier:
         background: Background,
         free_slots: Callable[[Standing], int],
         wake: Callable[[], None],
+        on_failed: Callable[[CrawlerError], None],
         settle_s: float = 0.0,
         lease_rules: LeaseRules | None = None,
         on_decided: Callable[[Added], None] | None = None,
     ) -> None:
         """*store*, in *folder*, is empty. *now*: epoch seconds. *settle_s*: for how long servers
         may lose what they acknowledged, if there are several. *free_slots* returns how many
-        fetches of such hosts may begin; *wake* lets the engine ask for leases."""
+        fetches of such hosts may begin; *wake* lets the engine ask for leases. *on_failed* is
+        called with an error of a background task that waiting does not repair."""
         self._nodes = nodes
         self._limits = limits
         self._local = store
         self._mirrored = MirroredStore(store)
         self._shards = Shards(shards)
         self._now, self._steady = now, steady
-        self._free_slots, self._wake = free_slots, wake
+        self._free_slots, self._wake, self._on_failed = free_slots, wake, on_failed
         self._settle_s = settle_s
         self.frontier = open_frontier(
             *(folder, limits, now()),
@@ -107,6 +112,7 @@ class OwnedFrontier:
         self._loaded: dict[bytes, OwnedShard] = {}
         self._taken_in: dict[bytes, OwnedShard] = {}  # of these, and not stopped or closed
         self._coming: dict[bytes, asyncio.Task[None]] = {}  # loaded, and not taken in
+        self._stopped: set[bytes] = set()  # to be handed over: no links are added to them
         self._arrived: list[Arrived] = []  # for shards that are not taken in
         self._leases: list[Lease] = []  # taken ahead of need
         self._own_links: deque[_OwnLinks] = deque()
@@ -236,6 +242,7 @@ class OwnedFrontier:
 
     def stop_leasing(self, shard: int) -> None:
         key = shard.to_bytes(SHARD_BYTES)
+        self._stopped.add(key)
         self._taken_in.pop(key, None)
         self.frontier.stop(key, self._now())
         unused = [lease for lease in self._leases if self._shard_of(lease) == key]
@@ -266,6 +273,7 @@ class OwnedFrontier:
     async def drop(self, shard: int) -> None:
         key = shard.to_bytes(SHARD_BYTES)
         owner = self._loaded.pop(key)
+        self._stopped.discard(key)
         for _ in self.frontier.drop(key, owner.recent_keys(), self._now()):
             await asyncio.sleep(0)
 
@@ -287,9 +295,14 @@ class OwnedFrontier:
                 return
             await asyncio.sleep(_QUIET_LOOK_S)
         self._mirrored.mirrors[loader.key] = owner.mirror
-        await take_in(self.frontier, loader, self._now)
+        try:
+            await take_in(self.frontier, loader, self._now)
+        except CrawlerError as error:
+            self._on_failed(error)
+            return
         del self._coming[loader.key]
-        self._taken_in[loader.key] = owner
+        if loader.key not in self._stopped:
+            self._taken_in[loader.key] = owner
         waiting, self._arrived = self._arrived, []
         for arrived in waiting:
             self.on_arrived(arrived)
@@ -327,7 +340,11 @@ class OwnedFrontier:
             await self._acked.wait()
             self._acked.clear()
             finishes, self._finishes = self._finishes, []
-            await self.wait_until_durable()
+            try:
+                await self.wait_until_durable()
+            except CrawlerError as error:
+                self._on_failed(error)
+                return
             for each in finishes:
                 self.frontier.finish(each.lease, each.verdict, self._now())
             self._wake()

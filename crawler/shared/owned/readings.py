@@ -20,11 +20,11 @@ from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import root
 from crawler.shared.owned.plan import ShardUse
+from crawler.shared.owned.scripts import INBOX
 
 OUTBOXES: Final = "outboxes"
 """The kind of the set of workers that have links on their own disks, beside the records of any one
 shard whose server answers."""
-INBOX: Final = "inbox"
 _LEFT: Final = (
     *(keys.QUEUED, keys.LATER, keys.OPEN, keys.ARRIVED, keys.UNDECIDED),
     INBOX.encode(),
