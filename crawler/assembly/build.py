@@ -133,6 +133,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
         ),
         put_back_count=frontier.put_back_at_open,
         operator_store=OperatorFiles(rules_file, Audit(data.path / AUDIT)),
+        outcomes=work,
         embedded=EmbeddedFrontier(frontier, work),
     )
 
@@ -255,8 +256,10 @@ def _kept_settings(settings: BaseSettings) -> dict[str, object]:
 
 
 def _shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
-    from crawler.assembly.shared import shared_parts  # noqa: PLC0415  # see there
+    from crawler.assembly.shared import owned_parts, shared_parts  # noqa: PLC0415  # see there
 
+    if base.config.shared.frontier_owned:
+        return owned_parts(base, joined)
     return shared_parts(base, joined)
 
 
@@ -343,7 +346,7 @@ def _crawl(
         silent_hosts=SilentHosts(),
         slots=slots,
         limits=loop_limits(config),
-        outcomes=base.outcomes if parts.embedded is None else parts.embedded.work,
+        outcomes=parts.outcomes,
         bodies=memory,
         contents=(parts.duplicates, parts.near_duplicates),
         durability=archive.group_commit,

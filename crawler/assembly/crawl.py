@@ -37,6 +37,7 @@ from crawler.policy.body_caps import cap_bytes
 from crawler.policy.priority import Prioritizer
 
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
+    from crawler.shared.owned.worker import OwnedWorker
     from crawler.shared.worker.frontier import SharedFrontier
 
 
@@ -64,7 +65,7 @@ class Leases:
     clock: Clock
     put_back_count: int  # how many leases of the last run were put back
     embedded: EmbeddedFrontier | None  # the same frontier, if it is in the data directory
-    shared: SharedFrontier | None  # the same frontier, if workers share it
+    shared: SharedFrontier | OwnedWorker | None  # the same frontier, if workers share it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.stats import CrawlStats
 from crawler.frontier.port import Frontier, FrontierLimits, LeaseRules, OrderedStore
 from crawler.frontier.rocks_store import RocksStore
+from crawler.loop.loop import OutcomeSink
 from crawler.loop.precheck import Precheck, Probes
 from crawler.loop.slots import Slots
 from crawler.model.clock import Clock
@@ -31,6 +32,7 @@ from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache, RobotsStore
 
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
+    from crawler.shared.owned.worker import OwnedWorker
     from crawler.shared.worker.frontier import SharedFrontier
 
 
@@ -92,5 +94,6 @@ class FrontierParts:
     near_duplicates: NearDuplicatesIndex
     put_back_count: int  # how many leases of the last run were put back
     operator_store: OperatorStore  # of the rules in force, and of what operators did
+    outcomes: OutcomeSink
     embedded: EmbeddedFrontier | None = None
-    shared: SharedFrontier | None = None
+    shared: SharedFrontier | OwnedWorker | None = None

@@ -5,6 +5,7 @@ Rule: it is imported only in a crawl that is shared: what it imports takes 30 ms
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import time
@@ -12,12 +13,18 @@ from time import time
 from crawler.assembly.parts import BaseParts, FrontierParts
 from crawler.config.settings import Config, read_kept
 from crawler.data.allowed_origins import AllowedOrigins
-from crawler.data.local_stores import RobotsRecords
+from crawler.data.data_dir import SHARDS
+from crawler.data.frontier_work import FrontierWork
+from crawler.data.local_stores import LocalPatternStats, RobotsRecords
+from crawler.frontier.port import FRONTIER
+from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.shards import Shards
 from crawler.model.types import Claim, Lease
 from crawler.policy.operator_rules import read_rules
 from crawler.shared import keys
 from crawler.shared.address import RedisAddress
 from crawler.shared.operator_store import SharedStore
+from crawler.shared.owned.worker import OwnedWorker
 from crawler.shared.pushed import PushedContext, PushedRequestReader, push_settings
 from crawler.shared.worker.batcher import Batcher
 from crawler.shared.worker.exact_duplicates import SharedDuplicates
@@ -60,7 +67,7 @@ class SharedKnowledge:
 def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
     """Build the parts that depend on where the frontier is."""
     config, worker, clock = base.config, joined.base, joined.clock
-    origins = base.allowed_origins(joined.key_seed, time())
+    origins = base.allowed_origins(joined.format.key_seed, time())
     version, written = joined.rules
     origins.set_operator_rules(read_rules(written, len(config.frontier.level_shares)))
     shard_client, scripts = worker.shard_client(), Batcher(worker.nodes.run)
@@ -98,6 +105,56 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
         near_duplicates=near_duplicates,
         put_back_count=joined.put_back,
         operator_store=SharedStore(worker.nodes, worker.settings.name, version),
+        outcomes=base.outcomes,
+        shared=frontier,
+    )
+
+
+def owned_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
+    """Build the parts of a worker that owns shards."""
+    config, worker, clock = base.config, joined.base, joined.clock
+    origins = base.allowed_origins(joined.format.key_seed, time())
+    version, written = joined.rules
+    origins.set_operator_rules(read_rules(written, len(config.frontier.level_shares)))
+    shard_client, scripts = worker.shard_client(), Batcher(worker.nodes.run)
+    duplicates = SharedDuplicates(shard_client, scripts)
+    max_bits, commands = config.content.near_max_bits, Batcher(worker.nodes.commands)
+    search = NearSearch(worker.ops, worker.settings.name, scripts, commands, max_bits)
+    near_duplicates = SharedNearDuplicates(shard_client, search, max_bits)
+    work = FrontierWork(
+        base.outcomes.append_all, base.room, base.lifecycle.fail, base.lifecycle.wake
+    )
+    folder = base.data.path / SHARDS
+    shutil.rmtree(folder, ignore_errors=True)  # the shards are in Redis
+    frontier = OwnedWorker(
+        worker,
+        joined.format,
+        (duplicates, near_duplicates),
+        work,
+        dead_sessions=joined.dead_sessions,
+        folder=folder,
+        store=RocksStore(folder / FRONTIER),
+        limits=base.frontier_limits,
+        lease_rules=base.lease_rules(origins),
+        free_slots=base.slots.free_slots,
+        wake=base.lifecycle.wake,
+        on_taken_in=lambda: pattern_stats.forget(),
+        pushing=_pushed_context(base, origins),
+    )
+    pattern_stats = LocalPatternStats(
+        frontier.frontier.records, config.patterns, shards=Shards(worker.settings.shards)
+    )
+    robots = RobotsRecords(base.store)
+    return FrontierParts(
+        frontier=frontier,
+        clock=clock,
+        allowed_origins=origins,
+        precheck=base.precheck(origins, robots, pattern_stats, base.store),
+        duplicates=duplicates,
+        near_duplicates=near_duplicates,
+        put_back_count=joined.put_back,
+        operator_store=SharedStore(worker.nodes, worker.settings.name, version),
+        outcomes=work,
         shared=frontier,
     )
 

@@ -218,6 +218,11 @@ class SharedSettings:
         integer("shards", least=1, most=1024),
         "Parts the crawl is split into, for the servers of a cluster; fixed when it begins.",
     )
+    frontier_owned: bool = setting(
+        False,
+        flag(),
+        "Workers own shards, each run as an embedded frontier; fixed when the crawl begins.",
+    )
     worker_name: str = setting(
         "",
         text(

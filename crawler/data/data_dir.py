@@ -30,6 +30,7 @@ FORMAT: Final = 4  # another one is refused; it rises when what is on disk chang
 _LOCK: Final = "crawl.lock"
 FORMAT_FILE: Final = "format.json"
 WORKER: Final = "worker"  # of a shared crawl: the worker's outbox and robots.txt
+SHARDS: Final = "shards"  # of a shared crawl: the shards that the worker has; a copy
 WORKERS: Final = "workers"  # the data directories of several workers on this machine
 WARC: Final = "warc"
 OUTCOMES: Final = "outcomes.jsonl"

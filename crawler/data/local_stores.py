@@ -123,6 +123,9 @@ class RecentCache(Generic[K, V]):
                 self._on_evicted(*oldest)
         return value
 
+    def clear(self) -> None:
+        self._entries.clear()
+
     @property
     def is_full(self) -> bool:
         return len(self._entries) >= self._most
@@ -169,6 +172,12 @@ class LocalPatternStats:
         self._hosts: RecentCache[HostKey, HostPatternStats] = RecentCache(recent)
         # Hosts without a stopped pattern, 2 * RECENT at most.
         self._without_stopped: set[HostKey] = set()
+
+    def forget(self) -> None:
+        """Forget what is in memory: the store has a shard that another process has changed."""
+        self._patterns.clear()
+        self._hosts.clear()
+        self._without_stopped.clear()
 
     def decide(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
         text = deciding_pattern(candidate) if self._are_patterns_judged else ""

@@ -270,6 +270,14 @@ class Admitter:
         over_budget = sum(each.links for each in kept_out)
         return admitted, Added(len(unseen) - over_budget, seen, over_budget, len(perhaps), kept_out)
 
+    def note_seen(self, urls: Sequence[Candidate], shard: bytes) -> None:
+        """Mark those of *urls*, all of *shard*, seen that certainly are not."""
+        by_key = first_by_key(urls)
+        known, perhaps = self._seen.look_up(by_key)
+        new = by_key.keys() - self.undecided.keys() - {*known, *perhaps}
+        if new:
+            self._seen.mark(sorted(new), shard)
+
     def admit_one(self, candidate: Candidate, now: float) -> bool:
         """Return whether *candidate* is new. If it is undecided, it is admitted later."""
         return bool(self.admit([candidate], now)[0])

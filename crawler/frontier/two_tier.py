@@ -54,6 +54,7 @@ from crawler.model.types import (
     Rest,
     RetryAt,
     Standing,
+    StoreFull,
     StoreUnavailable,
     Verdict,
 )
@@ -178,6 +179,16 @@ class TwoTierFrontier:
         self._end_call(now)
         return added
 
+    def add_first(self, found: Iterable[Candidate], now: float) -> None:
+        """Add *found* before all other URLs of their hosts, whether they were seen or not, and
+        without a budget."""
+        for shard, urls in self._batch.shards.divide(found).items():
+            self._admitter.note_seen(urls, shard)
+            self._batch.count(shard, UrlState.UNKNOWN, UrlEvent.ADD, len(urls))
+            for each in reversed(urls):
+                self._scheduler.put_back(replace(each, level=0))
+        self._end_call(now)
+
     def lease(
         self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
     ) -> list[Lease]:
@@ -282,18 +293,19 @@ class TwoTierFrontier:
         """Return how many URLs of *shard* are leased."""
         return self._batch.totals_of(shard).leased
 
-    def close_shard(self, shard: bytes, now: float) -> None:
-        """Change nothing of *shard* any more: all calls so far are written, its leases are held no
-        more, and none of its URLs is admitted. Raises as `commit`, and then it is not closed."""
+    def close_shard(self, shard: bytes, now: float) -> list[Lease]:
+        """Change nothing of *shard* any more: all calls so far are written, unless the disk is
+        full, and none of its URLs is admitted. Returns its leases, which are held no more. Raises
+        StoreUnavailable as `commit`, and then it is not closed."""
         self._scheduler.stop(shard, now)
-        self.commit()
-        self._open = {
-            number: held
-            for number, held in self._open.items()
-            if keys.shard_of_number(number) != int.from_bytes(shard)
-        }
+        with suppress(StoreFull):  # what is not written is for the next owner as after a crash
+            self.commit()
+        number_of_shard = int.from_bytes(shard)
+        ended = [number for number in self._open if keys.shard_of_number(number) == number_of_shard]
+        leases = [self._open.pop(number).lease for number in ended]
         self._arrived.drop(shard)
         self._admitter.drop(shard)
+        return leases
 
     def drop(self, shard: bytes, unknown: Iterable[int], now: float) -> Iterator[None]:
         """Delete the records of *shard*, which is closed or was never taken in. *unknown*: keys of

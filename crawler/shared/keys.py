@@ -294,10 +294,10 @@ OPERATIONS: Final = (
     "rest",
     "end_rest",
     "retry_dead",
-    "reserve",
-    "claim",
+    "reserve_content",
+    "claim_content",
     "near",
-    "owner",
+    "owner_of_content",
     "get_robots",
     "put_robots",
     "add_stats",
@@ -320,7 +320,7 @@ CRAWL_SCRIPTS: Final = ("open_hosts", "announce")
 class Scripts:
     def __init__(self, clock: str | None = None) -> None:
         """*clock* is Lua code that defines `wall()` in place of the server's own clock."""
-        self._clock = clock or _source("clock")
+        self._clock = clock or source("clock")
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the operations on a shard."""
@@ -335,10 +335,10 @@ class Scripts:
     @cached_property
     def _texts(self) -> dict[str, str]:
         return {
-            name: _with_prelude(self._clock, prelude, _source(name))
+            name: with_prelude(self._clock, prelude, source(name))
             for prelude, names in (
-                (_source("shard"), OPERATIONS),
-                (_source("feed"), FEED_SCRIPTS),
+                (f"{source('shard')}\n{source('claims')}", OPERATIONS),
+                (source("feed"), FEED_SCRIPTS),
                 ("", CRAWL_SCRIPTS),
             )
             for name in names
@@ -349,7 +349,7 @@ class Scripts:
         return {name: sha1(text.encode()).hexdigest() for name, text in self._texts.items()}
 
 
-def _with_prelude(clock: str, prelude: str, operation: str) -> str:
+def with_prelude(clock: str, prelude: str, operation: str) -> str:
     shebang, _, rest = operation.partition("\n")
     return f"{shebang}\n{clock}\n{_needed(prelude, rest)}{rest}"
 
@@ -376,6 +376,6 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text))
 
 
-def _source(name: str) -> str:
+def source(name: str) -> str:
     # importlib.resources also reads from an egg, where there is no folder.
     return (files("crawler.shared") / "lua" / f"{name}.lua").read_text("utf-8")

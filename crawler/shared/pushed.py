@@ -29,8 +29,8 @@ from crawler.policy.scope import Refusal
 from crawler.policy.seeds import PushedRequest, read_pushed
 from crawler.shared import keys
 from crawler.shared.worker.feeds import (
-    CandidateSender,
     Feed,
+    PushedDelivery,
     PushedFeeds,
     PushedItem,
 )
@@ -269,7 +269,7 @@ class PushedQueue:
         feed: Feed,
         is_urgent: bool,
         reader: PushedRequestReader,
-        delivery: CandidateSender,
+        delivery: PushedDelivery,
         *,
         open_hosts: Callable[[Sequence[str]], Awaitable[int]],
         agreement: OriginAgreement,

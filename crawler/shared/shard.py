@@ -370,17 +370,17 @@ class ShardOperations:
 
     def reserve(self, digest: bytes, lease: int, hold_s: float) -> Call:
         args = (digest, self.reservation_owner(lease), int(hold_s * 1000))
-        return Call(shard_of_digest(digest, self.shards), "reserve", args)
+        return Call(shard_of_digest(digest, self.shards), "reserve_content", args)
 
     def find_owner(self, mark: bytes) -> Call:
         """Ask for the claim on the digest with this *mark* (`codec.bucket_mark`)."""
-        return Call(shard_of_digest(mark, self.shards), "owner", (mark,))
+        return Call(shard_of_digest(mark, self.shards), "owner_of_content", (mark,))
 
     def claim(self, digest: bytes, lease: int, claim: Claim | None) -> Call:
         """Claim a content, or if *claim* is None, end its reservation."""
         file, packed = ("", b"") if claim is None else pack_claim(claim)
         args = (digest, self.reservation_owner(lease), file, packed)
-        return Call(shard_of_digest(digest, self.shards), "claim", args)
+        return Call(shard_of_digest(digest, self.shards), "claim_content", args)
 
 
 def _parts(group: list[Any]) -> Iterable[list[Any]]:

@@ -132,12 +132,14 @@ class RedisModel:
         return b"OK"
 
     def _claim(self, names: list[bytes], argv: list[bytes]) -> Any:
-        token, lease_ms, begins = argv
+        token, lease_ms, begins, *dead = argv
         meta = self._hashes.get(names[0], {})
         held = int(meta.get(b"until", 0)) - self.now_ms
         if b"seq" not in meta and begins != b"1":
             return [b"none"]
-        if meta.get(b"owner", b"") not in (b"", token) and held > 0 and self._checks_lease:
+        owner = meta.get(b"owner", b"")
+        is_free = owner in (b"", token) or any(map(owner.startswith, dead))
+        if not is_free and held > 0 and self._checks_lease:
             return [b"held", held]
         self._keep_earlier()
         meta = self._meta(names[0])

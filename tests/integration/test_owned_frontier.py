@@ -27,7 +27,7 @@ from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
 from crawler.shared.crawl_format import CrawlFormat, new_format
-from crawler.shared.owned.frontier import OwnedFrontier
+from crawler.shared.owned.frontier import OwnedFrontier, OwnedHooks
 from crawler.shared.owned.handover import ShardHolder
 from crawler.shared.owned.inbox import LinkPushes
 from crawler.shared.owned.leader import PlanLeader
@@ -110,9 +110,15 @@ class Worker:
             now=time.time,
             steady=time.monotonic,
             background=self.work,
-            free_slots=lambda standing: 4 if standing is Standing.ANSWERS else 2,
-            wake=self.awake.set,
-            on_failed=self.errors.append,
+            hooks=OwnedHooks(
+                free_slots=lambda standing: 4 if standing is Standing.ANSWERS else 2,
+                wake=self.awake.set,
+                on_failed=self.errors.append,
+                waits_for_room=room.wait_for_room,
+                is_full=lambda _: False,
+                on_taken_in=lambda: None,
+                on_lost=lambda _: None,
+            ),
         )
         outbox = Outbox(MemoryStore(), partial(shard_of, shards=SHARDS))
         overflow = Overflow(outbox=outbox, is_full=lambda _: False, ensure_noted=noted, sync=None)

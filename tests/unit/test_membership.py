@@ -55,7 +55,7 @@ class Servers:
         self.returned: dict[int, tuple[Argument, ...]] = {}
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
-        self.claims += [call for call in calls if call.script == "claim"]
+        self.claims += [call for call in calls if call.script == "claim_content"]
         self.returned |= {
             call.shard: call.args[3:] for call in calls if call.script == "return_leases"
         }

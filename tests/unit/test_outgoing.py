@@ -20,7 +20,7 @@ PACE_AFTER = bytes(PACE.size) + struct.pack("<d", 0.0)
 
 
 def claim(number: int, shard: int = 0) -> Call:
-    return Call(shard, "claim", (b"%d" % number, "owner", "", b""))
+    return Call(shard, "claim_content", (b"%d" % number, "owner", "", b""))
 
 
 def rest(host: str, seconds: float, age_s: float = 0.0) -> Call:

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import DurableStore, FrontierLimits, LeaseRules
+from crawler.frontier.port import DurableStore, FrontierLimits, LeaseRules, OrderedStore
 from crawler.frontier.records import SHARD_BYTES
 from crawler.frontier.shards import Shards
 from crawler.frontier.two_tier import Background
@@ -34,13 +34,17 @@ from crawler.model.types import (
     Lease,
     Moved,
     Pace,
+    Purpose,
     PutBack,
     Rest,
     Standing,
+    StoreFull,
     StoreUnavailable,
     Verdict,
+    WaitsForRoom,
 )
 from crawler.shared.client import Nodes
+from crawler.shared.keys import URGENT_LEVEL
 from crawler.shared.owned.inbox import NotedLinks
 from crawler.shared.owned.mirror import Mirror, MirroredStore, all_changes
 from crawler.shared.owned.owner import Arrived, OwnedShard, ShardSender
@@ -48,6 +52,7 @@ from crawler.shared.owned.scripts import ClaimedShard, ShardCommands
 from crawler.shared.owned.takeover import ShardLoader, load, take_in
 
 _QUIET_LOOK_S: Final = 0.1  # between two looks whether a shard may be leased
+_ROOM_LOOK_S: Final = 0.5  # between two looks whether the disk has room
 
 
 @dataclass(slots=True)
@@ -67,6 +72,21 @@ class _Finish:
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedHooks:
+    """What an OwnedFrontier needs of its worker."""
+
+    free_slots: Callable[[Standing], int]  # how many fetches of such hosts may begin
+    wake: Callable[[], None]  # lets the engine ask for leases
+    on_failed: Callable[[CrawlerError], None]
+    """Called with an error of a background task that waiting does not repair."""
+    waits_for_room: WaitsForRoom  # called with the error of a full disk
+    is_full: Callable[[int], bool]
+    """Whether the server of a shard has no room for links: then they wait in the outbox."""
+    on_taken_in: Callable[[], None]  # called when a shard has come
+    on_lost: Callable[[Sequence[Lease]], None]  # called with leases whose shard is held no more
+
+
 class OwnedFrontier:
     """Implements handover.ShardFrontier, and frontier.port.Frontier but for `is_over`: that is for
     all workers to decide together (readings.is_over)."""
@@ -82,24 +102,22 @@ class OwnedFrontier:
         now: Callable[[], float],
         steady: Callable[[], float],
         background: Background,
-        free_slots: Callable[[Standing], int],
-        wake: Callable[[], None],
-        on_failed: Callable[[CrawlerError], None],
+        hooks: OwnedHooks,
         settle_s: float = 0.0,
         lease_rules: LeaseRules | None = None,
         on_decided: Callable[[Added], None] | None = None,
     ) -> None:
         """*store*, in *folder*, is empty. *now*: epoch seconds. *settle_s*: for how long servers
-        may lose what they acknowledged, if there are several. *free_slots* returns how many
-        fetches of such hosts may begin; *wake* lets the engine ask for leases. *on_failed* is
-        called with an error of a background task that waiting does not repair."""
+        may lose what they acknowledged, if there are several. *on_decided* is called with what
+        became of links that were added here or found in an inbox."""
         self._nodes = nodes
         self._limits = limits
         self._local = store
         self._mirrored = MirroredStore(store)
         self._shards = Shards(shards)
         self._now, self._steady = now, steady
-        self._free_slots, self._wake, self._on_failed = free_slots, wake, on_failed
+        self._hooks = hooks
+        self._on_decided = on_decided
         self._settle_s = settle_s
         self.frontier = open_frontier(
             *(folder, limits, now()),
@@ -114,12 +132,18 @@ class OwnedFrontier:
         self._coming: dict[bytes, asyncio.Task[None]] = {}  # loaded, and not taken in
         self._stopped: set[bytes] = set()  # to be handed over: no links are added to them
         self._arrived: list[Arrived] = []  # for shards that are not taken in
+        self._undeleted: list[Arrived] = []  # added, and not committed yet
         self._leases: list[Lease] = []  # taken ahead of need
         self._own_links: deque[_OwnLinks] = deque()
         self._finishes: list[_Finish] = []
         self._sender: ShardSender | None = None
         self._acked = asyncio.Event()  # something waits for an acknowledgement
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def records(self) -> OrderedStore:
+        """The store as it will be after the next commit."""
+        return self.frontier.records
 
     def begin(self, sender: ShardSender) -> None:
         """Begin to give leases away and to apply verdicts that wait. The event loop runs."""
@@ -142,6 +166,9 @@ class OwnedFrontier:
             owner = self._taken_in.get(shard)
             if owner is None or not owner.takes_links:
                 others += links
+            elif self._hooks.is_full(owner.commands.shard):
+                others += [each for each in links if each.purpose is Purpose.PAGE]
+                own += [each for each in links if each.purpose is not Purpose.PAGE]
             else:
                 own += links
                 self._own_links.append(_OwnLinks(owner, links))
@@ -212,7 +239,7 @@ class OwnedFrontier:
         meanwhile is sent to its inbox."""
         assert self._sender is not None
         while True:
-            self._commit()
+            await self._commit_all()
             with suppress(StoreUnavailable):
                 await self._sender.wait_until_durable()
                 break
@@ -245,7 +272,13 @@ class OwnedFrontier:
         self._stopped.add(key)
         self._taken_in.pop(key, None)
         self.frontier.stop(key, self._now())
-        unused = [lease for lease in self._leases if self._shard_of(lease) == key]
+        self._give_back([lease for lease in self._leases if self._shard_of(lease) == key])
+
+    def give_back_unused(self) -> None:
+        """Put the leases back that were taken ahead of need."""
+        self._give_back(list(self._leases))
+
+    def _give_back(self, unused: Iterable[Lease]) -> None:
         for lease in unused:
             self._leases.remove(lease)
             self.frontier.release(lease, Rest(0.0, lease.pace, "unused"), self._now())
@@ -260,8 +293,9 @@ class OwnedFrontier:
             coming.cancel()
         owner = self._loaded[key]
         self._taken_in.pop(key, None)
-        self.frontier.close_shard(key, self._now())
-        self._commit()
+        unused = {lease.id for lease in self._leases}
+        held = self.frontier.close_shard(key, self._now())
+        self.commit()
         self._mirrored.mirrors.pop(key, None)
         self._leases = [lease for lease in self._leases if self._shard_of(lease) != key]
         lost = [each for each in self._own_links if each.shard is owner]
@@ -269,6 +303,8 @@ class OwnedFrontier:
         for each in lost:
             if each.position is None or owner.acked < each.position:
                 self._push(each.links)
+        if held := [lease for lease in held if lease.id not in unused]:
+            self._hooks.on_lost(held)
 
     async def drop(self, shard: int) -> None:
         key = shard.to_bytes(SHARD_BYTES)
@@ -282,10 +318,16 @@ class OwnedFrontier:
         key = arrived.shard.commands.shard.to_bytes(SHARD_BYTES)
         if self._taken_in.get(key) is arrived.shard:
             for entry in arrived.entries:
-                self.frontier.add(entry.links, self._now())
-            self._commit()
-            arrived.shard.inbox.delete([entry.name for entry in arrived.entries])
-            self._wake()
+                urgent = [each for each in entry.links if each.level == URGENT_LEVEL]
+                if urgent:
+                    self.frontier.add_first(urgent, self._now())
+                usual = [each for each in entry.links if each.level != URGENT_LEVEL]
+                added = self.frontier.add(usual, self._now())
+                if self._on_decided is not None:
+                    self._on_decided(replace(added, undecided=0))
+            self._undeleted.append(arrived)
+            self.commit()
+            self._hooks.wake()
         elif key in self._coming:
             self._arrived.append(arrived)
 
@@ -298,15 +340,16 @@ class OwnedFrontier:
         try:
             await take_in(self.frontier, loader, self._now)
         except CrawlerError as error:
-            self._on_failed(error)
+            self._hooks.on_failed(error)
             return
         del self._coming[loader.key]
+        self._hooks.on_taken_in()
         if loader.key not in self._stopped:
             self._taken_in[loader.key] = owner
         waiting, self._arrived = self._arrived, []
         for arrived in waiting:
             self.on_arrived(arrived)
-        self._wake()
+        self._hooks.wake()
 
     def _push(self, links: Sequence[Candidate]) -> list[NotedLinks]:
         assert self._sender is not None
@@ -327,10 +370,10 @@ class OwnedFrontier:
         """Take as many leases as slots are free: they are acknowledged one round trip later."""
         for standing in standings:
             held = sum(1 for lease in self._leases if lease.pace.standing is standing)
-            wanted = self._free_slots(standing) - held
+            wanted = self._hooks.free_slots(standing) - held
             if wanted > 0 and (taken := self.frontier.lease(now, wanted, (standing,))):
                 self._leases += taken
-                self._commit()  # until then no mirror knows that they are not acknowledged
+                self.commit()  # until then no mirror knows that they are not acknowledged
                 self._acked.set()
 
     async def _follow_acks(self) -> None:
@@ -343,19 +386,35 @@ class OwnedFrontier:
             try:
                 await self.wait_until_durable()
             except CrawlerError as error:
-                self._on_failed(error)
+                self._hooks.on_failed(error)
                 return
             for each in finishes:
                 self.frontier.finish(each.lease, each.verdict, self._now())
-            self._wake()
+            self._hooks.wake()
 
-    def _commit(self) -> None:
-        self.frontier.commit()
+    async def _commit_all(self) -> None:
+        """Commit, again and again while the disk is full. Raises StoreUnavailable."""
+        while not self.commit():
+            await asyncio.sleep(_ROOM_LOOK_S)
+
+    def commit(self) -> bool:
+        """Write all calls before it. Return False if the disk is full; then a later call writes
+        them. Raises StoreUnavailable, also at the end of a crawl whose disk is full."""
+        try:
+            self.frontier.commit()
+        except StoreFull as full:
+            if not self._hooks.waits_for_room(full):
+                raise
+            return False
+        for arrived in self._undeleted:
+            arrived.shard.inbox.delete([entry.name for entry in arrived.entries])
+        self._undeleted.clear()
         for each in self._own_links:
             if each.position is None:
                 each.position = each.shard.mirror.position
         while self._own_links and self._is_sent(self._own_links[0]):
             self._own_links.popleft()
+        return True
 
     def _is_sent(self, noted: _OwnLinks) -> bool:
         return noted.position is not None and noted.shard.acked >= noted.position

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -36,7 +36,7 @@ from crawler.shared.owned.inbox import LinkPushes
 from crawler.shared.owned.leader import STEP_S, PlanLeader
 from crawler.shared.owned.owner import Arrived, OwnedShard, ShardSender, claim
 from crawler.shared.owned.plan import rank
-from crawler.shared.owned.readings import new_token
+from crawler.shared.owned.readings import new_token, token_begin
 from crawler.shared.owned.scripts import (
     ClaimedShard,
     ClaimReply,
@@ -105,6 +105,8 @@ class ShardHolder:
         pushes: LinkPushes,
         *,
         worker: str,
+        session: str = "",
+        dead_sessions: Iterable[str] = (),
         lease_s: float,
         longest_fetch_s: float,
         settle_s: float,
@@ -112,9 +114,11 @@ class ShardHolder:
         on_arrived: Callable[[Arrived], None],
         on_failed: Callable[[CrawlerError], None],
     ) -> None:
-        """*lease_s*: of a shard. *settle_s*: for how long a server may lose what it acknowledged
-        (outgoing.VERDICT_DELAY_S). *now_s*: the steady clock. *on_arrived* is called with what was
-        read of an inbox, *on_failed* with an error that waiting does not repair."""
+        """*session*: of this process; *dead_sessions*: earlier ones of this worker, whose processes
+        have certainly ended. *lease_s*: of a shard. *settle_s*: for how long a server may lose what
+        it acknowledged (outgoing.VERDICT_DELAY_S). *now_s*: the steady clock. *on_arrived* is
+        called with what was read of an inbox, *on_failed* with an error that waiting does not
+        repair."""
         self.held: dict[int, OwnedShard] = {}
         self.sender = ShardSender(
             nodes, now_s, pushes, on_lost=self._on_lost, on_arrived=on_arrived
@@ -124,6 +128,8 @@ class ShardHolder:
         self._leader = leader
         self._frontier = frontier
         self._worker = worker
+        self._session = session
+        self._dead = [token_begin(worker, each) for each in dead_sessions]
         self._lease_s = lease_s
         self._longest_fetch_s = longest_fetch_s
         self._settle_s = settle_s
@@ -252,8 +258,8 @@ class ShardHolder:
             self.sender.add(owned)
 
     def _new_claim(self, shard: int) -> ShardCommands:
-        token = new_token(self._worker)
-        return ShardCommands(self._scripts, self._nodes.name, shard, token, self._lease_s)
+        token, name = new_token(self._worker, self._session), self._nodes.name
+        return ShardCommands(self._scripts, name, shard, token, self._lease_s, self._dead)
 
     async def _claim(self, commands: ShardCommands) -> tuple[ClaimReply, float]:
         """Return the reply to a claim, and when it was sent."""

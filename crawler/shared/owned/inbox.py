@@ -57,7 +57,7 @@ KEPT_S: Final = 10.0
 """For how long what was acknowledged is kept: a server writes its file each second, and half as
 late again at worst; a replica lags by what its master bounds."""
 _CHECK_S: Final = 2.0  # the interval of asking a server that may lose some whether it restarted
-_ENTRY_LINKS: Final = 100  # at most, some 8 kB: an owner reads whole entries
+ENTRY_LINKS: Final = 100  # at most, some 8 kB: an owner reads whole entries
 _COMMAND_ENTRIES: Final = 500
 _DRAIN_S: Final = 1.0  # the interval of looks into the outbox
 _DRAINED_BATCHES: Final = 32  # of the outbox, until they are on the disk of their server: 8,000/s
@@ -199,7 +199,7 @@ class ShardPushes:
     def _make(self, batch: OutboxBatch | None = None) -> None:
         """Make entries of what waits."""
         begin = self.position - len(self._waiting)
-        for links in split_links(self._waiting, _ENTRY_LINKS):
+        for links in split_links(self._waiting, ENTRY_LINKS):
             self._unsent.append(_Push(begin, next(self._names), pack_links(links), links, batch))
             begin += len(links)
         self._waiting = []
@@ -358,6 +358,17 @@ class LinkPushes:
             pushes = ShardPushes(self._commands_of(shard), self._names, self._known)
             self._of_shard[shard] = pushes
         return self._of_shard[shard]
+
+    def is_idle(self) -> bool:
+        """Return whether all that was noted is acknowledged, or safe in the outbox."""
+        return all(pushes.acked >= pushes.position for pushes in self)
+
+    def store_all(self) -> None:
+        """Put all that is not acknowledged into the outbox, for the next start. Raises
+        StoreUnavailable; then its pages are not finished either."""
+        for pushes in self:
+            for push in pushes.take_unsent(even_others=True):
+                self._store(pushes, push)
 
     def store_unsent(self) -> None:
         """Put links into the outbox: those that were refused, and if there are too many, all. Not

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from crawler.frontier import records as keys
-from crawler.frontier.records import decode_totals
+from crawler.frontier.records import FrontierTotals, decode_totals
 from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import root
@@ -33,9 +34,14 @@ _LEFT: Final = (
 that drifted would end the crawl early, or never (decision 31)."""
 
 
-def new_token(worker: str) -> str:
-    """Return the token of a claim of *worker*: its name and a random part."""
-    return f"{worker}/{secrets.token_hex(8)}"
+def new_token(worker: str, session: str = "") -> str:
+    """Return the token of a claim of *worker*: its name, its session and a random part."""
+    return f"{token_begin(worker, session)}{secrets.token_hex(8)}"
+
+
+def token_begin(worker: str, session: str) -> str:
+    """Return how all tokens of a session begin."""
+    return f"{worker}/{session}."
 
 
 def worker_of(token: bytes) -> str | None:
@@ -57,6 +63,18 @@ def _use_of(owner: bytes | None, seq: bytes | None, totals: bytes | None) -> Sha
     except msgspec.MsgspecError:
         waiting = 0  # its owner will say so
     return ShardUse(worker_of(owner or b""), max(0, waiting), seq is not None)
+
+
+async def read_totals(nodes: Nodes) -> list[FrontierTotals]:
+    """Return the counters of all shards, as their owners wrote them last. Raises a Fault."""
+    asks = [(at, ("HGET", root(nodes.name, at), "totals")) for at in range(nodes.shards)]
+    found = []
+    for reply in await nodes.commands(asks):
+        if isinstance(reply, FAULTS):
+            raise reply
+        with suppress(msgspec.MsgspecError):  # its owner will say so
+            found.append(decode_totals(reply) if reply else FrontierTotals(front=[]))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from crawler.shared import keys
 from crawler.shared.connection import Argument
 from crawler.shared.keys import root
 
@@ -30,6 +31,8 @@ Command: TypeAlias = tuple[Argument, ...]
 SEEN_KEYS: Final = "s"
 INBOX: Final = "inbox"  # "i" has the records of this letter
 _NAMES: Final = ("open", "claim", "apply", "release", "push", "plan")
+_CONTENT_NAMES: Final = ("reserve_content", "claim_content", "owner_of_content", "near", "outbox")
+"""Operations on what is not the frontier's: contents, fingerprints, notes of outboxes."""
 
 
 class OwnedScripts:
@@ -40,7 +43,7 @@ class OwnedScripts:
         self._clock = clock or _source("clock")
 
     def names(self) -> tuple[str, ...]:
-        return _NAMES
+        return (*_NAMES, *_CONTENT_NAMES)
 
     def text(self, name: str) -> str:
         return self._texts[name]
@@ -50,7 +53,11 @@ class OwnedScripts:
 
     @cached_property
     def _texts(self) -> dict[str, str]:
-        return {name: self._with_clock(_source(name)) for name in _NAMES}
+        prelude = f"{_source('content')}\n{keys.source('claims')}"
+        return {
+            **{name: self._with_clock(_source(name)) for name in _NAMES},
+            **{name: keys.with_prelude("", prelude, keys.source(name)) for name in _CONTENT_NAMES},
+        }
 
     def _with_clock(self, text: str) -> str:
         """Insert the clock where it is used, behind the shebang, which must stay the first line."""
@@ -161,18 +168,27 @@ class ShardCommands(InboxCommands):
     """The commands of one owner on one shard."""
 
     def __init__(
-        self, scripts: OwnedScripts, name: str, shard: int, token: str, lease_s: float
+        self,
+        scripts: OwnedScripts,
+        name: str,
+        shard: int,
+        token: str,
+        lease_s: float,
+        dead: Sequence[str] = (),
     ) -> None:
         """*name*: of the crawl. *token*: random, of this claim alone: after a failover that lost a
-        claim, two numbers might be equal."""
+        claim, two numbers might be equal. *dead*: how the tokens of owners begin whose process has
+        certainly ended."""
         super().__init__(scripts, name, shard)
+        self._dead = dead
         self.lease_s = lease_s
         self._token = token
         self._lease_ms = round(lease_s * 1000)
 
     def claim(self, *, begins: bool) -> Command:
         """*begins*: whether the shard may be one that is not there yet."""
-        return (*self._evalsha("claim", self._root), self._token, self._lease_ms, int(begins))
+        head = (self._token, self._lease_ms, int(begins))
+        return (*self._evalsha("claim", self._root), *head, *self._dead)
 
     def apply(
         self,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -145,6 +145,23 @@ class SentCandidates:
     failed: frozenset[int]  # shards that could not be asked
 
 
+class PushedDelivery(Protocol):
+    """Puts pushed candidates where they wait."""
+
+    @property
+    def durable_after_s(self) -> float:
+        """After so long an acknowledged candidate is on the server's disk, or the server restarted;
+        0 if nothing can be lost before what is written later."""
+
+    def shard(self, candidate: Candidate) -> int: ...
+
+    async def add(self, found: Iterable[Candidate], is_urgent: bool) -> SentCandidates:
+        """Raises a Fault that waiting cannot repair."""
+
+    async def restarted_shards(self, runs: dict[int, bytes]) -> set[int] | None:
+        """Return the shards that are in another run now, or None if not all could be asked."""
+
+
 class CandidateSender:
     """Adds candidates to the frontier, and returns the result. Raises a Fault that waiting cannot
     repair."""
@@ -213,13 +230,13 @@ class PushedFeeds:
     start_urls: Feed
     urgent: Feed
     opened_hosts: OpenedHosts
-    delivery: CandidateSender
+    delivery: PushedDelivery
 
     @classmethod
     def of(
         cls,
         nodes: Nodes,
-        delivery: CandidateSender,
+        delivery: PushedDelivery,
         name: str,
         key: str,
         session: str,

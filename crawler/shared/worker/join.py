@@ -49,6 +49,7 @@ from crawler.shared.faults import (
 )
 from crawler.shared.keys import Scripts
 from crawler.shared.operator_store import read_rules
+from crawler.shared.owned.scripts import OwnedScripts
 from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.frontier import WorkerBase
 from crawler.shared.worker.kept_rests import KeptRests
@@ -91,9 +92,10 @@ class JoinedCrawl:
 
     base: WorkerBase
     clock: Clock
-    key_seed: int  # seeds the hash of the crawl's URLs
+    format: CrawlFormat
     rules: tuple[int, str]  # of the operator: the version, and the text
     put_back: int  # leases of this worker's last session that were returned
+    dead_sessions: Collection[str]  # of this worker
 
 
 class WorkerEvents:
@@ -133,6 +135,8 @@ def open_args(config: Config) -> tuple[float, float, str]:
 def new_nodes(address: RedisAddress, config: Config) -> Nodes:
     """Return a client, not yet connected, of the crawl at *address*."""
     shared, where = config.shared, Address.parse(address.url, address.params)
+    if shared.frontier_owned:
+        return Nodes(where, OwnedScripts(), shared.frontier_name, shared.frontier_shards, ())
     return Nodes(where, Scripts(), shared.frontier_name, shared.frontier_shards, open_args(config))
 
 
@@ -164,7 +168,11 @@ def join(
     ops = ShardOperations(worker.session, shards, frontier_limits, shared.lease_s, UNUSED_LEASE_S)
     levels, identity = len(frontier_limits.level_shares), identity_of_shards(config)
     ours = new_format(shards, levels, identity, data.format.spider)
-    dead = _dead_sessions(mine, data)
+    if shared.frontier_owned:
+        ours = replace(ours, begun=False)
+    dead_names, dead_session = _dead_sessions(mine, data)
+    # Owners come by the shards of a dead process as they claim them.
+    dead = dead_names, None if shared.frontier_owned else dead_session
     outbox = Outbox(store, lambda domain: shard_of(domain, shards))
     kept_rests = KeptRests(store)
     make_record = _record_maker(worker, stats, ready_s)
@@ -190,7 +198,9 @@ def join(
             worker=worker.name,
             dead=dead,
             back=back,
-            resend_rests=lambda nodes: kept_rests.resend(nodes, clock.now()),
+            resend_rests=_nothing
+            if shared.frontier_owned
+            else lambda nodes: kept_rests.resend(nodes, clock.now()),
             check=check,
             begin=begin,
             is_ack_durable=is_ack_durable,
@@ -215,7 +225,12 @@ def join(
         now=clock.now,
         confirm=confirm,
     )
-    return JoinedCrawl(base, clock, crawl.key_seed, said, put_back)
+    dead_sessions = [each for each in dead_names if each] if dead_session else []
+    return JoinedCrawl(base, clock, crawl, said, put_back, dead_sessions)
+
+
+async def _nothing(nodes: Nodes) -> None:
+    """Resend nothing: the rests of owned shards are in their mirrors."""
 
 
 def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:

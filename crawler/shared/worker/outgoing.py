@@ -145,7 +145,7 @@ def ended_by_shard(ended: Sequence[FetchEnd]) -> dict[int, list[FetchEnd]]:
 
 
 SHARD_RETRY_S: Final = 2.0  # the interval of attempts at a shard that does not answer
-MAX_KEPT_CALLS: Final = {"claim": 500, "near": 50, "put_robots": 100, "add_stats": 500}
+MAX_KEPT_CALLS: Final = {"claim_content": 500, "near": 50, "put_robots": 100, "add_stats": 500}
 """Calls kept for a shard: mostly 0.6 MB of claims, as much of fingerprints, 0.4 of robots.txt."""
 UNSENT_KEY: Final = "untold/"
 

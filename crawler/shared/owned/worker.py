@@ -1,0 +1,381 @@
+"""One worker of a shared crawl, as the crawl sees it: the frontier of its shards, what keeps them,
+and what it knows of the whole crawl.
+
+Rule: the methods that the crawl calls use only memory and this worker's disk. Background tasks
+speak to Redis: they claim, send and hand over shards, and do the rest once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from crawler.data.frontier_work import FrontierWork
+from crawler.frontier.port import DurableStore, FrontierLimits, LeaseRules
+from crawler.model.counts import Counts
+from crawler.model.types import (
+    STANDINGS,
+    Added,
+    Candidate,
+    CrawlerError,
+    HostKey,
+    HostWork,
+    Lease,
+    Pace,
+    Rest,
+    Standing,
+    StoreUnavailable,
+    Verdict,
+)
+from crawler.shared.codec import WorkerRecord, claim_of
+from crawler.shared.crawl_format import CrawlFormat
+from crawler.shared.faults import Unreachable
+from crawler.shared.keys import Scripts
+from crawler.shared.owned.frontier import OwnedFrontier, OwnedHooks
+from crawler.shared.owned.handover import ShardHolder
+from crawler.shared.owned.inbox import LinkPushes
+from crawler.shared.owned.leader import PlanLeader
+from crawler.shared.owned.overview import CrawlReading
+from crawler.shared.owned.pushed_links import InboxDelivery
+from crawler.shared.owned.scripts import InboxCommands, OwnedScripts
+from crawler.shared.owned.side_calls import SideSender
+from crawler.shared.pushed import PushedContext, PushedUrls, WorkerHooks
+from crawler.shared.worker.exact_duplicates import SharedDuplicates
+from crawler.shared.worker.feeds import PushedFeeds
+from crawler.shared.worker.frontier import WorkerBase
+from crawler.shared.worker.membership import Membership
+from crawler.shared.worker.near_duplicates import SharedNearDuplicates
+from crawler.shared.worker.outgoing import VERDICT_DELAY_S, Overflow
+from crawler.shared.worker.status import OutboxNote
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+IDLE_POLL_S: Final = 0.01  # between two looks whether all is acknowledged
+CLOSE_S: Final = 10.0
+"""For so long each step of a stop waits for servers that do not answer. What Redis lacks then is
+done again by the next owners of the shards, when their leases are over."""
+
+
+class OwnedWorker:
+    """Implements frontier.port.Frontier, and lives from the start of the crawl to its end."""
+
+    def __init__(
+        self,
+        base: WorkerBase,
+        crawl: CrawlFormat,
+        contents: tuple[SharedDuplicates, SharedNearDuplicates],
+        work: FrontierWork,
+        *,
+        dead_sessions: Collection[str],
+        folder: Path,
+        store: DurableStore,
+        limits: FrontierLimits,
+        lease_rules: LeaseRules | None,
+        free_slots: Callable[[Standing], int],
+        wake: Callable[[], None],
+        on_taken_in: Callable[[], None],
+        pushing: PushedContext | None,
+    ) -> None:
+        """*crawl*: its format, with which this worker has joined. *work* does the work of the
+        frontier, whose *store*, in *folder*, is empty. Without *lease_rules* no URL is judged
+        again, without *pushing* none can be pushed. *dead_sessions*: earlier ones of this worker.
+        *free_slots* returns how many fetches of such
+        hosts may begin; *wake* lets the engine ask. *on_taken_in* is called when a shard has come.
+        """
+        me, settings, scripts = base.make_record(), base.settings, OwnedScripts()
+        self.nodes, self.ops, self.worker = base.nodes, base.ops, me.name
+        self._base, self._work, self._wake = base, work, wake
+        self._duplicates, self._near_duplicates = contents
+        self._status_log = base.status_log
+        settles = not (settings.is_ack_durable or base.nodes.single_server)
+        settle_s = VERDICT_DELAY_S if settles else 0.0
+        self.frontier = OwnedFrontier(
+            *(folder, store, base.nodes, limits),
+            shards=settings.shards,
+            now=base.now,
+            steady=base.steady,
+            background=work,
+            hooks=OwnedHooks(
+                free_slots=free_slots,
+                wake=wake,
+                on_failed=self._status_log.on_server_error,
+                waits_for_room=base.disk.wait_for_room,
+                is_full=base.full_servers.is_full,
+                on_taken_in=on_taken_in,
+                on_lost=self._status_log.on_leases_lost,
+            ),
+            settle_s=settle_s,
+            lease_rules=lease_rules,
+            on_decided=base.listener.on_added,
+        )
+        self._outbox_note = OutboxNote(base.nodes, base.ops, me.name, base.outbox)
+        overflow = Overflow(
+            outbox=base.outbox,
+            is_full=base.full_servers.is_full,
+            ensure_noted=self._outbox_note.ensure_noted,
+            sync=settings.sync_outbox,
+        )
+        self._pushes = LinkPushes(
+            lambda shard: InboxCommands(scripts, settings.name, shard),
+            settings.shards,
+            secrets.token_bytes(8),
+            overflow,
+            self._status_log.on_server_error,
+        )
+        leader = PlanLeader(base.nodes, scripts, crawl, me.name, base.steady)
+        self.holder = ShardHolder(
+            *(base.nodes, scripts, leader, self.frontier, self._pushes),
+            worker=me.name,
+            session=me.session,
+            dead_sessions=dead_sessions,
+            lease_s=settings.lease_s,
+            longest_fetch_s=settings.fetch_s,
+            settle_s=settle_s,
+            now_s=base.steady,
+            on_arrived=self.frontier.on_arrived,
+            on_failed=self._status_log.on_server_error,
+        )
+        self.membership = Membership(
+            *(base.nodes, Scripts(), settings.name, settings.shards), self._record, base.steady
+        )
+        self._side_sender = SideSender(
+            base.nodes, base.side_queue, base.steady, self._status_log.on_failed
+        )
+        self._reading = CrawlReading(base.nodes, base.steady)
+        self._pushed_urls = None if pushing is None else self._build_pushed_urls(pushing)
+        self._state = "starting"
+        self._background: list[asyncio.Task[None]] = []
+
+    def _build_pushed_urls(self, pushing: PushedContext) -> PushedUrls:
+        settings, key = self._base.settings, pushing.settings.key
+        session = self._base.make_record().session
+        delivery = InboxDelivery(self.nodes, is_ack_durable=settings.is_ack_durable)
+        feeds = PushedFeeds.of(self.nodes, delivery, settings.name, key, session, settings.lease_s)
+        hooks = WorkerHooks(
+            all_have_read=self.membership.all_have_read,
+            may_take=lambda: not self.is_congested(),
+            is_idle=lambda: not self._reading.is_anything_left,
+            wake=self._wake,
+        )
+        return PushedUrls(
+            feeds, pushing.reader, pushing.settings, hooks, pushing.stats, self._base.steady
+        )
+
+    # The port
+
+    def add(self, found: Iterable[Candidate], now: float) -> Added:
+        self._reading.mark_unfinished()
+        return self.frontier.add(found, now)
+
+    def lease(
+        self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
+    ) -> list[Lease]:
+        if self._base.disk.is_full or self._pushes.is_congested or self._state == "stopping":
+            return []
+        return self.frontier.lease(now, limit, standings)
+
+    def release(self, lease: Lease, rest: Rest, now: float) -> bool:
+        return self.frontier.release(lease, rest, now)
+
+    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+        self.frontier.note_trouble(lease, rest, now)
+
+    def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
+        claim = claim_of(verdict)
+        if claim is None:
+            return self.frontier.finish(lease, verdict, now)
+        is_held = self.frontier.finish(lease, replace(verdict, claim=None), now)
+        if is_held:
+            self._base.side_queue.send_later(self._base.ops.claim(claim.digest, lease.id, claim))
+            self._duplicates.note_claim(lease.id)
+            self._near_duplicates.note_claim(lease.id, claim)
+        return is_held
+
+    def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
+        return None if self.is_congested() else self.frontier.wake_at(standings)
+
+    def counts(self) -> Counts:
+        """Return the counts of the whole crawl, a second old. Of what workers have only in memory
+        or on their disks, they have this one's."""
+        own = self.frontier.counts()
+        in_memory = Counts(
+            hosts_active=own.hosts_active, undecided=own.undecided + self.unsent_links()
+        )
+        return self._reading.counts() + in_memory
+
+    def longest_hosts(self, limit: int) -> Sequence[HostWork]:
+        return self.frontier.longest_hosts(limit)
+
+    def sampled_paces(self) -> Sequence[Pace]:
+        return self.frontier.sampled_paces()
+
+    def judge_again(self) -> None:
+        self._pushes.forget_known()
+        self.frontier.judge_again()
+
+    def end_rests(self, rests: Mapping[HostKey, float], now: float) -> None:
+        self.frontier.end_rests(rests, now)
+
+    def may_begin(self, lease: Lease) -> bool:
+        return self.frontier.may_begin(lease)
+
+    def is_over(self) -> bool:
+        if self._state == "starting" and self._pushes.is_idle():
+            self._state = "working"  # its seeds are in the shards now
+        return self._reading.is_over
+
+    def is_congested(self) -> bool:
+        return self._base.disk.is_full or self._pushes.is_congested or self.frontier.is_congested()
+
+    async def wait_until_durable(self) -> None:
+        await self.frontier.wait_until_durable()
+
+    # What else the crawl asks for
+
+    def lag_s(self) -> float:
+        """Return the seconds since all servers last answered; they are asked once a second."""
+        return self._reading.silent_s
+
+    def unsent_links(self) -> int:
+        """Return how many links wait on our disk."""
+        return len(self._base.outbox)
+
+    # Start, stop and background tasks
+
+    def begin(self) -> None:
+        """Start the background tasks. The event loop must be running."""
+        self.frontier.begin(self.holder.sender)
+        self._work.begin(self.frontier.frontier, self._base.now)
+        self._background = [asyncio.ensure_future(self._guard(self._run))]
+
+    def stop_leasing(self) -> None:
+        """Take no more leases, and put back those that are not used."""
+        self._state = "stopping"
+        self._base.disk.stop_waiting()
+        self.frontier.give_back_unused()
+
+    async def close(self) -> None:
+        """Hand over all shards, and leave the crawl."""
+        self.stop_leasing()
+        if self._pushed_urls is not None:
+            self._pushed_urls.close()
+        self._near_duplicates.send_rows()
+        with suppress(StoreUnavailable):
+            await self._work.close()
+        for step in (self._send_all, partial(self.holder.release_all, waits=False)):
+            with suppress(TimeoutError, CrawlerError):
+                async with asyncio.timeout(CLOSE_S):
+                    await step()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self.holder.close()
+        await self.frontier.close_all()
+        with suppress(StoreUnavailable):
+            self._pushes.store_all()
+        if not len(self._base.outbox):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._outbox_note.update()
+                    await self.membership.leave()
+        await self.nodes.close()
+        self.frontier.frontier.close()
+
+    async def _send_all(self) -> None:
+        """Wait until Redis has all."""
+        await self.membership.announce()  # that it stops: the plan gives it no shards
+        await self.frontier.wait_until_durable()
+        while not self._side_sender.is_idle() and not self._status_log.is_hopeless:
+            await asyncio.sleep(IDLE_POLL_S)
+
+    async def _run(self) -> None:
+        await self._connect()
+        await self.membership.announce()  # before a plan is made
+        async with asyncio.TaskGroup() as group:
+            for work in (self.holder.run, self._side_sender.run, self._tick_loop):
+                group.create_task(self._guard(work))
+
+    async def _connect(self) -> None:
+        while True:
+            try:
+                return await self.nodes.open()
+            except Unreachable as fault:
+                self._status_log.on_server_error(fault)
+                await asyncio.sleep(TICK_S)
+
+    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except CrawlerError as error:
+            self._status_log.on_failed(error)
+        except Exception as bug:
+            logger.exception("The shared frontier has failed")
+            self._status_log.on_failed(StoreUnavailable(f"the shared frontier has failed: {bug!r}"))
+
+    async def _tick_loop(self) -> None:
+        while True:
+            is_announced = await self.membership.announce()
+            await self._base.full_servers.refresh()
+            for server in self._base.full_servers.full:
+                self._status_log.on_server_full(server)
+            await self._outbox_note.update()
+            self._near_duplicates.send_rows()
+            if self._pushed_urls is not None:
+                await self._pushed_urls.tick()
+            await self._read_crawl(is_announced)
+            self._status_log.log_recovered()
+            await asyncio.sleep(TICK_S)
+
+    async def _read_crawl(self, is_announced: bool) -> None:
+        try:
+            await self._reading.read(
+                is_busy=self._is_busy(),
+                is_elsewhere=lambda: not is_announced or self._may_get_more(),
+            )
+        except CrawlerError as fault:
+            self._status_log.on_server_error(fault)
+        else:
+            if not self._reading.is_anything_left:
+                if self.worker in self._reading.outboxes:
+                    self._outbox_note.recheck_all_shards()
+                self._status_log.on_waiting_for_workers(await self._silent_outboxes())
+        if self._reading.is_over or self._state == "starting":
+            self._wake()  # the engine asks for a lease, or whether the crawl is over
+
+    async def _silent_outboxes(self) -> dict[str, int]:
+        """Return the links on the disks of silent workers, by name, as last announced."""
+        with suppress(StoreUnavailable):
+            return await self.membership.silent(self._reading.outboxes - {self.worker})
+        return {}
+
+    def _is_busy(self) -> bool:
+        return (
+            self._state != "working"
+            or not self._pushes.is_idle()
+            or self.frontier.counts().left > 0
+            or not self._side_sender.is_idle()
+        )
+
+    def _may_get_more(self) -> bool:
+        if self._is_busy() or self.membership.starting > 0:
+            return True
+        return self._pushed_urls is not None and self._pushed_urls.may_have_more()
+
+    def _record(self) -> WorkerRecord:
+        return replace(
+            self._base.make_record(),
+            state=self._state,
+            leases=self.frontier.counts().leased,
+            outbox=len(self._base.outbox),
+            opened_mark=self._pushed_urls.opened_mark if self._pushed_urls is not None else 0,
+            preferred=len(self.holder.held),
+        )
