@@ -136,6 +136,8 @@ class Refusals:
         found = self._batch.scan(self._next_key, keys.prefix_end(keys.REFUSED), self._max_judged)
         admitted: list[tuple[bytes, Candidate]] = []
         for key, packed in found:
+            if not self._batch.has(keys.shard_in(key)):
+                continue
             candidate = decode_refused(packed).candidate
             if self._rules.refusal(candidate) is None:
                 admitted.append((key, candidate))

@@ -66,6 +66,9 @@ class WriteBatch:
         """*known_hosts* as of FrontierLimits. *shards*: of the crawl; None: one."""
         self._store = store
         self.shards = shards or Shards()
+        # Of a frontier that has some of the shards. Of others there may be records: of those that
+        # come, which are loaded step by step, and of those that go.
+        self.here: set[bytes] | None = None if shards is None else set()
         self._levels = levels
         self._known_hosts = known_hosts
         self._staged: dict[bytes, bytes | None] = {}
@@ -80,6 +83,10 @@ class WriteBatch:
     @property
     def is_empty(self) -> bool:
         return not (self._staged or self._changed)
+
+    def has(self, shard: bytes) -> bool:
+        """Return whether *shard* is here, whole."""
+        return self.here is None or shard in self.here
 
     def get(self, key: bytes) -> bytes | None:
         if key in self._staged:

@@ -79,7 +79,8 @@ class Sweep:
         committed, how many URLs it has touched."""
         for found in [hosts] if hosts is not None else self._slices_of_hosts(may_concern):
             for host in found:
-                yield from self._pass_host(host, fate, now)
+                if self._batch.has(self._batch.shards.of(host)):
+                    yield from self._pass_host(host, fate, now)
             yield 0
         yield from self._pass_later(fate, now)
 
@@ -87,7 +88,8 @@ class Sweep:
         begin, stop = keys.HOST, keys.prefix_end(keys.HOST)
         while found := self._batch.scan(begin, stop, _HOSTS):
             begin = found[-1][0] + b"\0"
-            hosts = (HostKey(keys.name_in_shard(key)) for key, _ in found)
+            known = (key for key, _ in found if self._batch.has(keys.shard_in(key)))
+            hosts = (HostKey(keys.name_in_shard(key)) for key in known)
             yield [host for host in hosts if may_concern(host)]
 
     def _pass_host(
@@ -171,6 +173,8 @@ class Sweep:
             begin = found[-1][0] + b"\0"
             touched = 0
             for key, packed in found:
+                if not self._batch.has(keys.shard_in(key)):
+                    continue
                 candidate = decode_candidate(packed)
                 match fate(candidate):
                     case Dead() as verdict:
@@ -193,7 +197,12 @@ class Sweep:
             begin, stop = prefix, keys.prefix_end(prefix)
             while found := self._batch.scan(begin, stop, self._slice):
                 begin = found[-1][0] + b"\0"
-                meant = [key for key, packed in found if is_meant(url_of(packed))]
+                here = (
+                    pair
+                    for pair in found
+                    if state is None or self._batch.has(keys.shard_in(pair[0]))
+                )
+                meant = [key for key, packed in here if is_meant(url_of(packed))]
                 self._batch.delete_all(meant)
                 if state is not None:
                     for key in meant:

@@ -278,7 +278,12 @@ class TwoTierFrontier:
         self._admitter.load(keys.UNDECIDED + shard)
         self._later.read_again()
         self._refusals.judge_shard(shard)
+        self._show(shard)
         self._end_call(now)
+
+    def _show(self, shard: bytes) -> None:
+        assert self._batch.here is not None, "this frontier has all hosts"
+        self._batch.here.add(shard)
 
     def stop(self, shard: bytes, now: float) -> None:
         """Lease no more URLs of *shard*. What is leased stays so."""
@@ -300,6 +305,8 @@ class TwoTierFrontier:
         self._scheduler.stop(shard, now)
         with suppress(StoreFull):  # what is not written is for the next owner as after a crash
             self.commit()
+        if self._batch.here is not None:
+            self._batch.here.discard(shard)
         number_of_shard = int.from_bytes(shard)
         ended = [number for number in self._open if keys.shard_of_number(number) == number_of_shard]
         leases = [self._open.pop(number).lease for number in ended]
@@ -670,6 +677,9 @@ class TwoTierFrontier:
 
     def _move_due(self, now: float) -> None:
         self._scheduler.move_due(now)
-        for _, packed in self._later.take_due(now, self._limits.due_slice):
-            self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
+        for key, packed in self._later.take_due(now, self._limits.due_slice):
+            if self._batch.has(keys.shard_in(key)):
+                self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
+            else:
+                self._batch.put(key, packed)
         self._refusals.readmit_some(self._append)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 import redis
+from msgspec import structs
 
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
@@ -793,3 +794,38 @@ def test_what_a_lost_shard_had_in_memory_only_is_new_when_it_comes_back(
     do_work(owner.frontier, now + LIMITS.max_undecided_s)
     counts = owner.frontier.counts()
     assert (counts.waiting, counts.undecided) == (len(kept) + len(lost), 0)
+
+
+def test_what_is_due_in_a_shard_that_is_loaded_waits_until_all_of_it_is_here(
+    tmp_path: Path,
+) -> None:
+    server, now, shards = RedisModel(SCRIPTS), 1000.0, Shards(2)
+    first = Owner(server.ask, tmp_path / "first", LIMITS, now, shards=shards)
+    second = Owner(server.ask, tmp_path / "second", LIMITS, now, shards=shards)
+    host_of = {shards.of(f"h{n}")[1]: f"h{n}" for n in range(20)}
+
+    def loaded(owner: Owner, at: int, token: str) -> LoadedShard:
+        commands = ShardCommands(SCRIPTS, NAME, at, token, LEASE_S)
+        claimed = read_claim_reply(server.ask(commands.claim(begins=True)))
+        assert isinstance(claimed, ClaimedShard)
+        return owner.load(commands, claimed, now)
+
+    held = loaded(first, 0, "first")
+    held.take_in(now)
+    loaded(second, 1, "second").take_in(now)
+    for at, owner in enumerate((first, second)):
+        later = structs.replace(candidate("1", host=host_of[at]), not_before=now + 1.0)
+        owner.frontier.add([later], now)
+        owner.frontier.commit()
+    asked = held.owned.next_commands(0.0, 0)
+    held.owned.on_replies([server.ask(each.command) for each in asked], 0.0, 0.0)
+    server.now_ms += round(2 * LEASE_S * 1000)
+    now += 2 * LEASE_S
+    coming = loaded(second, 0, "second")
+    leased = second.frontier.lease(now, 2)
+    assert [lease.candidate.host for lease in leased] == [host_of[1]]
+    coming.take_in(now)
+    leased += second.frontier.lease(now, 2)
+    assert {lease.candidate.host for lease in leased} == {host_of[0], host_of[1]}
+    counts = second.frontier.counts()
+    assert (counts.waiting, counts.later, counts.leased) == (0, 0, 2)

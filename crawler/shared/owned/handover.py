@@ -276,7 +276,8 @@ class ShardHolder:
         self._frontier.close(shard)
         with suppress(StoreUnavailable):  # if it is lost meanwhile, its lease has to end
             await self.sender.release(owned, resends=resends)
-        await self._frontier.drop(shard)
+        if self._takes_shards:  # else the worker ends, and its records with it
+            await self._frontier.drop(shard)
 
     def _on_lost(self, owned: OwnedShard) -> None:
         shard = owned.commands.shard
