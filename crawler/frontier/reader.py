@@ -6,7 +6,7 @@ only in its counter and cannot be counted again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ from crawler.frontier import records as keys
 from crawler.frontier.port import DurableStore
 from crawler.frontier.queues import UrlQueues
 from crawler.frontier.records import (
+    COUNTED,
     FrontierTotals,
     HostRecord,
     decode_candidate,
@@ -161,13 +162,6 @@ class RecountedCounter:
         return self.stored != self.counted
 
 
-_COUNTED: Final[Mapping[str, bytes]] = {
-    "later": keys.LATER,
-    "leased": keys.OPEN,
-    "dead": keys.DEAD,
-}
-
-
 def count_again(store: DurableStore, runs: RunFolder) -> list[RecountedCounter]:
     """Read all, and count the records behind each counter. O(URLs), in bounded memory. Raises
     DataDirError or StoreUnavailable if a file is damaged."""
@@ -176,7 +170,7 @@ def count_again(store: DurableStore, runs: RunFolder) -> list[RecountedCounter]:
     reader.check_store()
     waiting = sum(1 for host, _ in reader.hosts() for _ in reader.waiting(host))
     counted = {"waiting": waiting, "seen": reader.count_seen()}
-    for name, prefix in _COUNTED.items():
+    for name, prefix in COUNTED.items():
         counted[name] = sum(1 for _ in all_records(store, prefix))
     return [
         RecountedCounter(name, getattr(reader.totals, name), number)

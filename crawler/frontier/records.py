@@ -422,6 +422,10 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
         )
 
 
+COUNTED: Final = {"later": LATER, "leased": OPEN, "dead": DEAD, "refused": REFUSED}
+"""Counters of FrontierTotals that are the number of records of a letter."""
+
+
 class FrontEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):
     host: HostKey
     generation: int

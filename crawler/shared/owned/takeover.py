@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from crawler.frontier import records as keys
 from crawler.frontier.port import DurableStore, FrontierLimits
 from crawler.frontier.records import (
+    COUNTED,
     FrontierTotals,
     HostPlace,
     HostRecord,
@@ -40,13 +41,6 @@ _FIRST_FIELDS: Final = 100
 _PAGE_URLS: Final = 2_000  # unpacked in one step: 5 ms
 _ELEMENTS: Final = 1_000  # of the list of seen keys: 1 MB at most
 _LOADED: Final = 1 << 47  # in the numbers of records of loaded keys: no frontier counts so far
-_COUNTED: Final = {
-    "later": keys.LATER,
-    "leased": keys.OPEN,
-    "dead": keys.DEAD,
-    "refused": keys.REFUSED,
-}
-"""Counters, and the records behind each."""
 
 
 class ShardLoader:
@@ -105,7 +99,7 @@ class ShardLoader:
         """Load the counters, but those whose records can be counted. What waits is counted when it
         is filed."""
         counted = {"waiting": 0, "seen": sum(map(len, self.seen))}
-        for name, prefix in _COUNTED.items():
+        for name, prefix in COUNTED.items():
             counted[name] = yield ("HLEN", self._shard.commands.key(prefix.decode()))
         self._store.write({keys.TOTALS + self.key: encode(replace(totals, **counted))})
 
