@@ -140,6 +140,10 @@ class FrontierReader:
             for _, packed in all_records(self._store, prefix):
                 yield from decode_urls(packed)
 
+    def packed_records(self, prefix: bytes) -> Iterator[bytes]:
+        """Yield the records of *prefix*, packed."""
+        return (packed for _, packed in all_records(self._store, prefix))
+
     def waiting(self, host: HostKey) -> Iterator[Candidate]:
         """Yield the waiting URLs of *host*, the best level first, in the order of their turns."""
         for level, ends in enumerate(self._batch.peek(host).queue_ends):

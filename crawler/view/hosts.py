@@ -6,7 +6,7 @@ slices, and of most of them only their names and the figure that orders them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from crawler.frontier.records import HostFigures, decode_figures, waiting_of
 from crawler.model.types import HostKey
 
 
@@ -45,6 +46,21 @@ _MOST_KEPT: Final = 10_000
 
 
 SortFigures = NDArray[np.float64]
+
+_FIGURES: Final[Mapping[HostSort, Callable[[Iterator[HostFigures]], list[float]]]] = {
+    HostSort.NEXT: lambda hosts: [each.rest_until for each in hosts],
+    HostSort.FAILURES: lambda hosts: [each.pace.failures for each in hosts],
+    HostSort.ADMITTED: lambda hosts: [each.admitted for each in hosts],
+    HostSort.REST: lambda hosts: [each.pace.gap_s for each in hosts],
+    HostSort.NAME: lambda hosts: [0.0 for _ in hosts],
+}
+
+
+def figures_of(packed: Sequence[bytes], sort: HostSort) -> SortFigures:
+    """Return what orders the hosts with these records, of which there is at least one."""
+    if sort is HostSort.WAITING:
+        return waiting_of(packed).astype(float)
+    return np.array(_FIGURES[sort](map(decode_figures, packed)), float)
 
 
 class TopHosts:

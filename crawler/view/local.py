@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import Final, Self
-
-import numpy as np
+from typing import Final, Protocol, Self
 
 from crawler.config.settings import PatternSettings, read_kept, read_kept_settings
 from crawler.data.data_dir import (
@@ -35,18 +33,18 @@ from crawler.frontier.reader import (
 )
 from crawler.frontier.records import (
     DeadLetter,
-    HostFigures,
+    HostRecord,
     decode_candidate,
-    decode_figures,
+    decode_letter,
     decode_open,
     decode_refused,
-    waiting_of,
 )
 from crawler.frontier.rocks_store import OpenedStore, RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.staging import all_records
 from crawler.model.counts import Counts
 from crawler.model.types import (
+    Candidate,
     DataDirError,
     HostKey,
     Outcome,
@@ -54,7 +52,8 @@ from crawler.model.types import (
 from crawler.model.url import authority_of
 from crawler.policy.patterns import PatternStats
 from crawler.shared.codec import WorkerRecord
-from crawler.view.hosts import HostQuery, HostSort, SortFigures, TopHosts
+from crawler.shared.keys import URGENT_LEVEL
+from crawler.view.hosts import HostQuery, HostSort, TopHosts, figures_of
 from crawler.view.port import (
     CrawlIdentity,
     Grounds,
@@ -69,21 +68,6 @@ from crawler.view.port import (
 )
 
 _SLICE: Final = 10_000  # hosts
-_Decoded = Iterator[HostFigures]
-_FIGURES: Final[Mapping[HostSort, Callable[[_Decoded], list[float]]]] = {
-    HostSort.NEXT: lambda hosts: [each.rest_until for each in hosts],
-    HostSort.FAILURES: lambda hosts: [each.pace.failures for each in hosts],
-    HostSort.ADMITTED: lambda hosts: [each.admitted for each in hosts],
-    HostSort.REST: lambda hosts: [each.pace.gap_s for each in hosts],
-}
-
-
-def _figures(packed: Sequence[bytes], sort: HostSort) -> SortFigures:
-    """Return what orders the hosts with these records."""
-    if sort is HostSort.WAITING:
-        return waiting_of(packed).astype(float)
-    return np.array(_FIGURES[sort](map(decode_figures, packed)), float)
-
 
 # The crawl may remove a file after RocksDB has read its list of files, and before it opens it.
 _TRIES: Final = 3
@@ -149,13 +133,9 @@ class LocalView:
         return [self.reader.is_seen(url.key) for url in urls]
 
     def url(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> UrlRecord:
-        undecided = (each for each in self.reader.undecided() if each.host == url.host)
-        return UrlRecord(
-            self._place(url),
-            0,
-            outcomes_of(self.path, url.host, is_same_url),
-            is_undecided=any(is_same_url(each.url) for each in undecided),
-        )
+        place, is_undecided = find_url(self.reader, url)
+        outcomes = outcomes_of(self.path, url.host, is_same_url)
+        return UrlRecord(place, 0, outcomes, is_undecided=is_undecided)
 
     def grounds(self, url: KnownUrl) -> Grounds:
         remembered = remembered_of(self.store, url)
@@ -176,46 +156,84 @@ class LocalView:
             return [HostKey(keys.name_in_shard(key)) for key, _ in listed]
         first = TopHosts(query)
         while some := list(islice(known, _SLICE)):
-            figures = _figures([packed for _, packed in some], query.sort)
+            figures = figures_of([packed for _, packed in some], query.sort)
             first.add([keys.name_of_record(key) for key, _ in some], figures)
         return first.names()
 
     def _host(self, name: HostKey) -> HostState | None:
         record = self.reader.host(name)
-        if record is None:
-            return None
-        return HostState(
-            host=name,
-            waiting=record.waiting(),
-            place=record.place.name.lower(),
-            rest_until=record.rest_until,
-            pace=record.pace,
-            admitted=record.admitted,
-        )
-
-    def _place(self, url: KnownUrl) -> Place:
-        return next((place for place, key in self._places(url.host) if key == url.key), None)
-
-    def _places(self, host: HostKey) -> Iterator[tuple[Place, int]]:
-        """Yield where each URL is, with its key: those that wait at *host*, and all others."""
-        ahead = Counter[int]()
-        for candidate in chain(self.reader.waiting(host), self.reader.undecided()):
-            yield WaitingUrl(candidate, ahead[candidate.level]), candidate.key
-            ahead[candidate.level] += candidate.host == host
-        for _, packed in self._each(keys.OPEN):
-            opened = decode_open(packed)
-            yield LeasedUrl(opened.taken_at), opened.candidate.key
-        for _, packed in self._each(keys.LATER):
-            later = decode_candidate(packed)
-            yield LaterUrl(later), later.key
-        for _, letter in dead_letters(self.store):
-            yield letter, letter.candidate.key
-        for _, packed in self._each(keys.REFUSED):
-            refused = decode_refused(packed)
-            yield refused, refused.candidate.key
+        return None if record is None else host_state(name, record)
 
     def _each(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         return all_records(self.store, prefix)
+
+
+def host_state(host: HostKey, record: HostRecord) -> HostState:
+    return HostState(
+        host=host,
+        waiting=record.waiting(),
+        place=record.place.name.lower(),
+        rest_until=record.rest_until,
+        pace=record.pace,
+        admitted=record.admitted,
+    )
+
+
+class SearchableRecords(Protocol):
+    """The records of a frontier, or of one of its shards, in which a URL is searched."""
+
+    def undecided(self) -> Iterator[Candidate]:
+        """Yield the URLs of which it is not decided yet whether they are new."""
+
+    def waiting(self, host: HostKey) -> Iterator[Candidate]:
+        """Yield the waiting URLs of *host*, the best level first, in the order of their turns."""
+
+    def packed_records(self, prefix: bytes) -> Iterator[bytes]:
+        """Yield the records of *prefix*, packed."""
+
+
+def find_url(found: SearchableRecords, url: KnownUrl, worker: str = "") -> tuple[Place, bool]:
+    """Return where *url* is among what was *found*, and whether it is not decided yet if it is new.
+    *worker*: that owns its shard. Places are searched in the order in which a URL moves."""
+    undecided = next((each for each in found.undecided() if each.key == url.key), None)
+    place = _waiting_place(found, url, undecided) or _place_elsewhere(found, url, worker)
+    return place, undecided is not None
+
+
+def _waiting_place(
+    found: SearchableRecords, url: KnownUrl, undecided: Candidate | None
+) -> WaitingUrl | None:
+    ahead = Counter[int]()
+    for candidate in found.waiting(url.host):
+        if candidate.key == url.key:
+            return WaitingUrl(candidate, ahead[candidate.level])
+        ahead[candidate.level] += 1
+    if undecided is None:
+        return None
+    return WaitingUrl(undecided, ahead[undecided.level], undecided.level == URGENT_LEVEL)
+
+
+def _place_elsewhere(found: SearchableRecords, url: KnownUrl, worker: str) -> Place:
+    """Return where *url* is, if it does not wait."""
+    name = url.host.encode()
+
+    def of_host(prefix: bytes) -> Iterator[bytes]:
+        """Yield the records of its host, and perhaps of others: to decode all takes longer."""
+        return (packed for packed in found.packed_records(prefix) if name in packed)
+
+    for opened in map(decode_open, of_host(keys.OPEN)):
+        if opened.candidate.key == url.key:
+            return LeasedUrl(opened.taken_at, worker)
+    for later in map(decode_candidate, of_host(keys.LATER)):
+        if later.key == url.key:
+            return LaterUrl(later)
+    for letter in map(decode_letter, of_host(keys.DEAD)):
+        if letter.candidate.key == url.key:
+            return letter
+    for refused in map(decode_refused, of_host(keys.REFUSED)):
+        if refused.candidate.key == url.key:
+            return refused
+    return None
 
 
 def outcomes_of(path: Path, host: HostKey, is_same_url: Callable[[str], bool]) -> list[Outcome]:
