@@ -133,9 +133,10 @@ def _counts(args: FrontierArguments) -> CommandOutput:
     with args.place.view() as view:
         counts, arguments = view.counts(), view.last_start().arguments or {}
         if args.place.is_shared:
-            now = view.now()
-            alive = sum(worker.is_alive(now) for worker in view.workers())
-            shared = SharedOverview(counts, view.crawl.where, alive, counts.undecided, arguments)
+            now, workers = view.now(), view.workers()
+            alive = sum(worker.is_alive(now) for worker in workers)
+            outbox = sum(worker.outbox for worker in workers)
+            shared = SharedOverview(counts, view.crawl.where, alive, outbox, arguments)
             return shared, shared_overview_text(shared)
     path = args.place.path
     overview = FrontierOverview(counts, lock_owner(path), str(path), arguments)
@@ -329,8 +330,8 @@ def _workers(args: FrontierArguments) -> CommandOutput:
         )
     with args.place.view() as view:
         now = view.now()
-        found = worker_rows(view.workers(), now)
-    return found, workers_text(found, now)
+        found, unowned = worker_rows(view.workers(), now), view.unowned_shards()
+    return found, workers_text(found, unowned, now)
 
 
 def _json(value: object) -> str:

@@ -111,7 +111,8 @@ def _host_row(row: HostRow, now: float) -> tuple[str, ...]:
     )
 
 
-def workers_text(records: Sequence[WorkerRow], now: float) -> Iterator[str]:
+def workers_text(records: Sequence[WorkerRow], unowned: int, now: float) -> Iterator[str]:
+    """*unowned*: shards without an owner."""
     head = (
         "worker",
         "machine",
@@ -119,12 +120,13 @@ def workers_text(records: Sequence[WorkerRow], now: float) -> Iterator[str]:
         "state",
         "pages",
         "pages/s",
+        "shards",
         "leases",
         "outbox",
         "last seen",
     )
     yield from table(
-        [head, *(_worker_row(record, now) for record in records)], right={2, *range(4, 9)}
+        [head, *(_worker_row(record, now) for record in records)], right={2, *range(4, 10)}
     )
     for record in records:
         if record.state == "silent" and record.outbox:
@@ -134,6 +136,11 @@ def workers_text(records: Sequence[WorkerRow], now: float) -> Iterator[str]:
                 f" directory; if that is lost: scrapy frontier workers --forget"
                 f" {plain(record.name)}"
             )
+    if unowned:
+        yield (
+            f"{many(unowned, 'shard')} without an owner: none of their hosts is contacted until a"
+            " worker has taken them over"
+        )
 
 
 def _worker_row(row: WorkerRow, now: float) -> tuple[str, ...]:
@@ -144,6 +151,7 @@ def _worker_row(row: WorkerRow, now: float) -> tuple[str, ...]:
         plain(row.state, 20),
         number(row.pages),
         rate(row.pages_per_s) if row.pages_per_s else "-",
+        number(row.preferred),
         number(row.leases),
         number(row.outbox),
         since(row.heard_at, now),

@@ -94,8 +94,8 @@ class Counts(Sums, msgspec.Struct, frozen=True):
     done: int = 0
     dead: int = 0
     refused: int = 0  # waiting URLs that a rule or budget of this start refuses
-    # Found URLs of which it is not known yet whether they are new. In a shared crawl these are
-    # links on the disks of workers, until Redis can take them.
+    # Found URLs of which it is not known yet whether they are new; in a shared crawl with the links
+    # on the disks of workers, until Redis can take them.
     undecided: int = 0
     levels: Annotated[tuple[int, ...], add_by_place] = ()  # of `waiting`, by level
 

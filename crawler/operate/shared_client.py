@@ -27,9 +27,11 @@ from crawler.shared import keys
 from crawler.shared.client import Nodes
 from crawler.shared.codec import ShardTotals, WorkerRecord
 from crawler.shared.operator_store import SharedQueues, SharedStore
+from crawler.shared.owned.readings import OUTBOXES
 from crawler.shared.shard import ShardOperations, read_host
 from crawler.shared.worker.join import asked_once
 from crawler.view.identity import refuse_other_identity
+from crawler.view.owned import OwnedCrawlReader, worker_records
 from crawler.view.place import CrawlPlace, known_urls
 from crawler.view.port import CrawlIdentity
 from crawler.view.shared import (
@@ -159,6 +161,52 @@ def forget(reader: RedisCrawlReader, name: str) -> WorkerRecord:
     reader.link.ask([(note, ("SREM", note, name)) for note in notes])
     reader.ask(key, "HDEL", name)
     return worker
+
+
+def forget_worker(reader: OwnedCrawlReader, name: str) -> WorkerRecord:
+    """Give up the links on the disk of a worker, and return its last record. If it comes back it
+    adds them after all. Raises ConfigError if it is alive or unknown."""
+    worker = next((each for each in worker_records(reader) if each.name == name), None)
+    if worker is None:
+        raise ConfigError(
+            f"{reader.where} has no worker {name}; scrapy frontier workers lists them"
+        )
+    now = reader.now()
+    if worker.is_alive(now):
+        raise ConfigError(
+            f"{name} is alive, last heartbeat {now - worker.at:.1f} s ago (process {worker.pid} on"
+            f" {worker.host}). Stop it first: its links then stay on its disk, or are sent"
+        )
+    reader.ask_each([("SREM", shard.key(OUTBOXES), name) for shard in reader.shards])
+    reader.ask(keys.workers(reader.name), "HDEL", name)
+    return worker
+
+
+def check_shards(reader: OwnedCrawlReader, *, is_repair: bool) -> FrontierCheck:
+    """Count what is in each shard again. Each change to a shard is a batch with a number of its
+    own; so a count between two equal numbers is exact. Else the shard is not counted. Raises
+    ConfigError for a repair."""
+    if is_repair:
+        raise ConfigError(
+            f"the counters of {reader.where} are not repaired by a command, as only the owner of a"
+            " shard writes to it. A worker counts again when it takes a shard over: stop all"
+            " workers, start them again, and check again"
+        )
+    counters: list[RecountedCounter] = []
+    uncounted: list[int] = []
+    for shard in reader.shards:
+        for _ in range(TRIES):
+            before, packed = reader.ask(shard.root, "HMGET", "seq", "totals")
+            totals, found = shard.read_totals(packed), shard.count_again()
+            if reader.ask(shard.root, "HGET", "seq") == before:
+                counters += [
+                    RecountedCounter(name, getattr(totals, name), number, shard.number)
+                    for name, number in found.items()
+                ]
+                break
+        else:
+            uncounted.append(shard.number)
+    return FrontierCheck(counters, is_repaired=False, uncounted=uncounted)
 
 
 # Counters are counted again while workers may run, by many small commands. Each script that changes

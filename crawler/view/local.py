@@ -115,6 +115,9 @@ class LocalView:
     def workers(self) -> list[WorkerRecord]:
         return []
 
+    def unowned_shards(self) -> int:
+        return 0
+
     def hosts(self, query: HostQuery) -> list[HostState]:
         """Return the hosts of *query*. 1 us for each known host."""
         states = map(self._host, self._names(query))

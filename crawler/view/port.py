@@ -72,7 +72,7 @@ class WaitingUrl:
 @dataclass(frozen=True, slots=True)
 class LeasedUrl:
     taken_at: float
-    worker: str = ""  # of a shared crawl
+    worker: str = ""  # of a shared crawl, that owns its shard, or did; empty: released since
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class UrlRecord:
 
     place: Place
     unsearched: int  # waiting URLs of its host that were not looked at, if it was not found
-    outcomes: list[Outcome]  # of its leases, in the log of this data directory, the oldest first
+    outcomes: list[Outcome]  # of its leases, in the logs on this machine, the oldest first
     owner: DuplicateOwner | None = None  # its page, if no outcome is known
     is_undecided: bool = False  # it was found, and it is not known yet whether it is new
 
@@ -129,6 +129,9 @@ class CrawlView(Protocol):
 
     def workers(self) -> list[WorkerRecord]:
         """Return what each worker announced last, by name; none if the crawl is not shared."""
+
+    def unowned_shards(self) -> int:
+        """Return how many shards have no owner now, so that none of their hosts is contacted."""
 
     def hosts(self, query: HostQuery) -> list[HostState]:
         """Return the hosts of *query* in its order."""

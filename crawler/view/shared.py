@@ -474,6 +474,9 @@ class SharedView:
     def workers(self) -> list[WorkerRecord]:
         return worker_records(self._reader)
 
+    def unowned_shards(self) -> int:
+        return 0
+
     def hosts(self, query: HostQuery) -> list[HostState]:
         if query.host is not None:
             return _host_states(self._reader, [query.host])
