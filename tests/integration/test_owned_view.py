@@ -61,6 +61,8 @@ from crawler.view.why import why
 from tests.harness.frontiers import ADMIT_ALL, TIGHT, Refusing, candidate
 from tests.harness.owned_world import SHARDS, OwnedWorld, open_nodes
 from tests.servers.redis import RedisServer
+from tests.servers.redis_glossary import READING
+from tests.servers.redis_monitor import monitored
 from tests.servers.redis_process import HOST
 
 SEED = 2**63 + 12345
@@ -299,6 +301,19 @@ def test_counters_that_drifted_are_found_and_not_repaired(crawl: Crawl) -> None:
     differing = {each.name: each.stored - each.counted for each in found.counters if each.differs}
     assert differing == {name: by for by, name in enumerate(names, 1)}
     assert (found.is_correct, found.uncounted) == (False, [])
+
+
+def test_looking_changes_nothing(crawl: Crawl) -> None:
+    live(crawl, 3)
+    link = crawl.added[0]
+    with crawl.reader() as reader, monitored(crawl.server) as seen:
+        view = OwnedView(reader, Path("none"))
+        look_at_all(view)
+        check_shards(reader, is_repair=False)
+        why(link.url, view, CONFIG, {"scope": "any"})
+        view.pattern_stats(known(link), "/#")
+        view.workers()
+    assert {each.name for each in seen.asked} <= {*READING, "HMGET"}
 
 
 class BusyShard(OwnedCrawlReader):
