@@ -35,7 +35,8 @@ def retry_dead(
 ) -> Iterator[int]:
     """Put the *chosen* dead letters in *store*, the store of *frontier*, back into its queues.
     Yields how many, after each write of a batch."""
-    letters = (each for each in dead_letters(store) if chosen(each[1]))
+    begun = now()  # later ones are of URLs that were put back here, and have failed again
+    letters = (each for each in dead_letters(store) if each[1].at <= begun and chosen(each[1]))
     while batch := list(islice(letters, BATCH)):
         # Else a URL would become a dead letter again without a fetch while that verdict holds.
         for authority in {authority_of(letter.candidate.url) for _, letter in batch}:

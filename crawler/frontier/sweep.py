@@ -74,42 +74,55 @@ class Sweep:
         fate: Callable[[Candidate], Fate],
         now: Callable[[], float],
     ) -> Iterator[int]:
-        """Decide about each URL that waits, or waits for a date, of *hosts* (None: of all that
-        *may_concern* is true for). Yields after each step, the changes of which are to be
-        committed, how many URLs it has touched."""
-        for found in [hosts] if hosts is not None else self._slices_of_hosts(may_concern):
+        """Decide about each URL that waits, or waits for a date, of *hosts* (None: of all hosts)
+        that *may_concern* is true for. It is asked before each step: a shard may leave meanwhile,
+        and then nothing of it may be changed. *fate* is asked for all URLs with a date. Yields
+        after each step, the changes of which are to be committed, how many URLs it has touched."""
+
+        def may_pass(host: HostKey) -> bool:
+            return self._batch.has(self._batch.shards.of(host)) and may_concern(host)
+
+        for found in [hosts] if hosts is not None else self._slices_of_hosts():
             for host in found:
-                if self._batch.has(self._batch.shards.of(host)):
-                    yield from self._pass_host(host, fate, now)
+                yield from self._pass_host(host, may_pass, fate, now)
             yield 0
         yield from self._pass_later(fate, now)
 
-    def _slices_of_hosts(self, may_concern: Callable[[HostKey], bool]) -> Iterator[list[HostKey]]:
+    def _slices_of_hosts(self) -> Iterator[list[HostKey]]:
         begin, stop = keys.HOST, keys.prefix_end(keys.HOST)
         while found := self._batch.scan(begin, stop, _HOSTS):
             begin = found[-1][0] + b"\0"
             known = (key for key, _ in found if self._batch.has(keys.shard_in(key)))
-            hosts = (HostKey(keys.name_in_shard(key)) for key in known)
-            yield [host for host in hosts if may_concern(host)]
+            yield [HostKey(keys.name_in_shard(key)) for key in known]
 
     def _pass_host(
-        self, host: HostKey, fate: Callable[[Candidate], Fate], now: Callable[[], float]
+        self,
+        host: HostKey,
+        may_pass: Callable[[HostKey], bool],
+        fate: Callable[[Candidate], Fate],
+        now: Callable[[], float],
     ) -> Iterator[int]:
+        if not may_pass(host):
+            return
         # Levels grow while they are passed: those that were moved are not passed again.
         tails = [ends.tail for ends in self._batch.peek(host).queue_ends]
         for level, tail in enumerate(tails):
-            if (yield from self._touches_any((host, level), tail, fate)):
-                while self._head((host, level)) < tail:
+            if (yield from self._touches_any((host, level), tail, may_pass, fate)):
+                while may_pass(host) and self._head((host, level)) < tail:
                     yield self._pass_some((host, level), tail, fate, now())
 
     def _touches_any(
-        self, queue: QueueName, tail: int, fate: Callable[[Candidate], Fate]
+        self,
+        queue: QueueName,
+        tail: int,
+        may_pass: Callable[[HostKey], bool],
+        fate: Callable[[Candidate], Fate],
     ) -> Generator[int, None, bool]:
         """Return whether any URL of *queue* up to number *tail* would be touched. It is only read:
         of most queues none is, and all would be written again."""
         host, level = queue
         at = self._head(queue)
-        while at < tail:
+        while may_pass(host) and at < tail:
             stop = min(tail, at + self._slice)
             for packed in self._queues.read(host, level, at, stop):
                 found = fate(decode_candidate(packed))

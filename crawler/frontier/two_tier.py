@@ -386,8 +386,9 @@ class TwoTierFrontier:
         fate: Callable[[Candidate], Fate],
         now: Callable[[], float],
     ) -> Iterator[int]:
-        """Decide about all URLs that wait, as `Sweep.run`."""
+        """Decide about all URLs that wait, as `Sweep.run`. Raises as `commit`."""
         self.admit_arrived(now())
+        self.commit()  # the records of new hosts, which are found by a scan
         for touched in self._sweep.run(hosts, may_concern, fate, now):
             self._refusals.end_call()
             self._end_call(now())

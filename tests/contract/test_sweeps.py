@@ -140,3 +140,11 @@ def test_no_url_is_lost_or_fetched_twice_whatever_a_pass_does(tmp_path: Path, se
             frontier.release(lease, rest(0.0), life.now)
             frontier.finish(lease, Done(), life.now)
     assert back == refused, "what is refused comes back when the rule has gone"
+
+
+def test_a_pass_over_all_hosts_has_what_was_added_just_before(tmp_path: Path) -> None:
+    world = TurnWorld(MemoryStore(), tmp_path)
+    frontier = world.reopen(0.0, ADMIT_ALL)
+    frontier.add([candidate("0", host="new")], 0.0)
+    touched = list(frontier.sweep(None, lambda host: True, fate, lambda: 0.0))
+    assert sum(touched) == 1
