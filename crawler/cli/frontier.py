@@ -179,7 +179,9 @@ def _audit(args: FrontierArguments) -> CommandOutput:
 def _retry(args: FrontierArguments) -> CommandOutput:
     words = () if args.word is None else (args.word,)
     answer = args.client.act(ActRequest("retry", words, all=not words))
-    total = answer.touched or 0
+    total = answer.touched
+    if total is None:
+        return {"put_back": None}, [answer.said]
     if args.word is not None and not total:
         raise ConfigError(f"{args.word} is no dead letter; scrapy frontier why shows its state")
     by = ("the crawl that is at work, or the next run", "workers that are there, or come")

@@ -9,7 +9,15 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -36,6 +44,8 @@ from crawler.view.place import CrawlPlace, known_urls
 
 logger = logging.getLogger(__name__)
 
+RESULT_S: Final = 10.0
+"""For how long the result of a retry is waited for, while the crawl runs."""
 _LOOK_S: Final = 1.0  # between two looks for acts that were asked of other workers
 _BATCH: Final = 500  # URLs added in one turn of the event loop: 5 ms
 
@@ -66,14 +76,16 @@ class Queues(Protocol):
     ) -> AsyncIterator[int]:
         """Forget what is kept of URLs that do not wait, step by step."""
 
-    async def sync(self) -> None:
-        """Make what was done survive a power cut. Raises StoreUnavailable."""
-
-    async def begin(self) -> bool:
-        """Return whether this process may carry out acts now."""
-
-    async def end(self) -> None:
-        """Let others carry out acts."""
+    async def carry_out(
+        self,
+        acts: Sequence[Act],
+        do: Callable[[Act], Awaitable[int]],
+        note: Callable[[Act, int], Awaitable[None]],
+    ) -> bool:
+        """Carry out *acts*, all that are left, in their order, as far as that is for this process
+        to do now. *do* carries one out by the methods above, and returns how many URLs it has
+        touched; *note* writes into the audit how many all processes have, when that survives a
+        power cut. Return whether the audit has the results of all. Raises StoreUnavailable."""
 
 
 class LocalQueues:
@@ -112,15 +124,18 @@ class LocalQueues:
             yield touched
             await asyncio.sleep(0)
 
-    async def sync(self) -> None:
-        self._frontier.commit()
-        await asyncio.to_thread(self._crawl.storage.store.sync)
-
-    async def begin(self) -> bool:
+    async def carry_out(
+        self,
+        acts: Sequence[Act],
+        do: Callable[[Act], Awaitable[int]],
+        note: Callable[[Act, int], Awaitable[None]],
+    ) -> bool:
+        for act in acts:
+            touched = await do(act)
+            self._frontier.commit()
+            await asyncio.to_thread(self._crawl.storage.store.sync)
+            await note(act, touched)
         return True
-
-    async def end(self) -> None:
-        """Do nothing: no other process has the frontier."""
 
 
 def queues_of(crawl: Crawl) -> Queues:
@@ -130,8 +145,16 @@ def queues_of(crawl: Crawl) -> Queues:
     frontier, store = crawl.leases.shared, crawl.operator_store
     assert frontier is not None
     from crawler.shared.operator_store import SharedQueues, SharedStore  # noqa: PLC0415  # 15 ms
+    from crawler.shared.owned.acts import OwnedQueues  # noqa: PLC0415  # 15 ms
+    from crawler.shared.owned.worker import OwnedWorker  # noqa: PLC0415  # 15 ms
 
     assert isinstance(store, SharedStore)
+    if isinstance(frontier, OwnedWorker):
+        return OwnedQueues(
+            *(frontier.frontier, frontier.nodes, store, frontier.worker),
+            crawl.loop.precheck.robots,
+            frontier.note_acts_left,
+        )
     return SharedQueues(frontier.nodes, frontier.ops, store, frontier.worker)
 
 
@@ -174,10 +197,11 @@ class FrontierActs:
     def known(self, urls: Sequence[str]) -> list[str]:
         return known_urls(self._place, urls)
 
-    async def take(self, act: Act, undone: Act | None) -> None:
+    async def take(self, act: Act, undone: Act | None) -> float:
         """Put the rules in force, and wake `work`, which carries out the rest."""
         await self._live_rules.look()
         self._asked.set()
+        return RESULT_S
 
     async def _catch_up(self) -> None:
         """Carry out the acts that are not done, unless another worker does."""
@@ -193,40 +217,29 @@ class FrontierActs:
             for act in added:
                 self._open_hosts(act)
             self._crawl.leases.frontier.judge_again()  # what earlier acts had added
-        self._is_all_done = not (open_ones := unfinished(lines))
-        if self._is_all_done or not await self._queues.begin():
-            return
-        # Another worker may have done some of them while this one waited.
-        open_ones = unfinished(await self._store.acts())
-        try:
+        if open_ones := unfinished(lines):
             await self._live_rules.look()
-            for act in open_ones:
-                touched = await self._do(act, acts.get(act.undoes))
-                await self._queues.sync()  # else the audit would survive what it speaks of
-                await self._store.note(
-                    ActResult(self._crawl.leases.clock.now(), act.number, touched)
-                )
-                logger.info("Act %d (%s): %d URLs touched", act.number, act.verb, touched)
-        finally:
-            await self._queues.end()
-        self._is_all_done = True
-        self._crawl.lifecycle.wake()
+        self._is_all_done = await self._queues.carry_out(
+            open_ones, lambda act: self._do(act, acts.get(act.undoes)), self._note
+        )
+        if open_ones:
+            self._crawl.lifecycle.wake()
+
+    async def _note(self, act: Act, touched: int) -> None:
+        await self._store.note(ActResult(self._crawl.leases.clock.now(), act.number, touched))
+        logger.info("Act %d (%s): %d URLs touched", act.number, act.verb, touched)
 
     async def count(self, request: ActRequest) -> WaitingCount:
         unit = self._crawl.settings.config.politeness.host_unit
         return await count_waiting(self._queues, request, unit, self._crawl.leases.clock.now)
 
-    async def put_back(self, request: ActRequest) -> int:
-        """Put dead letters back, as *request* asks. Returns how many."""
-        config, now = self._crawl.settings.config, self._crawl.leases.clock.now
-        put_back = await put_dead_letters_back(self._queues, request, config, now)
-        self._crawl.lifecycle.wake()
-        return put_back
-
     async def _do(self, act: Act, undone: Act | None) -> int:
         verb = act.verb if undone is None else undone.verb
         if verb == "add":
             return await (self._add(act) if undone is None else self._forget_added(undone))
+        if verb == "retry":
+            config, now = self._crawl.settings.config, self._crawl.leases.clock.now
+            return await put_dead_letters_back(self._queues, act.targets, config, now)
         if verb == "purge" and undone is not None:
             return 0  # what was forgotten is so for good
         targets = list(map(read_target, act.targets))
@@ -321,22 +334,22 @@ class FrontierActs:
 
 
 async def put_dead_letters_back(
-    queues: Queues, request: ActRequest, config: Config, now: Callable[[], float]
+    queues: Queues, targets: Sequence[str], config: Config, now: Callable[[], float]
 ) -> int:
-    """Put back the dead letters that *request*, a retry, asks for. Returns how many."""
-    is_chosen, domains = chosen_letters(request, config)
+    """Put back the dead letters of *targets*, as `chosen_letters`. Returns how many."""
+    is_chosen, domains = chosen_letters(targets, config)
     return sum([some async for some in queues.put_back(is_chosen, now, domains)])
 
 
 def chosen_letters(
-    request: ActRequest, config: Config
+    targets: Sequence[str], config: Config
 ) -> tuple[Callable[[DeadLetter], bool], set[str] | None]:
-    """Return which dead letters *request*, a retry, is about, and the registered domains of their
-    URLs; None: all."""
-    if request.all:
+    """Return which dead letters a retry of the URLs *targets*, or of all if there are none, is
+    about, and the registered domains of their URLs; None: all."""
+    if not targets:
         return lambda letter: True, None
     same = canonical_rules(config)
-    urls = [url for each in request.targets if (url := fetch_form(seed_url(each)))]
+    urls = [url for each in targets if (url := fetch_form(seed_url(each)))]
     wanted = {canonical(url, same) for url in urls}
 
     def is_chosen(letter: DeadLetter) -> bool:

@@ -25,7 +25,14 @@ from crawler.data.data_dir import (
     read_format,
 )
 from crawler.data.local_stores import RobotsRecords
-from crawler.data.operator_files import AUDIT, Act, Audit, OperatorFiles, RulesFile
+from crawler.data.operator_files import (
+    AUDIT,
+    Act,
+    ActResult,
+    Audit,
+    OperatorFiles,
+    RulesFile,
+)
 from crawler.data.outcomes import read_outcomes
 from crawler.data.snapshots import Snapshot
 from crawler.frontier import dead_letters
@@ -113,7 +120,7 @@ class LocalClient:
             rules_file = RulesFile(rules_path(self._config, self._path))
             store = OperatorFiles(rules_file, Audit(self._path / AUDIT))
             levels = len(self._config.frontier.level_shares)
-            operator = Operator(store, levels, time.time, ActsAtNextStart(self._place, data))
+            operator = Operator(store, levels, time.time, ActsAtNextStart(self._place, data, store))
             return asyncio.run(operator.act(request, getpass.getuser()))
 
     def check(self, is_repair: bool) -> FrontierCheck:
@@ -170,25 +177,30 @@ class LocalClient:
 class ActsAtNextStart:
     """Implements operator.Acts while no crawl runs: the next start carries them out."""
 
-    def __init__(self, place: CrawlPlace, data: DataDir) -> None:
+    def __init__(self, place: CrawlPlace, data: DataDir, store: OperatorFiles) -> None:
         self._place = place
         self._data = data
+        self._store = store
 
     async def count(self, request: ActRequest) -> WaitingCount:
         raise ConfigError("waiting URLs are counted by the command itself")
 
-    async def put_back(self, request: ActRequest) -> int:
+    async def take(self, act: Act, undone: Act | None) -> float:
+        """Put dead letters back. The next start, which looks into the audit, does all else."""
+        if act.verb == "retry":
+            put_back = self._put_back(act.targets)
+            await self._store.note(ActResult(act.at, act.number, put_back))
+        return 0.0
+
+    def _put_back(self, targets: Sequence[str]) -> int:
         config, path = self._place.config, self._data.path
         with closing(open_frontier(path, frontier_limits(config), time.time())) as frontier:
             store, now = frontier.records, frontier.clock
             agent = config.identity.user_agent_name
             robots = RobotsCache(RobotsRecords(store), agent, config.robots)
-            is_chosen = chosen_letters(request, config)[0]
+            is_chosen = chosen_letters(targets, config)[0]
             letters = dead_letters.retry_dead(store, frontier, robots, is_chosen, lambda: now)
             return sum(letters)
-
-    async def take(self, act: Act, undone: Act | None) -> None:
-        """Do nothing: the next start looks into the audit."""
 
     def known(self, urls: Sequence[str]) -> list[str]:
         return known_urls(self._place, urls)

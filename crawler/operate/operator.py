@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 LOOKED_AT: Final = 1000  # URLs to be added: 0.3 s
 _TRIES: Final = 20  # if others change the rules at the same time
+_LOOK_S: Final = 0.1  # between two looks for the result of an act
 
 
 class Acts(Protocol):
@@ -33,11 +35,9 @@ class Acts(Protocol):
     async def count(self, request: ActRequest) -> WaitingCount:
         """Return how many waiting URLs *request* would touch."""
 
-    async def put_back(self, request: ActRequest) -> int:
-        """Put dead letters back, as *request* asks, a retry. Returns how many."""
-
-    async def take(self, act: Act, undone: Act | None) -> None:
-        """Let *act*, which is durable, and undoes *undone*, be carried out."""
+    async def take(self, act: Act, undone: Act | None) -> float:
+        """Let *act*, which is durable, and undoes *undone*, be carried out. Returns for how many
+        seconds its result may be waited for; 0: it is there, or comes when the crawl runs."""
 
     def known(self, urls: Sequence[str]) -> list[str]:
         """Return those of *urls* that the crawl has seen. Called in a thread."""
@@ -54,8 +54,8 @@ class Operator:
     _acting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def act(self, request: ActRequest, by: str) -> ActAnswer:
-        """Write down *request* of the user *by*, and have it carried out. Raises CrawlerError, and
-        then nothing was done, but that dead letters may have been put back."""
+        """Write down *request* of the user *by*, and have it carried out. Raises CrawlerError; then
+        nothing was done, or it is in the audit and not carried out yet."""
         verbs.check(request)
         if request.level is not None and not 0 <= request.level < self.levels:
             raise ConfigError(f"level is {request.level}; this crawl has 0 to {self.levels - 1}")
@@ -63,17 +63,29 @@ class Operator:
             return (await self.acts.count(request)).answer()
         known = await self._known(request)
         async with self._acting:
-            # Done first: what is written then, is how many there were.
-            put_back = await self.acts.put_back(request) if request.verb == "retry" else None
             for _ in range(_TRIES):
                 act, undone = await self._write(request, by)
                 if act is not None:
-                    if put_back is not None:
-                        await self.store.note(ActResult(act.at, act.number, put_back))
-                    await self.acts.take(act, undone)
-                    said = _sentence(act, undone) + _about_known(known, len(act.targets))
-                    return ActAnswer(said, act.number, touched=put_back, known=len(known))
-        raise ConfigError("the rules change all the time: try again")
+                    break
+            else:
+                raise ConfigError("the rules change all the time: try again")
+        wait_s = await self.acts.take(act, undone)
+        touched = await self._result(act, wait_s) if act.verb == "retry" else None
+        said = _sentence(act, undone) + _about_known(known, len(act.targets))
+        if act.verb == "retry" and touched is None:
+            said += ": carried out while the crawl runs; its audit then has how many"
+        return ActAnswer(said, act.number, touched=touched, known=len(known))
+
+    async def _result(self, act: Act, wait_s: float) -> int | None:
+        """Return how many URLs *act* has touched, or None if that is not known in *wait_s*."""
+        ends_at = time.monotonic() + wait_s
+        while True:
+            for line in await self.store.acts():
+                if isinstance(line, ActResult) and line.of == act.number:
+                    return line.touched
+            if time.monotonic() > ends_at:
+                return None
+            await asyncio.sleep(_LOOK_S)
 
     async def _known(self, request: ActRequest) -> list[str]:
         """Return those URLs, of the first that *request* adds, which are fetched no other time."""

@@ -5,6 +5,7 @@ workers that run, or that start next, carry it out.
 from __future__ import annotations
 
 import getpass
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from crawler.config.settings import Config
-from crawler.data.operator_files import Act
+from crawler.data.operator_files import Act, ActResult
 from crawler.data.snapshots import Snapshot
 from crawler.frontier.open import frontier_limits
 from crawler.frontier.reader import RecountedCounter
 from crawler.model.types import ConfigError
-from crawler.operate.acts import count_waiting, put_dead_letters_back
+from crawler.operate.acts import RESULT_S, count_waiting, put_dead_letters_back
 from crawler.operate.client import FrontierCheck, SeenUrls
 from crawler.operate.operator import LOOKED_AT, Operator
 from crawler.operate.verbs import ActAnswer, ActRequest, WaitingCount
@@ -118,7 +119,8 @@ class ActsByWorkers:
     def __init__(self, nodes: Nodes, store: SharedStore, config: Config, known: list[str]) -> None:
         """*known*: those of the URLs to be added that the crawl has seen."""
         ops = _operations(config, config.shared.frontier_shards)
-        self._queues = SharedQueues(nodes, ops, store)
+        self._queues = SharedQueues(nodes, ops, store, f"command {os.getpid()}")
+        self._store = store
         self._config = config
         self._known = known
 
@@ -126,11 +128,17 @@ class ActsByWorkers:
         unit = self._config.politeness.host_unit
         return await count_waiting(self._queues, request, unit, time.time)
 
-    async def put_back(self, request: ActRequest) -> int:
-        return await put_dead_letters_back(self._queues, request, self._config, time.time)
+    async def take(self, act: Act, undone: Act | None) -> float:
+        """Put dead letters back, if no worker does that already."""
+        if act.verb != "retry" or await self._queues.carry_out([act], self._put_back, self._note):
+            return 0.0
+        return RESULT_S
 
-    async def take(self, act: Act, undone: Act | None) -> None:
-        """Do nothing: see above."""
+    async def _put_back(self, act: Act) -> int:
+        return await put_dead_letters_back(self._queues, act.targets, self._config, time.time)
+
+    async def _note(self, act: Act, touched: int) -> None:
+        await self._store.note(ActResult(act.at, act.number, touched))
 
     def known(self, urls: Sequence[str]) -> list[str]:
         return self._known

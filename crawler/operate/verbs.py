@@ -91,6 +91,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             "Put the dead letter of URL back, or all of them: they wait as if they had never"
             " failed.",
             needs_target=False,
+            is_work=True,
         ),
         Verb(
             "stop",
@@ -131,7 +132,7 @@ class ActAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int = 0  # of the act; 0: nothing was done
     waiting: int | None = None  # of a dry run: the URLs that wait and that it would touch
     is_part: bool = False  # of a dry run: there may be more of them, since not all were looked at
-    touched: int | None = None  # URLs; only of what is done at once
+    touched: int | None = None  # URLs; only of a retry, if it is carried out soon
     known: int = 0  # of the first 1,000 URLs to be added, without `again`: those that are not new
 
 

@@ -6,7 +6,7 @@ act that replaces them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -123,16 +123,26 @@ class SharedQueues:
 
         self._is_locked = False
 
-    async def sync(self) -> None:
-        """Do nothing: the audit is in the same Redis."""
-
-    async def begin(self) -> bool:
-        self._is_locked = await self._store.take_lock(self._worker)
-        return self._is_locked
-
-    async def end(self) -> None:
-        self._is_locked = False
-        await self._store.free_lock()
+    async def carry_out(
+        self,
+        acts: Sequence[Act],
+        do: Callable[[Act], Awaitable[int]],
+        note: Callable[[Act, int], Awaitable[None]],
+    ) -> bool:
+        self._is_locked = bool(acts) and await self._store.take_lock(self._worker)
+        if not self._is_locked:
+            return not acts
+        try:
+            # Another worker may have done some of them while this one waited.
+            lines = await self._store.acts()
+            finished = {line.of for line in lines if isinstance(line, ActResult)}
+            for act in acts:
+                if act.number not in finished:
+                    await note(act, await do(act))
+            return True
+        finally:
+            self._is_locked = False
+            await self._store.free_lock()
 
     async def sweep(
         self,

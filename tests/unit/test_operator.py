@@ -9,13 +9,23 @@ from typing import Any
 
 import pytest
 
-from crawler.data.operator_files import Act, ActResult, Audit, Credentials, OperatorFiles, RulesFile
+from crawler.data.operator_files import (
+    Act,
+    ActResult,
+    Audit,
+    Credentials,
+    OperatorFiles,
+    OperatorStore,
+    RulesFile,
+)
 from crawler.model.choices import HostUnit
 from crawler.model.types import Candidate, ConfigError, HostKey, StoreFull
 from crawler.operate.acts import count_waiting
 from crawler.operate.operator import Operator, unfinished
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest, WaitingCount, read_words
 from crawler.shared.operator_store import SharedQueues
+
+LATER = "https://later.example/"  # its dead letter is not put back at once
 
 
 class FullDisk(RulesFile):
@@ -48,10 +58,13 @@ class NoCrawl:
     async def count(self, request: ActRequest) -> WaitingCount:
         return WaitingCount(7, 9, is_part=False)
 
-    async def put_back(self, request: ActRequest) -> int:
-        return 7
+    def __init__(self, store: OperatorStore) -> None:
+        self._store = store
 
-    async def take(self, act: Act, undone: Act | None) -> None: ...
+    async def take(self, act: Act, undone: Act | None) -> float:
+        if act.verb == "retry" and act.targets != (LATER,):
+            await self._store.note(ActResult(act.at, act.number, 7))
+        return 0.0
 
     def known(self, urls: Sequence[str]) -> list[str]:
         return [url for url in urls if "known" in url]
@@ -59,7 +72,7 @@ class NoCrawl:
 
 def operator(folder: Path, rules: RulesFile | None = None) -> Operator:
     store = OperatorFiles(rules or RulesFile(folder / "rules.toml"), Audit(folder / "audit.jsonl"))
-    return Operator(store, 3, lambda: 1000.0, NoCrawl())
+    return Operator(store, 3, lambda: 1000.0, NoCrawl(store))
 
 
 def act(operated: Operator, *words: str) -> ActAnswer:
@@ -110,6 +123,14 @@ def test_a_retry_is_written_with_how_many_there_were(tmp_path: Path) -> None:
     for wrong in (ActRequest("retry"), ActRequest("retry", ("https://a.example/",), all=True)):
         with pytest.raises(ConfigError, match="retry takes"):
             asyncio.run(operator(tmp_path).act(wrong, "anna"))
+
+
+def test_a_retry_that_is_not_carried_out_at_once_says_so(tmp_path: Path) -> None:
+    answer = asyncio.run(operator(tmp_path).act(ActRequest("retry", (LATER,)), "anna"))
+
+    assert answer.touched is None
+    assert answer.said.startswith(f"act 1: retry {LATER}: carried out while the crawl runs")
+    assert [each.verb for each in unfinished(lines(tmp_path))] == ["retry"]
 
 
 def test_the_answer_names_what_is_known_already(tmp_path: Path) -> None:

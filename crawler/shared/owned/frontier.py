@@ -235,6 +235,12 @@ class OwnedFrontier:
         return self.frontier.is_congested()
 
     async def wait_until_durable(self) -> None:
+        """Return when Redis has all calls before it, and no server loses them any more."""
+        await self.wait_until_acknowledged()
+        if self._settle_s:
+            await asyncio.sleep(self._settle_s)
+
+    async def wait_until_acknowledged(self) -> None:
         """Return when Redis has all calls before it. What was added to a shard that is lost
         meanwhile is sent to its inbox."""
         assert self._sender is not None
@@ -244,8 +250,24 @@ class OwnedFrontier:
                 await self._sender.wait_until_durable()
                 break
             await asyncio.sleep(0)  # the shard that is lost is closed, and its links are sent
-        if self._settle_s:
-            await asyncio.sleep(self._settle_s)
+
+    # What acts of operators ask for
+
+    def taken_in(self) -> list[OwnedShard]:
+        """Return the shards that URLs are leased of."""
+        return list(self._taken_in.values())
+
+    def owner_of(self, host: str) -> OwnedShard | None:
+        """Return the shard of *host*, a host or registered domain, if URLs are leased of it."""
+        return self._taken_in.get(self._shards.of(host))
+
+    async def note_root_field(self, field: str, values: Mapping[OwnedShard, bytes]) -> None:
+        """Write *values* of a field of the roots of those shards that are still here, after all
+        that was done in them. Raises StoreUnavailable."""
+        await self._commit_all()
+        for shard in self.taken_in():
+            if shard in values:
+                shard.mirror.note_root_field(field, values[shard])
 
     # What a shard's holder asks for
 

@@ -156,6 +156,8 @@ class Mirror:
         """*seq*: the number of the last batch in Redis. *on_noted* is called when there is
         something to be sent."""
         self.number = seq  # of the last batch that was made
+        self.root_fields: dict[str, bytes] = {}
+        """Fields of the root of the shard that are sent again with all of it."""
         self._on_noted = on_noted
         self._made: list[Batch] = []
         self._begin()
@@ -199,6 +201,10 @@ class Mirror:
         self._is_empty = False
         self._commands.append(command)
 
+    def note_root_field(self, field: str, value: bytes) -> None:
+        self.root_fields[field] = value
+        self.note_command(PlainCommand("HSET", "", (field, value)))
+
     def note_last_command(self, command: PlainCommand) -> None:
         """Note *command*, after which nothing of what is noted later is in the same batch."""
         self.note_command(command)
@@ -229,6 +235,8 @@ class Mirror:
         for kind in _ALL_KINDS:
             self.note_command(PlainCommand("DEL", kind, ()))
         self.note_command(PlainCommand("HSET", "", ("filling", 1)))
+        for field, value in self.root_fields.items():
+            self.note_root_field(field, value)
 
     def _make(self) -> None:
         self.number += 1

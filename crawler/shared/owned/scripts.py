@@ -5,8 +5,9 @@ scripts know batches and owners, and nothing of URLs.
 
     <root>          hash: owner (the token of the last claim), until (the end of its lease, ms),
                     lease (its length, ms), seq (the number of the last batch), totals, run (of the
-                    server), inbox (how many pushes have written to its inbox), and while they are
-                    so: lost (a restart may have lost some), filling (it is filled again)
+                    server), inbox (how many pushes have written to its inbox), acts (which acts of
+                    operators were carried out in it, acts.py), and while they are so: lost (a
+                    restart may have lost some), filling (it is filled again)
     <root>:inbox    hash: entries that workers send to its owner, by names of theirs (inbox.py)
     <root>:b        hash: chunks of waiting URLs, packed, by their records' names
     <root>:s        list: keys of admitted URLs, eight bytes each
@@ -30,6 +31,7 @@ Command: TypeAlias = tuple[Argument, ...]
 
 SEEN_KEYS: Final = "s"
 INBOX: Final = "inbox"  # "i" has the records of this letter
+ACTS: Final = "acts"
 _NAMES: Final = ("open", "claim", "apply", "release", "push", "plan")
 _CONTENT_NAMES: Final = ("reserve_content", "claim_content", "owner_of_content", "near", "outbox")
 """Operations on what is not the frontier's: contents, fingerprints, notes of outboxes."""
@@ -156,6 +158,9 @@ class InboxCommands:
 
     def get_run(self) -> Command:
         return ("HGET", self._root, "run")
+
+    def get_acts(self) -> Command:
+        return ("HGET", self._root, ACTS)
 
     def key(self, kind: str) -> str:
         return f"{self._root}:{kind}"

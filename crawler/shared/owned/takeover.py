@@ -34,7 +34,7 @@ from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS, ForeignData
 from crawler.shared.owned.mirror import AS_THEY_ARE, Changes, unpack_chunk
 from crawler.shared.owned.owner import OwnedShard
-from crawler.shared.owned.scripts import SEEN_KEYS, ClaimedShard, Command
+from crawler.shared.owned.scripts import ACTS, SEEN_KEYS, ClaimedShard, Command
 
 _FIELDS: Final = 1_000  # of a hash, read at once at most
 _FIRST_FIELDS: Final = 100
@@ -93,6 +93,8 @@ class ShardLoader:
             elif prefix != keys.HOST:
                 yield from self._read_hash(prefix, self._load_fields)
         yield from self._load_seen_keys()
+        if (acts := (yield self._shard.commands.get_acts())) is not None:
+            self._shard.mirror.root_fields[ACTS] = acts
         yield from self._load_totals(decode_totals(self._claimed.totals))
 
     def _load_totals(self, totals: FrontierTotals) -> Generator[Command, Any, None]:

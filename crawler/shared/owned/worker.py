@@ -153,6 +153,7 @@ class OwnedWorker:
         self._reading = CrawlReading(base.nodes, base.steady)
         self._pushed_urls = None if pushing is None else self._build_pushed_urls(pushing)
         self._state = "starting"
+        self._are_acts_left = False
         self._background: list[asyncio.Task[None]] = []
 
     def _build_pushed_urls(self, pushing: PushedContext) -> PushedUrls:
@@ -248,6 +249,10 @@ class OwnedWorker:
     def unsent_links(self) -> int:
         """Return how many links wait on our disk."""
         return len(self._base.outbox)
+
+    def note_acts_left(self, are_left: bool) -> None:
+        """Note whether acts of operators are left to be carried out: they may bring URLs back."""
+        self._are_acts_left = are_left
 
     # Start, stop and background tasks
 
@@ -366,7 +371,7 @@ class OwnedWorker:
         )
 
     def _may_get_more(self) -> bool:
-        if self._is_busy() or self.membership.starting > 0:
+        if self._is_busy() or self._are_acts_left or self.membership.starting > 0:
             return True
         return self._pushed_urls is not None and self._pushed_urls.may_have_more()
 
