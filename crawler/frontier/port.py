@@ -43,7 +43,8 @@ class Frontier(Protocol):
     """
 
     def add(self, found: Iterable[Candidate], now: float) -> Added:
-        """Admit the URLs not seen before. The seen test is part of the call."""
+        """Admit the URLs not seen before. The seen test is part of the call. A robots.txt that
+        another host waits for goes before all URLs of its host."""
 
     def lease(
         self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS

@@ -518,9 +518,12 @@ class TwoTierFrontier:
                 letter = DeadLetter(candidate, reason, now)
                 key = keys.numbered(keys.DEAD, self._batch.next_number(shard))
                 self._batch.put(key, encode(letter))
-            case PutBack():
+            case PutBack(is_first):
                 count(UrlState.LEASED, UrlEvent.PUT_BACK)
-                self._scheduler.put_back(candidate)
+                if is_first:
+                    self._scheduler.put_back(candidate)
+                else:
+                    self._append((candidate.host, candidate.level), [candidate])
 
     def _write_claim(self, claim: Claim | None, lease_id: int) -> None:
         if claim is None:
@@ -566,7 +569,13 @@ class TwoTierFrontier:
             due = [each for each in urls if each.not_before <= now]
             if due:
                 queued[shard] = queued.get(shard, 0) + len(due)
-                self._append(queue, due)
+                pages = [each for each in due if each.purpose is _PAGE]
+                if pages:
+                    self._append(queue, pages)
+                if len(pages) < len(due):
+                    for each in due:
+                        if each.purpose is not _PAGE:  # a robots.txt: another host waits for it
+                            self._scheduler.put_back(each)
             if len(due) < len(urls):
                 count(shard, UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER, len(urls) - len(due))
                 for candidate in urls:

@@ -288,4 +288,5 @@ class Precheck:
         wait_s = self._waiting_for_hop.get(authority, HOP_WAIT_S)
         self._waiting_for_hop[authority] = min(2.0 * wait_s, LONGEST_HOP_WAIT_S)
         waits = "its robots.txt waits for another host"
-        return Skip(PutBack(), waits, wait_s, candidate, Purpose.ROBOTS)
+        # Not before the others of its host: one of them may be what that other host waits for.
+        return Skip(PutBack(is_first=False), waits, wait_s, candidate, Purpose.ROBOTS)

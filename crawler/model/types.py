@@ -143,7 +143,9 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class PutBack(msgspec.Struct, frozen=True):
-    """Nothing was decided: the URL goes to the head of its host, no attempt is counted."""
+    """Nothing was decided: the URL goes back to its host, no attempt is counted."""
+
+    is_first: bool = True  # before all others of its host and level; False: behind them
 
 
 class Dead(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ from crawler.model.types import (
     HostKey,
     Moved,
     Purpose,
+    PutBack,
     RetryAt,
     Verdict,
 )
@@ -221,6 +222,8 @@ def finish_args(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str
             return "retry", when - now, pack_candidate(again)
         case Moved():
             return "done", 0, b""
+        case PutBack(is_first=False):
+            return "retry", 0, pack_candidate(candidate)
         case Dead(reason):
             return "dead", 0, encode_letter(DeadLetter(candidate, reason, now))
         case _:

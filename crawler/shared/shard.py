@@ -397,7 +397,9 @@ def _parts(group: list[Any]) -> Iterable[list[Any]]:
 
 def _flags(candidate: Candidate, now: float) -> int:
     flags = 0 if candidate.needs_seen_test else _UNFILTERED
-    if candidate.purpose is Purpose.ROBOTS or candidate.request:
+    if candidate.purpose is Purpose.ROBOTS:
+        flags |= _FREE | _AT_HEAD  # another host waits for it
+    elif candidate.request:
         flags |= _FREE
     if candidate.level == URGENT_LEVEL:
         flags |= _UNFILTERED | _NOTED | _FREE

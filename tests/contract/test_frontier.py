@@ -258,6 +258,7 @@ def test_finishing_without_release_rests_the_host_too(world):
         pytest.param(RetryAt(9.0), [("leased", "postpone")], id="retry"),
         pytest.param(Moved(candidate("y")), [("leased", "finish"), ("unknown", "add")], id="moved"),
         pytest.param(PutBack(), [("leased", "put back")], id="put back"),
+        pytest.param(PutBack(is_first=False), [("leased", "put back")], id="put back as the last"),
         pytest.param(Dead("gone"), [("leased", "give up")], id="dead"),
         pytest.param(None, [("leased", "lose")], id="its process died"),
     ],
@@ -302,7 +303,35 @@ def test_a_failure_of_the_whole_host_counts_no_attempt_and_its_pace_is_kept(worl
     assert again.pace == down
 
 
-@pytest.mark.parametrize("verdict", [RetryAt(0.0), PutBack()])
+def test_what_is_put_back_as_the_last_goes_behind_its_equals(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(name) for name in "xy"], 0.0)
+    order = []
+    for now in (0.0, 1.0, 2.0, 3.0):
+        (lease,) = drain(frontier, now)
+        order.append(lease.candidate)
+        frontier.release(lease, rest(0), now)
+        frontier.finish(lease, PutBack(is_first=False), now)
+    assert order[:2] == order[2:], "no attempt is counted"
+    assert order[0] != order[1]
+
+
+def test_a_robots_txt_that_another_host_waits_for_goes_before_all_urls_of_its_own(world):
+    """Else it would stand behind a page that waits for the robots.txt of the other host."""
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(name) for name in "xyz"], 0.0)
+    (page,) = frontier.lease(0.0)
+    robots = candidate(
+        "robots.txt", purpose=Purpose.ROBOTS, authority="http://b", needs_seen_test=False
+    )
+    frontier.add([robots], 0.0)
+    frontier.release(page, rest(1), 0.0)
+    frontier.finish(page, PutBack(is_first=False), 0.0)
+    assert urls(drain(frontier, 1.0)) == [robots.url]
+    assert (frontier.counts().waiting, frontier.counts().later) == (3, 0)
+
+
+@pytest.mark.parametrize("verdict", [RetryAt(0.0), PutBack(), PutBack(is_first=False)])
 def test_a_url_put_back_keeps_the_fields_of_its_verdict(world, verdict):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x")], 0.0)

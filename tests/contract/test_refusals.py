@@ -173,7 +173,7 @@ def test_a_robots_txt_is_no_url_of_a_budget_that_shrank(world):
     frontier.add([*(candidate(str(n)) for n in range(4)), hop], 0.0)
     world.limits = replace(world.limits, max_urls_per_host=1)
     frontier = world.reopen(1.0, ADMIT_ALL)
-    assert fetched(frontier, 1.0) == ["http://a/0", "http://a/robots.txt"]
+    assert fetched(frontier, 1.0) == ["http://a/robots.txt", "http://a/0"]
 
 
 class Counting(RocksStore):

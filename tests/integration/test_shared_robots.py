@@ -157,7 +157,7 @@ def lease_of(url: str = PAGE) -> Lease:
 
 def hop_lease(decided: Any) -> Lease:
     """What the frontier makes of the hop that a clearance asked for."""
-    assert isinstance(decided, Skip) and decided.verdict == PutBack()
+    assert isinstance(decided, Skip) and decided.verdict == PutBack(is_first=False)
     assert decided.robots_candidate is not None, "no candidate was returned"
     return Lease(2, decided.robots_candidate, Pace(), NOW)
 

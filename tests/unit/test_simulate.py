@@ -25,6 +25,17 @@ def test_a_crawl_does_nothing_wrong(first: int) -> None:
         assert found == [], f"python -m crawler.simulate --seed {seed}"
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(950, id="two hosts, each with the robots.txt of the other"),
+        pytest.param(9143, id="the same, and one of them paused meanwhile"),
+    ],
+)
+def test_a_crawl_that_did_something_wrong_once(seed: int) -> None:
+    assert judge(run(small_world(seed), SMALL)) == []
+
+
 def test_the_same_seed_gives_the_same_events_in_each_process() -> None:
     code = "from crawler.simulate.run import *; print(run(small_world(1), SMALL).log.digest)"
     digests = {
