@@ -182,6 +182,8 @@ class Loop:
             return None
         (lease,) = leases
         plan = self.precheck.check(lease, now)
+        if self.precheck.rests_for_pause(now):
+            self.silent_hosts.end_giving_up()  # more is left than they
         if isinstance(plan, Plan):
             plan = self._given_up(plan) or plan
         if isinstance(plan, Plan):
@@ -217,7 +219,10 @@ class Loop:
 
     def waits_for_silent_hosts(self) -> bool:
         """Return whether nothing is under way but at hosts that have failed and never answered: of
-        many, or of some whose rests are short, one is always tried again."""
+        many, or of some whose rests are short, one is always tried again. What the operator has
+        paused is waited for in any case, so that nothing is given up meanwhile."""
+        if self.precheck.rests_for_pause(self.now()):
+            return False
         failed = self.silent_hosts.has_failed
         return all(failed(life.candidate.host) for life in self.lives.all())
 

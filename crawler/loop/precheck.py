@@ -172,6 +172,7 @@ class Precheck:
         # Authorities whose robots.txt waits for another host, with their hosts' next rests for it.
         self._waiting_for_hop: dict[str, float] = {}
         self._paused: dict[HostKey, float] = {}  # until when hosts rest for a pause
+        self._paused_until = 0.0  # the latest of these times
 
     def check(self, lease: Lease, now: float) -> Plan | Skip:
         candidate = lease.candidate
@@ -222,15 +223,20 @@ class Precheck:
         """How many hosts rest for a pause by the operator; MAX_PAUSED at most."""
         return len(self._paused)
 
+    def rests_for_pause(self, now: float) -> bool:
+        """Return whether a host rests at *now* because the operator has paused it."""
+        return now < self._paused_until
+
     def take_paused(self) -> dict[HostKey, float]:
         """Return the hosts that rest for a pause, with the ends of these rests, and forget them."""
-        paused, self._paused = self._paused, {}
+        paused, self._paused, self._paused_until = self._paused, {}, 0.0
         return paused
 
     def _pause(self, host: HostKey, until: float, now: float) -> Skip:
         if len(self._paused) >= MAX_PAUSED:
             del self._paused[next(iter(self._paused))]
         self._paused[host] = until
+        self._paused_until = max(self._paused_until, until)
         return Skip(PutBack(), PAUSED, until - now)
 
     def store_robots_result(

@@ -10,7 +10,7 @@ from crawler.config.settings import ContentSettings, PatternSettings, RobotsSett
 from crawler.data.local_stores import LocalPatternStats, Soft404Records
 from crawler.frontier.memory_store import MemoryStore
 from crawler.loop.life import Plan
-from crawler.loop.precheck import HOP_WAIT_S, Precheck, Probes, Skip
+from crawler.loop.precheck import HOP_WAIT_S, PAUSE_LOOK_S, Precheck, Probes, Skip
 from crawler.model.types import (
     Candidate,
     Dead,
@@ -22,7 +22,7 @@ from crawler.model.types import (
     PutBack,
 )
 from crawler.model.url import split
-from crawler.policy.operator_rules import NO_RULES
+from crawler.policy.operator_rules import NO_RULES, read_rules
 from crawler.policy.robots_cache import (
     ADDRESS_REFUSED,
     RobotsCache,
@@ -149,6 +149,19 @@ def test_a_robots_redirect_to_another_host_waits_for_that_host(precheck):
     assert (plan.url, plan.crawl_delay_s) == ("http://a.org/page", 7.0)
     late = precheck.check(hop_lease(), 9.0)
     assert isinstance(late, Skip) and late.verdict == Done(), "what it is for is known"
+
+
+def test_it_is_known_while_a_host_rests_for_a_pause(stats):
+    rules = read_rules('[[rule]]\nfor = "a.org"\npaused = true\n', 1)
+    robots = RobotsCache(Records(), "Gossamer", RobotsSettings())
+    precheck = Precheck(robots, hop, stats, no_probes(), rules.of_url)
+    assert not precheck.rests_for_pause(1.0)
+    paused = precheck.check(lease(), 1.0)
+    assert isinstance(paused, Skip) and paused.verdict == PutBack()
+    assert precheck.rests_for_pause(PAUSE_LOOK_S)
+    assert not precheck.rests_for_pause(1.0 + PAUSE_LOOK_S), "its rule is looked at again"
+    assert precheck.take_paused() == {"a.org": 1.0 + PAUSE_LOOK_S}
+    assert not precheck.rests_for_pause(1.0), "other rules have come"
 
 
 def test_a_dropped_record_is_read_and_requested_again(precheck):

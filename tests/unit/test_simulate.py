@@ -28,6 +28,7 @@ def test_a_crawl_does_nothing_wrong(first: int) -> None:
 @pytest.mark.parametrize(
     "seed",
     [
+        pytest.param(920, id="a host that never answered is paused when only such hosts are left"),
         pytest.param(950, id="two hosts, each with the robots.txt of the other"),
         pytest.param(9143, id="the same, and one of them paused meanwhile"),
     ],
