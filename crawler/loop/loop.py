@@ -66,6 +66,7 @@ from crawler.policy.redirects import (
     decide_redirect,
 )
 from crawler.policy.robots_cache import (
+    HOST_FAILED,
     RobotsAnswer,
     RobotsFetchResult,
     robots_answer,
@@ -343,6 +344,9 @@ class Loop:
         rest = self.release(life) if is_late or result.status is None else None
         own = life.candidate.purpose is Purpose.ROBOTS
         life.decide(Done() if own else PutBack())
+        if own and answer is not None and answer.status is not None and not is_trouble(answer):
+            # It was asked though its host may be given up, as another host waits for it.
+            self.precheck.robots.end_giving_up(authority_of(life.plan.url), self.now())
         crawl_delay_s = self.precheck.store_robots_result(
             life.plan, result, self.now(), rest.seconds if rest else 0.0
         )
@@ -477,7 +481,7 @@ class Loop:
 
     def _give_up(self, life: Life, rest: Rest) -> None:
         trouble = life.answer.trouble if life.answer else ""
-        reason = f"its host has failed for hours{trouble and f': {trouble}'}"
+        reason = f"{HOST_FAILED}{trouble and f': {trouble}'}"
         self.precheck.robots.give_up(
             authority_of(life.candidate.url), reason, self.now(), rest.seconds
         )

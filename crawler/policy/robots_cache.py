@@ -46,6 +46,9 @@ ADDRESS_REFUSED: Final = "refused"
 UNREACHABLE: Final = "robots.txt unreachable: "
 """Begins the reason of what is not fetched because the file could not be."""
 
+HOST_FAILED: Final = "its host has failed for hours"
+"""Begins the reason of an authority that is given up until its host answers."""
+
 
 class RobotsState(StrEnum):
     """The states of an authority's record."""
@@ -339,6 +342,18 @@ class RobotsCache:
         """Forbid everything for a while, so that all URLs of a lost host become dead letters."""
         until = self._until(now, rest_s)
         self._keep(unreachable_record(authority, reason, self._settings, now, until))
+
+    def end_giving_up(self, authority: str, now: float) -> None:
+        """Let the robots.txt of *authority* be fetched, if it was given up because its host had
+        failed: the host has answered."""
+        known = self._store.get(authority)
+        if known is None or known.kind is not RobotsState.UNREACHABLE:
+            return
+        if not known.reason.startswith(HOST_FAILED):
+            return
+        # Valid until then, so that other workers take it in place of theirs.
+        until = self._until(now, 0.0)
+        self._keep(replace(unknown_record(authority, now), expires_at=until))
 
     def allow_refetch(self, authority: str, now: float) -> None:
         """Forget that a robots.txt was unreachable, so that it is fetched again."""

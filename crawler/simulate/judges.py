@@ -17,6 +17,7 @@ from typing import Final
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import authority_of
 from crawler.policy.patterns import pattern_of
+from crawler.policy.robots_cache import UNREACHABLE
 from crawler.simulate.run import Run
 from crawler.simulate.run_log import PRECISION_S, Hit, RulesChange
 from crawler.simulate.web import DAY_S, ROBOTS_PATH, is_robots
@@ -383,8 +384,11 @@ class OutcomeJudge:
         for outcome in self._log.outcomes:
             if outcome.fate != "dead":
                 continue
+            failed_host = outcome.host
+            if outcome.reason.startswith(f"{UNREACHABLE}its host has never answered"):
+                failed_host = self._run.web.sites[failed_host].robots_host or failed_host
             hits = [
-                hit for hit in self._of_host[outcome.host] if hit.end <= outcome.at + PRECISION_S
+                hit for hit in self._of_host[failed_host] if hit.end <= outcome.at + PRECISION_S
             ]
             has_answered = [not failed(hit) and not self._may_be_undone(hit) for hit in hits]
             if "has failed for hours" in outcome.reason:

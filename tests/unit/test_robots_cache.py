@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from crawler.config.settings import RobotsSettings
 from crawler.policy.robots import RobotsRules
 from crawler.policy.robots_cache import (
+    HOST_FAILED,
     RobotsAllowed,
     RobotsAnswer,
     RobotsCache,
@@ -166,6 +167,21 @@ def test_a_lost_host_is_given_up_for_a_while_even_with_a_good_copy() -> None:
     cache.give_up(SITE, "lost", NOW, rest_s=10)
     assert cache.verdict(SITE + "/a", NOW) == RobotsUnreachable(NOW + 10 + HOUR_S, "lost")
     assert cache.verdict(SITE + "/a", NOW + 10 + HOUR_S) == RobotsUnknown(FILE)
+
+
+def test_a_lost_host_that_answers_again_is_asked_for_its_file() -> None:
+    cache = taught(200, BODY)
+    cache.give_up(SITE, f"{HOST_FAILED}: connect", NOW)
+    cache.end_giving_up(SITE, NOW + 60)
+    assert cache.verdict(SITE + "/a", NOW + 60) == RobotsUnknown(FILE)
+    cache.store_result(SITE, RobotsFetchResult(FILE, 503), NOW + 120)
+    assert cache.verdict(SITE + "/a", NOW + 120) == RobotsUnknown(FILE), "it has all its tries"
+
+
+def test_a_file_that_is_unreachable_by_itself_is_not_asked_for_when_its_host_answers() -> None:
+    cache = taught(503, times=5)
+    cache.end_giving_up(SITE, NOW)
+    assert isinstance(cache.verdict(SITE + "/a", NOW), RobotsUnreachable)
 
 
 def test_records_outlive_the_process() -> None:
