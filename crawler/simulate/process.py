@@ -61,6 +61,7 @@ from crawler.simulate.servers import Reply, Servers
 from crawler.simulate.web import Content
 
 _AT_ONCE_S: Final = 0.001  # until it is asked again, where something may be leased now
+_MOST_REFUSED: Final = 1000  # leases in one turn: what is written in it is searched again and again
 _DUPLICATE_S: Final = 0.05  # between two looks whether the page with the same content is finished
 
 
@@ -296,11 +297,12 @@ class Process:
         self.end_turn()
 
     def end_turn(self) -> None:
-        """Take leases and commit, until there is nothing to do before the next event. Raises
-        ProcessKilled."""
-        while self._may_lease or self._turns.is_due:
+        """Take leases and commit, until there is nothing to do before the next event, or so many
+        were refused that the others have to wait for it. Raises ProcessKilled."""
+        most_events = self.log.events + _MOST_REFUSED
+        while (self._may_lease or self._turns.is_due) and self.log.events < most_events:
             self._may_lease = False
-            while self._is_lease_due():
+            while self._is_lease_due() and self.log.events < most_events:
                 if not self._lease():
                     self._is_lease_due()  # the timer: what was due is moved, or admitted
                     break
@@ -383,7 +385,7 @@ class Process:
             self.log.events += 1
             self.log.note(self.now, f"refused {life.plan.url} {life.reason}")
             self._complete(life)
-            return not self.log.is_endless
+            return True
         transfer = Transfer(life)
         loop.lives.hand_out(life, transfer)
         self._step()
