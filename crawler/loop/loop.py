@@ -183,8 +183,6 @@ class Loop:
             return None
         (lease,) = leases
         plan = self.precheck.check(lease, now)
-        if self.precheck.rests_for_pause(now):
-            self.silent_hosts.end_giving_up()  # more is left than they
         if isinstance(plan, Plan):
             plan = self._given_up(plan) or plan
         if isinstance(plan, Plan):
@@ -226,6 +224,13 @@ class Loop:
             return False
         failed = self.silent_hosts.has_failed
         return all(failed(life.candidate.host) for life in self.lives.all())
+
+    def may_give_up_silent(self, host: HostKey) -> bool:
+        """Return whether *host* has failed and never answered, and is not paused by the operator:
+        what is paused keeps its place."""
+        if not self.silent_hosts.has_failed(host):
+            return False
+        return self.origins.operator.of_host(host).paused_until(self.now()) is None
 
     def refuse(self, life: Life, verdict: Verdict, reason: str, rest_s: float = 0.0) -> None:
         """Set the verdict of *life* before a request is sent. Its host was not contacted, so it

@@ -89,7 +89,7 @@ async def _rests_of_silent(crawl: Crawl) -> dict[HostKey, float] | None:
         return await _rests_in_redis(crawl)
     rests: dict[HostKey, float] = {}
     for number, left in enumerate(embedded.frontier.hosts_left()):
-        if left is None or not crawl.loop.silent_hosts.has_failed(left[0]):
+        if left is None or not crawl.loop.may_give_up_silent(left[0]):
             return None
         rests[left[0]] = left[1]
         if number % _SLICE == _SLICE - 1:
@@ -100,7 +100,7 @@ async def _rests_of_silent(crawl: Crawl) -> dict[HostKey, float] | None:
 async def _rests_in_redis(crawl: Crawl) -> dict[HostKey, float] | None:
     """Return as `_rests_of_silent`, but of the hosts that are left only those that this worker has
     tried."""
-    frontier, silent = crawl.leases.frontier, crawl.loop.silent_hosts
+    frontier = crawl.leases.frontier
     frontier.longest_hosts(_MOST_SHARED)
     await asyncio.sleep(_READ_S)
     hosts, counts = frontier.longest_hosts(_MOST_SHARED), frontier.counts()
@@ -108,7 +108,7 @@ async def _rests_in_redis(crawl: Crawl) -> dict[HostKey, float] | None:
         return None
     if any(each.is_leased or each.pace.has_sent or not each.pace.failures for each in hosts):
         return None
-    tried = (each for each in hosts if silent.has_failed(each.host))
+    tried = (each for each in hosts if crawl.loop.may_give_up_silent(each.host))
     rests = {each.host: each.rest_until + _CLOCKS_DIFFER_S for each in tried}
     return rests if _is_idle(crawl) else None
 

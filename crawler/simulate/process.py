@@ -420,7 +420,7 @@ class Process:
             return
         rests: dict[HostKey, float] = {}
         for left in self.frontier.hosts_left():
-            if left is None or not silent.has_failed(left[0]):
+            if left is None or not loop.may_give_up_silent(left[0]):
                 return
             rests[left[0]] = left[1]
         silent.give_up()
