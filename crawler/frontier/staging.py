@@ -141,7 +141,7 @@ class WriteBatch:
         """Return the record of *host*, or a new one; changes to it are not written."""
         known = self._hosts.get(host)
         if known is None:
-            packed = self._store.get(self.key(keys.HOST, host))
+            packed = self.get(self.key(keys.HOST, host))  # it may be deleted, and not committed
             known = decode_host(packed) if packed else HostRecord([])
             if len(known.queue_ends) < self._levels:
                 missing = self._levels - len(known.queue_ends)

@@ -52,6 +52,7 @@ from crawler.shared.owned.scripts import ClaimedShard, ShardCommands
 from crawler.shared.owned.takeover import ShardLoader, load, take_in
 
 _QUIET_LOOK_S: Final = 0.1  # between two looks whether a shard may be leased
+_LEASE_LOOK_S: Final = 0.5  # between two looks whether a lease may be given away
 _ROOM_LOOK_S: Final = 0.5  # between two looks whether the disk has room
 
 
@@ -413,6 +414,9 @@ class OwnedFrontier:
             for each in finishes:
                 self.frontier.finish(each.lease, each.verdict, self._now())
             self._hooks.wake()
+            if not self._acked.is_set() and not all(map(self._is_acked, self._leases)):
+                # A shard is owned for too short a time yet. Nothing is called when that is renewed.
+                asyncio.get_running_loop().call_later(_LEASE_LOOK_S, self._acked.set)
 
     async def _commit_all(self) -> None:
         """Commit, again and again while the disk is full. Raises StoreUnavailable."""

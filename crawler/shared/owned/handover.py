@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any, Final, Protocol
 
@@ -164,10 +165,10 @@ class ShardHolder:
         for shard in self._held_still():
             is_wanted = is_late or plan.worker_of(shard) in {None, self._worker}
             if (shard in self._leaving or not is_wanted) and self._leave(shard):
-                self._begin(shard, self._hand_over(shard, resends=True))
+                self._begin(shard, partial(self._hand_over, shard, resends=True))
         for shard in self._next_without_plan() if is_late else plan.shards_of(self._worker):
             if shard not in self.held and shard not in self._tasks:
-                self._begin(shard, self._take(shard))
+                self._begin(shard, partial(self._take, shard))
 
     async def release_all(self, *, waits: bool = True) -> None:
         """Hand over all shards, and take none until `take_again`: at a stop in good order, or
@@ -184,7 +185,7 @@ class ShardHolder:
             busy = [shard for shard in still if not self._leave(shard, settles=False)]
             if not busy or not waits:
                 for shard in still:
-                    self._begin(shard, self._hand_over(shard, resends=False))
+                    self._begin(shard, partial(self._hand_over, shard, resends=False))
             await self._wait(_IDLE_AGAIN_S)
         await self._leader.leave()
 
@@ -223,12 +224,12 @@ class ShardHolder:
             yield self._late_order[0]
             self._late_order.rotate(-1)
 
-    def _begin(self, shard: int, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, shard: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._tasks[shard] = asyncio.get_running_loop().create_task(self._done(shard, work))
 
-    async def _done(self, shard: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _done(self, shard: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await work
+            await work()  # made here: else a task that ends before it begins leaves it
         except CrawlerError as error:
             self._on_failed(error)
         finally:
@@ -285,7 +286,7 @@ class ShardHolder:
             del self.held[shard]
             self._leaving.pop(shard, None)
             self._frontier.close(shard)
-            self._begin(shard, self._frontier.drop(shard))
+            self._begin(shard, partial(self._frontier.drop, shard))
 
     async def _wait(self, most_s: float) -> None:
         """Wait until a task has ended, at most so long."""

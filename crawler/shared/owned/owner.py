@@ -22,10 +22,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import chain
 from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from crawler.frontier import records as keys
+from crawler.frontier.run_files import Keys
 from crawler.model.types import Candidate, StoreUnavailable
 from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS, Fault, ForeignData
@@ -97,6 +99,8 @@ class OwnedShard:
         self._acked_before = claimed.seq  # while it is filled
         self._quiet_until_s = inf  # not loaded yet
         self._is_claim_sure = False  # whether no restart of the server can lose the claim any more
+        self._loaded_keys: Sequence[Keys] = ()  # until it is
+        self._kept_since_s = -inf  # what was acknowledged before is certainly on disk
         self.is_released = False  # in good order
         self._is_releasing = False
         self._resends = True
@@ -111,10 +115,12 @@ class OwnedShard:
             return self._acked_before if is_filling else self._in_redis
         return self._in_redis
 
-    def note_loaded(self, quiet_s: float) -> None:
-        """Note that the local store has all of the shard. *quiet_s*: for how long after the claim
-        there may be fetches of hosts that it knows nothing of."""
+    def note_loaded(self, quiet_s: float, seen: Sequence[Keys] = ()) -> None:
+        """Note that the local store has all of the shard, *seen* among it, the keys of its seen
+        URLs. *quiet_s*: for how long after the claim there may be fetches of hosts that it knows
+        nothing of."""
         self._quiet_until_s = self._claimed_at_s + quiet_s
+        self._loaded_keys = seen
 
     @property
     def takes_links(self) -> bool:
@@ -149,8 +155,10 @@ class OwnedShard:
 
     def recent_keys(self) -> list[int]:
         """Return the keys of seen URLs that the next owner may not know, if the shard is lost, or
-        the server loses its last second: what was not acknowledged long ago."""
-        return [*keys_of(self._log), *self.mirror.unsent_keys()]
+        the server loses its last second: what was not acknowledged long ago, and if the claim was
+        not, what the last owner may have written just before."""
+        loaded = chain.from_iterable(each.tolist() for each in self._loaded_keys)
+        return [*loaded, *keys_of(self._log), *self.mirror.unsent_keys()]
 
     def is_due(self, now_s: float) -> bool:
         """Return whether there is something to be sent."""
@@ -226,8 +234,10 @@ class OwnedShard:
         for batch in self._log:
             if batch.number <= self._in_redis:
                 batch.acked_at_s = min(batch.acked_at_s, now_s)
-        while self._log and self._log[0].acked_at_s < now_s - KEPT_S:
+        while self._log and self._log[0].acked_at_s < self._kept_since_s:
             self._log.popleft()
+        if self._is_claim_sure:
+            self._loaded_keys = ()
         self.inbox.note_acked(self.acked)
         return self.run if self.run != last_run else None
 
@@ -235,6 +245,9 @@ class OwnedShard:
         match read_apply_reply(reply):
             case Applied(seq, is_lossy, inbox):
                 self._in_redis = seq
+                # Not by the clock alone: a server that did not answer for so long has restarted,
+                # perhaps, and what it has lost was acknowledged long ago.
+                self._kept_since_s = sent_at_s - KEPT_S
                 self._is_claim_sure |= sent_at_s >= self._claimed_at_s + VERDICT_DELAY_S
                 self.inbox.note_length(inbox, sent_at_s)
                 self._leased_until_s = sent_at_s + self.commands.lease_s

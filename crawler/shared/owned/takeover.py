@@ -82,7 +82,7 @@ class ShardLoader:
                 ) from error
         # A host that is new in the lost second is unknown, and its first fetch may be under way.
         quiet_s = self._limits.longest_fetch_s + self._limits.min_gap_s
-        self._shard.note_loaded(quiet_s if self._claimed.is_lossy else 0.0)
+        self._shard.note_loaded(quiet_s if self._claimed.is_lossy else 0.0, self.seen)
 
     def _load(self) -> Iterator[Command]:
         yield from self._read_hash(keys.HOST, self._load_hosts)
