@@ -77,8 +77,10 @@ fuzz: $(WORK)  ## property tests with new examples, for MINUTES=10
 lives: $(WORK)  ## 10,000 random lives of owned shards, with take-overs, kills, and servers that lose a second
 	OWNED_LIVES=10000 $(PY) -m pytest -q -n 2 tests/contract -k 'TestOwned or nothing_is_lost'
 
-simulate: $(WORK)  ## SEEDS=10000 crawls on a virtual clock, judged; a failing one prints how to replay it
-	$(PY) -m crawler.simulate --seeds $(if $(filter seeds.txt,$(SEEDS)),1000,$(SEEDS))
+simulate: SIMULATED = --seeds $(if $(filter seeds.txt,$(SEEDS)),1000,$(SEEDS))
+simulate: $(WORK)  ## SEEDS=10000 crawls on a virtual clock, and as many of several workers, judged; a failing one prints how to replay it
+	$(PY) -m crawler.simulate $(SIMULATED)
+	$(PY) -m crawler.simulate --shared $(SIMULATED)
 
 kills: $(WORK)  ## crawls killed 0 to 100 ms after a 429, five of each kind: is its Retry-After kept?
 	$(PY) -m tests.harness.retry_after_kills 5

@@ -2,6 +2,7 @@
 
 python -m crawler.simulate --seeds 1000           judge so many small worlds
 python -m crawler.simulate --seed 7               replay one, with its events
+python -m crawler.simulate --shared --seeds 1000  the same of workers that own shards
 python -m crawler.simulate --policies default,factor-5 --seeds 5
 python -m crawler.simulate --policies default --edges FILE   over a given graph
 """
@@ -12,14 +13,17 @@ import os
 import sys
 import traceback
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
 from crawler.simulate.judges import judge
 from crawler.simulate.policies import POLICIES, compare, policy_world
-from crawler.simulate.run import SMALL, run, small_world
+from crawler.simulate.run import SMALL, Run, run, small_world
+from crawler.simulate.shared_run import SHARED, run_shared, shared_world
 from crawler.simulate.web import read_edges
 
 _MOST_SHOWN = 10  # findings of one seed
@@ -34,6 +38,7 @@ def main() -> int:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seed", type=int, help="replay this small world, and print its events")
+    parser.add_argument("--shared", action="store_true", help="crawls of several workers")
     parser.add_argument("--seeds", type=int, default=20, help="how many (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (%(default)s)")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="(%(default)s)")
@@ -45,8 +50,9 @@ def main() -> int:
     if asked.policies:
         return _compare(asked)
     if asked.seed is not None:
-        return _replay(asked.seed)
-    return _judge_all(range(asked.first, asked.first + asked.seeds), asked.processes)
+        return _replay(asked.seed, shared=asked.shared)
+    seeds = range(asked.first, asked.first + asked.seeds)
+    return _judge_all(seeds, asked.processes, shared=asked.shared)
 
 
 def _compare(asked: Namespace) -> int:
@@ -67,8 +73,14 @@ def _compare(asked: Namespace) -> int:
     return 0
 
 
-def _replay(seed: int) -> int:
-    found = run(small_world(seed), SMALL, trace=_print)
+def _run(seed: int, shared: bool, trace: Callable[[str], None] | None = None) -> Run:
+    if shared:
+        return run_shared(shared_world(seed), SHARED, trace)
+    return run(small_world(seed), SMALL, trace)
+
+
+def _replay(seed: int, *, shared: bool) -> int:
+    found = _run(seed, shared, _print)
     findings = judge(found)
     for each in findings:
         print(f"WRONG: {each}")
@@ -80,17 +92,17 @@ def _print(line: str) -> None:
     sys.stdout.write(line)
 
 
-def _judge_all(seeds: range, processes: int) -> int:
+def _judge_all(seeds: range, processes: int, *, shared: bool) -> int:
     began, wrong = monotonic(), 0
+    replay = f"python -m crawler.simulate {'--shared ' if shared else ''}--seed"
     with ProcessPoolExecutor(processes) as pool:
-        judged = pool.map(_findings, seeds, chunksize=_CHUNK)
+        judged = pool.map(partial(_findings, shared=shared), seeds, chunksize=_CHUNK)
         for number, (seed, findings) in enumerate(zip(seeds, judged, strict=True), 1):
             for each in findings[:_MOST_SHOWN]:
                 print(each)
             if findings:
                 wrong += 1
-                replay = f"python -m crawler.simulate --seed {seed}"
-                print(f"{len(findings)} in all; replay: {replay}", flush=True)
+                print(f"{len(findings)} in all; replay: {replay} {seed}", flush=True)
             if number % _PROGRESS == 0:
                 took_s = monotonic() - began
                 progress = f"{number:,} of {len(seeds):,} crawls in {took_s:.0f} s, {wrong} wrong"
@@ -99,9 +111,9 @@ def _judge_all(seeds: range, processes: int) -> int:
     return wrong > 0
 
 
-def _findings(seed: int) -> list[str]:
+def _findings(seed: int, *, shared: bool) -> list[str]:
     try:
-        return judge(run(small_world(seed), SMALL))
+        return judge(_run(seed, shared))
     except Exception as bug:  # an invariant of the product, or the simulation itself
         at = traceback.extract_tb(bug.__traceback__)[-1]
         return [f"{type(bug).__name__}: {bug}, in {at.filename}:{at.lineno}"]

@@ -19,7 +19,7 @@ from crawler.model.url import authority_of
 from crawler.policy.patterns import pattern_of
 from crawler.policy.robots_cache import UNREACHABLE
 from crawler.simulate.run import Run
-from crawler.simulate.run_log import PRECISION_S, Hit, RulesChange
+from crawler.simulate.run_log import PRECISION_S, Hit, Loss, RulesChange
 from crawler.simulate.web import DAY_S, ROBOTS_PATH, is_robots
 
 _IN_FORCE_S: Final = 2.0  # within which new rules are in force
@@ -121,7 +121,7 @@ class PolitenessJudge:
 
     def _rests(self, hit: Hit, visits: _HostHistory) -> Iterator[tuple[float, str]]:
         """Yield until when its host is to be left alone after *hit*, at least, and why."""
-        rules, is_lost = self._rules, hit.is_cut or self._log.may_be_lost(hit.end)
+        rules, is_lost = self._rules, hit.is_cut or self._log.may_be_lost(hit)
         if self._log.is_unsynced(hit.end):  # not even its lease may be known any more
             if not failed(hit):
                 visits.failures = visits.pauses = 0
@@ -142,7 +142,7 @@ class PolitenessJudge:
         if copy is not None and is_known and hit.start - copy.at < DAY_S:
             asked_s = min(copy.crawl_delay_s, rules.max_crawl_delay_s)
             yield hit.end + asked_s, f"its Crawl-delay is {copy.crawl_delay_s:g} s"
-        if hit.retry_after_s and (hit.is_head_read or not is_lost):
+        if hit.retry_after_s and (not is_lost or self._log.is_head_kept(hit)):
             asked_s = min(hit.retry_after_s, rules.max_retry_after_s)
             yield hit.head_at + asked_s, f"its Retry-After asked for {hit.retry_after_s:g} s"
         yield hit.end + self._pause_s(hit, visits, is_lost), "it had failed often, and is paused"
@@ -191,7 +191,7 @@ class PolitenessJudge:
         path = hit.url[len(authority_of(hit.url)) :]
         is_first = path == ROBOTS_PATH
         authority = authority_of(hit.url) if is_first else f"http://{path.split('/')[2]}"
-        history, is_lost = self._robots[authority], self._log.may_be_lost(hit.end)
+        history, is_lost = self._robots[authority], self._log.may_be_lost(hit)
         if failed(hit):
             history.trouble_at = hit.end
             return
@@ -234,7 +234,7 @@ class OutcomeJudge:
 
     def __init__(self, found: Run) -> None:
         self._run, self._log = found, found.log
-        self._admission = found.last.origins.admission
+        self._admission = found.admission
         self._hits: defaultdict[str, list[Hit]] = defaultdict(list)
         self._of_host: defaultdict[str, list[Hit]] = defaultdict(list)
         for hit in self._log.hits:
@@ -257,9 +257,8 @@ class OutcomeJudge:
 
     def _lost(self) -> Iterator[str]:
         """What was found, may be fetched, and has no outcome."""
-        counts = self._run.last.frontier.counts()
-        if counts.left:
-            yield f"{counts.left} URLs are left, and the crawl says that it is over"
+        if self._run.left:
+            yield f"{self._run.left} URLs are left, and the crawl says that it is over"
         final = [outcome.url for outcome in self._log.outcomes if outcome.fate in _FINAL]
         ended = {each.key for each in self._admission.select(final, None, 0).candidates}
         by_pattern: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -290,7 +289,8 @@ class OutcomeJudge:
         for file in self._log.hits:
             if file.content.sitemaps and not (failed(file) or self._may_be_undone(file)):
                 sources.update(dict.fromkeys(file.content.sitemaps, file.url))
-        for outcome in self._log.outcomes:
+        last = {each.url: each for each in self._log.outcomes}  # earlier ones were undone
+        for outcome in last.values():
             if outcome.fate == "moved":
                 sources[outcome.target] = outcome.url
             elif outcome.fate == "done" and outcome.status == 200 and not outcome.reason:
@@ -336,11 +336,15 @@ class OutcomeJudge:
         return self._was_undone(first, second.start)
 
     def _was_undone(self, hit: Hit, until: float) -> bool:
-        """Return whether a crash *until* then came before the outcome of *hit*."""
+        """Return whether a crash or loss *until* then came before the outcome of *hit* was safe."""
+        if hit.is_doubtful:
+            return True
+        losses = self._log.losses or [Loss(at, at, 0) for at in self._log.crashes]
         return any(
-            hit.end <= crash <= until
-            and not any(hit.end <= each.at <= crash for each in self._outcomes[hit.url])
-            for crash in self._log.crashes
+            each.process in (0, hit.process)
+            and hit.end <= each.at <= until
+            and not any(hit.end <= one.at <= each.since for one in self._outcomes[hit.url])
+            for each in losses
         )
 
     def _is_redirect_loop(self, url: str) -> bool:
@@ -378,7 +382,7 @@ class OutcomeJudge:
 
     def _may_be_undone(self, hit: Hit) -> bool:
         """Return whether a crash may have undone what was counted for *hit*."""
-        return hit.is_cut or self._log.may_be_lost(hit.end)
+        return hit.is_cut or self._log.may_be_lost(hit)
 
     def _given_up_wrongly(self) -> Iterator[str]:
         for outcome in self._log.outcomes:
@@ -404,7 +408,9 @@ class OutcomeJudge:
         if self._run.world.machine.concurrency < len(self._run.web.sites):
             return
         rules, known = self._run.policy.config.politeness, self._known_since()
-        stops = sorted([*self._log.crashes, *(each.at for each in self._log.rules_changes)])
+        changes = (each.at for each in self._log.rules_changes)
+        losses = (each.at for each in self._log.losses)
+        stops = sorted([*self._log.crashes, *changes, *losses])
         for hits in self._of_host.values():
             for first, second in pairwise(hits):
                 if (

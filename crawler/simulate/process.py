@@ -27,11 +27,12 @@ from crawler.data.local_stores import (
     Soft404Records,
 )
 from crawler.frontier.open import FrontierTurns, open_frontier
-from crawler.frontier.port import FrontierLimits
+from crawler.frontier.port import Frontier, FrontierLimits, LeaseRules
+from crawler.frontier.shards import Shards
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.loop.life import Life, Lives
 from crawler.loop.links import LinkSelection
-from crawler.loop.loop import Loop, loop_limits
+from crawler.loop.loop import Durability, Loop, loop_limits
 from crawler.loop.precheck import Precheck, ProbeResult, Probes, SoftErrorVerdict
 from crawler.loop.slots import CHECKS, SlotLimits, Slots
 from crawler.model.page import Flaw, Link, Page, Parsed
@@ -178,6 +179,9 @@ class _Syncs:
 class Process:
     """A crawl from its start to its end or its crash, on a virtual clock."""
 
+    local_frontier: TwoTierFrontier
+    _shards: Shards | None = None  # of the crawl, if it is shared
+
     def __init__(
         self,
         disk: Disk,
@@ -196,7 +200,7 @@ class Process:
         self.now, self.log = now, log
         self._disk, self._machine, self._servers, self._seeds = disk, machine, servers, seeds
         self._random, self._steps_left = random, steps
-        self._number = len(log.starts)
+        self.number = len(log.starts)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._tick = 0  # events of the same time come in the order in which they were made
         self._wake_at = inf  # when it asks for a lease again, if nothing happens before
@@ -204,6 +208,7 @@ class Process:
         self._is_silence_checked = False  # or will be, and nothing was completed since
         self._is_checking = self._are_seeds_added = False
         self._uncommitted: list[Outcome] = []
+        self._started_at = now
         config = self._config = policy.config
         arguments = Arguments(seeds="simulated")
         budgets = RuleBudgets()
@@ -215,34 +220,29 @@ class Process:
         levels = len(config.frontier.level_shares)
         self.origins.set_operator_rules(policy.rules_at_start(disk.rules_text, levels))
         self._turns, self._figures = FrontierTurns(), _Figures()
-        self.frontier = policy.frontier(
-            disk.folder,
-            machine.frontier,
-            now,
-            lease_rules=CurrentRules(self.origins, log.log, self._figures.count, self.clock),
-            background=self._turns,
-            store=disk.store,
-            runs=disk.runs,
-        )
-        disk.store.watch(None)
-        self._claims = LocalClaims(self.frontier.records)
-        patterns = LocalPatternStats(self.frontier.records, config.patterns)
-        robots = policy.robots(
-            RobotsRecords(self.frontier.records), config.identity.user_agent_name, config.robots
-        )
-        probes = Probes(
-            Soft404Records(self.frontier.records),
-            lambda: random.randbytes(12).hex(),
-            config.content,
-        )
         self._prioritizer = policy.prioritizer(levels)
         self._contents = _ContentReservations()
         self._syncs = _Syncs(self._sync_later)
+        slots = Slots(SlotLimits(concurrency=machine.concurrency), self._allow_lease)
+        rules = CurrentRules(self.origins, log.log, self._figures.count, self.clock)
+        self.frontier = frontier = self._open(policy, rules, slots)
+        disk.store.watch(None)
+        records = self.local_frontier.records
+        self._claims = LocalClaims(records)
+        self.patterns = patterns = LocalPatternStats(records, config.patterns, shards=self._shards)
+        robots = policy.robots(
+            RobotsRecords(records), config.identity.user_agent_name, config.robots
+        )
+        probes = Probes(
+            Soft404Records(records),
+            lambda: random.randbytes(12).hex(),
+            config.content,
+        )
         precheck = policy.precheck(
             robots, self.origins.robots_candidate, patterns, probes, self.origins.overrides_of
         )
         self.loop = policy.loop(
-            frontier=self.frontier,
+            frontier=frontier,
             lives=Lives(),
             origins=self.origins,
             precheck=precheck,
@@ -256,18 +256,36 @@ class Process:
             ),
             uplink=Uplink(machine.uplink),
             silent_hosts=SilentHosts(),
-            slots=Slots(SlotLimits(concurrency=machine.concurrency), self._allow_lease),
+            slots=slots,
             limits=loop_limits(config),
             outcomes=self,
             bodies=_NoReservations(),
             contents=(self._contents,),
-            durability=self._syncs if config.archive.fsync else None,
+            durability=self._durability(),
             figures=self._figures,
             random=random,
             now=self.clock,
         )
         self.loop.silent_hosts.begin(now)
         self._schedule(now, self._add_seeds)
+
+    def _open(self, policy: Policy, rules: LeaseRules, slots: Slots) -> Frontier:
+        """Open the frontier of the crawl, and `local_frontier`, the one of this process. Raises as
+        the constructor."""
+        disk = self._disk
+        self.local_frontier = policy.frontier(
+            disk.folder,
+            self._machine.frontier,
+            self.now,
+            lease_rules=rules,
+            background=self._turns,
+            store=disk.store,
+            runs=disk.runs,
+        )
+        return self.local_frontier
+
+    def _durability(self) -> Durability | None:
+        return self._syncs if self._config.archive.fsync else None
 
     def clock(self) -> float:
         return self.now
@@ -342,7 +360,7 @@ class Process:
         may allow leases."""
         if not self._turns.is_due:
             return
-        for number, _ in enumerate(self._turns.steps(self.frontier, self.clock)):
+        for number, _ in enumerate(self._turns.steps(self.local_frontier, self.clock)):
             self._may_lease |= number > 0
             if self._uncommitted:  # in the same step, as no line may be of what is lost
                 logged, self._uncommitted = self._uncommitted, []
@@ -372,7 +390,9 @@ class Process:
             self._wake_at = max(wake_at, self.now + _AT_ONCE_S)
             if wake_at <= self.now:
                 return True
-        return self.frontier.undecided() > 0  # if nothing else is due, these are decided at once
+        return (
+            self.local_frontier.undecided() > 0
+        )  # if nothing else is due, these are decided at once
 
     def _lease(self) -> bool:
         """Take a lease and begin what it is for. Returns False if there is none."""
@@ -406,7 +426,7 @@ class Process:
             return
         if loop.waits_for_silent_hosts():
             self._is_silence_checked = True
-            since = max(self.log.starts[-1], self._figures.heard_at)
+            since = max(self._started_at, self._figures.heard_at)
             self._schedule(max(since + SILENCE_S, self.now + 1.0), self._check_silent_hosts)
 
     def _check_silent_hosts(self) -> None:
@@ -419,7 +439,7 @@ class Process:
         if not is_idle or not is_due:
             return
         rests: dict[HostKey, float] = {}
-        for left in self.frontier.hosts_left():
+        for left in self.local_frontier.hosts_left():
             if left is None or not loop.may_give_up_silent(left[0]):
                 return
             rests[left[0]] = left[1]
@@ -455,7 +475,7 @@ class Process:
             *(host, url, self.now, reply.end_at, reply.status, reply.error, reply.content),
             retry_after_s=reply.retry_after_s,
             head_at=reply.head_at,
-            process=self._number,
+            process=self.number,
         )
         self.log.hits.append(hit)
         self.log.note(self.now, f"request {url}")

@@ -21,6 +21,7 @@ from crawler.config.settings import (
 )
 from crawler.frontier.open import frontier_limits
 from crawler.model.types import DataDirError
+from crawler.policy.admission import Admission
 from crawler.policy.operator_rules import read_rules
 from crawler.simulate.disk import Disk
 from crawler.simulate.process import Machine, Policy, Process, ProcessKilled
@@ -73,7 +74,8 @@ class Run:
     web: Web
     servers: Servers
     log: RunLog
-    last: Process
+    admission: Admission  # which URLs it may fetch
+    left: int  # URLs that are not finished
 
 
 def run(world: World, policy: Policy = DEFAULT, trace: Callable[[str], None] | None = None) -> Run:
@@ -108,7 +110,7 @@ def run(world: World, policy: Policy = DEFAULT, trace: Callable[[str], None] | N
                 _run_process(process, world, acts, log, levels, disk)
                 break
             except ProcessKilled as killed:
-                log.note_crash(killed.at)
+                log.note_crash(killed.at, len(log.starts))
                 crash = crashes.pop(0)
                 if crash.is_power_cut:
                     disk.cut_power(killed.at, random)
@@ -116,10 +118,11 @@ def run(world: World, policy: Policy = DEFAULT, trace: Callable[[str], None] | N
             except DataDirError as error:
                 log.failure = f"it cannot be opened again: {error}"
                 break
-        process.frontier.close()
+        left = process.local_frontier.counts().left
+        process.local_frontier.close()
     log.ended_at = process.now
     log.note(process.now, f"end {log.is_over} {log.failure}")
-    return Run(world, policy, web, servers, log, process)
+    return Run(world, policy, web, servers, log, process.origins.admission, left)
 
 
 def _run_process(

@@ -33,6 +33,7 @@ class Hit:
     process: int  # number of the client's process
     is_head_read: bool = False  # the client has read its head and noted what that asks for
     is_cut: bool = False  # the client died meanwhile
+    is_doubtful: bool = False  # the client stood still meanwhile: perhaps it could not use it
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,21 @@ class PowerCut(NamedTuple):
     at: float
 
 
+class Loss(NamedTuple):
+    """What a worker of a shared crawl noted after *since* may be lost *at* a time: it was killed or
+    has lost a shard, or a server has lost its last writes, or never got some."""
+
+    since: float
+    at: float
+    process: int  # 0: all
+    even_sent: bool = False  # also what was sent at once, and not waited for
+
+    def concerns(self, hit: Hit, at: float) -> bool:
+        """Return whether what was noted of *hit* at a time may be lost."""
+        is_then = self.since - PRECISION_S <= at <= self.at + PRECISION_S
+        return is_then and self.process in (0, hit.process)
+
+
 @dataclass(slots=True, eq=False)
 class RunLog:
     """All of one run. The same seed gives the same *digest*."""
@@ -63,6 +79,7 @@ class RunLog:
     outcomes: list[Outcome] = field(default_factory=list)
     crashes: list[float] = field(default_factory=list)  # those by power cuts, too
     power_cuts: list[PowerCut] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)  # of a shared crawl
     lost_records: set[str] = field(default_factory=set)  # of the archive, by power cuts
     starts: list[float] = field(default_factory=list)
     rules_changes: list[RulesChange] = field(default_factory=list)
@@ -85,12 +102,23 @@ class RunLog:
         """Whether there were so many events that it seems to go on for ever."""
         return self.events > self.most_events
 
-    def may_be_lost(self, at: float) -> bool:
-        """Return whether what was noted on disk *at* that time may be lost: a process died then, or
-        a power cut came before the next sync."""
+    def may_be_lost(self, hit: Hit) -> bool:
+        """Return whether what was noted at the end of *hit* may be lost: a process died then, a
+        power cut came before the next sync, or a loss before all was acknowledged."""
+        at = hit.end
         place = bisect_left(self.crashes, at - PRECISION_S)
         is_moment = place < len(self.crashes) and self.crashes[place] <= at + PRECISION_S
-        return is_moment or self.is_unsynced(at)
+        return (
+            hit.is_doubtful
+            or is_moment
+            or self.is_unsynced(at)
+            or any(each.concerns(hit, at) for each in self.losses)
+        )
+
+    def is_head_kept(self, hit: Hit) -> bool:
+        """Return whether what the head of *hit* asked for was surely noted at once."""
+        is_lost = any(each.even_sent and each.concerns(hit, hit.head_at) for each in self.losses)
+        return hit.is_head_read and not hit.is_doubtful and not is_lost
 
     def is_unsynced(self, at: float) -> bool:
         """Return whether a power cut came before the next sync after *at*."""
@@ -108,12 +136,13 @@ class RunLog:
             self.outcomes.append(each)
             self.note(each.at, f"outcome {each.fate} {each.url} {each.reason}")
 
-    def note_crash(self, now: float) -> None:
-        """Note that the process is killed; what it was reading is cut off."""
+    def note_crash(self, now: float, process: int) -> None:
+        """Note that a process is killed; what it was reading is cut off."""
         self.crashes.append(now)
         self.note(now, "crash")
-        for hit in reversed(self.hits):
-            if hit.process != len(self.starts):
-                break
-            if hit.end > now:
-                hit.end, hit.is_cut = now, True
+        for hit in self.under_way(now, process):
+            hit.end, hit.is_cut = now, True
+
+    def under_way(self, now: float, process: int) -> list[Hit]:
+        """Return what a process is reading."""
+        return [hit for hit in self.hits if hit.process == process and hit.end > now]

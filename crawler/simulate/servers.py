@@ -57,6 +57,7 @@ class ServerParameters:
     troubles: float = 2.0  # of a server, in the mean
     longest_s: float = 2 * 3600.0  # of a trouble
     horizon_s: float = DAY_S  # within which troubles begin
+    retries_after_s: tuple[float, ...] = (0.0, 0.0, 30.0, 900.0, 7200.0)  # that they may ask for
     limited: float = 0.2  # share of servers that refuse too many requests in a minute
     broken_off: float = 0.01  # share of answers whose body breaks off
     dead: float = 0.1  # share of servers that never answer
@@ -209,6 +210,6 @@ def _draw_troubles(parameters: ServerParameters, random: Random) -> list[Trouble
         kind = random.choice([each for each in TroubleKind if each is not TroubleKind.CUT_OFF])
         lasts_s = parameters.longest_s ** random.random()
         form = random.choice(("", "seconds", "date"))
-        retry_after_s = random.choice((0.0, 0.0, 30.0, 900.0, 7200.0))
+        retry_after_s = random.choice(parameters.retries_after_s)
         found.append(Trouble(begin, begin + lasts_s, kind, form, retry_after_s))
     return found

@@ -113,7 +113,9 @@ class WebParameters:
     links: int = 4  # of a page, beside those to the pages below it
     outward: float = 0.1  # share of these that lead to another host
     features: float = 0.3  # chance of each feature of a host
-    odd_robots: float = 0.5  # chance that its robots.txt is no plain file
+    odd_robots: float = 0.5  # chance that its robots.txt is one of these, no plain file
+    robots_kinds: tuple[RobotsKind, ...] = tuple(RobotsKind)[1:]
+    robots_trouble_s: float = 8 * 3600.0  # within which its ERROR or REFUSED ends
     crawl_delays: tuple[int, ...] = (0, 0, 0, 2, 20)  # one of these for each host
     changes_a_day: float = 0.1  # geometric mean over the hosts
     horizon_s: float = 3 * DAY_S  # what changes once changes within this time
@@ -181,7 +183,7 @@ class Web:
         parameters, random = self.parameters, self.draws.random(f"site {name}")
         robots, robots_host = RobotsKind.FILE, ""
         if random.random() < parameters.odd_robots:
-            robots = random.choice([kind for kind in RobotsKind if kind is not RobotsKind.FILE])
+            robots = random.choice(parameters.robots_kinds)
         if robots is RobotsKind.MOVED:
             robots_host = random.choice(names)
         changes_once = random.random() < 0.5
@@ -191,7 +193,7 @@ class Web:
             features=frozenset(each for each in Feature if random.random() < parameters.features),
             robots=robots,
             robots_host=robots_host,
-            robots_from=START + random.uniform(0.0, 8 * 3600.0),
+            robots_from=START + random.uniform(0.0, parameters.robots_trouble_s),
             crawl_delay_s=random.choice(parameters.crawl_delays),
             forbids_from=START + random.uniform(0.0, parameters.horizon_s)
             if changes_once

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import numpy as np
 import pytest
 import redis
 from msgspec import structs
@@ -21,12 +22,14 @@ from msgspec import structs
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns
+from crawler.frontier.run_files import Keys
 from crawler.frontier.shards import Shards, shard_of
-from crawler.model.types import Candidate, Done, Lease
+from crawler.frontier.staging import WriteBatch
+from crawler.model.types import Candidate, Done, HostKey, Lease
 from crawler.shared.client import BlockingNodes
 from crawler.shared.faults import ForeignData, Unreachable
 from crawler.shared.keys import root
-from crawler.shared.owned.inbox import LinkPushes, ShardPushes
+from crawler.shared.owned.inbox import KEPT_S, LinkPushes, ShardPushes
 from crawler.shared.owned.mirror import Changes, Mirror
 from crawler.shared.owned.owner import Arrived, OwnedShard, SendingRounds
 from crawler.shared.owned.scripts import (
@@ -41,7 +44,8 @@ from crawler.shared.owned.scripts import (
 from crawler.shared.owned.takeover import ShardLoader
 from crawler.shared.worker import outgoing
 from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.outgoing import Overflow
+from crawler.shared.worker.outgoing import VERDICT_DELAY_S, Overflow
+from crawler.simulate.redis_model import LOST_MS, RedisModel
 from tests.harness.frontiers import TIGHT, candidate, check_invariants, rest
 from tests.harness.owned_world import LEASE_S as LEASE_OF_WORLD_S
 from tests.harness.owned_world import (
@@ -53,7 +57,6 @@ from tests.harness.owned_world import (
     do_work,
     open_nodes,
 )
-from tests.harness.redis_model import LOST_MS, RedisModel
 from tests.servers.redis import RedisServer
 
 MUTANT_LIVES: Final = 200  # the most until a deliberate fault is found
@@ -157,9 +160,7 @@ class Worker:
             asked = commands.claim(begins=number not in life.begun)
             claimed = read_claim_reply(life.ask(asked))
             if isinstance(claimed, ClaimedShard):
-                if number not in life.begun:
-                    life.begun.add(number)
-                    life.redis.keep()  # a shard that is lost at its begin is the crawl's affair
+                life.begun.add(number)
                 self.shards[number] = loaded = self.owner.load(commands, claimed, life.now)
                 self.rounds.shards[number] = loaded.owned
 
@@ -450,7 +451,7 @@ class MovingLife(Life):
     then."""
 
     def __init__(self, seed: int, folder: Path, mutant: Mutant) -> None:
-        super().__init__(seed, folder, replace(mutant, redis=RedisModel(SCRIPTS, kept_states=12)))
+        super().__init__(seed, folder, replace(mutant, redis=RedisModel(SCRIPTS, kept_writes=12)))
         self.moves = 0
 
     def planned(self, shard: int) -> Worker:
@@ -591,20 +592,46 @@ def test_a_shard_that_is_released_at_once_is_found(tmp_path: Path) -> None:
     pytest.fail("it was not found")
 
 
-def claimed_shard(redis: RedisModel) -> OwnedShard:
+def claimed_shard(redis: RedisModel, seen: Sequence[Keys] = ()) -> OwnedShard:
     commands = ShardCommands(SCRIPTS, NAME, 0, "token", LEASE_S)
     claimed = read_claim_reply(redis.ask(commands.claim(begins=True)))
     assert isinstance(claimed, ClaimedShard)
     records = {keys.OPEN + b"lease of 16 bytes": b"a URL"}
     mirror = Mirror(claimed.seq, lambda: None)
     shard = OwnedShard(commands, claimed, 0.0, mirror, lambda: iter([records]))
-    shard.note_loaded(0.0)
+    shard.note_loaded(0.0, seen)
     return shard
 
 
-def exchange(redis: RedisModel, shard: OwnedShard) -> None:
-    asked = shard.next_commands(0.0, 0)
-    shard.on_replies([redis.ask(each.command) for each in asked], 0.0, 0.0)
+def exchange(redis: RedisModel, shard: OwnedShard, now: float = 0.0) -> None:
+    redis.now_ms = round(now * 1000)
+    asked = shard.next_commands(now, 0)
+    shard.on_replies([redis.ask(each.command) for each in asked], now, now)
+
+
+def test_a_lost_shard_names_the_seen_keys_that_its_server_may_have_lost() -> None:
+    """It was away for longer than batches are kept: that is no answer of this run of the server."""
+    redis = RedisModel(SCRIPTS)
+    shard = claimed_shard(redis)
+    exchange(redis, shard)
+    redis.keep()
+    shard.mirror.note({keys.ADMITTED_KEYS + b"a record": (7).to_bytes(8, "little")})
+    exchange(redis, shard, 1.0)
+    assert shard.acked == shard.mirror.position
+    redis.restart(loses_all=True)
+    exchange(redis, shard, 1.0 + 2 * KEPT_S)
+    assert not shard.is_owned
+    assert shard.recent_keys() == [7]
+
+
+def test_a_shard_that_was_loaded_just_now_names_all_seen_keys() -> None:
+    """Its server may lose the claim, and with it what the last owner had written before."""
+    redis = RedisModel(SCRIPTS)
+    shard = claimed_shard(redis, [np.array([7], np.uint64)])
+    exchange(redis, shard)
+    assert shard.recent_keys() == [7]
+    exchange(redis, shard, VERDICT_DELAY_S)
+    assert shard.recent_keys() == []
 
 
 def test_what_is_noted_after_the_release_is_refused() -> None:
@@ -625,8 +652,7 @@ def test_a_shard_is_released_when_its_server_has_all_again(is_empty: bool) -> No
     shard = claimed_shard(redis)
     shard.mirror.note({keys.OPEN + b"lease of 16 bytes": b"a URL"})
     exchange(redis, shard)
-    state = redis.copied()
-    redis.lose_all() if is_empty else redis.restart(state=state)
+    redis.lose_all() if is_empty else redis.restart()
     shard.release_soon()
     for _ in range(5):
         assert not shard.is_released or redis.hash_of(root(NAME, 0))[b"owner"] == b""
@@ -668,7 +694,7 @@ class ComparedRedis(RedisModel):
             assert real == modelled, command[:8]
         return modelled
 
-    def restart(self, random: Random | None = None, state: Any = None) -> None:
+    def restart(self, random: Random | None = None) -> None:
         super().restart()
         self._open_all()
 
@@ -829,3 +855,14 @@ def test_what_is_due_in_a_shard_that_is_loaded_waits_until_all_of_it_is_here(
     assert {lease.candidate.host for lease in leased} == {host_of[0], host_of[1]}
     counts = second.frontier.counts()
     assert (counts.waiting, counts.later, counts.leased) == (0, 0, 2)
+
+
+def test_a_host_of_a_shard_that_goes_is_new_before_that_is_committed() -> None:
+    """Its place in the queue of hosts is stale, and read then."""
+    store, shards = MemoryStore(), Shards(2)
+    batch = WriteBatch(store, 1, 10, shards)
+    batch.host(HostKey("h0")).rest_until = 5.0
+    batch.commit()
+    batch.delete(batch.key(keys.HOST, "h0"))
+    batch.forget_host(HostKey("h0"))
+    assert batch.peek(HostKey("h0")).rest_until == 0.0

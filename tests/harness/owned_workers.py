@@ -28,7 +28,7 @@ from crawler.shared.owned.owner import Arrived, OwnedShard
 from crawler.shared.owned.scripts import ClaimedShard, InboxCommands, OwnedScripts, ShardCommands
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.outgoing import Overflow
-from tests.harness.redis_model import RedisModel
+from crawler.simulate.redis_model import RedisModel
 
 NAME: Final = "o"
 SHARDS: Final = 8

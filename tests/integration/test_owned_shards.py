@@ -40,10 +40,10 @@ from crawler.shared.owned.scripts import (
 from crawler.shared.owned.takeover import ShardLoader, load, take_in
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.outgoing import Overflow
+from crawler.simulate.redis_model import RedisModel
 from tests.harness.frontiers import candidate
 from tests.harness.owned_workers import ALIVE, NAME, SHARDS, Worker, World, new_crawl
 from tests.harness.owned_world import CLOCK, OneOfSeveral
-from tests.harness.redis_model import RedisModel
 from tests.servers.redis import RedisServer
 from tests.servers.redis_process import HOST
 

@@ -26,9 +26,9 @@ from crawler.shared.owned.scripts import (
 from crawler.shared.shard import shard_of
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.outgoing import VERDICT_DELAY_S, Overflow
+from crawler.simulate.redis_model import RedisModel
 from tests.harness.frontiers import candidate
 from tests.harness.owned_world import SCRIPTS, noted
-from tests.harness.redis_model import RedisModel
 
 NAME = "owned"
 LEASE_S = 10.0
@@ -227,7 +227,7 @@ def test_what_a_server_has_lost_is_sent_again_links_before_verdicts(is_pushed: b
     verdicts = worker.rounds.shards[0].mirror
     for _ in range(2):
         worker.send()
-    before = worker.redis.copied()
+    worker.redis.keep()
     if is_pushed:
         worker.push("1")
     else:
@@ -238,7 +238,7 @@ def test_what_a_server_has_lost_is_sent_again_links_before_verdicts(is_pushed: b
         worker.send()
     verdicts.note_command(PlainCommand("HSET", "verdict", ("page", 1)))
     worker.send()
-    worker.redis.restart(state=before)
+    worker.redis.restart(loses_all=True)
     verdicts.note_command(PlainCommand("HSET", "verdict", ("another page", 1)))
     for _ in range(5):
         replies = []

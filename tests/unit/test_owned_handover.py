@@ -19,6 +19,7 @@ from crawler.shared.faults import ForeignData
 from crawler.shared.keys import root
 from crawler.shared.owned import leader as leading
 from crawler.shared.owned.leader import plan_key
+from crawler.simulate.redis_model import RedisModel
 from tests.harness.owned_workers import (
     LEASE_S,
     LONGEST_FETCH_S,
@@ -31,7 +32,6 @@ from tests.harness.owned_workers import (
     Worker,
     new_crawl,
 )
-from tests.harness.redis_model import RedisModel
 from tests.harness.waiting import run_in_virtual_time
 
 LIVES: Final = 6
@@ -92,7 +92,7 @@ async def life(seed: int, redis: RedisModel) -> None:
 
 def lives(seeds: int, **rules: bool) -> None:
     for seed in range(seeds):
-        redis = RedisModel(SCRIPTS, kept_states=0, **rules)
+        redis = RedisModel(SCRIPTS, kept_writes=0, **rules)
         try:
             run_in_virtual_time(life(seed, redis))
         except AssertionError as error:
@@ -118,7 +118,7 @@ async def started(world: ModelWorld, workers: int) -> None:
 
 
 def new_world() -> ModelWorld:
-    return ModelWorld(Random(1), RedisModel(SCRIPTS, kept_states=0))
+    return ModelWorld(Random(1), RedisModel(SCRIPTS, kept_writes=0))
 
 
 async def joins(world: ModelWorld) -> None:

@@ -5,10 +5,11 @@ Rule: it answers as the scripts do; tests/contract/test_owned_shards.py compares
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha1
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from crawler.shared.faults import OutOfMemory
 from crawler.shared.owned.scripts import INBOX, OwnedScripts
@@ -16,11 +17,26 @@ from crawler.shared.owned.scripts import INBOX, OwnedScripts
 LOST_MS: Final = 2_000
 """The age of the last writes that a server may lose: it writes its file each second."""
 
-Hash = dict[bytes, bytes]
+Hash: TypeAlias = dict[bytes, bytes]
 
 
 def as_bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
+
+
+class _Replaced(NamedTuple):
+    """What a write has replaced in one key: fields of its hash (None: they were not there), and the
+    length of its list, or all of it if it was deleted."""
+
+    name: bytes
+    fields: Mapping[bytes, bytes | None]
+    list_length: int | None = None
+    deleted_list: Sequence[bytes] | None = None
+
+
+class _Write(NamedTuple):
+    at_ms: int
+    replaced: list[_Replaced]
 
 
 class RedisModel:
@@ -35,22 +51,27 @@ class RedisModel:
         notes_restarts: bool = True,
         deletes_by_name: bool = True,
         checks_lease: bool = True,
-        kept_states: int = 4,
+        kept_writes: int | None = 4,
     ) -> None:
+        """*kept_writes*: how many of the last ones may be lost; None: all that are not old. The
+        other arguments are for tests: with False the model has a fault."""
         self.now_ms = 0
         self.run = 0
         self.is_full = False  # it takes no links
         self._names = {scripts.sha(name): name for name in scripts.names()}
         self._hashes: dict[bytes, Hash] = {}
         self._lists: dict[bytes, list[bytes]] = {}
-        self._strings: dict[bytes, bytes] = {}
-        self._earlier: list[tuple[int, Any]] = []  # as it was before the last writes, and when
+        self._strings: dict[bytes, bytes] = {}  # this and all that is below is not lost
+        self._sets: dict[bytes, dict[bytes, float]] = {}  # scores by members
+        self._writes: deque[_Write] = deque(maxlen=kept_writes)
         self._checks_token = checks_token
         self._checks_number = checks_number
         self._notes_restarts = notes_restarts
         self._deletes_by_name = deletes_by_name
         self._checks_lease = checks_lease
-        self._kept_states = kept_states
+
+    def pass_time(self, now_ms: int) -> None:
+        self.now_ms = max(self.now_ms, now_ms)
 
     def ask(self, command: Sequence[Any]) -> Any:
         word, *args = command
@@ -81,27 +102,53 @@ class RedisModel:
                 if args[2:] != ["NX"] or name not in self._strings:
                     self._strings[name] = as_bytes(args[1])
                 return b"OK"
-        raise AssertionError(word)
+        return self._ask_set(word, self._sets.setdefault(name, {}), args[1:])
 
-    def restart(self, random: Random | None = None, state: Any = None) -> None:
-        """Begin another run, perhaps as it was some writes ago, or in *state*. All shards are
-        opened."""
-        earlier = [state for at, state in self._earlier if at >= self.now_ms - LOST_MS]
-        if random is not None and earlier:
-            state = random.choice(earlier)
-        if state is not None:
-            self._hashes, self._lists = state
-        self._earlier = []
+    def _ask_set(self, word: str, members: dict[bytes, float], args: Sequence[Any]) -> Any:
+        """Carry out a command on a set, sorted or not."""
+        match word:
+            case "ZADD":
+                members[as_bytes(args[1])] = args[0]
+            case "ZREM" | "SREM":
+                return int(members.pop(as_bytes(args[0]), None) is not None)
+            case "ZREMRANGEBYSCORE":
+                for each in [each for each, score in members.items() if score < args[1]]:
+                    del members[each]
+            case "SADD":
+                members[as_bytes(args[0])] = 0.0
+            case "ZRANGE" | "SMEMBERS":
+                return list(members)
+            case _:
+                raise AssertionError(word)
+        return 1
+
+    def restart(
+        self, random: Random | None = None, *, loses_all: bool = False, down_ms: int = 0
+    ) -> int | None:
+        """Begin another run, and lose nothing, with *random* some of the last writes, or all that
+        may be lost. All shards are opened after *down_ms*. Returns since when writes are lost, or
+        None."""
+        self._keep_old()
+        lost = len(self._writes) if loses_all else 0
+        if random is not None and self._writes:
+            lost = random.randint(1, len(self._writes))
+        lost_since = self._writes[-lost].at_ms if lost else None
+        for _ in range(lost):
+            self._undo(self._writes.pop())
+        self._writes.clear()
         self.run += 1
+        self.now_ms += down_ms
         for name in [name for name, found in self._hashes.items() if b"run" in found]:
             self._open([name], [b"run%d" % self.run])
+        return lost_since
 
     def keep(self) -> None:
         """Nothing that is there by now is lost."""
-        self._earlier = []
+        self._writes.clear()
 
     def lose_all(self) -> None:
-        self._hashes, self._lists, self._strings, self._earlier = {}, {}, {}, []
+        self._hashes, self._lists, self._strings, self._sets = {}, {}, {}, {}
+        self._writes.clear()
         self.run += 1
 
     def fill(self) -> None:
@@ -113,10 +160,6 @@ class RedisModel:
 
     def hash_of(self, name: str) -> Hash:
         return self._hashes.get(name.encode(), {})
-
-    def copied(self) -> Any:
-        hashes = {name: dict(found) for name, found in self._hashes.items()}
-        return hashes, {name: list(found) for name, found in self._lists.items()}
 
     def _meta(self, name: bytes) -> Hash:
         """Return the root of a shard, which is opened before any command on it."""
@@ -133,7 +176,7 @@ class RedisModel:
 
     def _claim(self, names: list[bytes], argv: list[bytes]) -> Any:
         token, lease_ms, begins, *dead = argv
-        meta = self._hashes.get(names[0], {})
+        meta = dict(self._hashes.get(names[0], {}))
         held = int(meta.get(b"until", 0)) - self.now_ms
         if b"seq" not in meta and begins != b"1":
             return [b"none"]
@@ -141,15 +184,18 @@ class RedisModel:
         is_free = owner in (b"", token) or any(map(owner.startswith, dead))
         if not is_free and held > 0 and self._checks_lease:
             return [b"held", held]
-        self._keep_earlier()
-        meta = self._meta(names[0])
-        until = self.now_ms + int(lease_ms)
-        seq = meta.get(b"seq", b"0")
-        meta |= {b"owner": token, b"until": as_bytes(until), b"lease": lease_ms, b"seq": seq}
+        self._begin_write()
+        seq, run = meta.get(b"seq", b"0"), meta.get(b"run", b"run%d" % self.run)
+        until = as_bytes(self.now_ms + int(lease_ms))
+        claim = {b"owner": token, b"until": until, b"lease": lease_ms, b"seq": seq, b"run": run}
+        self._put(names[0], claim)
+        if b"seq" not in meta:
+            self.keep()  # a shard that is lost at its begin is the crawl's affair
         is_lossy, is_filling = int(b"lost" in meta), int(b"filling" in meta)
-        ended = max(0, -held)
-        found = meta.get(b"totals", b"")
-        return [b"ok", int(seq), found, is_lossy, is_filling, ended, meta[b"run"]]
+        return [
+            *(b"ok", int(seq), meta.get(b"totals", b""), is_lossy, is_filling),
+            *(max(0, -held), run),
+        ]
 
     def _apply(self, names: list[bytes], argv: list[bytes]) -> Any:
         token, run, lease_ms, before, number, totals, *rest = argv
@@ -162,36 +208,34 @@ class RedisModel:
             return [b"restarted", meta[b"run"], int(meta[b"seq"])]
         if meta[b"seq"] != before and self._checks_number:
             return [b"gap", int(meta[b"seq"])]
-        self._keep_earlier()
-        meta = self._hashes[names[0]]
+        self._begin_write()
         is_lossy = int(b"lost" in meta)
         while rest:
             word, which, count = rest[0], int(rest[1]), int(rest[2])
             self._carry_out(word, names[which - 1], rest[3 : 3 + count])
             rest = rest[3 + count :]
-        meta |= {b"seq": number, b"until": as_bytes(self.now_ms + int(lease_ms))}
-        if totals:
-            meta[b"totals"] = totals
+        written = {b"seq": number, b"until": as_bytes(self.now_ms + int(lease_ms))}
+        self._put(names[0], written | ({b"totals": totals} if totals else {}))
         return [b"ok", int(number), is_lossy, len(self._hashes.get(names[1], {}))]
 
     def _push(self, names: list[bytes], argv: list[bytes]) -> Any:
         run, *entries = argv
         if self.is_full:
             return OutOfMemory("it is full")
-        if self._meta(names[0])[b"run"] != run and self._notes_restarts:
-            return [b"restarted", self._meta(names[0])[b"run"]]
-        self._keep_earlier()
-        self._carry_out(b"HSET", names[1], entries)
         meta = self._meta(names[0])
-        meta[b"inbox"] = as_bytes(int(meta.get(b"inbox", 0)) + 1)
+        if meta[b"run"] != run and self._notes_restarts:
+            return [b"restarted", meta[b"run"]]
+        self._begin_write()
+        self._carry_out(b"HSET", names[1], entries)
+        self._put(names[0], {b"inbox": as_bytes(int(meta.get(b"inbox", 0)) + 1)})
         return [b"ok"]
 
     def _release(self, names: list[bytes], argv: list[bytes]) -> Any:
         meta = self._hashes.get(names[0], {})
         if meta.get(b"owner") != argv[0]:
             return [b"taken"]
-        self._keep_earlier()
-        self._hashes[names[0]][b"owner"] = b""
+        self._begin_write()
+        self._put(names[0], {b"owner": b""})
         return [b"ok"]
 
     def _plan(self, names: list[bytes], argv: list[bytes]) -> Any:
@@ -208,22 +252,57 @@ class RedisModel:
     def _carry_out(self, word: bytes, name: bytes, args: list[bytes]) -> None:
         match word:
             case b"HSET":
-                found = self._hashes.setdefault(name, {})
-                found |= dict(zip(args[::2], args[1::2], strict=True))
+                self._put(name, dict(zip(args[::2], args[1::2], strict=True)))
             case b"HDEL":
                 if name.endswith(INBOX.encode()) and not self._deletes_by_name:
                     args = list(self._hashes.get(name, {}))[: len(args)]
-                for each in args:
-                    self._hashes.get(name, {}).pop(each, None)
+                self._remove(name, args)
             case b"RPUSH":
-                self._lists.setdefault(name, []).extend(args)
+                found = self._lists.setdefault(name, [])
+                self._note(_Replaced(name, {}, len(found)))
+                found.extend(args)
             case b"DEL":
-                self._hashes.pop(name, None)
-                self._lists.pop(name, None)
+                before = self._lists.pop(name, [])
+                self._note(_Replaced(name, self._hashes.pop(name, {}), None, before))
             case _:
                 raise AssertionError(word)
 
-    def _keep_earlier(self) -> None:
-        if self._kept_states:
-            earlier = [*self._earlier, (self.now_ms, self.copied())]
-            self._earlier = earlier[-self._kept_states :]
+    def _put(self, name: bytes, fields: Mapping[bytes, bytes]) -> None:
+        found = self._hashes.setdefault(name, {})
+        self._note(_Replaced(name, {field: found.get(field) for field in fields}))
+        found.update(fields)
+
+    def _remove(self, name: bytes, fields: Iterable[bytes]) -> None:
+        found = self._hashes.get(name, {})
+        there = [field for field in fields if field in found]
+        self._note(_Replaced(name, {field: found.pop(field) for field in there}))
+
+    # Writes that may be lost
+
+    def _begin_write(self) -> None:
+        """Begin a write, which is lost or kept as a whole."""
+        self._keep_old()
+        self._writes.append(_Write(self.now_ms, []))
+
+    def _keep_old(self) -> None:
+        while self._writes and self._writes[0].at_ms < self.now_ms - LOST_MS:
+            self._writes.popleft()
+
+    def _note(self, replaced: _Replaced) -> None:
+        if self._writes:
+            self._writes[-1].replaced.append(replaced)
+
+    def _undo(self, write: _Write) -> None:
+        for name, fields, list_length, deleted_list in reversed(write.replaced):
+            found = self._hashes.setdefault(name, {})
+            for field, value in fields.items():
+                if value is None:
+                    del found[field]
+                else:
+                    found[field] = value
+            if not found:
+                del self._hashes[name]
+            if deleted_list is not None:
+                self._lists[name] = list(deleted_list)
+            elif list_length is not None:
+                del self._lists[name][list_length:]

@@ -1,0 +1,389 @@
+"""One simulated crawl of several workers over owned shards, from its seed: the workers, their
+servers, what happens to both, and the run.
+
+Rule: as of a crawl of one process, all comes from the seed and the policy. Nothing happens at the
+same time: the next event is the earliest one of the workers, of the servers and of what is planned.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from heapq import heappop, heappush
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from msgspec.structs import replace as replace_struct
+
+from crawler.config.settings import (
+    FetchSettings,
+    PatternSettings,
+    PolitenessSettings,
+    RobotsSettings,
+)
+from crawler.frontier.open import frontier_limits
+from crawler.policy.operator_rules import read_rules
+from crawler.shared import keys
+from crawler.shared.crawl_format import CrawlFormat, encode_format
+from crawler.shared.keys import root
+from crawler.simulate.disk import Disk
+from crawler.simulate.process import Machine, Policy, ProcessKilled
+from crawler.simulate.redis_model import RedisModel
+from crawler.simulate.redis_servers import NAME, RedisServers
+from crawler.simulate.run import SMALL, Crash, Run, World
+from crawler.simulate.run_log import Loss, RulesChange, RunLog
+from crawler.simulate.servers import ServerParameters, Servers
+from crawler.simulate.web import START, RobotsKind, Web, WebParameters
+from crawler.simulate.worker import SharedCrawl, SimulatedWorker
+
+_LEFT: Final = ("b", "l", "o", "i", "u", "inbox")  # what a shard has left
+_NEVER: Final = inf
+
+
+class TroubleOfWorkers(StrEnum):
+    """What may happen to workers and their Redis servers."""
+
+    KILL = "kill"
+    STAND_STILL = "stand still"
+    LEAVE = "leave"  # in good order
+    JOIN = "join"
+    RESTART = "restart"  # a server, which loses its last writes
+    KILL_ALL = "kill all"  # the workers, and a server restarts
+    PAUSE = "pause"  # a server
+    FILL = "fill"  # a server takes no links
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTrouble:
+    """What happens at a time, to which worker or server, and for how long."""
+
+    at: float
+    what: TroubleOfWorkers
+    which: int
+    lasts_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedWorld:
+    """All of a simulation of several workers but its policy. The crashes of *world* are those of
+    the workers that start first."""
+
+    world: World
+    workers: int
+    shards: int
+    redis_servers: int = 1
+    lease_s: float = 4.0
+    breaks: float = 0.0  # share of pipelines to Redis whose connection breaks
+    faults: tuple[PlannedTrouble, ...] = ()
+
+
+def run_shared(
+    shared: SharedWorld,
+    policy: Policy,
+    trace: Callable[[str], None] | None = None,
+    model: Callable[..., RedisModel] = RedisModel,
+) -> Run:
+    """Run a crawl of *shared* by *policy* to its end. *trace* is called with each event. *model*
+    makes the servers."""
+    with tempfile.TemporaryDirectory(prefix="simulate-") as folder:
+        return _SharedRun(shared, policy, trace, model, Path(folder)).run()
+
+
+class _SharedRun:
+    def __init__(
+        self,
+        shared: SharedWorld,
+        policy: Policy,
+        trace: Callable[[str], None] | None,
+        model: Callable[..., RedisModel],
+        folder: Path,
+    ) -> None:
+        self._shared, self._policy, self._folder = shared, policy, folder
+        world = shared.world
+        self._web = Web(world.seed, world.web, world.edges)
+        self._servers = Servers(world.seed, self._web, world.servers)
+        self._log = log = RunLog(trace=trace, most_events=world.most_events)
+        levels = len(policy.config.frontier.level_shares)
+        log.rules_changes.append(RulesChange(START, read_rules("", levels), ""))
+        self._random = Random(world.seed)
+        self._redis = RedisServers(
+            shared.redis_servers, Random(world.seed + 1), shared.breaks, model
+        )
+        self._crashes = list(world.crashes)
+        self._now = START
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._tick = 0
+        self._disks: dict[str, Disk] = {}
+        self._sessions: defaultdict[str, list[int]] = defaultdict(list)
+        self._alive: dict[str, SimulatedWorker] = {}
+        self._away_s: dict[str, float] = {}  # for how long workers leave
+        self._awake_at: dict[str, float] = {}  # of those that stand still
+        self._format = CrawlFormat(shared.shards, levels, (), key_seed=world.seed, begun=False)
+        first = self._redis.all[0].model
+        first.ask(("SET", keys.format_key(NAME), encode_format(self._format)))
+        for number in range(shared.workers):
+            self._plan(START, self._start, f"w{number}")
+        for fault in shared.faults:
+            self._plan(fault.at, self._begin_fault, fault)
+
+    def run(self) -> Run:
+        log = self._log
+        while not log.failure and not log.is_over:
+            self._advance()
+        log.ended_at = self._now
+        log.note(self._now, f"end {log.is_over} {log.failure}")
+        for worker in self._alive.values():
+            worker.kill()
+        admission = self._last.origins.admission
+        return Run(
+            *(self._shared.world, self._policy, self._web, self._servers, log),
+            admission,
+            self._left(),
+        )
+
+    def _left(self) -> int:
+        """Return how much is left in all shards."""
+        return sum(
+            len(self._redis.all[self._redis.server_of(shard)].model.hash_of(f"{name}:{kind}"))
+            for shard in range(self._shared.shards)
+            for name in (root(NAME, shard),)
+            for kind in _LEFT
+        )
+
+    def _plan(self, at: float, call: Callable[..., None], *arguments: Any) -> None:
+        self._tick += 1
+        heappush(self._events, (at, self._tick, call, arguments))
+
+    def _advance(self) -> None:
+        """Let the next event happen."""
+        at, worker = _NEVER, None
+        for name, each in self._alive.items():
+            next_at = each.next_at
+            if next_at is not None and next_at < at:
+                next_at = max(next_at, self._awake_at.get(name, 0.0))
+                if next_at < at:
+                    at, worker = next_at, each
+        is_of_redis = self._redis.next_at <= at
+        at = min(at, self._redis.next_at)
+        is_planned = bool(self._events) and self._events[0][0] <= at
+        if is_planned:
+            at = self._events[0][0]
+        self._now = max(self._now, at)
+        if at == _NEVER:
+            self._log.failure = "nothing will happen any more, and URLs are left"
+        elif at > START + self._shared.world.longest_s:
+            self._log.failure = f"not over after {self._shared.world.longest_s:g} s"
+        elif self._log.is_endless:
+            self._log.failure = f"not over after {self._log.most_events:,} events"
+        elif is_planned:
+            _, _, call, arguments = heappop(self._events)
+            call(*arguments)
+        elif is_of_redis:
+            self._redis.advance()
+        elif worker is not None:
+            self._advance_worker(worker)
+
+    def _advance_worker(self, worker: SimulatedWorker) -> None:
+        try:
+            worker.advance_to(self._now)
+        except ProcessKilled:
+            self._kill(worker.name, self._random.choice((0.1, 3.0, 20.0)))
+            return
+        if worker.has_left:
+            self._end(worker.name, "leave")
+            self._plan(self._now + self._away_s[worker.name], self._start, worker.name)
+        elif worker.has_seen_end and all(each.has_seen_end for each in self._alive.values()):
+            self._log.is_over = True
+
+    def _start(self, name: str) -> None:
+        log, now, world = self._log, self._now, self._shared.world
+        if name in self._alive or log.is_over:
+            return
+        log.starts.append(now)
+        log.note(now, f"start {name}")
+        if name not in self._disks:
+            disk_folder = self._folder / name
+            self._disks[name] = Disk(disk_folder, self._format.key_seed, log, may_lose=False)
+        kept = self._redis.all[0].model.ask(("GET", keys.format_key(NAME)))
+        is_begun = b'"begun":true' in kept
+        crawl = SharedCrawl(
+            redis=self._redis,
+            format=replace_struct(self._format, begun=is_begun),
+            lease_s=self._shared.lease_s,
+            sessions=tuple(map(str, self._sessions[name])),
+        )
+        number = len(log.starts)
+        self._sessions[name].append(number)
+        crash = self._crashes[number - 1] if number <= len(self._crashes) else None
+        try:
+            self._last = self._alive[name] = SimulatedWorker(
+                *(name, crawl, self._disks[name], self._policy, world.machine),
+                *(self._servers, log),
+                seeds=self._web.seeds,
+                now=now,
+                random=Random(world.seed * 1000 + number),
+                steps=crash.steps if crash else 0,
+            )
+        except ProcessKilled:
+            log.note_crash(now, number)
+            self._plan(now + 1.0, self._start, name)
+
+    def _end(self, name: str, how: str) -> SimulatedWorker:
+        worker = self._alive.pop(name)
+        self._awake_at.pop(name, None)
+        self._log.note(self._now, f"{how} {name}")
+        worker.kill()
+        return worker
+
+    def _kill(self, name: str, down_s: float) -> None:
+        worker = self._end(name, "kill")
+        self._log.note_crash(self._now, worker.number)
+        self._plan(self._now + down_s, self._start, name)
+
+    def _begin_fault(self, fault: PlannedTrouble) -> None:
+        self._log.note(self._now, f"fault {fault.what} {fault.which} {fault.lasts_s:g}")
+        names = list(self._alive)
+        name = names[fault.which % len(names)] if names else ""
+        number = fault.which % len(self._redis.all)
+        server = self._redis.all[number]
+        match fault.what:
+            case TroubleOfWorkers.KILL if name:
+                self._kill(name, fault.lasts_s)
+            case TroubleOfWorkers.STAND_STILL if name:
+                self._alive[name].stand_still(self._now)
+                self._awake_at[name] = self._now + fault.lasts_s
+            case TroubleOfWorkers.LEAVE if len(names) > 1:
+                self._away_s[name] = fault.lasts_s
+                self._alive[name].leave()
+            case TroubleOfWorkers.JOIN:
+                self._start(f"w{len(self._disks)}")
+            case TroubleOfWorkers.RESTART:
+                self._restart(number, fault.lasts_s)
+            case TroubleOfWorkers.KILL_ALL:
+                for each in names:
+                    self._kill(each, self._random.choice((0.1, fault.lasts_s)))
+                self._restart(number, 0.0)
+            case TroubleOfWorkers.PAUSE:
+                self._redis.pause(number, self._now + fault.lasts_s)
+            case TroubleOfWorkers.FILL:
+                server.model.fill()
+                self._plan(self._now + fault.lasts_s, server.model.fill)
+
+    def _restart(self, number: int, down_s: float) -> None:
+        lost_since = self._redis.restart(number, self._now, down_s, is_lossy=True)
+        if lost_since is not None:
+            self._log.losses.append(Loss(lost_since, self._now, 0, even_sent=True))
+            for worker in self._alive.values():
+                worker.lose_since(lost_since)
+
+
+def shared_world(seed: int) -> SharedWorld:
+    """Return a small world of two to four workers. Its limits are tight, and its times short: a
+    worker asks its servers some times a second, however little happens."""
+    random = Random(seed)
+    web = WebParameters(
+        hosts=random.randint(3, 7),
+        largest=random.choice((5, 10, 20)),
+        crawl_delays=(0, 0, 0, 2),
+        odd_robots=0.3,
+        outward=0.5,
+        robots_kinds=(RobotsKind.ABSENT, RobotsKind.PAGE, RobotsKind.ERROR, RobotsKind.REFUSED),
+        robots_trouble_s=20.0,
+        features=0.15,
+    )
+    servers = ServerParameters(
+        longest_s=20.0,
+        horizon_s=600.0,
+        retries_after_s=(0.0, 0.0, 10.0, 25.0),
+        limited=0.0,
+        dead=0.0,
+        troubles=0.5,
+    )
+    limits = replace(
+        frontier_limits(SHARED.config),
+        max_active_hosts=3,
+        head_urls=4,
+        chunk_urls=4,
+        recent_keys=1024,
+        evict_rest_s=random.choice((2.0, 5.0)),
+        max_front_reads=4,
+        due_slice=4,
+        judged_slice=8,
+        max_arrived=20,
+        max_arrived_s=0.5,
+        max_new_keys=random.choice((30, 60, 1 << 16)),
+        max_undecided=10,
+        max_undecided_s=2.0,
+        recovered_slice=2,
+    )
+    world = World(
+        seed=seed,
+        web=web,
+        servers=servers,
+        machine=Machine(concurrency=random.choice((2, 8)), frontier=limits),
+        longest_s=1500.0,
+        most_events=400_000,
+        crashes=tuple(
+            Crash(1 + int(random.expovariate(1 / 1000)), random.choice((0.1, 3.0, 20.0)))
+            for _ in range(random.choice((0, 0, 1, 3)))
+        ),
+    )
+    faults = sorted((_fault(random) for _ in range(random.choice((0, 2, 4, 8)))), key=_time_of)
+    return SharedWorld(
+        breaks=random.choice((0.0, 0.01)),
+        faults=tuple(faults),
+        world=world,
+        workers=random.randint(2, 3),
+        shards=random.choice((2, 4, 6)),
+        redis_servers=random.choice((1, 1, 2)),
+    )
+
+
+def _fault(random: Random) -> PlannedTrouble:
+    lasts_s = {
+        TroubleOfWorkers.KILL: (0.1, 3.0, 20.0),
+        TroubleOfWorkers.STAND_STILL: (1.0, 3.9, 5.0, 30.0),
+        TroubleOfWorkers.LEAVE: (0.1, 20.0),
+        TroubleOfWorkers.JOIN: (0.0,),
+        TroubleOfWorkers.RESTART: (0.0, 0.0, 0.5, 3.0, 6.0),
+        TroubleOfWorkers.KILL_ALL: (0.1, 1.0, 20.0),
+        TroubleOfWorkers.PAUSE: (1.0, 4.5, 8.0),
+        TroubleOfWorkers.FILL: (2.0, 10.0),
+    }
+    what = random.choice(tuple(lasts_s))
+    at = START + 3.0 + random.choice((10.0, 60.0)) * random.random()
+    return PlannedTrouble(at, what, random.randrange(60), random.choice(lasts_s[what]))
+
+
+def _time_of(fault: PlannedTrouble) -> float:
+    return fault.at
+
+
+SHARED: Final = replace(
+    SMALL,
+    name="shared",
+    config=replace(
+        SMALL.config,
+        fetch=FetchSettings(total_timeout_s=5.0),
+        patterns=PatternSettings(pattern_max_pages=8, pattern_barren_pages=4),
+        politeness=PolitenessSettings(
+            min_delay_s=0.5,
+            delay_factor=2.0,
+            max_delay_s=20.0,
+            max_crawl_delay_s=20.0,
+            max_retry_after_s=30.0,
+            callback_retries=2,
+            backoff_max_s=5.0,
+            pause_after_failures=3,
+            pause_s=2.0,
+            pause_max_s=4.0,
+        ),
+        robots=RobotsSettings(robots_unreachable_s=10.0),
+    ),
+)
+"""The policy of shared worlds: the same promises, with shorter times."""
