@@ -24,7 +24,6 @@ from crawler.simulate.web import START
 
 SCRIPTS: Final = OwnedScripts()
 NAME: Final = "simulated"
-_ONE_WAY_S: Final = (0.0002, 0.001, 0.02)
 _UNDER_WAY_S: Final = 1.0  # from a note of a worker to the write of it, mostly
 _TIMEOUT_S: Final = 5.0  # after which a client takes a server for unreachable
 
@@ -50,12 +49,19 @@ class RedisServers:
     """All servers of a crawl."""
 
     def __init__(
-        self, count: int, random: Random, breaks: float, model: Callable[..., RedisModel]
+        self,
+        count: int,
+        random: Random,
+        breaks: float,
+        one_way_s: Sequence[float],
+        model: Callable[..., RedisModel],
     ) -> None:
-        """*breaks*: the share of pipelines whose connection breaks."""
+        """*breaks*: the share of pipelines whose connection breaks. *one_way_s*: how long commands
+        or replies may be on their way."""
         self.all = [SimulatedServer(model(SCRIPTS, kept_writes=None)) for _ in range(count)]
         self.now = START
         self.breaks = breaks
+        self._one_way = one_way_s
         self._random = random
         self._events: list[tuple[float, int, _SentCommands]] = []
         self._tick = 0
@@ -131,7 +137,7 @@ class RedisServers:
         self.all[server].paused_until = until
 
     def _one_way_s(self) -> float:
-        return self._random.choice(_ONE_WAY_S)
+        return self._random.choice(self._one_way)
 
 
 def _forget(at: float, replies: list[Any]) -> None:

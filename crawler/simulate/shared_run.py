@@ -78,6 +78,7 @@ class SharedWorld:
     shards: int
     redis_servers: int = 1
     lease_s: float = 4.0
+    one_way_s: tuple[float, ...] = (0.0002, 0.001, 0.02)  # of commands and replies
     breaks: float = 0.0  # share of pipelines to Redis whose connection breaks
     faults: tuple[PlannedTrouble, ...] = ()
 
@@ -112,7 +113,11 @@ class _SharedRun:
         log.rules_changes.append(RulesChange(START, read_rules("", levels), ""))
         self._random = Random(world.seed)
         self._redis = RedisServers(
-            shared.redis_servers, Random(world.seed + 1), shared.breaks, model
+            shared.redis_servers,
+            Random(world.seed + 1),
+            shared.breaks,
+            shared.one_way_s,
+            model,
         )
         self._crashes = list(world.crashes)
         self._now = START
@@ -326,22 +331,31 @@ def shared_world(seed: int) -> SharedWorld:
         web=web,
         servers=servers,
         machine=Machine(concurrency=random.choice((2, 8)), frontier=limits),
-        longest_s=1500.0,
+        edges=_tree(random.choice((5, 8)), 60) if random.random() < 0.6 else {},
+        longest_s=3600.0,
         most_events=400_000,
         crashes=tuple(
-            Crash(1 + int(random.expovariate(1 / 1000)), random.choice((0.1, 3.0, 20.0)))
-            for _ in range(random.choice((0, 0, 1, 3)))
+            Crash(1 + int(random.expovariate(1 / random.choice((150, 1000)))), 0.0)
+            for _ in range(random.choice((0, 1, 4, 8)))
         ),
     )
     faults = sorted((_fault(random) for _ in range(random.choice((0, 2, 4, 8)))), key=_time_of)
     return SharedWorld(
         breaks=random.choice((0.0, 0.01)),
+        one_way_s=random.choice(((0.0002, 0.001, 0.02), (0.02, 0.2, 0.5))),
         faults=tuple(faults),
         world=world,
         workers=random.randint(2, 3),
         shards=random.choice((2, 4, 6)),
         redis_servers=random.choice((1, 1, 2)),
     )
+
+
+def _tree(hosts: int, pages: int) -> dict[str, tuple[str, ...]]:
+    """Return a graph in which each page is linked once, mostly from another host: a lost link is
+    seen."""
+    urls = [f"http://h{number * 7 % hosts}.test/t{number}" for number in range(pages)]
+    return {url: tuple(urls[2 * at + 1 : 2 * at + 3]) for at, url in enumerate(urls)}
 
 
 def _fault(random: Random) -> PlannedTrouble:
@@ -355,8 +369,9 @@ def _fault(random: Random) -> PlannedTrouble:
         TroubleOfWorkers.PAUSE: (1.0, 4.5, 8.0),
         TroubleOfWorkers.FILL: (2.0, 10.0),
     }
-    what = random.choice(tuple(lasts_s))
-    at = START + 3.0 + random.choice((10.0, 60.0)) * random.random()
+    often = (TroubleOfWorkers.RESTART, TroubleOfWorkers.KILL_ALL)
+    what = random.choice((*lasts_s, *often, *often, *often))
+    at = START + 3.0 + random.choice((10.0, 30.0)) * random.random()
     return PlannedTrouble(at, what, random.randrange(60), random.choice(lasts_s[what]))
 
 
