@@ -36,8 +36,7 @@ from crawler.shared.owned.mirror import Mirror, MirroredStore, all_changes
 from crawler.shared.owned.owner import OwnedShard, ShardSender, claim
 from crawler.shared.owned.scripts import ClaimedShard, InboxCommands, OwnedScripts, ShardCommands
 from crawler.shared.owned.takeover import ShardLoader, load
-from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.outgoing import Overflow
+from crawler.shared.worker.outbox import Outbox, Overflow
 
 NAME: Final = "owned"
 AT_ONCE: Final = 20_000
@@ -77,7 +76,7 @@ async def owner(server: Server, nodes: Nodes, folder: Path, token: str) -> Owner
     shard = OwnedShard(
         *(commands, claimed, time.monotonic(), mirror), lambda: all_changes(local, loader.key)
     )
-    loader = ShardLoader(shard, claimed, local, limits, now)
+    loader = ShardLoader(shard, claimed, local, limits, now, {})
     longest = Longest()
     with longest:
         await load(nodes, shard, loader, time.monotonic)
@@ -139,7 +138,7 @@ def candidate(number: int, hosts: int) -> Candidate:
 async def measure(waiting: int, seen: int, folder: Path) -> None:
     hosts = max(1, waiting // URLS_A_HOST)
     with redis_server(append_only=False) as server:
-        nodes = Nodes(Address.parse(server.url), OwnedScripts(), NAME, 1, ())
+        nodes = Nodes(Address.parse(server.url), OwnedScripts(), NAME, 1)
         await nodes.open()
         first = await owner(server, nodes, folder / "first", "first")
         empty_bytes = server.used_bytes()

@@ -36,6 +36,7 @@ class Act(StrEnum):
     LEASE = "lease"  # and keep
     SETTLE = "settle"  # release and finish what was kept
     CLAIM = "claim"
+    KNOWN = "known"  # count the URLs that were ever new
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -46,7 +47,6 @@ class Order(msgspec.Struct, frozen=True):
 
 class Report(msgspec.Struct, frozen=True):
     done: int
-    new: int = 0
 
 
 class Worker:
@@ -72,6 +72,8 @@ class Worker:
                 return self._settle
             case Act.CLAIM:
                 return lambda: self._claim(order.count)
+            case Act.KNOWN:
+                return lambda: Report(self._driver.known())
 
     def _adding(self, order: Order) -> Callable[[], Report]:
         if order.act is Act.NEW:
@@ -83,12 +85,13 @@ class Worker:
         return lambda: self._add([prepared])
 
     def _add(self, prepared: Iterable[list[Any]]) -> Report:
-        done = new = 0
+        done = 0
         for each in prepared:
             for piece in pieces(each, LINKS_A_CALL):
-                new += self._driver.add(piece)
+                self._driver.add(piece)
                 done += len(piece)
-        return Report(done, new)
+        self._driver.settle()
+        return Report(done)
 
     def _turns(self, count: int) -> Report:
         done = 0
@@ -96,6 +99,7 @@ class Worker:
             self._driver.release(leases)
             self._driver.finish(leases)
             done += len(leases)
+        self._driver.settle()
         return Report(done)
 
     def _lease(self, count: int) -> Report:
@@ -108,6 +112,7 @@ class Worker:
         for leases in pieces(self._kept, LEASES_A_CALL):
             self._driver.release(leases)
             self._driver.finish(leases)
+        self._driver.settle()
         report = Report(len(self._kept))
         self._kept = []
         return report

@@ -33,7 +33,6 @@ class Cost:
     """Of one act of all clients."""
 
     done: int
-    new: int
     wall_s: float
     redis_cpu_s: float
 
@@ -65,8 +64,11 @@ class Clients:
         done = sum(report.done for report in reports)
         if not done:
             raise ClientFailed(f"nothing to {act}")
-        new = sum(report.new for report in reports)
-        return Cost(done, new, wall_s, self._server.cpu_s() - cpu_s)
+        return Cost(done, wall_s, self._server.cpu_s() - cpu_s)
+
+    def known(self) -> int:
+        """How many URLs were ever new, as each of them counts."""
+        return self.act(Act.KNOWN, 0).done // len(self._pipes)
 
     def wait(self) -> None:
         """Until all are through with what goes before."""

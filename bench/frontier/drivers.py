@@ -17,8 +17,8 @@ class Driver(Protocol):
     def prepare(self, found: Iterable[Link]) -> list[Any]:
         """Links in the form they are added in."""
 
-    def add(self, prepared: Sequence[Any]) -> int:
-        """Add those not seen; how many there were of them."""
+    def add(self, prepared: Sequence[Any]) -> None:
+        """Add those not seen."""
 
     def lease(self, limit: int) -> list[Any]:
         """Take up to *limit* URLs."""
@@ -31,6 +31,12 @@ class Driver(Protocol):
 
     def claim(self, count: int) -> None:
         """So many pages own their content."""
+
+    def settle(self) -> None:
+        """Wait until the server has all, and it is decided what is new."""
+
+    def known(self) -> int:
+        """How many URLs were ever new."""
 
 
 Opened = Callable[[str, Client], Driver]  # from the URL of a Redis

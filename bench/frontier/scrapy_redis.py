@@ -22,7 +22,7 @@ KEYS: Final = ("bench:requests", "bench:dupefilter")
 class ScrapyRedis:
     def __init__(self, url: str, _client: Client) -> None:
         # As in bench/scrapy_redis_crawl: the list and the single connection are its cheapest.
-        server = get_redis(url=url, single_connection_client=True)
+        self._server = server = get_redis(url=url, single_connection_client=True)
         spider = Spider(name="bench")
         self._queue = FifoQueue(server, spider, KEYS[0])
         self._filter = RFPDupeFilter(server, KEYS[1])
@@ -30,13 +30,10 @@ class ScrapyRedis:
     def prepare(self, found: Iterable[Link]) -> list[Any]:
         return [Request(url_of(link)) for link in found]
 
-    def add(self, prepared: Sequence[Any]) -> int:
-        new = 0
+    def add(self, prepared: Sequence[Any]) -> None:
         for request in prepared:
             if not self._filter.request_seen(request):
                 self._queue.push(request)
-                new += 1
-        return new
 
     def lease(self, limit: int) -> list[Any]:
         """Its pop takes the request out for ever: there is nothing to release or finish."""
@@ -53,3 +50,9 @@ class ScrapyRedis:
 
     def claim(self, count: int) -> None:
         """It knows no content."""
+
+    def settle(self) -> None:
+        """Each call has waited for its reply."""
+
+    def known(self) -> int:
+        return int(self._server.scard(KEYS[1]))

@@ -34,13 +34,8 @@ ROWS: Final = (
     Row("new_redis_us", "us of Redis: a new link"),
     Row("mixed_redis_us", "us of Redis: a link, one new in nine"),
     Row("turns_redis_us", "us of Redis: lease, release, finish"),
-    Row("lease_us_few", "us of Redis: a lease of few hosts"),
-    Row("lease_us_many", "us of Redis: a lease of 100 times as many"),
-    Row("lease_growth", "  the latter by the former", most=1.5),
-    Row("turn_growth", "  with release and finish"),
     Row("waiting_bytes", "bytes: a waiting URL of 90, 100 a host", most=120),
     Row("seen_bytes", "bytes: a seen URL", most=12),
-    Row("host_bytes", "bytes: a known host"),
     Row("waiting_host_bytes", "bytes: a host with one URL waiting, all in"),
     Row("claim_bytes", "bytes: a claim of content"),
 )

@@ -206,7 +206,6 @@ def _assemble(crawler: Crawler) -> Crawl:
                 frontier_limits=limits,
                 data=data,
                 store=store,
-                max_leases=crawler.settings.getint("CONCURRENT_REQUESTS"),
                 stats=stats,
                 ready_s=lambda: parsers.ready_s,
                 fail=lifecycle.fail,
@@ -256,10 +255,8 @@ def _kept_settings(settings: BaseSettings) -> dict[str, object]:
 
 
 def _shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
-    from crawler.assembly.shared import owned_parts, shared_parts  # noqa: PLC0415  # see there
+    from crawler.assembly.shared import shared_parts  # noqa: PLC0415  # see there
 
-    if base.config.shared.frontier_owned:
-        return owned_parts(base, joined)
     return shared_parts(base, joined)
 
 

@@ -38,7 +38,6 @@ from crawler.policy.priority import Prioritizer
 
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
     from crawler.shared.owned.worker import OwnedWorker
-    from crawler.shared.worker.frontier import SharedFrontier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ class Leases:
     clock: Clock
     put_back_count: int  # how many leases of the last run were put back
     embedded: EmbeddedFrontier | None  # the same frontier, if it is in the data directory
-    shared: SharedFrontier | OwnedWorker | None  # the same frontier, if workers share it
+    shared: OwnedWorker | None  # the same frontier, if workers share it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from crawler.engine.stats import CrawlStats
 from crawler.frontier.port import Frontier, FrontierLimits, LeaseRules, OrderedStore
 from crawler.frontier.rocks_store import RocksStore
 from crawler.loop.loop import OutcomeSink
-from crawler.loop.precheck import Precheck, Probes
+from crawler.loop.precheck import OtherWorkers, Precheck, Probes
 from crawler.loop.slots import Slots
 from crawler.model.clock import Clock
 from crawler.policy.patterns import PatternStatsStore
@@ -33,7 +33,6 @@ from crawler.policy.robots_cache import RobotsCache, RobotsStore
 
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
     from crawler.shared.owned.worker import OwnedWorker
-    from crawler.shared.worker.frontier import SharedFrontier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +72,13 @@ class BaseParts:
         robots_store: RobotsStore,
         pattern_stats: PatternStatsStore,
         records_store: OrderedStore,
+        others: OtherWorkers | None = None,
     ) -> Precheck:
         agent, records = self.config.identity.user_agent_name, Soft404Records(records_store)
         robots = RobotsCache(robots_store, agent, self.config.robots)
         probes = Probes(records, lambda: self.random.randbytes(12).hex(), self.config.content)
         return Precheck(
-            robots, origins.robots_candidate, pattern_stats, probes, origins.overrides_of
+            *(robots, origins.robots_candidate, pattern_stats, probes, origins.overrides_of), others
         )
 
 
@@ -96,4 +96,4 @@ class FrontierParts:
     operator_store: OperatorStore  # of the rules in force, and of what operators did
     outcomes: OutcomeSink
     embedded: EmbeddedFrontier | None = None
-    shared: SharedFrontier | OwnedWorker | None = None
+    shared: OwnedWorker | None = None

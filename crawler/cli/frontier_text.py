@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -151,7 +152,7 @@ def _worker_row(row: WorkerRow, now: float) -> tuple[str, ...]:
         plain(row.state, 20),
         number(row.pages),
         rate(row.pages_per_s) if row.pages_per_s else "-",
-        number(row.preferred),
+        number(row.shards),
         number(row.leases),
         number(row.outbox),
         since(row.heard_at, now),
@@ -189,6 +190,13 @@ def audit_text(acts: Sequence[ActRow], now: float) -> Iterator[str]:
     yield from table([head, *rows], right={0, 6})
 
 
+_REPAIR: Final = "; scrapy frontier check --repair corrects them"
+_SHARED_REPAIR: Final = (
+    ". A worker counts again when it takes a shard over: stop all workers, start them again, and"
+    " check again"
+)
+
+
 def check_text(
     counters: Sequence[RecountedCounter], is_repaired: bool, uncounted: Sequence[int]
 ) -> Iterator[str]:
@@ -199,8 +207,8 @@ def check_text(
     if differing and is_repaired:
         yield f"{many(len(differing), 'counter')} repaired"
     elif differing:
-        found = many(len(differing), "counter")
-        yield f"{found} differ; scrapy frontier check --repair corrects them"
+        is_shared = any(each.shard is not None for each in differing)
+        yield f"{many(len(differing), 'counter')} differ{_SHARED_REPAIR if is_shared else _REPAIR}"
     elif counters:
         yield f"{many(len(counters), 'counter')} counted again: all are right"
     if uncounted:

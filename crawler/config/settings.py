@@ -190,10 +190,9 @@ class ArchiveSettings:
     )
 
 
-# A server fuller than this would soon refuse writes. The rest is for what must go on: finishes,
-# heartbeats, replication, client buffers.
+# A server fuller than this would soon refuse writes. The rest is for what must go on: verdicts,
+# leases, replication, client buffers.
 FULL_FRACTION: Final = 0.8
-HEARTBEATS: Final = 4  # in a lease: it outlasts two lost ones and a late one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,12 +215,7 @@ class SharedSettings:
         64,
         # 1024: the check for the end of the crawl reads each of them
         integer("shards", least=1, most=1024),
-        "Parts the crawl is split into, for the servers of a cluster; fixed when it begins.",
-    )
-    frontier_owned: bool = setting(
-        False,
-        flag(),
-        "Workers own shards, each run as an embedded frontier; fixed when the crawl begins.",
+        "Parts of the crawl, each owned by one worker, so at least as many; fixed when it begins.",
     )
     worker_name: str = setting(
         "",
@@ -233,12 +227,9 @@ class SharedSettings:
         "This worker's name; empty: the machine's and a random part, kept in the data directory.",
     )
     lease_s: float = setting(
-        120.0,
+        60.0,
         number("seconds", least=1),
-        "How long a worker without heartbeats keeps its URLs; then other workers get them.",
-    )
-    heartbeat_s: float = setting(
-        10.0, number("seconds", least=0.1), "Time between two heartbeats of a worker."
+        "How long the shards of a worker that died, or is cut off, wait for another owner.",
     )
     redis_wait_s: float = setting(
         300.0,  # a file of 10 GB is loaded in 1 to 2 minutes
@@ -255,27 +246,6 @@ class SharedSettings:
         or_word(integer("bytes", least=1024 * 1024), AutoByServer),
         "Above this a server's new links wait on our disk; auto: 0.8 of its maxmemory, if any.",
     )
-
-    def __post_init__(self) -> None:
-        refuse_disorder(
-            "CRAWLER_HEARTBEAT_S",
-            self.heartbeat_s,
-            "a quarter of CRAWLER_LEASE_S",
-            self.lease_s / HEARTBEATS,
-        )
-
-    def refuse_short_lease(self, total_timeout_s: float) -> None:
-        """Raise ConfigError if fetches of *total_timeout_s* do not fit into a lease.
-
-        Two must fit, after two lost heartbeats: a request is sent only if all its time is left, and
-        its result must be stored and finished before the lease ends.
-        """
-        refuse_disorder(
-            "2 x CRAWLER_TOTAL_TIMEOUT_S + 2 x CRAWLER_HEARTBEAT_S",
-            2 * total_timeout_s + 2 * self.heartbeat_s,
-            "CRAWLER_LEASE_S",
-            self.lease_s,
-        )
 
     def full_bytes(self, maxmemory_bytes: int) -> int | None:
         """Return when a server of *maxmemory_bytes* (0: no limit) counts as full; None: never."""

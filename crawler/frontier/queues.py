@@ -135,7 +135,7 @@ class UrlQueues:
         if stored:
             last, before = stored[0]
             kept = before[: max(0, first - last - 1 + len(before))]
-            if kept:
+            if kept and first > ends.head:  # else all of these were taken
                 self._batch.put(self._chunk(host, level, first - 1), join_urls(kept))
         self._waiting[level] += first + len(urls) - ends.tail
         ends.tail = first + len(urls)

@@ -204,18 +204,18 @@ class Sweep:
             yield touched
 
     def forget_kept(self, is_meant: Callable[[str], bool]) -> Iterator[int]:
-        """Forget dead letters, refused URLs, and which page had a content first, of the URLs that
-        *is_meant* is true for. Yields as `run`."""
-        for prefix, state, url_of in _KEPT:
+        """Forget dead letters, refused URLs, which page had a content first, and statistics of
+        patterns, of the URLs that *is_meant* is true for. Yields as `run`."""
+        for prefix, state, urls_of in _KEPT:
             begin, stop = prefix, keys.prefix_end(prefix)
             while found := self._batch.scan(begin, stop, self._slice):
                 begin = found[-1][0] + b"\0"
-                here = (
-                    pair
-                    for pair in found
-                    if state is None or self._batch.has(keys.shard_in(pair[0]))
-                )
-                meant = [key for key, packed in here if is_meant(url_of(packed))]
+                meant = [
+                    key
+                    for key, packed in found
+                    if (prefix == keys.DIGEST or self._batch.has(keys.shard_in(key)))
+                    and any(map(is_meant, urls_of(key, packed)))
+                ]
                 self._batch.delete_all(meant)
                 if state is not None:
                     for key in meant:
@@ -229,20 +229,29 @@ class Sweep:
         self._batch.put(name, encode(DeadLetter(candidate, verdict.reason, now)))
 
 
-def _url_of_letter(packed: bytes) -> str:
-    return decode_letter(packed).candidate.url
+def _urls_of_letter(_: bytes, packed: bytes) -> tuple[str, ...]:
+    return (decode_letter(packed).candidate.url,)
 
 
-def _url_of_refused(packed: bytes) -> str:
-    return decode_refused(packed).candidate.url
+def _urls_of_refused(_: bytes, packed: bytes) -> tuple[str, ...]:
+    return (decode_refused(packed).candidate.url,)
 
 
-def _url_of_claim(packed: bytes) -> str:
-    return decode_claim(packed).url
+def _urls_of_claim(_: bytes, packed: bytes) -> tuple[str, ...]:
+    return (decode_claim(packed).url,)
+
+
+def _urls_of_pattern(key: bytes, packed: bytes) -> tuple[str, ...]:
+    """Return a URL of each scheme that has a pattern as its path; none for what is counted of a
+    host as a whole, or under no pattern of its own."""
+    host, _, pattern = keys.name_in_shard(key).partition("\0")
+    is_path = pattern.startswith("/")
+    return (f"http://{host}{pattern}", f"https://{host}{pattern}") if is_path else ()
 
 
 _KEPT: Final = (
-    (keys.DEAD, UrlState.DEAD, _url_of_letter),
-    (keys.REFUSED, UrlState.REFUSED, _url_of_refused),
-    (keys.DIGEST, None, _url_of_claim),
+    (keys.DEAD, UrlState.DEAD, _urls_of_letter),
+    (keys.REFUSED, UrlState.REFUSED, _urls_of_refused),
+    (keys.DIGEST, None, _urls_of_claim),
+    (keys.PATTERN, None, _urls_of_pattern),
 )

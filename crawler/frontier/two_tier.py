@@ -240,6 +240,11 @@ class TwoTierFrontier:
         self._end_call(now)
         return True
 
+    def seen_of(self, wanted: Sequence[int]) -> set[int]:
+        """Return which of the keys *wanted* were ever admitted. It reads the disk."""
+        found = zip(wanted, self._seen.search(wanted), strict=True)
+        return {key for key, is_seen in found if is_seen}
+
     def mark_seen(self, found: Sequence[int], now: float) -> int:
         """Count the keys *found* as admitted, though their URLs do not wait. Returns how many are
         new. It reads the disk, and writes all at once."""

@@ -7,6 +7,7 @@ pattern has not stopped; a robots.txt that redirects to another host waits for t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
@@ -151,6 +152,16 @@ class Skip(msgspec.Struct, frozen=True):
     purpose: Purpose = Purpose.PAGE  # what the request would have been for
 
 
+@dataclass(frozen=True, slots=True)
+class OtherWorkers:
+    """The workers that have other hosts of the crawl: a robots.txt of theirs may be on a host of
+    ours, where redirects lead."""
+
+    have: Callable[[str], bool]  # whether the host of an authority is theirs
+    send_result: Callable[[str, RobotsFetchResult], None]
+    """Sends what was fetched for an authority to the worker that has its host."""
+
+
 class Precheck:
     """Decides what is fetched under a lease: its page, a robots.txt, a probe, or nothing."""
 
@@ -161,6 +172,7 @@ class Precheck:
         pattern_stats: PatternStatsStore,
         probes: Probes,
         operator: Callable[[str], Overrides],
+        others: OtherWorkers | None = None,
     ) -> None:
         """*robots_candidate* makes the candidate of a robots.txt from its URL and the authority
         that it is for. *operator* returns the operator's overrides for a URL."""
@@ -169,6 +181,7 @@ class Precheck:
         self.pattern_stats = pattern_stats
         self.probes = probes
         self._operator = operator
+        self._others = others
         # Authorities whose robots.txt waits for another host, with their hosts' next rests for it.
         self._waiting_for_hop: dict[str, float] = {}
         self._paused: dict[HostKey, float] = {}  # until when hosts rest for a pause
@@ -183,7 +196,8 @@ class Precheck:
         if until is not None:
             return self._pause(candidate.host, min(until, now + PAUSE_LOOK_S), now)
         if candidate.purpose is Purpose.ROBOTS:
-            if self.robots.is_decided(candidate.authority, now):
+            is_ours = self._others is None or not self._others.have(candidate.authority)
+            if is_ours and self.robots.is_decided(candidate.authority, now):
                 return Skip(Done(), "the robots.txt it is for is known", purpose=Purpose.ROBOTS)
             own = authority_of(candidate.url)
             is_known = self.robots.is_decided(own, now)
@@ -246,6 +260,7 @@ class Precheck:
         crawl-delay that it asks for; None if that is not known yet, or is another host's. Raises
         StoreUnavailable."""
         self._waiting_for_hop.pop(plan.authority, None)
+        self._send_result(plan.authority, result)
         record = self.robots.store_result(plan.authority, result, now, rest_s)
         is_own = authority_of(plan.lease.candidate.url) == plan.authority
         if record.kind is RobotsState.PENDING or not is_own:
@@ -255,14 +270,18 @@ class Precheck:
     def give_up_robots(self, authority: str, reason: str, now: float) -> None:
         """Forbid *authority* for a while: the other host that has its robots.txt is given up."""
         self._waiting_for_hop.pop(authority, None)
+        self._send_result(authority, RobotsFetchResult("", error=reason))
         self.robots.give_up(authority, reason, now)
 
-    def drop_robots(self, authority: str) -> None:
-        """Drop the robots.txt of *authority* from memory, because another worker has stored a
-        newer one. If that one redirects to another host, this process has not added a URL for it
-        yet."""
+    def _send_result(self, authority: str, result: RobotsFetchResult) -> None:
+        if self._others is not None and self._others.have(authority):
+            self._others.send_result(authority, result)
+
+    def take_robots_result(self, authority: str, result: RobotsFetchResult, now: float) -> None:
+        """Record the result of a fetch that another worker has made for *authority*. Raises
+        StoreUnavailable."""
         self._waiting_for_hop.pop(authority, None)
-        self.robots.forget(authority)
+        self.robots.store_result(authority, result, now)
 
     def _probe(self, lease: Lease, crawl_delay_s: float | None, now: float) -> Plan | None:
         """Return the plan of the probe that must be sent before its own URL, or None."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import (
     AsyncIterator,
@@ -19,14 +18,14 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol
 
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import Config
 from crawler.data.operator_files import Act, ActResult
 from crawler.frontier import dead_letters
-from crawler.frontier.reader import FrontierReader
-from crawler.frontier.records import DeadLetter
+from crawler.frontier.records import DeadLetter, HostRecord
 from crawler.frontier.sweep import Fate, Forget
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.choices import HostUnit
@@ -40,6 +39,7 @@ from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal
 from crawler.policy.seeds import seed_url
 from crawler.policy.targets import UrlTarget, read_target
+from crawler.view.local import LocalView
 from crawler.view.place import CrawlPlace, known_urls
 
 logger = logging.getLogger(__name__)
@@ -75,6 +75,10 @@ class Queues(Protocol):
         self, is_meant: Callable[[str], bool], now: Callable[[], float]
     ) -> AsyncIterator[int]:
         """Forget what is kept of URLs that do not wait, step by step."""
+
+    async def forget_unsent(self, is_meant: Callable[[str], bool]) -> None:
+        """Forget links that are on the disk of this process until a server takes them. Raises
+        StoreUnavailable."""
 
     async def carry_out(
         self,
@@ -124,6 +128,9 @@ class LocalQueues:
             yield touched
             await asyncio.sleep(0)
 
+    async def forget_unsent(self, is_meant: Callable[[str], bool]) -> None:
+        """Do nothing: links go nowhere else."""
+
     async def carry_out(
         self,
         acts: Sequence[Act],
@@ -144,18 +151,15 @@ def queues_of(crawl: Crawl) -> Queues:
         return LocalQueues(crawl, crawl.leases.embedded.frontier)
     frontier, store = crawl.leases.shared, crawl.operator_store
     assert frontier is not None
-    from crawler.shared.operator_store import SharedQueues, SharedStore  # noqa: PLC0415  # 15 ms
+    from crawler.shared.operator_store import SharedStore  # noqa: PLC0415  # 15 ms
     from crawler.shared.owned.acts import OwnedQueues  # noqa: PLC0415  # 15 ms
-    from crawler.shared.owned.worker import OwnedWorker  # noqa: PLC0415  # 15 ms
 
     assert isinstance(store, SharedStore)
-    if isinstance(frontier, OwnedWorker):
-        return OwnedQueues(
-            *(frontier.frontier, frontier.nodes, store, frontier.worker),
-            crawl.loop.precheck.robots,
-            frontier.note_acts_left,
-        )
-    return SharedQueues(frontier.nodes, frontier.ops, store, frontier.worker)
+    return OwnedQueues(
+        *(frontier.frontier, frontier.nodes, store, frontier.worker, frontier.outbox),
+        crawl.loop.precheck.robots,
+        frontier.note_acts_left,
+    )
 
 
 class FrontierActs:
@@ -209,10 +213,15 @@ class FrontierActs:
         acts = {line.number: line for line in lines if isinstance(line, Act)}
         new = [act for number, act in acts.items() if number > self._opened]
         added = [act for act in new if act.verb == "add"]
-        self._opened = max(acts, default=0)
-        # Each worker keeps some claims, which the one that carries out a purge cannot reach.
+        # Each worker keeps some claims and links, which those that carry out a purge cannot reach.
         if any(act.verb == "purge" for act in (*new, *unfinished(lines))):
             self._crawl.content.duplicates.forget_known()
+        ended = {act.undoes for act in acts.values()}
+        for act in new:
+            if act.verb == "purge" and act.number not in ended:
+                targets = list(map(read_target, act.targets))
+                await self._queues.forget_unsent(partial(_is_meant, targets=targets))
+        self._opened = max(acts, default=0)
         if added:
             for act in added:
                 self._open_hosts(act)
@@ -230,8 +239,7 @@ class FrontierActs:
         logger.info("Act %d (%s): %d URLs touched", act.number, act.verb, touched)
 
     async def count(self, request: ActRequest) -> WaitingCount:
-        unit = self._crawl.settings.config.politeness.host_unit
-        return await count_waiting(self._queues, request, unit, self._crawl.leases.clock.now)
+        return await asyncio.to_thread(count_waiting, self._place, request)
 
     async def _do(self, act: Act, undone: Act | None) -> int:
         verb = act.verb if undone is None else undone.verb
@@ -358,29 +366,28 @@ def chosen_letters(
     return is_chosen, {registered_domain(split(url).hostname) for url in urls}
 
 
-async def count_waiting(
-    queues: Queues, request: ActRequest, unit: HostUnit, now: Callable[[], float]
-) -> WaitingCount:
+class WaitingUrls(Protocol):
+    """The waiting URLs of a crawl, as they are read beside its processes."""
+
+    def hosts(self) -> Iterator[tuple[HostKey, HostRecord]]: ...
+
+    def waiting(self, host: HostKey) -> Iterator[Candidate]: ...
+
+
+def count_waiting(place: CrawlPlace, request: ActRequest) -> WaitingCount:
     """Return how many waiting URLs are of the targets of *request*, of those that can be looked at
-    in COUNT_S."""
-    targets = list(map(read_target, request.targets))
-    counted = looked_at = 0
-    ends_at = time.monotonic() + COUNT_S
+    in COUNT_S, whether the crawl runs or not. Raises CrawlerError."""
+    if place.redis is None:
+        with LocalView(place.path, place.store) as view:
+            return count_urls(view.reader, request)
+    from crawler.view.owned import open_owned_reader  # noqa: PLC0415  # 30 ms
 
-    def fate(candidate: Candidate) -> None:
-        nonlocal counted, looked_at
-        looked_at += 1
-        counted += _is_meant(candidate.url, targets)
-
-    try:
-        await sweep(queues, targets, unit, fate, now, ends_at)
-    except _TimeIsOver:
-        return WaitingCount(counted, looked_at, is_part=True)
-    return WaitingCount(counted, looked_at, is_part=False)
+    with place.redis() as address, open_owned_reader(address, place.config) as reader:
+        return count_urls(reader, request)
 
 
-def count_waiting_on_disk(frontier: FrontierReader, request: ActRequest) -> WaitingCount:
-    """Count as `count_waiting`, beside the process that has the frontier or while none has it."""
+def count_urls(frontier: WaitingUrls, request: ActRequest) -> WaitingCount:
+    """Count as `count_waiting` in *frontier*."""
     targets = list(map(read_target, request.targets))
     counted = looked_at = 0
     ends_at = time.monotonic() + COUNT_S
@@ -394,7 +401,7 @@ def count_waiting_on_disk(frontier: FrontierReader, request: ActRequest) -> Wait
 
 
 def _waiting_of_any(
-    targets: Sequence[UrlTarget], frontier: FrontierReader
+    targets: Sequence[UrlTarget], frontier: WaitingUrls
 ) -> Iterator[Candidate | None]:
     """Yield the waiting URLs of hosts that *targets* may concern, and None before each host."""
     names = [target.host for target in targets]
@@ -410,38 +417,23 @@ def _waiting_of_any(
             yield from frontier.waiting(host)
 
 
-class _TimeIsOver(Exception):
-    """What is only counted has taken long enough."""
-
-
 async def sweep(
     queues: Queues,
     targets: Sequence[UrlTarget],
     unit: HostUnit,
     fate: Callable[[Candidate], Fate],
     now: Callable[[], float],
-    ends_at: float = math.inf,
 ) -> int:
-    """Decide about the waiting URLs of *targets*. Returns how many were touched. Raises _TimeIsOver
-    when the monotonic clock has passed *ends_at*, for a *fate* that only looks."""
+    """Decide about the waiting URLs of *targets*. Returns how many were touched."""
     named = [target.host for target in targets]
     hosts = None
     if all(name is not None for name in named):
         hosts = [host_key(name, unit) for name in named if name is not None]
 
-    def look_at_clock() -> None:
-        if time.monotonic() > ends_at:
-            raise _TimeIsOver
-
     def may_concern(host: HostKey) -> bool:
-        look_at_clock()
         return any(target.may_concern(host) for target in targets)
 
-    def timed_fate(candidate: Candidate) -> Fate:
-        look_at_clock()
-        return fate(candidate)
-
-    return sum([some async for some in queues.sweep(hosts, may_concern, timed_fate, now)])
+    return sum([some async for some in queues.sweep(hosts, may_concern, fate, now)])
 
 
 def _is_meant(url: str, targets: Sequence[UrlTarget]) -> bool:

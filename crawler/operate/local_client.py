@@ -49,7 +49,7 @@ from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen_repair import repair_seen
 from crawler.model.types import ConfigError, DataDirError
 from crawler.model.url import fetch_form
-from crawler.operate.acts import chosen_letters, count_waiting_on_disk
+from crawler.operate.acts import chosen_letters, count_waiting
 from crawler.operate.client import FrontierCheck, NoCrawl, SeenUrls, ask, ask_to_freeze
 from crawler.operate.operator import Operator
 from crawler.operate.verbs import ActAnswer, ActRequest, WaitingCount
@@ -110,8 +110,7 @@ class LocalClient:
     def act(self, request: ActRequest) -> ActAnswer:
         read_format(self._path)  # else a mistyped directory would be created
         if request.dry_run:
-            with LocalView(self._path) as view:
-                return count_waiting_on_disk(view.reader, request).answer()
+            return count_waiting(self._place, request).answer()
         try:
             return ask(self._path, request)
         except NoCrawl:

@@ -247,7 +247,7 @@ METRICS: Final = (
     ),
     _gauge(
         "frontier_urls",
-        "URLs by state; undecided: perhaps new (in a shared crawl: on this worker's disk).",
+        "URLs by state; undecided: perhaps new (in a shared crawl: of this worker).",
         _frontier_urls,
         "state",
         of=Of.CRAWL,

@@ -361,12 +361,6 @@ class RobotsCache:
         if known is not None and known.kind is RobotsState.UNREACHABLE:
             self._keep(unknown_record(authority, now))
 
-    def forget(self, authority: str) -> None:
-        """Drop a record that another worker has replaced; it is read again when it is needed."""
-        entry = self._entries.pop(authority, None)
-        if entry is not None:
-            self.size_bytes -= entry.size_bytes
-
     def _until(self, now: float, rest_s: float) -> float:
         # Counted from the end of the rest: a verdict that ends before its host may be asked again
         # would be found expired each time, and the crawl would never end.

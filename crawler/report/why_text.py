@@ -68,8 +68,6 @@ def _whereabouts(why: Why, now: float) -> Iterator[str]:
     if why.waiting is not None:
         yield f"  waits behind {many(why.waiting, 'URL')} of its host{_level(why)}{tried}"
         yield f"  its host may be contacted {until(why.host_next_at or 0.0, now)}"
-    if why.unsearched and not _found(why):
-        yield f"  {many(why.unsearched, 'waiting URL')} of its host were not looked at"
     if why.leased_at is not None:
         by = f" by the worker {plain(why.worker)}" if why.worker else ""
         yield (

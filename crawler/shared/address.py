@@ -135,10 +135,7 @@ def redis_address(settings: BaseSettings, config: Config) -> RedisAddress | None
         address = RedisAddress(config.shared.frontier_url, {})
     else:
         address = _scrapy_redis_address(settings)
-    if not address.url:
-        return None
-    config.shared.refuse_short_lease(config.fetch.total_timeout_s)
-    return address
+    return address if address.url else None
 
 
 def _scrapy_redis_address(settings: BaseSettings) -> RedisAddress:

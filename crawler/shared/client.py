@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from crawler.shared import keys
 from crawler.shared.address import Address, node_name
-from crawler.shared.codec import ShardTotals
 from crawler.shared.connection import (
     Argument,
     RedisConnection,
@@ -53,18 +52,12 @@ class ShardOpener:
     run of the server there. If a server has lost a script it may have lost data as well, so all its
     shards are opened again."""
 
-    def __init__(
-        self, scripts: ScriptTexts, root: Callable[[int], str], open_args: tuple[Argument, ...]
-    ) -> None:
-        """*open_args* are the arguments of `open` behind the run. A last one is added: for how many
-        seconds this client has known the shard."""
+    def __init__(self, scripts: ScriptTexts, root: Callable[[int], str]) -> None:
         self.served: frozenset[int] = frozenset()
         self.resets = 0
         self._scripts = scripts
         self._root = root
-        self._open_args = open_args
         self._open: frozenset[int] = frozenset()
-        self._known_since: dict[int, float] = {}  # by the clock of the loop
         self._lock = asyncio.Lock()
 
     def serve(self, shards: Iterable[int]) -> None:
@@ -93,10 +86,7 @@ class ShardOpener:
             errors = await self._ask(connection, run_id, missing) if missing else {}
             # If the run has ended or the scripts were lost meanwhile, the replies are void.
             if connection.broken is None and resets == self.resets:
-                opened = set(missing) - errors.keys()
-                now_s = asyncio.get_running_loop().time()
-                self._known_since = dict.fromkeys(opened, now_s) | self._known_since
-                self._open |= opened
+                self._open |= set(missing) - errors.keys()
         return errors
 
     async def _ask(
@@ -118,10 +108,7 @@ class ShardOpener:
         return {shard: error for shard, error in outcomes.items() if error is not None}
 
     def _packed_open(self, run_id: str, shard: int) -> bytes:
-        now_s = asyncio.get_running_loop().time()
-        known_s = now_s - self._known_since.get(shard, now_s)
-        asked = ("EVALSHA", self._scripts.sha("open"), 1, self._root(shard), run_id)
-        return pack_command((*asked, *self._open_args, known_s))
+        return pack_command(("EVALSHA", self._scripts.sha("open"), 1, self._root(shard), run_id))
 
 
 PIPELINE: Final = 64
@@ -430,24 +417,27 @@ class Nodes:
         scripts: ScriptTexts,
         name: str,
         shards: int,
-        open_args: tuple[Argument, ...],
     ) -> None:
-        """All keys begin with *name*. *open_args* are the arguments of the script `open` behind
-        the run of the server."""
+        """All keys begin with *name*."""
         self.name = name
         self.shards = shards
         self._shas = {script: scripts.sha(script) for script in scripts.names()}
         self._roots = [keys.root(name, shard) for shard in range(shards)]
         self._servers = ClusterMap(
             address,
-            lambda where: Node(where, ShardOpener(scripts, self._roots.__getitem__, open_args)),
+            lambda where: Node(where, ShardOpener(scripts, self._roots.__getitem__)),
             [hash_slot(root) for root in self._roots],
         )
 
     @property
     def single_server(self) -> bool:
         """Whether one server has all shards."""
-        return len(set(self._servers.of_shard)) == 1
+        return len(self.serving) == 1
+
+    @property
+    def serving(self) -> frozenset[str]:
+        """The servers that have shards, as host:port."""
+        return frozenset(self._servers.of_shard)
 
     def node_of(self, shard: int) -> str:
         """Return the server of *shard*, as host:port."""
@@ -660,14 +650,6 @@ class BlockingNodes:
         """Send plain commands together, each to the server of its key. Unlike `commands` it opens
         no shard, so it changes nothing. Raises the first Fault among the replies."""
         return _raise_first_fault(self._run_loop(self._ask(asks)))
-
-    def totals(self) -> list[ShardTotals]:
-        """Return the totals of all shards. Raises a Fault."""
-        shards = range(self._nodes.shards)
-        replies = self.commands(
-            [(n, ("HGETALL", keys.totals(self._nodes.name, n))) for n in shards]
-        )
-        return [ShardTotals.read(dict(zip(each[::2], each[1::2], strict=True))) for each in replies]
 
     def close(self) -> None:
         if not self._loop.is_closed():

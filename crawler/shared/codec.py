@@ -6,34 +6,25 @@ Rule: what is read from Redis is untrusted: it is decoded by a fixed schema, or 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-from isal import isal_zlib
-from isal.igzip_lib import IsalError
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from crawler.duplicates.quarters import QUARTERS, near_places, quarters
-from crawler.frontier.records import DeadLetter, decode_candidate
-from crawler.model.counts import Counts, Figures
+from crawler.frontier.records import decode_candidate
+from crawler.model.counts import Figures
 from crawler.model.types import (
     Candidate,
     Claim,
-    Dead,
     Done,
     HostKey,
     Moved,
     Purpose,
-    PutBack,
-    RetryAt,
     Verdict,
 )
-from crawler.model.url import split
-from crawler.policy.robots_cache import RobotsRecord, RobotsState
-from crawler.shared.keys import URGENT
 
 
 class _LinkRecord(
@@ -131,7 +122,7 @@ def _url_of(tail: str, host: str) -> str:
 # is named by number. Its fingerprint is not in it, but in the tables of fingerprints below.
 
 CLAIMS_PER_BUCKET: Final = 20
-"""Claims a bucket in the mean, as in lua/shard.lua."""
+"""Claims a bucket in the mean, as in lua/claims.lua."""
 _FILE_BYTES: Final = 3
 _MOST_DIGITS: Final = 18
 _OK: Final = 200
@@ -185,49 +176,9 @@ def _split(record: str) -> tuple[str, int | str]:
     return "", record
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadableLease:
-    """A lease whose URL cannot be decoded; its number and host can."""
-
-    number: int
-    host: str
-    packed_url: bytes
-    why: str
-
-
-def dead_letter_of(lease: UnreadableLease, now: float) -> bytes:
-    lost = Candidate(f"unreadable:{lease.packed_url[:200]!r}", 0, HostKey(lease.host), lease.host)
-    return encode_letter(DeadLetter(lost, f"its record in Redis cannot be read: {lease.why}", now))
-
-
-def encode_letter(letter: DeadLetter) -> bytes:
-    return _encode(letter)
-
-
 def claim_of(verdict: Verdict) -> Claim | None:
     """Return the claim of the page of *verdict*, or None if it claims no content."""
     return verdict.claim if isinstance(verdict, Done | Moved) else None
-
-
-def finish_args(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str, float, bytes]:
-    """Return *verdict* as the script `finish` takes it: its word, a delay in s, and a payload."""
-    match verdict:
-        case Done(next_visit, _):
-            if next_visit is None:
-                return "done", 0, b""
-            again = replace(candidate, attempts=0, chain=(), may_be_archived=False)
-            return "again", next_visit - now, pack_candidate(again)
-        case RetryAt(when, is_counted):
-            again = replace(candidate, attempts=candidate.attempts + is_counted)
-            return "retry", when - now, pack_candidate(again)
-        case Moved():
-            return "done", 0, b""
-        case PutBack(is_first=False):
-            return "retry", 0, pack_candidate(candidate)
-        case Dead(reason):
-            return "dead", 0, encode_letter(DeadLetter(candidate, reason, now))
-        case _:
-            return "back", 0, pack_candidate(candidate) if candidate.may_be_archived else b""
 
 
 # Each fingerprint is in four tables, in the bucket of one of its quarters each
@@ -291,114 +242,6 @@ def near_in(bucket: bytes, table: int, simhash: int, most_bits: int) -> Iterator
         yield FingerprintRow(bits, int(prints[at]), mark)
 
 
-# A robots.txt record has no time of a worker's clock: the time until it expires is sent beside it.
-
-_LEVEL: Final = 1  # 17 us for a usual file; level 6 of zlib takes 83, and a tenth less room
-_SCHEMES: Final = ("http://", "https://")
-_decode_robots = msgspec.msgpack.Decoder(RobotsRecord).decode
-
-
-def pack_robots(record: RobotsRecord) -> bytes:
-    """Pack *record* without its authority, which is in the name of its key."""
-    body = None if record.body is None else isal_zlib.compress(record.body, _LEVEL)
-    return _encode(replace(record, authority="", fetched_at=0.0, expires_at=0.0, body=body))
-
-
-def forbids_all(packed: bytes) -> bool:
-    """Return whether the stored record says that a robots.txt could not be reached."""
-    try:
-        return _decode_robots(packed).kind is RobotsState.UNREACHABLE
-    except msgspec.MsgspecError:
-        return False  # an unreadable record counts as none
-
-
-def read_robots(
-    authority: str, packed: Any, left_ms: Any, now: float, most_bytes: int
-) -> RobotsRecord | None:
-    """Return the record of *authority*, valid from *now* on for *left_ms*, or None if *packed* is
-    not valid. A file is at most *most_bytes* long before it is compressed."""
-    if not isinstance(packed, bytes) or not isinstance(left_ms, int) or left_ms <= 0:
-        return None
-    try:
-        record = _decode_robots(packed)
-        body = None if record.body is None else _inflated(record.body, most_bytes)
-    except (ValueError, msgspec.MsgspecError, IsalError):  # type: ignore[misc]  # as in archive/reader.py
-        return None
-    if not _is_sound(record):
-        return None
-    expires_at = now + left_ms / 1000
-    return replace(record, authority=authority, fetched_at=now, expires_at=expires_at, body=body)
-
-
-def _is_sound(record: RobotsRecord) -> bool:
-    if record.kind is RobotsState.RULES and record.body is None:
-        return False
-    if record.kind is RobotsState.PENDING and not _is_url(record.next_url):
-        return False
-    return min(record.tries, record.hops) >= 0
-
-
-def _is_url(text: str) -> bool:
-    try:
-        return text.startswith(_SCHEMES) and bool(split(text).hostname)
-    except ValueError:
-        return False
-
-
-def _inflated(body: bytes, most_bytes: int) -> bytes:
-    """Decompress *body*. Raises IsalError or ValueError."""
-    stream = isal_zlib.decompressobj()
-    inflated = stream.decompress(body, most_bytes + 1)
-    if len(inflated) > most_bytes or not stream.eof:
-        raise ValueError("too large, or cut off")
-    return inflated
-
-
-RUN_BYTES: Final = 8
-"""Replies begin with so many bytes of the server's run id (lua/shard.lua)."""
-
-
-_COUNTERS: Final = ("waiting", "later", "leased", "seen", "done", "dead", "refused")
-_FRONT: Final = b"waiting:"
-
-
-@dataclass(frozen=True, slots=True)
-class ShardTotals:
-    """The totals of a shard, as its hash `m` holds them."""
-
-    counts: Counts
-    adds: int  # URLs ever admitted: if it is equal in two looks, none was added between them
-    clock: float  # epoch seconds by the server
-    run: bytes  # the run id of its server, as in replies; empty if the shard does not exist
-    fronts: Mapping[int, int]  # of those that wait, by front
-
-    @classmethod
-    def read(cls, fields: Mapping[bytes, bytes]) -> Self:
-        """Read the fields and values of a HGETALL."""
-        numbers = {name: int(fields.get(name.encode(), 0)) for name in _COUNTERS}
-        fronts = {
-            int(key[len(_FRONT) :]): int(value)
-            for key, value in fields.items()
-            if key.startswith(_FRONT)
-        }
-        levels = [fronts.get(front, 0) for front in range(URGENT + 1, max(fronts, default=0) + 1)]
-        counts = Counts(**numbers, hosts_active=numbers["leased"], levels=tuple(levels))
-        clock, run = float(fields.get(b"clock", 0)), fields.get(b"run", b"")[:RUN_BYTES]
-        return cls(counts, int(fields.get(b"adds", 0)), clock, run, fronts)
-
-    @classmethod
-    def of_reply(cls, reply: Sequence[bytes]) -> Self:
-        """Read the reply of a HGETALL: names and values in turn."""
-        return cls.read(dict(zip(reply[::2], reply[1::2], strict=True)))
-
-
-def counts_of(shards: Iterable[ShardTotals]) -> Counts:
-    """Return the counts of all *shards*; what is left is not below 0, as a counter may drift."""
-    counts = sum((each.counts for each in shards), Counts())
-    drifting = ("waiting", "later", "leased", "hosts_active")
-    return replace(counts, **{name: max(0, getattr(counts, name)) for name in drifting})
-
-
 # Links are split into parts, one a call. A part is bounded by number and by bytes: a spider's own
 # requests are stored in their links, and Redis closes a connection that sends 1 GB at once.
 
@@ -450,7 +293,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     leases: int = 0
     outbox: int = 0  # links on its disk
     opened_mark: int = 0  # the mark up to which it has read the hosts that pushed seeds opened
-    preferred: int = 0  # number of shards
+    shards: int = 0  # that it owns
 
     @property
     def figures(self) -> Figures:

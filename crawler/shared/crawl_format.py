@@ -19,8 +19,8 @@ from crawler.model.types import ConfigError
 from crawler.model.url import digest_of_list
 from crawler.policy.admission import identity_of_urls
 from crawler.shared.keys import SCHEMA
-from crawler.shared.shard import MAX_SHARDS
 
+MAX_SHARDS: Final = 1024
 SUFFIXES: Final = "suffixes="
 """The prefix of the digest of the public suffix list, in the identity of a crawl."""
 
@@ -34,7 +34,7 @@ class CrawlFormat(msgspec.Struct, frozen=True):
     key_seed: int = 0  # seeds the hash of URLs, so that a page cannot choose URLs that collide
     schema: str = SCHEMA
     spider: str = ""  # the spider whose requests are waiting; empty if it is not known
-    begun: bool = True  # whether all shards that workers own were there once (owned/leader.py)
+    begun: bool = True  # whether all shards were there once (owned/leader.py)
 
 
 _decode: Final = msgspec.json.Decoder(CrawlFormat).decode
@@ -44,7 +44,8 @@ encode_format: Final = msgspec.json.Encoder().encode
 def new_format(
     shards: int, levels: int, identity: tuple[str, ...], spider: str = ""
 ) -> CrawlFormat:
-    return CrawlFormat(shards, levels, identity, secrets.randbits(64), spider=spider)
+    seed = secrets.randbits(64)
+    return CrawlFormat(shards, levels, identity, seed, spider=spider, begun=False)
 
 
 def read_format(kept: bytes, where: str) -> CrawlFormat:

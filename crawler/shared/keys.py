@@ -1,7 +1,7 @@
-"""Every key of a shared crawl: its name, type, meaning and growth; and the texts of the scripts.
+"""Every key of a shared crawl: its name, type, meaning and growth; and the texts of the scripts on
+keys outside the shards.
 
-Rule: only this file and lua/shard.lua make key names; a test compares the two. All keys of a shard
-have the same part in braces, so they are in one hash slot of a cluster.
+Rule: all keys of a shard have the same part in braces, so they are in one hash slot of a cluster.
 """
 
 from __future__ import annotations
@@ -9,15 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
-SCHEMA: Final = "3"
-URGENT: Final = 0
-"""The front that is served before all others; level n of a Candidate is front n + 1."""
-URGENT_LEVEL: Final = URGENT - 1
-"""The level of an urgent Candidate. It keeps it when it is redirected or waits in the outbox."""
+SCHEMA: Final = "4"
+URGENT_LEVEL: Final = -1
+"""The level of a Candidate that is to go before all others of its host."""
 _HASH_TAG: Final = re.compile(r"^[^{]*\{[^}]+\}")
 
 
@@ -30,39 +27,25 @@ class RedisKey:
 
 
 SHARD_KEYS: Final = (
-    RedisKey("<root>:m", "hash", "Totals, clock, run of the server, turns of the levels.", "one"),
     RedisKey(
-        "<root>:h",
+        "<root>",
         "hash",
-        "Host to its record: place, fronts, rest, pace, URLs that wait.",
-        "known hosts",
+        "Owner and its lease, number of its last batch, counters, run of the server.",
+        "one",
     ),
-    RedisKey(
-        "<root>:b:<front>:<host>", "list", "The waiting URLs of a host, packed.", "waiting URLs"
-    ),
-    RedisKey("<root>:f:<front>", "list", "Due hosts that are new, in turn.", "due hosts"),
-    RedisKey(
-        "<root>:f:<front>:<standing>",
-        "list",
-        "The same of hosts that answer (1), and of those that failed (2).",
-        "due hosts",
-    ),
-    RedisKey(
-        "<root>:r", "zset", "Hosts at rest, by the end of their rest.", "hosts with URLs at rest"
-    ),
-    RedisKey("<root>:l", "zset", "Later URLs, by their date.", "retries and revisits"),
-    RedisKey("<root>:w", "zset", "Sessions with leases, by when they end.", "workers"),
-    RedisKey(
-        "<root>:e:<session>", "string", "Its leases have ended; expires.", "dead workers of a day"
-    ),
-    RedisKey(
-        "<root>:o:<session>", "hash", "Open leases: what was taken, when.", "fetches under way"
-    ),
-    RedisKey("<root>:x", "set", "Workers that have links on their own disks.", "workers"),
-    RedisKey("<root>:s:<bucket>", "set", "Seen: 100-400 keys of admitted URLs each.", "URLs seen"),
-    RedisKey("<root>:d", "hash", "Dead letters, by their number.", "URLs given up"),
-    RedisKey("<root>:k", "hash", "URLs that a rule refused at their turn.", "URLs refused"),
+    RedisKey("<root>:inbox", "hash", "Links that workers send to the owner.", "what is unread"),
+    RedisKey("<root>:h", "hash", "Host to its record: queues, rest, pace.", "known hosts"),
+    RedisKey("<root>:b", "hash", "Chunks of waiting URLs, packed.", "waiting URLs"),
+    RedisKey("<root>:s", "list", "Keys of admitted URLs, eight bytes each.", "URLs seen"),
+    RedisKey("<root>:o", "hash", "Open leases.", "fetches under way"),
+    RedisKey("<root>:l", "hash", "Later URLs, by their date.", "retries and revisits"),
+    RedisKey("<root>:u", "hash", "URLs that were found a moment ago.", "a second's links"),
+    RedisKey("<root>:v", "hash", "URLs that may be seen already.", "some seconds' links"),
+    RedisKey("<root>:d", "hash", "Dead letters.", "URLs given up"),
+    RedisKey("<root>:x", "hash", "URLs that a rule refused at their turn.", "URLs refused"),
     RedisKey("<root>:c", "hash", "URLs admitted of a registered domain.", "domains, with a budget"),
+    RedisKey("<root>:y", "hash", "Statistics of patterns of URLs.", "patterns of URLs"),
+    RedisKey("<root>:outboxes", "set", "Workers that have links on their own disks.", "workers"),
     RedisKey(
         "<root>:g:<bucket>", "list", "Claims: pages that own a digest, 10-40.", "different pages"
     ),
@@ -70,14 +53,6 @@ SHARD_KEYS: Final = (
     RedisKey(
         "<root>:v:<digest>", "string", "Reservation of a digest; expires.", "fetches under way"
     ),
-    RedisKey("<root>:t:<authority>", "string", "A robots.txt; expires with it.", "hosts of a day"),
-    RedisKey(
-        "<root>:y:<host>",
-        "hash",
-        "Statistics of patterns of URLs.",
-        "patterns with 8 pages, 1,000 a host",
-    ),
-    RedisKey("<root>:z", "zset", "Hosts with most left to do, in seconds.", "200 hosts at most"),
     RedisKey(
         "<root>:a:<table>:<quarter>",
         "string",
@@ -115,6 +90,13 @@ CRAWL_KEYS: Final = (
         "Worker to the mark up to which it has read <name>:opened.",
         "workers",
     ),
+    RedisKey(
+        "{<name>:workers}:longest",
+        "hash",
+        "Worker to its hosts with most left to do.",
+        "100 hosts a worker",
+    ),
+    RedisKey("<name>:plan", "hash", "Which worker is to have which shard.", "one"),
     RedisKey("<name>:opened", "zset", "Hosts that pushed seeds opened, in order.", "hosts pushed"),
     RedisKey("<name>:urgent", "list", "Pushed URLs that go before all others.", "what was pushed"),
     RedisKey("{<name>:urgent}:taken", "hash", "Items taken and not yet added.", "what is taken"),
@@ -140,58 +122,6 @@ def root(name: str, shard: int) -> str:
     return f"{name}:{{{shard}}}"
 
 
-def totals(name: str, shard: int) -> str:
-    return f"{root(name, shard)}:m"
-
-
-def hosts(name: str, shard: int) -> str:
-    return f"{root(name, shard)}:h"
-
-
-def queue(name: str, shard: int, front: int, host: str) -> str:
-    return f"{root(name, shard)}:b:{front}:{host}"
-
-
-def resting(name: str, shard: int) -> str:
-    return f"{root(name, shard)}:r"
-
-
-def longest(name: str, shard: int) -> str:
-    return f"{root(name, shard)}:z"
-
-
-def later(name: str, shard: int) -> str:
-    return f"{root(name, shard)}:l"
-
-
-def sessions(name: str, shard: int) -> str:
-    return f"{root(name, shard)}:w"
-
-
-def leases(name: str, shard: int, session: str) -> str:
-    return f"{root(name, shard)}:o:{session}"
-
-
-def seen(name: str, shard: int, bucket: int) -> str:
-    return f"{root(name, shard)}:s:{bucket}"
-
-
-def dead(name: str, shard: int) -> str:
-    return f"{root(name, shard)}:d"
-
-
-def refused_urls(name: str, shard: int) -> str:
-    return f"{root(name, shard)}:k"
-
-
-def domains(name: str, shard: int) -> str:
-    return f"{root(name, shard)}:c"
-
-
-def outboxes(name: str, shard: int) -> str:
-    return f"{root(name, shard)}:x"
-
-
 def claims(name: str, shard: int, bucket: int) -> str:
     return f"{root(name, shard)}:g:{bucket}"
 
@@ -202,14 +132,6 @@ def key_files(name: str, shard: int) -> str:
 
 def near(name: str, shard: int, table: int, quarter: int) -> str:
     return f"{root(name, shard)}:a:{table}:{quarter}"
-
-
-def robots(name: str, shard: int, authority: str) -> str:
-    return f"{root(name, shard)}:t:{authority}"
-
-
-def pattern_stats(name: str, shard: int, host: str) -> str:
-    return f"{root(name, shard)}:y:{host}"
 
 
 def format_key(name: str) -> str:
@@ -244,6 +166,10 @@ def announced(name: str) -> tuple[str, str, str, str]:
     """Return the keys of the script `announce`, in its order."""
     beside = f"{{{workers(name)}}}"
     return workers(name), f"{beside}:alive", f"{beside}:starting", f"{beside}:read"
+
+
+def longest(name: str) -> str:
+    return f"{{{workers(name)}}}:longest"
 
 
 def opened_hosts(name: str) -> str:
@@ -282,36 +208,6 @@ def _tagged(key: str) -> str:
 # which for all of the prelude took longer than most operations. The clock is a separate file so
 # that tests can replace it.
 
-OPERATIONS: Final = (
-    "open",
-    "add",
-    "lease",
-    "release",
-    "finish",
-    "renew_leases",
-    "list_leases",
-    "return_leases",
-    "rest",
-    "end_rest",
-    "retry_dead",
-    "reserve_content",
-    "claim_content",
-    "near",
-    "owner_of_content",
-    "get_robots",
-    "put_robots",
-    "add_stats",
-    "get_stats",
-    "check",
-    "outbox",
-    "repair",
-    "remove_refused",
-    "trim",
-    "readmit",
-    "sweep",
-    "sweep_later",
-    "forget",
-)
 FEED_SCRIPTS: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
 CRAWL_SCRIPTS: Final = ("open_hosts", "announce")
 """Scripts on keys outside the shards: sent as text, with all their keys named."""
@@ -322,31 +218,19 @@ class Scripts:
         """*clock* is Lua code that defines `wall()` in place of the server's own clock."""
         self._clock = clock or source("clock")
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the operations on a shard."""
-        return OPERATIONS
-
     def text(self, name: str) -> str:
         return self._texts[name]
-
-    def sha(self, name: str) -> str:
-        return self._shas[name]
 
     @cached_property
     def _texts(self) -> dict[str, str]:
         return {
             name: with_prelude(self._clock, prelude, source(name))
             for prelude, names in (
-                (f"{source('shard')}\n{source('claims')}", OPERATIONS),
                 (source("feed"), FEED_SCRIPTS),
                 ("", CRAWL_SCRIPTS),
             )
             for name in names
         }
-
-    @cached_property
-    def _shas(self) -> dict[str, str]:
-        return {name: sha1(text.encode()).hexdigest() for name, text in self._texts.items()}
 
 
 def with_prelude(clock: str, prelude: str, operation: str) -> str:

@@ -206,7 +206,6 @@ class PushedBatch:
     found: list[tuple[PushedItem, Candidate]] = field(default_factory=list)
     runs: dict[int, bytes] = field(default_factory=dict)  # by shard that acknowledged: server run
     durable_at: float = 0.0  # monotonic; from then on a server that still runs loses nothing of it
-    is_sent_again: bool = False  # as a server restarted, which may have kept some
 
     def move(self, stage: BatchStage) -> None:
         assert stage in STAGE_TRANSITIONS[self.stage], f"{self.stage} to {stage}"
@@ -258,6 +257,38 @@ class UnfetchedLog:
             self._number, self._shown, self._next_at = 0, [], now + _LOG_EVERY_S
 
 
+class UnfetchedPushes:
+    """Counts and logs what became of pushed URLs in the shards of this worker, whoever took them
+    from their feed."""
+
+    def __init__(self, stats: CrawlStats, urgent_key: str) -> None:
+        """*urgent_key* is that of the feed whose URLs are fetched in any case."""
+        self._stats = stats
+        self._seen = UnfetchedLog(
+            "Pushed and not fetched, as seen before: %d: %s. `scrapy frontier why URL` says what"
+            f" became of one; pushed to {urgent_key} it is fetched again"
+        )
+        self._over_budget = UnfetchedLog(
+            "Pushed and not fetched, as over a budget (CRAWLER_MAX_URLS_PER_HOST,"
+            f" CRAWLER_MAX_URLS_PER_DOMAIN): %d, of %s. Pushed to {urgent_key} they are fetched"
+        )
+
+    def note(self, seen: Sequence[str], added: Added) -> None:
+        """Note that the URLs *seen* were seen before, and what became of others."""
+        self._stats.count("pushed/new", added.new)
+        self._stats.count("pushed/seen", len(seen) + added.seen)
+        self._stats.count("pushed/over_budget", added.over_budget)
+        for url in seen:
+            self._seen.note(url[:_SHOWN])
+        for over in added.kept_out:
+            self._over_budget.note(over.name, over.links)
+
+    def write(self, now: float) -> None:
+        """Log which URLs are not fetched, unless that was logged a moment before *now*."""
+        self._seen.write(now)
+        self._over_budget.write(now)
+
+
 class PushedQueue:
     """Moves the items of one feed into the frontier, batch by batch. An item is removed from Redis
     when the server of its URL cannot lose it any more, or when it is refused. No page of a new host
@@ -275,10 +306,8 @@ class PushedQueue:
         agreement: OriginAgreement,
         stats: CrawlStats,
         steady: Callable[[], float],
-        urgent_key: str,
     ) -> None:
-        """*open_hosts* opens hosts for all workers, and returns the mark that these must read.
-        *urgent_key* is that of the feed whose URLs are fetched in any case."""
+        """*open_hosts* opens hosts for all workers, and returns the mark that these must read."""
         self.feed = feed
         self._is_urgent = is_urgent
         self._reader = reader
@@ -289,14 +318,6 @@ class PushedQueue:
         self._steady = steady
         self._batches: list[PushedBatch] = []
         self._refused = 0
-        self._seen = UnfetchedLog(
-            f"Pushed to {feed.key} and not fetched, as seen before: %d: %s. `scrapy frontier why"
-            f" URL` says what became of one; pushed to {urgent_key} it is fetched again"
-        )
-        self._over_budget = UnfetchedLog(
-            f"Pushed to {feed.key} and not fetched, as over a budget (CRAWLER_MAX_URLS_PER_HOST,"
-            f" CRAWLER_MAX_URLS_PER_DOMAIN): %d, of %s. Pushed to {urgent_key} they are fetched"
-        )
         self._steps = {
             BatchStage.READ: self._open,
             BatchStage.OPENED: self._judge_items,
@@ -309,12 +330,6 @@ class PushedQueue:
         await self._hold()
         await self._forward()
         await self._take_all(may_take)
-        self.log_unfetched(self._steady())
-
-    def log_unfetched(self, now: float) -> None:
-        """Log which URLs are not fetched, unless that was logged a moment before *now*."""
-        self._seen.write(now)
-        self._over_budget.write(now)
 
     async def _take_all(self, may_take: Callable[[], bool]) -> None:
         for _ in range(BATCHES_PER_TICK):
@@ -391,13 +406,6 @@ class PushedQueue:
         """Send candidates to the shards that have not acknowledged theirs yet."""
         waiting = [found for _, found in batch.found if self._shard(found) not in batch.runs]
         delivered = await self._delivery.add(waiting, self._is_urgent)
-        self._count(delivered.added)
-        if not batch.is_sent_again:
-            urls = {each.key: each.url for each in waiting} if delivered.seen else {}
-            for key in delivered.seen:
-                self._seen.note(urls[key][:_SHOWN])
-            for over in delivered.added.kept_out:
-                self._over_budget.note(over.name, over.links)
         batch.runs |= delivered.runs
         if not delivered.failed:
             batch.durable_at = self._steady() + self._delivery.durable_after_s
@@ -419,7 +427,6 @@ class PushedQueue:
         batch.found = forgotten
         batch.runs = {shard: run for shard, run in batch.runs.items() if shard not in forgetful}
         if forgotten:
-            batch.is_sent_again = True
             batch.move(BatchStage.JUDGED)
 
     async def _refuse(self, refused: Sequence[RefusedItem]) -> None:
@@ -437,11 +444,6 @@ class PushedQueue:
                 self.feed.refused_key,
             )
         self._refused += len(refused)
-
-    def _count(self, added: Added) -> None:
-        self._stats.count("pushed/new", added.new)
-        self._stats.count("pushed/seen", added.seen)
-        self._stats.count("pushed/over_budget", added.over_budget)
 
     def _shard(self, candidate: Candidate) -> int:
         return self._delivery.shard(candidate)
@@ -493,10 +495,10 @@ class PushedUrls:
                 agreement=agreement,
                 stats=stats,
                 steady=steady,
-                urgent_key=feeds.urgent.key,
             )
             for feed, is_urgent in ((feeds.urgent, True), (feeds.start_urls, False))
         ]
+        self.unfetched = UnfetchedPushes(stats, feeds.urgent.key)
         self._length = 0  # items of all feeds that could be asked
         self._are_all_feeds_read = False  # whether all feeds could be asked
         self._idle_since: float | None = None
@@ -513,11 +515,11 @@ class PushedUrls:
         faults = [answer for answer in answers if isinstance(answer, CrawlerError)]
         self._length = sum(answer for answer in answers if isinstance(answer, int))
         self._are_all_feeds_read = not faults
+        self.unfetched.write(self._steady())
         self._note(faults)
 
     def close(self) -> None:
-        for queue in self._queues:
-            queue.log_unfetched(float("inf"))
+        self.unfetched.write(float("inf"))
 
     def may_have_more(self) -> bool:
         """Return whether URLs may still come from here: then the crawl is not over. An item that is

@@ -33,7 +33,7 @@ from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.loop.life import Life, Lives
 from crawler.loop.links import LinkSelection
 from crawler.loop.loop import Durability, Loop, loop_limits
-from crawler.loop.precheck import Precheck, ProbeResult, Probes, SoftErrorVerdict
+from crawler.loop.precheck import OtherWorkers, Precheck, ProbeResult, Probes, SoftErrorVerdict
 from crawler.loop.slots import CHECKS, SlotLimits, Slots
 from crawler.model.page import Flaw, Link, Page, Parsed
 from crawler.model.types import (
@@ -239,7 +239,8 @@ class Process:
             config.content,
         )
         precheck = policy.precheck(
-            robots, self.origins.robots_candidate, patterns, probes, self.origins.overrides_of
+            *(robots, self.origins.robots_candidate, patterns, probes, self.origins.overrides_of),
+            self._other_workers(),
         )
         self.loop = policy.loop(
             frontier=frontier,
@@ -283,6 +284,10 @@ class Process:
             runs=disk.runs,
         )
         return self.local_frontier
+
+    def _other_workers(self) -> OtherWorkers | None:
+        """Return what has the other hosts of the crawl; None: nothing."""
+        return None
 
     def _durability(self) -> Durability | None:
         return self._syncs if self._config.archive.fsync else None

@@ -181,7 +181,8 @@ class RedisModel:
         if b"seq" not in meta and begins != b"1":
             return [b"none"]
         owner = meta.get(b"owner", b"")
-        is_free = owner in (b"", token) or any(map(owner.startswith, dead))
+        is_dead = any(map(owner.startswith, dead))
+        is_free = owner in (b"", token) or is_dead
         if not is_free and held > 0 and self._checks_lease:
             return [b"held", held]
         self._begin_write()
@@ -194,7 +195,7 @@ class RedisModel:
         is_lossy, is_filling = int(b"lost" in meta), int(b"filling" in meta)
         return [
             *(b"ok", int(seq), meta.get(b"totals", b""), is_lossy, is_filling),
-            *(max(0, -held), run),
+            *(max(0, -held), run, int(is_dead)),
         ]
 
     def _apply(self, names: list[bytes], argv: list[bytes]) -> Any:

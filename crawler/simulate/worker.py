@@ -18,6 +18,7 @@ from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import Frontier, LeaseRules
 from crawler.frontier.shards import Shards, shard_of
 from crawler.loop.loop import Durability
+from crawler.loop.precheck import OtherWorkers
 from crawler.loop.slots import Slots
 from crawler.model.types import CrawlerError, Lease, Outcome, StoreUnavailable, Verdict
 from crawler.shared import keys
@@ -26,13 +27,13 @@ from crawler.shared.crawl_format import CrawlFormat
 from crawler.shared.keys import root
 from crawler.shared.owned.frontier import OwnedFrontier, OwnedHooks
 from crawler.shared.owned.handover import ShardHolder
-from crawler.shared.owned.inbox import LinkPushes
+from crawler.shared.owned.inbox import VERDICT_DELAY_S, LinkPushes
 from crawler.shared.owned.leader import PlanLeader
 from crawler.shared.owned.owner import OwnedShard
 from crawler.shared.owned.readings import OUTBOXES, is_over, read_rests
+from crawler.shared.owned.robots_results import host_of
 from crawler.shared.owned.scripts import ClaimedShard, InboxCommands, ShardCommands
-from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.outgoing import VERDICT_DELAY_S, Overflow
+from crawler.shared.worker.outbox import Outbox, Overflow
 from crawler.simulate.disk import Disk
 from crawler.simulate.event_loop import SimulatedEventLoop
 from crawler.simulate.process import Machine, Policy, Process
@@ -164,7 +165,12 @@ class SimulatedWorker(Process):
                 is_full=lambda _: False,
                 on_taken_in=lambda: self.patterns.forget(),
                 on_lost=lambda _: None,
+                on_pushed=lambda _, __: None,
+                on_robots=lambda authority, result: self.loop.precheck.take_robots_result(
+                    authority, result, self.now
+                ),
             ),
+            rests={},
             settle_s=0.0 if nodes.single_server else VERDICT_DELAY_S,
             lease_rules=rules,
         )
@@ -199,6 +205,11 @@ class SimulatedWorker(Process):
             on_failed=self._fail,
         )
         return self.owned
+
+    def _other_workers(self) -> OtherWorkers:
+        return OtherWorkers(
+            lambda authority: not self.owned.owns(host_of(authority)), self.owned.send_robots
+        )
 
     def _durability(self) -> Durability:
         return self._syncs  # a verdict waits for the links of its page in any case

@@ -138,7 +138,7 @@ class LocalView:
     def url(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> UrlRecord:
         place, is_undecided = find_url(self.reader, url)
         outcomes = outcomes_of(self.path, url.host, is_same_url)
-        return UrlRecord(place, 0, outcomes, is_undecided=is_undecided)
+        return UrlRecord(place, outcomes, is_undecided=is_undecided)
 
     def grounds(self, url: KnownUrl) -> Grounds:
         remembered = remembered_of(self.store, url)
@@ -211,9 +211,9 @@ def _waiting_place(
         if candidate.key == url.key:
             return WaitingUrl(candidate, ahead[candidate.level])
         ahead[candidate.level] += 1
-    if undecided is None:
+    if undecided is None or undecided.level != URGENT_LEVEL:
         return None
-    return WaitingUrl(undecided, ahead[undecided.level], undecided.level == URGENT_LEVEL)
+    return WaitingUrl(undecided, ahead[undecided.level], is_urgent=True)  # seen or not
 
 
 def _place_elsewhere(found: SearchableRecords, url: KnownUrl, worker: str) -> Place:

@@ -90,7 +90,7 @@ class OwnedCrawlReader:
         self.where = f"the crawl {name} in Redis at {address}"
         self.slice_entries = slice_entries
         key = keys.format_key(name)
-        with BlockingNodes(Nodes(address, OwnedScripts(), name, 1, ())) as link:
+        with BlockingNodes(Nodes(address, OwnedScripts(), name, 1)) as link:
             stored = link.command(key, "GET", key)
         if stored is None:
             raise ConfigError(
@@ -99,7 +99,7 @@ class OwnedCrawlReader:
             )
         self.format = read_format(stored, key)
         self.shards = [ShardReader(self, shard) for shard in range(self.format.shards)]
-        self.link = BlockingNodes(Nodes(address, OwnedScripts(), name, self.format.shards, ()))
+        self.link = BlockingNodes(Nodes(address, OwnedScripts(), name, self.format.shards))
 
     def __enter__(self) -> Self:
         return self
@@ -110,6 +110,15 @@ class OwnedCrawlReader:
     def shard(self, domain: str) -> ShardReader:
         """Return the shard of a registered domain."""
         return self.shards[shard_of(domain, len(self.shards))]
+
+    def hosts(self) -> Iterator[tuple[HostKey, HostRecord]]:
+        """Yield each known host and its record."""
+        for shard in self.shards:
+            yield from shard.hosts()
+
+    def waiting(self, host: HostKey) -> Iterator[Candidate]:
+        """Yield the waiting URLs of *host*, the best level first, in the order of their turns."""
+        yield from self.shard(registered_domain(host)).waiting(host)
 
     def ask(self, key: str, command: str, *args: Argument) -> Any:
         return self.link.command(key, command, key, *args)
@@ -214,14 +223,14 @@ class ShardReader:
             counted = {
                 "waiting": sum(
                     min(unpack_chunk(chunk.name, chunk.packed)[0], chunk.most)
-                    for chunk in self._chunks(self._hosts())
+                    for chunk in self._chunks(self.hosts())
                 ),
                 "seen": sum(map(len, self.seen_keys())),
             }
         lengths = [("HLEN", self.key(prefix)) for prefix in COUNTED.values()]
         return counted | dict(zip(COUNTED, self._reader.ask_each(lengths), strict=True))
 
-    def _hosts(self) -> Iterator[tuple[HostKey, HostRecord]]:
+    def hosts(self) -> Iterator[tuple[HostKey, HostRecord]]:
         """Yield each host once, with its record."""
         known: set[bytes] = set()  # a scan may return a host twice
         for found in self.pairs(records.HOST):
@@ -338,7 +347,7 @@ class OwnedView:
         """Return as `CrawlView.workers`, with the shards that each owns by now."""
         valid = [claim.worker for claim in self._shard_claims() if claim.is_valid]
         return [
-            replace(worker, preferred=valid.count(worker.name))
+            replace(worker, shards=valid.count(worker.name))
             for worker in worker_records(self._reader)
         ]
 
@@ -432,7 +441,7 @@ class OwnedView:
         outcomes = self._outcomes(url, is_same_url)
         is_elsewhere = not outcomes and self.seen([url])[0]
         owner = self._owner(url, is_same_url) if is_elsewhere else None
-        return UrlRecord(place, 0, outcomes, owner, is_undecided)
+        return UrlRecord(place, outcomes, owner, is_undecided)
 
     def _outcomes(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> list[Outcome]:
         logs = (outcomes_of(folder, url.host, is_same_url) for folder in self._folders)

@@ -44,10 +44,10 @@ class CrawlPlace:
             with LocalView(self.path, self.store, rules_path(self.config, self.path)) as local:
                 yield local
             return
-        from crawler.view.shared import SharedView, open_reader  # noqa: PLC0415  # 30 ms
+        from crawler.view.owned import OwnedView, open_owned_reader  # noqa: PLC0415  # 30 ms
 
-        with self.redis() as address, open_reader(address, self.config) as reader:
-            yield SharedView(reader, self.path, self.config.robots.robots_max_bytes)
+        with self.redis() as address, open_owned_reader(address, self.config) as reader:
+            yield OwnedView(reader, self.path)
 
 
 def place_within(crawl: Crawl, settings: BaseSettings) -> CrawlPlace:

@@ -44,7 +44,7 @@ class HostState:
 
     host: HostKey
     waiting: int  # URLs
-    place: str  # empty | front | active | leased | resting
+    place: str  # empty | front | active | resting
     rest_until: float
     pace: Pace
     admitted: int  # URLs ever admitted
@@ -98,7 +98,6 @@ class UrlRecord:
     """Where a URL is, and what became of it."""
 
     place: Place
-    unsearched: int  # waiting URLs of its host that were not looked at, if it was not found
     outcomes: list[Outcome]  # of its leases, in the logs on this machine, the oldest first
     owner: DuplicateOwner | None = None  # its page, if no outcome is known
     is_undecided: bool = False  # it was found, and it is not known yet whether it is new

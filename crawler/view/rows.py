@@ -25,7 +25,7 @@ class HostRow(msgspec.Struct, frozen=True):
 
     host: str
     waiting: int  # URLs
-    place: str  # empty | front | active | leased | resting
+    place: str  # empty | front | active | resting
     next_at: float  # epoch seconds, from which it may be contacted
     gap_s: float  # its last rest
     crawl_delay_s: float
@@ -97,8 +97,6 @@ def _because(
         return "a rule pauses it"
     if rules.paused_until(now) is not None:
         return "the crawl is paused"
-    if state.place == "leased":
-        return "a fetch is under way"
     if state.rest_until <= now:
         return ""
     pace = _with_cap(state.pace, overrides.crawl_delay_s, politeness)
@@ -201,7 +199,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     errors: int
     leases: int
     outbox: int  # links on its disk
-    preferred: int  # shards
+    shards: int  # that it owns
     heard_at: float  # epoch seconds
 
 
@@ -222,6 +220,6 @@ def _worker(record: WorkerRecord, now: float) -> WorkerRow:
         errors=record.errors,
         leases=record.leases,
         outbox=record.outbox,
-        preferred=record.preferred,
+        shards=record.shards,
         heard_at=record.at,
     )

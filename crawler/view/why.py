@@ -67,7 +67,6 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int | None = None  # the number of URLs before it, of its host and level
     level: int | None = None  # its level; 0 is best
     urgent: bool = False  # waits before all levels
-    unsearched: int = 0  # waiting URLs of its host that were not searched
     leased_at: float | None = None
     worker: str = ""  # of a shared crawl, that holds the lease
     later_at: float | None = None
@@ -293,7 +292,7 @@ def _with_place(answer: Why, record: UrlRecord) -> Why:
             answer = replace(answer, dead_at=at, dead_reason=reason)
         case RefusedRecord(at=at, reason=reason):
             answer = replace(answer, refused_at=at, refused_by=reason)
-    return replace(answer, unsearched=record.unsearched, undecided=record.is_undecided)
+    return replace(answer, undecided=record.is_undecided)
 
 
 def _with_outcomes(answer: Why, record: UrlRecord) -> Why:

@@ -1,7 +1,8 @@
 """Run a redis-server in the data directory, for the workers of one machine.
 
 Rule: it listens on loopback only, with a random password, and dies with this process. The server
-holds the lock of its folder, so one that was left is ended before another opens its files.
+holds the lock of its folder, so one that was left is ended before another opens its files. Where it
+was stopped in good order, the next run has all that this one had, which only this file can know.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ import socket
 import subprocess
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from crawler.config.settings import FULL_FRACTION, SharedSettings
 from crawler.data.data_dir import InheritedLock, lock_file_pid
+from crawler.data.files import sync_folder
 from crawler.model.choices import AutoByServer
 from crawler.model.types import ConfigError, DataDirError, StoreUnavailable
 from crawler.shared.address import Address, RedisAddress
 from crawler.shared.connection import Argument, connect, info_fields, pack_command
 from crawler.shared.faults import FAULTS, MIN_VERSION
+from crawler.shared.keys import root
 from crawler.workers.die_with_parent import die_with_parent, status_text
 
 # The password is only in redis.conf and the file with the URL, which only their owner may read.
@@ -37,6 +40,7 @@ HOST: Final = "127.0.0.1"
 LOG: Final = "redis.log"
 CONF: Final = "redis.conf"
 URL: Final = "url"
+STOPPED: Final = "stopped"  # has the run of a server that was stopped in good order
 # Not from the ephemeral range (32768 on, on Linux): while the server is down, an outgoing
 # connection could get its port, and a client that reconnects could connect to itself.
 _PORTS: Final = range(20_000, 32_000)
@@ -209,6 +213,8 @@ class OwnRedis:
         self._show_message = show_message
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: InheritedLock | None = None
+        self.is_whole = False
+        """Whether it has all that its last run had: that was stopped in good order."""
 
     @property
     def address(self) -> RedisAddress:
@@ -231,10 +237,14 @@ class OwnRedis:
             self._lock = await self._take_folder()
             address = new_address(saved_address(self._folder))
             write_conf(self._folder, address, self._shared)
+            stopped = self._take_stopped()
         except OSError as refused:
             raise DataDirError(f"{self._folder}: {refused}") from refused
         self._start(program, self._lock)
         await self._wait_until_up()
+        if stopped:
+            with suppress(*FAULTS):
+                await self._note_whole(address, stopped)
 
     async def restart_if_dead(self) -> None:
         """Restart the server at its port if it has died. Raises CrawlerError."""
@@ -248,14 +258,48 @@ class OwnRedis:
         """Stop the server, which writes its data to disk."""
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
+            run = await self._run_id()
             process.terminate()
             if not await _wait_for_end(process, _STOP_WAIT_S):
                 self._show_message(
                     f"redis-server (process {process.pid}) is still writing its file"
                 )
+            elif run and process.returncode == 0:
+                with suppress(OSError):
+                    _write_secret(self._folder / STOPPED, run)
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    async def _run_id(self) -> str:
+        address = saved_address(self._folder)
+        info = await _ask(address, "INFO", "server") if address is not None else None
+        return info_fields(info).get("run_id", "") if isinstance(info, bytes) else ""
+
+    def _take_stopped(self) -> str:
+        """Return the last run, if it was stopped in good order, and forget it."""
+        file = self._folder / STOPPED
+        if not file.exists():
+            return ""
+        stopped = file.read_text()
+        file.unlink()
+        sync_folder(self._folder)
+        return stopped
+
+    async def _note_whole(self, address: ListenAddress, stopped: str) -> None:
+        """Note that shards of the run *stopped* have lost nothing, before the first worker opens
+        them: else hosts would rest as after the longest fetch that may be unknown. Raises a Fault.
+        """
+        wire, run = await connect(Address.parse(address.url))
+        try:
+            name, shards = self._shared.frontier_name, range(self._shared.frontier_shards)
+            roots = [root(name, shard) for shard in shards]
+            runs = await wire.ask([pack_command(("HGET", each, "run")) for each in roots])
+            whole = [at for at, last in zip(roots, runs, strict=True) if last == stopped.encode()]
+            await wire.ask([pack_command(("HSET", at, "run", run.run_id)) for at in whole])
+            self.is_whole = bool(whole)
+        finally:
+            await wire.close()
 
     async def _take_folder(self) -> InheritedLock:
         """Take the lock of the folder; a server that was left in it is ended first."""

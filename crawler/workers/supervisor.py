@@ -1,6 +1,6 @@
 """Run a crawl by many workers on this machine, from the start of its Redis to its summary.
 
-Rule: Redis starts before the workers and ends after them, so that they can put back their leases.
+Rule: Redis starts before the workers and ends after them, so that they can hand over their shards.
 No state of the crawl is here: if this process is killed, the same command continues.
 """
 
@@ -34,7 +34,7 @@ from crawler.report.endings import ending
 from crawler.report.progress import STOPPING
 from crawler.report.summary import Summary
 from crawler.shared.address import RedisAddress
-from crawler.shared.worker.join import new_nodes, quiet_s
+from crawler.shared.worker.join import new_nodes
 from crawler.view.formats import many, span
 from crawler.workers.redis_server import (
     FOLDER,
@@ -200,12 +200,16 @@ class Supervisor:
 
     def _show_resumed(self, reader: WorkforceReader) -> None:
         to_do = reader.counts.left
-        if to_do and self._redis is not None:
-            quiet = span(quiet_s(self._plan.config))
-            self._screen.show_message(
-                f"Going on: {many(to_do, 'URL')} to do. Fetches of the run before may be under way"
-                f" still, so for {quiet} no host is asked"
+        if not to_do or self._redis is None:
+            return
+        message = f"Going on: {many(to_do, 'URL')} to do"
+        if not self._redis.is_whole:
+            quiet = span(self._plan.config.fetch.total_timeout_s)
+            message += (
+                ". Redis was not stopped in good order, and may have lost its last second: for"
+                f" {quiet} no host is asked, and each known host rests as after the longest fetch"
             )
+        self._screen.show_message(message)
 
     async def _run_workers(self, reader: WorkforceReader) -> None:
         force = self._workers

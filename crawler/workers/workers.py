@@ -228,7 +228,7 @@ class Workers:
         self.stop()
 
     def stop(self) -> None:
-        """Stop all workers; each puts back its leases."""
+        """Stop all workers; each hands over its shards."""
         if not self.is_stopping:
             self.is_stopping = True
             self._end(signal.SIGTERM)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -32,9 +32,10 @@ from crawler.report.screen import ProgressFigures, RecentRate, Screen
 from crawler.report.summary import EndedRun, Summary, archive_files, summary_of
 from crawler.shared import keys
 from crawler.shared.client import Nodes
-from crawler.shared.codec import ShardTotals, WorkerRecord, counts_of
-from crawler.shared.faults import FAULTS, Unreachable
+from crawler.shared.codec import WorkerRecord
+from crawler.shared.faults import Unreachable
 from crawler.shared.longest import LongestReader
+from crawler.shared.owned.readings import read_totals
 from crawler.view.formats import (
     many,
     number,
@@ -54,7 +55,7 @@ class WorkforceReader:
         self._nodes = nodes
         self._before: frozenset[str] = frozenset()  # sessions of earlier runs
         self._records: dict[str, WorkerRecord] = {}  # of our workers, by session
-        self._longest = LongestReader(nodes, nodes.shards)
+        self._longest = LongestReader(nodes)
         self._rate = RecentRate()
         self._forecast = EndForecast(
             WorkAhead(
@@ -119,23 +120,12 @@ class WorkforceReader:
 
     async def _read_all(self) -> None:
         key = keys.workers(self._nodes.name)
-        workers, *totals = await self._hashes(key)
-        self.all_records = list(_read(workers[1::2]))
+        self.all_records = list(_read(await self._nodes.checked_command(key, "HVALS", key)))
         undecided = sum(record.outbox for record in self.all_records)
-        self.counts = counts_of(map(ShardTotals.of_reply, totals)) + Counts(undecided=undecided)
+        totals = await read_totals(self._nodes)
+        counted = (each.counts(0, 0) for each in totals)
+        self.counts = sum(counted, Counts(undecided=undecided))
         await self._longest.refresh()
-
-    async def _hashes(self, key: str) -> Sequence[Any]:
-        """Read by commands that open no shard, as only workers do. Raises the first Fault."""
-        name, shards = self._nodes.name, range(self._nodes.shards)
-        hashes = [key, *(keys.totals(name, shard) for shard in shards)]
-        replies = await asyncio.gather(
-            *(self._nodes.command(each, "HGETALL", each) for each in hashes)
-        )
-        for reply in replies:
-            if isinstance(reply, FAULTS):
-                raise reply
-        return replies
 
 
 def _fetched_by(records: Iterable[WorkerRecord]) -> Figures:

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.frontiers import STORES, EmbeddedWorld, World
+from tests.harness.frontiers import STORES, EmbeddedWorld
 from tests.harness.owned_world import OwnedWorld, open_nodes
-from tests.harness.shared_world import SharedWorld, shared_world
 from tests.servers.redis import RedisServer
 
 
@@ -17,15 +16,10 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
         yield server
 
 
-@pytest.fixture(params=[*STORES, SharedWorld, OwnedWorld], ids=lambda kind: kind.__name__)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    if request.param is SharedWorld:
-        server: RedisServer = request.getfixturevalue("redis_server")
-        with server.client() as client, shared_world(client, server.port) as shared:
-            yield shared
-        return
+@pytest.fixture(params=[*STORES, OwnedWorld], ids=lambda kind: kind.__name__)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddedWorld]:
     if request.param is OwnedWorld:
-        server = request.getfixturevalue("redis_server")
+        server: RedisServer = request.getfixturevalue("redis_server")
         with server.client() as client, open_nodes(server.port) as nodes:
             yield OwnedWorld(client, nodes, tmp_path)
         return

@@ -34,15 +34,12 @@ from tests.harness.frontiers import (
     Refusing,
     TurnWorld,
     WebServer,
-    World,
     candidate,
     memory_store,
     rest,
     rocks_store,
 )
 from tests.harness.owned_world import OWNED_LIVES, OwnedWorld, open_nodes
-from tests.harness.redis_world import RedisWorld
-from tests.harness.shared_world import shared_world
 from tests.servers.redis import RedisServer
 
 HOSTS = st.sampled_from("abcdef")
@@ -67,7 +64,7 @@ class FrontierLives(RuleBasedStateMachine):
         self.done = self.dead = self.added = 0
         self.rules = ADMIT_ALL
 
-    def new_world(self, folder: Path) -> World:
+    def new_world(self, folder: Path) -> EmbeddedWorld:
         return EmbeddedWorld(self.stack.enter_context(memory_store(folder)), folder, TIGHT)
 
     def teardown(self) -> None:
@@ -122,10 +119,6 @@ class FrontierLives(RuleBasedStateMachine):
         if due:
             assert min(due) > self.now, "a due URL is starved"
             assert self.world.wakes(self.frontier, min(due) + SOON), "it would wake too late"
-            self.time_has_passed()
-
-    def time_has_passed(self):
-        """Go on at the time that the world may have moved to."""
 
     def due_at(self, url):
         return max(self.waiting[url], self.server.quiet_until.get(url.split("/")[2], 0.0)) + SOON
@@ -210,13 +203,9 @@ class FrontierLives(RuleBasedStateMachine):
         """A lease released in the moment it was taken may look like one that was not, unless its
         host was leased again since."""
         host = lease.candidate.host
-        return (
-            self.world.notes_releases
-            or self.server.quiet_until.get(host, 0.0) > lease.taken_at
-            or any(
-                other.candidate.host == host and other.taken_at > lease.taken_at
-                for other in self.leased.values()
-            )
+        return self.server.quiet_until.get(host, 0.0) > lease.taken_at or any(
+            other.candidate.host == host and other.taken_at > lease.taken_at
+            for other in self.leased.values()
         )
 
     def rest_after_death(self, lease):
@@ -236,7 +225,7 @@ class FrontierLives(RuleBasedStateMachine):
 
 
 class RocksLives(FrontierLives):
-    def new_world(self, folder: Path) -> World:
+    def new_world(self, folder: Path) -> EmbeddedWorld:
         return EmbeddedWorld(self.stack.enter_context(rocks_store(folder)), folder, TIGHT)
 
 
@@ -273,7 +262,7 @@ class TurnLives(FrontierLives):
         self.steps = None  # of work that is being applied
         self.turn_ends()
 
-    def new_world(self, folder: Path) -> World:
+    def new_world(self, folder: Path) -> EmbeddedWorld:
         return TurnWorld(self.stack.enter_context(memory_store(folder)), folder, TIGHT)
 
     @rule()
@@ -323,28 +312,10 @@ class TurnLives(FrontierLives):
         assert counts.leased == len(self.leased)
 
 
-class ScriptLives(FrontierLives):
-    """Of the scripts alone: a tenth of the time."""
-
-    def new_world(self, folder: Path) -> World:
-        return RedisWorld(self.stack.enter_context(self.redis.client()), TIGHT)
-
-
-class SharedLives(FrontierLives):
-    """Of what users run. After each call all is acknowledged."""
-
-    def new_world(self, folder: Path) -> World:
-        client = self.stack.enter_context(self.redis.client())
-        return self.stack.enter_context(shared_world(client, self.redis.port))
-
-    def time_has_passed(self):
-        self.now = max(self.now, self.world.now)
-
-
 class OwnedLives(FrontierLives):
     """After each crash another owner takes the shard over, into an empty store."""
 
-    def new_world(self, folder: Path) -> World:
+    def new_world(self, folder: Path) -> EmbeddedWorld:
         client = self.stack.enter_context(self.redis.client())
         return OwnedWorld(client, self.stack.enter_context(open_nodes(self.redis.port)), folder)
 
@@ -380,14 +351,6 @@ class OverRedis:
     def tearDownClass(cls) -> None:
         FrontierLives.redis.__exit__(None, None, None)
         cls.folder.cleanup()
-
-
-class TestShared(OverRedis, SharedLives.TestCase):
-    settings = lives(20)
-
-
-class TestScripts(OverRedis, ScriptLives.TestCase):
-    settings = lives(150)
 
 
 class TestOwned(OverRedis, OwnedLives.TestCase):

@@ -1,12 +1,10 @@
-"""The hosts that `scrapy frontier hosts` lists of random frontiers, on disk and in Redis: the ones
-that a count of all queues finds, in every order and page."""
+"""The hosts that `scrapy frontier hosts` lists of random frontiers on disk: the ones that a count
+of all queues finds, in every order and page."""
 
 from __future__ import annotations
 
 import tracemalloc
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -14,22 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import redis
 
 from crawler.data.data_dir import DataDir
 from crawler.frontier.records import MIDDLE, HostRecord, QueueEnds, encode, waiting_of
 from crawler.model.types import Dead, Done, HostKey, Pace, PutBack, Rest, RetryAt
 from crawler.operate import acts
 from crawler.operate.verbs import ActRequest
-from crawler.shared import keys
-from crawler.shared.address import Address
 from crawler.view.hosts import HostQuery, HostSort, TopHosts
 from crawler.view.local import LocalView
 from crawler.view.port import CrawlView, HostState
-from crawler.view.shared import RedisCrawlReader, SharedView, hosts
-from tests.harness.frontiers import EmbeddedWorld, World, candidate, rocks_store
-from tests.harness.redis_world import NAME, RedisWorld
-from tests.servers.redis import RedisServer
+from tests.harness.frontiers import EmbeddedWorld, candidate, rocks_store
 
 LETTERS = "abcdefgh"
 HOSTS = [f"{first}{second}.example" for first, second in product(LETTERS, LETTERS)]
@@ -47,13 +39,7 @@ QUERIES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-def lived(world: World, seed: int) -> Any:
+def lived(world: EmbeddedWorld, seed: int) -> Any:
     """Return a frontier after a random life: some hosts have run dry, some rest, some have never
     been asked."""
     dice, now = Random(seed), 0.0
@@ -115,40 +101,13 @@ def test_a_dry_run_says_that_its_time_was_over(
         frontier = lived(EmbeddedWorld(store, tmp_path), 1)
         waiting = frontier.counts().waiting
         with LocalView(tmp_path) as view:
-            counted = acts.count_waiting_on_disk(view.reader, everywhere)
+            counted = acts.count_urls(view.reader, everywhere)
             assert counted == (waiting, waiting, False)
             monkeypatch.setattr(acts, "COUNT_S", -1.0)
-            counted = acts.count_waiting_on_disk(view.reader, everywhere)
+            counted = acts.count_urls(view.reader, everywhere)
     assert counted.is_part
     assert counted.waiting < waiting
     assert counted.answer().said.startswith("at least ")
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_in_redis(server: RedisServer, seed: int) -> None:
-    with server.client() as client:
-        world = RedisWorld(client)
-        lived(world, seed)
-        world.check()
-        with reader_of(server) as reader:
-            view = SharedView(reader, Path("none"), max_bytes=1)
-            states = known_states(view, queued_in(client))
-            for query in QUERIES:
-                assert view.hosts(query) == first_of(states, query), query
-                assert hosts(reader, query, at_once=3) == first_of(states, query), query
-
-
-@contextmanager
-def reader_of(server: RedisServer) -> Iterator[RedisCrawlReader]:
-    with RedisCrawlReader(Address.parse(server.url), NAME, (1.0, 1.0, keys.SCHEMA)) as reader:
-        yield reader
-
-
-def queued_in(client: redis.Redis) -> dict[str, int]:
-    waiting: Counter[str] = Counter()
-    for key in client.keys(f"{NAME}:{{*:b:*"):
-        waiting[key.decode().rpartition(":")[2]] += client.llen(key)
-    return dict(waiting)
 
 
 SLICES, HOSTS_OF_A_SLICE, KINDS_OF_FIGURES = 40, 2_000, 50

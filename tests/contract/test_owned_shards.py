@@ -29,7 +29,8 @@ from crawler.model.types import Candidate, Done, HostKey, Lease
 from crawler.shared.client import BlockingNodes
 from crawler.shared.faults import ForeignData, Unreachable
 from crawler.shared.keys import root
-from crawler.shared.owned.inbox import KEPT_S, LinkPushes, ShardPushes
+from crawler.shared.owned import inbox
+from crawler.shared.owned.inbox import KEPT_S, VERDICT_DELAY_S, LinkPushes, ShardPushes
 from crawler.shared.owned.mirror import Changes, Mirror
 from crawler.shared.owned.owner import Arrived, OwnedShard, SendingRounds
 from crawler.shared.owned.scripts import (
@@ -42,9 +43,7 @@ from crawler.shared.owned.scripts import (
     read_claim_reply,
 )
 from crawler.shared.owned.takeover import ShardLoader
-from crawler.shared.worker import outgoing
-from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.outgoing import VERDICT_DELAY_S, Overflow
+from crawler.shared.worker.outbox import Outbox, Overflow
 from crawler.simulate.redis_model import LOST_MS, RedisModel
 from tests.harness.frontiers import TIGHT, candidate, check_invariants, rest
 from tests.harness.owned_world import LEASE_S as LEASE_OF_WORLD_S
@@ -540,7 +539,7 @@ def rest_from_the_lease_of_the_url(patch: pytest.MonkeyPatch) -> Callable[[], Mu
 @pytest.fixture(autouse=True)
 def few_known_links(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of workers that live for some seconds, which else fill 1 MB each."""
-    monkeypatch.setattr(outgoing, "ACKNOWLEDGED_LINKS", 64)
+    monkeypatch.setattr(inbox, "ACKNOWLEDGED_LINKS", 64)
 
 
 def test_nothing_is_lost_and_no_host_is_contacted_early(tmp_path: Path) -> None:

@@ -2,143 +2,45 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
 
 import pytest
-import redis
 
 from crawler.config.settings import PatternSettings
 from crawler.data.local_stores import LocalPatternStats
-from crawler.frontier.port import FrontierLimits, OrderedStore
+from crawler.frontier.port import OrderedStore
 from crawler.model.types import (
     Candidate,
-    HostKey,
-    Lease,
-    Pace,
 )
 from crawler.policy.patterns import (
     FetchAllowed,
     PatternStatsStore,
     PatternStopped,
 )
-from crawler.policy.scope import Reason, Refusal
-from crawler.shared.client import Call
-from crawler.shared.shard import ShardOperations
-from crawler.shared.worker.batcher import ShardClient
-from crawler.shared.worker.patterns import SharedPatternStats
+from crawler.policy.scope import Reason
 from tests.harness.frontiers import STORES, candidate
-from tests.harness.redis_world import SHARDS, RedisWorld, TimedLink
-from tests.servers.redis import RedisServer
 
 RULES = PatternSettings(pattern_max_pages=9, pattern_barren_pages=4, pattern_probe_s=60.0)
 ENDLESS = PatternSettings(pattern_max_pages=None, pattern_barren_pages=4, pattern_probe_s=60.0)
 OFF = PatternSettings(pattern_max_pages=None, pattern_barren_pages=None)
 
 
-class StatsWorld(Protocol):
-    def reopen(
-        self, settings: PatternSettings, most_patterns: int = 100, recent: int = 100
-    ) -> PatternStatsStore:
-        """The stats as the next run finds them."""
-
-
-class LocalStatsWorld:
+class StatsWorld:
     def __init__(self, store: OrderedStore) -> None:
         self._store = store
 
     def reopen(
         self, settings: PatternSettings, most_patterns: int = 100, recent: int = 100
     ) -> PatternStatsStore:
+        """Return the stats as the next run finds them."""
         return LocalPatternStats(self._store, settings, most_patterns, recent)
 
 
-class SharedStatsWorld:
-    """Each reopening is another worker."""
-
-    def __init__(self, client: redis.Redis) -> None:
-        RedisWorld(client)  # an empty server that knows the scripts
-        self._link = TimedLink(client)
-
-    def reopen(
-        self, settings: PatternSettings, most_patterns: int = 100, recent: int = 100
-    ) -> PatternStatsStore:
-        return TimedPatternStats(self._link, settings, most_patterns, recent)
-
-
-class TimedPatternStats:
-    """The pattern stats of a worker, over a server with a given time. They read before each
-    decision and send at once."""
-
-    def __init__(
-        self, link: TimedLink, settings: PatternSettings, most_patterns: int, recent: int
-    ) -> None:
-        self._link = link
-        self._now = 0.0
-        self._pattern_stats = SharedPatternStats(
-            settings,
-            ShardClient(
-                ops=ShardOperations("w.1", SHARDS, FrontierLimits(), 60),
-                run=self._run,
-                send_later=self._send_later,
-                is_full=lambda _: False,
-                count=lambda _: None,
-            ),
-            lambda: self._now,
-            *(most_patterns, recent),
-        )
-
-    def decide(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
-        self._set_time(now)
-        asyncio.run(self._pattern_stats.prefetch([Lease(1, candidate, Pace(), now)]))
-        return self._pattern_stats.decide(candidate, now)
-
-    def record_try(self, candidate: Candidate, now: float) -> None:
-        self._set_time(now)
-        self._pattern_stats.record_try(candidate, now)
-
-    def have_stopped(self, hosts: Collection[HostKey]) -> bool:
-        return self._pattern_stats.have_stopped(hosts)
-
-    def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
-        return self._pattern_stats.refusal(candidate, now)
-
-    def record_page(self, candidate: Candidate, is_new: bool, now: float) -> None:
-        self._set_time(now)
-        self._pattern_stats.record_page(candidate, is_new, now)
-
-    def _set_time(self, now: float) -> None:
-        self._now = now
-        self._link.set_time(now)
-
-    async def _run(self, calls: Sequence[Call]) -> list[Any]:
-        return self._link.run(calls)
-
-    def _send_later(self, call: Call) -> None:
-        self._link.run([call])
-
-
-@contextmanager
-def local_stats_world(store: Any, folder: Path) -> Iterator[StatsWorld]:
-    with store(folder) as opened:
-        yield LocalStatsWorld(opened)
-
-
-WORLDS = [*STORES, SharedStatsWorld]
-
-
-@pytest.fixture(params=WORLDS, ids=lambda kind: kind.__name__)
+@pytest.fixture(params=STORES, ids=lambda kind: kind.__name__)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StatsWorld]:
-    if request.param is SharedStatsWorld:
-        server: RedisServer = request.getfixturevalue("redis_server")
-        with server.client() as client:
-            yield SharedStatsWorld(client)
-        return
-    with local_stats_world(request.param, tmp_path) as local:
-        yield local
+    with request.param(tmp_path) as store:
+        yield StatsWorld(store)
 
 
 def found(name: str = "day/1", **given: object) -> Candidate:
@@ -244,7 +146,6 @@ def test_patterns_beyond_the_first_count_as_one(world):
     for name in "abcd":
         assert stats.decide(found(f"{name}/1"), 1.0) is FetchAllowed.OPEN
         stats.record_page(found(f"{name}/1"), False, 1.0)
-    # Another worker reads it when it asks.
     stats = world.reopen(ENDLESS, most_patterns=2)
     others = stats.decide(found("e/1"), 2.0)
     assert others == PatternStopped("pattern <other>: nothing new in its last 4 pages")

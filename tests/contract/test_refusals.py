@@ -104,6 +104,21 @@ def test_a_budget_that_shrank_keeps_the_best(world, unit):
     world.check(world.reopen(3.0, ADMIT_ALL))
 
 
+def test_a_budget_that_shrank_leaves_no_chunk_without_waiting_urls(world):
+    world.limits = replace(world.limits, max_urls_per_host=20, chunk_urls=9)
+    frontier = world.reopen(0.0, ADMIT_ALL)
+    frontier.add([candidate(str(n)) for n in range(9)], 0.0)
+    for _ in range(4):
+        (lease,) = frontier.lease(0.0)
+        frontier.release(lease, rest(0.0), 0.0)
+        frontier.finish(lease, Done(), 0.0)
+    world.limits = replace(world.limits, max_urls_per_host=2)
+    frontier = world.reopen(1.0, Refusing(lambda url: False))
+    assert fetched(frontier, 1.0) == []
+    assert frontier.counts().refused == 5
+    world.check(frontier)
+
+
 def test_a_budget_that_shrank_takes_no_url_that_a_spiders_code_names(world):
     world.limits = replace(world.limits, max_urls_per_host=20)
     frontier = world.reopen(0.0, ADMIT_ALL)

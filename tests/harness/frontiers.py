@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
@@ -71,32 +71,8 @@ TIGHT = FrontierLimits(
 )
 
 
-class World(Protocol):
-    """A store that outlives its frontiers: `reopen` is a restart after a crash."""
-
-    limits: FrontierLimits
-    notes_releases: bool
-    """Whether a lease that was released in the moment it was taken is known to be."""
-
-    def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> Any:
-        """Return a Frontier that also has `put_back_at_open` and `clock`."""
-
-    def letters(self) -> list[DeadLetter]: ...
-
-    def claim(self, digest: bytes) -> Claim | None: ...
-
-    def drift(self, frontier: Any, by: int) -> None:
-        """Make the counter of waiting URLs wrong by *by*."""
-
-    def check(self, frontier: Any) -> None:
-        """Check the invariants of the containers."""
-
-    def wakes(self, frontier: Any, now: float, standings: Sequence[Standing] = STANDINGS) -> bool:
-        """Return whether the frontier asks, or calls back, to be asked for *standings* by *now*."""
-
-
 class EmbeddedWorld:
-    notes_releases = False
+    """A store that outlives its frontiers: `reopen` is a restart after a crash."""
 
     def __init__(self, store: DurableStore, folder: Path, limits: FrontierLimits = TIGHT) -> None:
         self.store = store
@@ -120,6 +96,7 @@ class EmbeddedWorld:
         return LocalClaims(self.store).claim(digest)
 
     def drift(self, frontier: TwoTierFrontier, by: int) -> None:
+        """Make the counter of waiting URLs wrong by *by*."""
         frontier._batch.totals.waiting += by
 
     def check(self, frontier: TwoTierFrontier) -> None:
@@ -128,6 +105,7 @@ class EmbeddedWorld:
     def wakes(
         self, frontier: TwoTierFrontier, now: float, standings: Sequence[Standing] = STANDINGS
     ) -> bool:
+        """Return whether the frontier asks to be asked for *standings* by *now*."""
         wake_at = frontier.wake_at(standings)
         return wake_at is not None and wake_at <= now
 
@@ -237,6 +215,9 @@ def check_invariants(frontier: TwoTierFrontier, store: OrderedStore, runs: RunFo
     assert len(_records(store, keys.LATER)) == counts.later
     assert len(_records(store, keys.OPEN)) == counts.leased
     assert len(_records(store, keys.REFUSED)) == counts.refused
+    for key, _ in _records(store, keys.QUEUED):
+        host, last = HostKey(key[3:-10].decode()), keys.number_of(key)
+        assert last >= hosts[host].queue_ends[key[-9]].head, "a chunk has no URL that waits"
     _check_places(hosts, frontier, store)
     for active in frontier._scheduler.active:
         first = active.record.queue_ends[active.level].head

@@ -19,7 +19,16 @@ from crawler.data.frontier_work import FrontierWork
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import FrontierLimits
 from crawler.frontier.shards import shard_of
-from crawler.model.types import Candidate, CrawlerError, Done, Lease, Moved, PutBack, Standing
+from crawler.model.types import (
+    Candidate,
+    CrawlerError,
+    Done,
+    Lease,
+    Moved,
+    PutBack,
+    Standing,
+    StoreUnavailable,
+)
 from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
@@ -29,8 +38,7 @@ from crawler.shared.owned.handover import ShardHolder
 from crawler.shared.owned.inbox import LinkPushes
 from crawler.shared.owned.leader import PlanLeader
 from crawler.shared.owned.scripts import InboxCommands, OwnedScripts
-from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.outgoing import Overflow
+from crawler.shared.worker.outbox import Outbox, Overflow
 from tests.harness.frontiers import candidate, rest
 from tests.servers.redis import RedisServer
 from tests.servers.redis_process import HOST
@@ -94,7 +102,7 @@ class Worker:
         self.web = web
         self.errors: list[CrawlerError] = []
         self.awake = asyncio.Event()
-        self.nodes = Nodes(Address(host=HOST, port=server.port), SCRIPTS, NAME, SHARDS, ())
+        self.nodes = Nodes(Address(host=HOST, port=server.port), SCRIPTS, NAME, SHARDS)
         room = DiskRoom(WaitWarnings(), "the disk", lambda: False)
         self.work = FrontierWork(lambda _: None, room, self.errors.append, self.awake.set)
         self.frontier = OwnedFrontier(
@@ -106,18 +114,23 @@ class Worker:
             now=time.time,
             steady=time.monotonic,
             background=self.work,
+            rests={},
             hooks=OwnedHooks(
                 free_slots=lambda standing: 4 if standing is Standing.ANSWERS else 2,
                 wake=self.awake.set,
-                on_failed=self.errors.append,
+                on_failed=self.on_failed,
                 waits_for_room=room.wait_for_room,
                 is_full=lambda _: False,
                 on_taken_in=lambda: None,
+                on_robots=lambda authority, result: None,
                 on_lost=lambda _: None,
+                on_pushed=lambda _, __: None,
             ),
         )
-        outbox = Outbox(MemoryStore(), partial(shard_of, shards=SHARDS))
-        overflow = Overflow(outbox=outbox, is_full=lambda _: False, ensure_noted=noted, sync=None)
+        self.outbox = Outbox(MemoryStore(), partial(shard_of, shards=SHARDS))
+        overflow = Overflow(
+            outbox=self.outbox, is_full=lambda _: False, ensure_noted=noted, sync=None
+        )
         self.leader = PlanLeader(self.nodes, SCRIPTS, crawl, self.name, time.monotonic, 0.0)
         self.holder = ShardHolder(
             self.nodes,
@@ -127,7 +140,7 @@ class Worker:
             LinkPushes(
                 *(lambda at: InboxCommands(SCRIPTS, NAME, at), SHARDS, self.name.encode()),
                 overflow,
-                on_fault=self.errors.append,
+                on_fault=self.on_failed,
             ),
             worker=self.name,
             lease_s=LEASE_S,
@@ -135,9 +148,13 @@ class Worker:
             settle_s=0.0,
             now_s=time.monotonic,
             on_arrived=self.frontier.on_arrived,
-            on_failed=self.errors.append,
+            on_failed=self.on_failed,
         )
         self.tasks: list[asyncio.Task[Any]] = []
+
+    def on_failed(self, error: CrawlerError) -> None:
+        if not isinstance(error, StoreUnavailable):  # that one is waited for
+            self.errors.append(error)
 
     async def start(self) -> None:
         await self.nodes.open()

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
-from crawler.model.types import CrawlerError
+from crawler.model.types import CrawlerError, StoreUnavailable
 from crawler.shared import keys as shared_keys
 from crawler.shared.crawl_format import CrawlFormat, new_format
 from crawler.shared.faults import FAULTS, Unreachable
@@ -26,8 +26,7 @@ from crawler.shared.owned.leader import PlanLeader
 from crawler.shared.owned.mirror import Mirror
 from crawler.shared.owned.owner import Arrived, OwnedShard
 from crawler.shared.owned.scripts import ClaimedShard, InboxCommands, OwnedScripts, ShardCommands
-from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.outgoing import Overflow
+from crawler.shared.worker.outbox import Outbox, Overflow
 from crawler.simulate.redis_model import RedisModel
 
 NAME: Final = "o"
@@ -319,7 +318,8 @@ class Worker:
         self.tasks = [loop.create_task(self.holder.run()), loop.create_task(self._crawl())]
 
     def on_failed(self, error: CrawlerError) -> None:
-        self.errors.append(error)
+        if not isinstance(error, StoreUnavailable):  # that one is waited for
+            self.errors.append(error)
 
     async def _announce(self) -> None:
         while True:

@@ -56,7 +56,7 @@ _names = count()
 
 
 def open_nodes(port: int, scripts: OwnedScripts = SCRIPTS) -> BlockingNodes:
-    return BlockingNodes(Nodes(Address(host=HOST, port=port), scripts, "owned", 1, ()))
+    return BlockingNodes(Nodes(Address(host=HOST, port=port), scripts, "owned", 1))
 
 
 def noted() -> None:
@@ -153,7 +153,7 @@ class Owner:
         key = commands.shard.to_bytes(SHARD_BYTES)
         mirror = Mirror(claimed.seq, noted)
         owned = OwnedShard(commands, claimed, now, mirror, lambda: all_changes(self.local, key))
-        loader = ShardLoader(owned, claimed, self.local, self._limits, now)
+        loader = ShardLoader(owned, claimed, self.local, self._limits, now, {})
         self._load(loader)
         return LoadedShard(self, owned, loader)
 

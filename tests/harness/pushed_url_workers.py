@@ -1,6 +1,7 @@
-"""The part of workers that takes pushed URLs into one crawl, over a real Redis.
+"""The part of workers that takes pushed URLs into the inboxes of one crawl, over a real Redis.
 
 Rule: the test sets the clock and lets a worker tick; an announcement reaches all workers at once.
+No worker owns a shard, so what was pushed stays in the inboxes.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from crawler.config.settings import Arguments, read_config
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.engine.stats import CrawlStats
 from crawler.frontier.memory_store import MemoryStore
-from crawler.frontier.port import FrontierLimits
 from crawler.model.choices import ScopeChoice
-from crawler.model.types import Candidate, Standing
+from crawler.model.types import Candidate
 from crawler.policy.priority import DepthPrioritizer
 from crawler.policy.scope import SeedHosts
-from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS
-from crawler.shared.keys import Scripts
+from crawler.shared.keys import URGENT_LEVEL, root
+from crawler.shared.owned.inbox import unpack_links
+from crawler.shared.owned.pushed_links import InboxDelivery
+from crawler.shared.owned.scripts import INBOX, OwnedScripts
 from crawler.shared.pushed import PushedRequestReader, PushedUrls, PushSettings, WorkerHooks
-from crawler.shared.shard import ShardOperations, read_leases
-from crawler.shared.worker.feeds import CandidateSender, PushedFeeds
+from crawler.shared.worker.feeds import PushedFeeds
 
 KEY: Final = "web:start_urls"
 TAKEN: Final = "{web:start_urls}:taken"
@@ -37,9 +38,7 @@ URGENT: Final = "t:urgent"
 SHARDS: Final = 8
 LEASE_S: Final = 100.0
 CONFIG: Final = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
-RULES: Final = FrontierLimits(min_gap_s=0.0, gap_factor=0.0)
 SOON: Final = "?socket_timeout=60&socket_connect_timeout=60"
-OPENING: Final = (0.0, LEASE_S, keys.SCHEMA)  # no wait after a restart
 
 RunLoop = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -51,26 +50,17 @@ def taken(client: redis.Redis) -> int:
 class PushedUrlWorkers:
     """The workers of one crawl, with one clock."""
 
-    def __init__(self, url: str, run_loop: RunLoop) -> None:
+    def __init__(self, url: str, run_loop: RunLoop, *, is_ack_durable: bool = True) -> None:
         self.now = 0.0
+        self.is_ack_durable = is_ack_durable
         self.workers: list[PushedUrlWorker] = []
         self._run_loop = run_loop
-        self.nodes = Nodes(Address.parse(url + SOON), Scripts(), "t", SHARDS, OPENING)
+        self.nodes = Nodes(Address.parse(url + SOON), OwnedScripts(), "t", SHARDS)
         run_loop(self.nodes.open())
 
-    def add(
-        self,
-        scope: ScopeChoice = ScopeChoice.ANY,
-        frontier_limits: FrontierLimits = RULES,
-        **rules: Any,
-    ) -> PushedUrlWorker:
-        worker = PushedUrlWorker(
-            self,
-            scope,
-            frontier_limits,
-            PushSettings(KEY, **rules),
-            lambda work: self._run_loop(work),
-        )
+    def add(self, scope: ScopeChoice = ScopeChoice.ANY, **rules: Any) -> PushedUrlWorker:
+        settings = PushSettings(KEY, **rules)
+        worker = PushedUrlWorker(self, scope, settings, lambda work: self._run_loop(work))
         self.workers.append(worker)
         return worker
 
@@ -84,17 +74,15 @@ class PushedUrlWorkers:
             worker.announce()
 
     def waiting(self) -> list[str]:
-        """Return the next URL of each host whose server answers; another worker leases it to see
-        it."""
-        reader = ShardOperations("reader", SHARDS, RULES, 60)
-        replies = self._run_loop(
-            self.nodes.run([reader.lease(shard, {Standing.NEW: 50}) for shard in range(SHARDS)])
-        )
+        """Return the URLs in the inboxes whose servers answer, the urgent ones marked."""
+        asks = [(shard, ("HVALS", f"{root('t', shard)}:{INBOX}")) for shard in range(SHARDS)]
+        replies = self._run_loop(self.nodes.commands(asks))
+        entries = [each for reply in replies if not isinstance(reply, FAULTS) for each in reply]
+        assert all(each.startswith(b"p") for each in entries), "its owner is to report on them"
         return sorted(
-            lease.candidate.url
-            for shard, reply in enumerate(replies)
-            if not isinstance(reply, FAULTS)
-            for lease in read_leases(reply, shard).leases
+            each.url + " now" * (each.level == URGENT_LEVEL)
+            for entry in entries
+            for each in unpack_links(entry)
         )
 
     def close(self) -> None:
@@ -106,7 +94,6 @@ class PushedUrlWorker:
         self,
         crew: PushedUrlWorkers,
         scope: ScopeChoice,
-        frontier_limits: FrontierLimits,
         settings: PushSettings,
         run_loop: RunLoop,
     ) -> None:
@@ -121,8 +108,7 @@ class PushedUrlWorker:
         )
         self.origins.set_seeds(SeedHosts(scope))
         self.stats = CrawlStats(MemoryStatsCollector(get_crawler()))
-        operations = ShardOperations(session, SHARDS, frontier_limits, 60)
-        delivery = CandidateSender(crew.nodes, operations, False, lambda shard, in_s: None)
+        delivery = InboxDelivery(crew.nodes, is_ack_durable=crew.is_ack_durable)
         self.pushed_urls = PushedUrls(
             PushedFeeds.of(crew.nodes, delivery, "t", settings.key, session, LEASE_S),
             PushedRequestReader(

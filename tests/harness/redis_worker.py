@@ -9,18 +9,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
-from crawler.frontier.port import FrontierLimits
-from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.shared.client import Call, Nodes
+from crawler.shared.contents import ContentCalls
 from crawler.shared.faults import FAULTS
-from crawler.shared.keys import Scripts
-from crawler.shared.shard import ShardOperations
+from crawler.shared.owned.scripts import OwnedScripts
 from crawler.shared.worker.batcher import ShardClient
 
 NAME: Final = "t"
 SHARDS: Final = 8
-LEASE_S: Final = 100.0
 # On a busy machine an answer may take long, and no test is about that.
 PATIENT: Final = "?socket_timeout=60&socket_connect_timeout=60"
 # But for those in which a server stands still: it is found out before they are too long.
@@ -31,9 +28,8 @@ MOMENT_S: Final = 0.15
 class RedisWorker:
     def __init__(self, url: str, session: str) -> None:
         """*url* also has the time-outs."""
-        opening = (0.0, LEASE_S, keys.SCHEMA)
-        self.nodes = Nodes(Address.parse(url), Scripts(), NAME, SHARDS, opening)
-        self.ops = ShardOperations(session, SHARDS, FrontierLimits(), LEASE_S)
+        self.nodes = Nodes(Address.parse(url), OwnedScripts(), NAME, SHARDS)
+        self.contents = ContentCalls(session, SHARDS)
         self.unsent: list[Call] = []
         self.counted: Counter[str] = Counter()
         self.asked: list[Call] = []
@@ -41,7 +37,7 @@ class RedisWorker:
 
     def link(self) -> ShardClient:
         return ShardClient(
-            ops=self.ops,
+            contents=self.contents,
             run=self.run,
             send_later=self.send_later,
             is_full=lambda shard: self.is_full(shard),

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from struct import unpack_from
 from typing import Any, Final, Self
 
 import redis
 
 from crawler.archive.recovery import recover
-from crawler.shared import codec
+from crawler.frontier.records import OPEN, decode_open
+from crawler.shared.keys import root
 from tests.harness.archive_judges import read_folder
 from tests.harness.commands import crawl_command
 from tests.harness.fork_server import ForkedProcess, running
@@ -49,14 +49,11 @@ SETTINGS: Final[Mapping[str, object]] = {
     "CRAWLER_TOTAL_TIMEOUT_S": 3,
     "CRAWLER_CONNECT_TIMEOUT_S": 2,
     "CRAWLER_LEASE_S": 15,
-    "CRAWLER_HEARTBEAT_S": 1,
     "CRAWLER_FRONTIER_SHARDS": 16,
 }
 
-# A lease lasts two fetches and two heartbeats with these.
 QUICK_LEASES: Final[Mapping[str, object]] = {
     "CRAWLER_LEASE_S": 6,
-    "CRAWLER_HEARTBEAT_S": 0.5,
     "CRAWLER_TOTAL_TIMEOUT_S": 2,
     "CRAWLER_CONNECT_TIMEOUT_S": 1,
 }
@@ -235,8 +232,15 @@ class Workers:
         """The URLs that Redis holds under leases of *session*."""
         asked = self._client.pipeline(transaction=False)
         for shard in range(SHARDS):
-            asked.hvals(f"{NAME}:{{{shard}}}:o:{session}")
-        return [_url(lease) for held in asked.execute() for lease in held]
+            asked.hget(root(NAME, shard), "owner")
+            asked.hvals(f"{root(NAME, shard)}:{OPEN.decode()}")
+        replies = asked.execute()
+        return [
+            decode_open(lease).candidate.url
+            for owner, held in zip(replies[::2], replies[1::2], strict=True)
+            if f"/{session}.".encode() in (owner or b"")
+            for lease in held
+        ]
 
     def visits_of(
         self, urls: Iterable[str], by: Worker, since_s: float = float("-inf")
@@ -317,10 +321,3 @@ def agent_of(number: int) -> str:
 def is_page(visit: Visit, since_s: float = 0.0) -> bool:
     is_robots = visit.path.endswith("/robots.txt")
     return visit.status == 200 and not (is_robots or visit.cut) and visit.arrival_s >= since_s
-
-
-def _url(lease: bytes) -> str:
-    """As lua/shard.lua packs it: taken 8, released 1, front 1, length of the host 2, host, body."""
-    front, length = unpack_from("<BH", lease, 9)
-    host, body = lease[12 : 12 + length], lease[12 + length :]
-    return codec.unpack_candidate(body, host.decode(), front - 1).url

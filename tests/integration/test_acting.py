@@ -12,6 +12,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,6 +21,8 @@ import msgspec
 import pytest
 
 from crawler.data.operator_files import Act, ActResult, Audit
+from crawler.frontier.staging import records_between
+from crawler.view.local import open_read_only
 from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.power_cut import PowerCut
@@ -97,6 +100,13 @@ class Operated:
             msgspec.json.decode(each, type=kind) for each, kind in zip(found, kinds, strict=True)
         ]
 
+    def keys(self) -> dict[str, bytes]:
+        """Return what each key of Redis has, as it is dumped."""
+        if self._server is None:
+            return {}
+        with self._server.client() as client:
+            return {repr(key): client.dump(key) or b"" for key in client.scan_iter("*")}
+
     def claims(self) -> list[bytes]:
         """What Redis knows of which page had a content first."""
         if self._server is None:
@@ -128,7 +138,7 @@ def crawl(request: pytest.FixtureRequest, tmp_path: Path, web: LoopbackWeb) -> I
     if request.param == "embedded":
         yield Operated(tmp_path, web, None)
         return
-    with RedisServer(tmp_path / "redis") as server:
+    with RedisServer(tmp_path / "redis", rdbcompression="no") as server:
         yield Operated(tmp_path, web, server)
 
 
@@ -349,6 +359,59 @@ def test_a_deletion_request(crawl: Operated) -> None:
     assert "refuse" not in crawl.rules("show")
     assert crawl.ask("undo", "1").returncode == 0, "of the drop"
     assert "all are right" in crawl.act("check")
+
+
+MARKER = "confidential"
+NAMING = {"outcomes.jsonl", "seeds.json", "summary.json", "report.html"}
+"""Files that name URLs, of which docs/operating.md says so."""
+ELSEWHERE = {"warc", "frontier", "worker"}
+"""The archive is purged by itself; of databases the records are read, not the files."""
+
+
+def answer_marked(ask: Ask) -> Reply:
+    """Serve pages that link to all others of their host, under a path that names it."""
+    if ask.path == "/robots.txt":
+        return not_here(ask)
+    name = MARKER if ask.host == HOSTS[0] else "other"
+    return page(*(f"/{name}/{number}" for number in range(PAGES)), text=f"{ask.host} {ask.path}")
+
+
+def test_of_what_is_purged_nothing_is_left(crawl: Operated) -> None:
+    """Neither in files nor in Redis."""
+    purged = HOSTS[0]
+
+    def marked() -> set[str]:
+        """Return the files, the records and the keys of Redis with the marker."""
+        found = crawl.keys()
+        for folder in ("frontier", "shards/frontier", "worker"):
+            if (crawl.data / folder).is_dir():
+                with closing(open_read_only(crawl.data / folder)) as store:
+                    found |= {
+                        f"{folder}: {key!r}": key + value
+                        for key, value in records_between(store, b"", b"\xff")
+                    }
+        found |= {
+            str(file): file.read_bytes()
+            for file in crawl.data.rglob("*")
+            if file.is_file() and file.name not in NAMING and file.parent.name not in ELSEWHERE
+        }
+        return {name for name, value in found.items() if MARKER.encode() in value}
+
+    with LoopbackWeb(answer_marked, HOSTS[:2]) as web:
+        crawl.web = web
+        with crawl.running(HOSTS[:2]) as process:
+            wait_until(lambda: crawl.asked(purged) > 3, PATIENCE_S)
+            crawl.act("drop", f"{purged}/*9")
+            assert crawl.touched(1) > 0
+            crawl.act("stop")
+            assert process.wait(PATIENCE_S) == 0
+        kinds = {name.split(":")[-1] for name in marked() if "gossamer" in name}
+        assert marked() and kinds == ({"b'", "d'", "0'", "y'"} if crawl.is_shared else set())
+        crawl.act("purge", purged)
+        with crawl.running(HOSTS[:2]) as process:
+            assert crawl.touched(3) > 0
+            assert process.wait(PATIENCE_S) == 0
+    assert not marked()
 
 
 def test_a_budget_is_changed_while_the_crawl_runs(crawl: Operated, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from crawler.shared.faults import (
     OutOfMemory,
 )
 from crawler.shared.keys import Scripts
+from crawler.shared.owned.scripts import OwnedScripts
 from crawler.shared.worker.feeds import (
     Feed,
     OpenedHosts,
@@ -37,7 +38,7 @@ TIMED_SCRIPTS = Scripts("local function wall() return tonumber(redis.call('GET',
 
 @pytest.fixture
 def nodes(server: RedisServer, client: redis.Redis, run_loop: RunLoop) -> Iterator[Nodes]:
-    nodes = Nodes(Address.parse(server.url), Scripts(), "t", 4, (30, LEASE_S, keys.SCHEMA))
+    nodes = Nodes(Address.parse(server.url), OwnedScripts(), "t", 4)
     run_loop(nodes.open())
     yield nodes
     run_loop(nodes.close())

@@ -10,10 +10,10 @@ from random import Random
 
 import redis
 
-from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
 from crawler.shared.keys import Scripts
+from crawler.shared.owned.scripts import OwnedScripts
 from crawler.shared.worker.feeds import Feed, PushedItem
 from tests.servers.redis import RedisServer
 
@@ -90,7 +90,7 @@ class Life:
 
 
 async def lives(server: RedisServer) -> None:
-    nodes = Nodes(Address.parse(server.url), Scripts(), "t", 1, (30, LEASE_S, keys.SCHEMA))
+    nodes = Nodes(Address.parse(server.url), OwnedScripts(), "t", 1)
     await nodes.open()
     with server.client() as client:
         for seed in range(LIVES):

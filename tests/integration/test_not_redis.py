@@ -63,7 +63,7 @@ async def run_against(talk: Talk, calls: int = 0) -> list[Any]:
     async with await asyncio.start_server(whole, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         url = f"redis://:{SECRET}@127.0.0.1:{port}?socket_timeout=0.2&socket_connect_timeout=2"
-        nodes = Nodes(Address.parse(url), FewScripts(), "t", 8, ())
+        nodes = Nodes(Address.parse(url), FewScripts(), "t", 8)
         try:
             await nodes.open()
             return await nodes.run([Call(n % 8, "echo", ()) for n in range(calls)])

@@ -38,8 +38,7 @@ from crawler.shared.owned.scripts import (
     ShardCommands,
 )
 from crawler.shared.owned.takeover import ShardLoader, load, take_in
-from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.outgoing import Overflow
+from crawler.shared.worker.outbox import Outbox, Overflow
 from crawler.simulate.redis_model import RedisModel
 from tests.harness.frontiers import candidate
 from tests.harness.owned_workers import ALIVE, NAME, SHARDS, Worker, World, new_crawl
@@ -72,7 +71,7 @@ class OwnedWorker:
         self.token = f"token{next(_numbers)}"
         self.folder = folder / self.token
         self.commands = ShardCommands(SCRIPTS, "o", 0, self.token, LEASE_S)
-        self.nodes = Nodes(Address(host=HOST, port=server.port), SCRIPTS, "o", 1, ())
+        self.nodes = Nodes(Address(host=HOST, port=server.port), SCRIPTS, "o", 1)
         self.lost: list[OwnedShard] = []
         self.arrived: asyncio.Queue[Arrived] = asyncio.Queue()
         self.faults: list[CrawlerError] = []
@@ -112,7 +111,7 @@ class OwnedWorker:
             *(self.commands, claimed, begun_s, mirror),
             contents=lambda: all_changes(self.local, loader.key),
         )
-        loader = ShardLoader(self.shard, claimed, self.local, LIMITS, time.time())
+        loader = ShardLoader(self.shard, claimed, self.local, LIMITS, time.time(), {})
         await load(self.nodes, self.shard, loader, time.monotonic)
         store.mirrors[loader.key] = mirror
         self.sender.add(self.shard)
@@ -348,7 +347,7 @@ class RealWorld(World):
         self.opened: list[Nodes] = []
 
     def nodes_of(self, _: Worker) -> Nodes:
-        nodes = Nodes(Address(host=HOST, port=self._server.port), SCRIPTS, NAME, SHARDS, ())
+        nodes = Nodes(Address(host=HOST, port=self._server.port), SCRIPTS, NAME, SHARDS)
         self.opened.append(nodes)
         return nodes
 

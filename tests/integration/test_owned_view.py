@@ -1,21 +1,27 @@
-"""A crawl whose shards workers own, looked at in a real redis-server: what is seen is what the
-frontier of the owner has, in slices of any size; who owns what; counters that are counted again."""
+"""A crawl that workers share, looked at in a real redis-server: what is seen is what the frontier
+of the owner has, in slices of any size; who owns what; counters that are counted again. And what
+`scrapy frontier` prints of it."""
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import chdir, closing, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from itertools import count, product
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 from msgspec.structs import replace as changed
+from scrapy.cmdline import execute
+from scrapy.settings import Settings
 
 from crawler.config.settings import PatternSettings, read_config
 from crawler.data.data_dir import WORKER, WORKERS
@@ -38,6 +44,7 @@ from crawler.model.types import (
     PutBack,
     Rest,
     RetryAt,
+    Verdict,
 )
 from crawler.operate.shared_client import check_shards, forget_worker
 from crawler.policy.patterns import OTHER_PATTERNS, PatternStats
@@ -58,24 +65,61 @@ from crawler.view.local import find_url, host_state
 from crawler.view.owned import SLICE, OwnedCrawlReader, OwnedView
 from crawler.view.port import HostState, KnownUrl, LaterUrl, LeasedUrl, WaitingUrl
 from crawler.view.why import why
+from tests.harness.crawling import crawl as crawled
 from tests.harness.frontiers import ADMIT_ALL, TIGHT, Refusing, candidate
-from tests.harness.owned_world import SHARDS, OwnedWorld, open_nodes
+from tests.harness.owned_world import SCRIPTS, SHARDS, OwnedWorld
+from tests.harness.sources import PROJECT
+from tests.servers.loopback import Reply, Routes, page, site
 from tests.servers.redis import RedisServer
-from tests.servers.redis_glossary import READING
+from tests.servers.redis_cluster import RedisCluster
+from tests.servers.redis_glossary import READING, Glossary
 from tests.servers.redis_monitor import monitored
-from tests.servers.redis_process import HOST
 
 SEED = 2**63 + 12345
 CONFIG = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
 HOSTS = [f"{first}{second}.example" for first, second in product("abcde", "abcde")]
+IDENTIFIER = UrlIdentifier(CONFIG, SEED)
 ANNA = WorkerRecord(name="anna", session="anna.1", host="the-machine", pid=77, outbox=3)
+PHRASE = "kept: {}/@"  # no text may show it
 _names = count()
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
+    with RedisServer(password=PHRASE) as server:
         yield server
+
+
+def identified(url: str, **given: Any) -> Candidate:
+    found = IDENTIFIER.identify(url)
+    return Candidate(url=url, key=found.key, host=found.host, domain=found.domain, **given)
+
+
+class Printed(NamedTuple):
+    """What a command has printed, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+
+def frontier(given: dict[str, Any], *asked: str) -> Printed:
+    """Run the command in this process, which is a second quicker."""
+    command = ["scrapy", "frontier", *asked]
+    for name, value in given.items():
+        command += ["-s", f"{name}={value}"]
+    settings = Settings()
+    settings.setmodule("crawler.settings", priority="project")
+    out, err = StringIO(), StringIO()
+    with (
+        chdir(PROJECT),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        execute(command, settings)
+    assert isinstance(ended.value.code, int)
+    return Printed(ended.value.code, out.getvalue(), err.getvalue())
 
 
 @dataclass
@@ -104,14 +148,40 @@ class Crawl:
         return keys.root(self.world.name, int.from_bytes(Shards(SHARDS).of(domain)))
 
     def write_record(self, record: WorkerRecord, ago_s: float = 0.0) -> None:
-        packed = msgspec.json.encode(changed(record, at=time.time() - ago_s))
+        at = time.time() - ago_s
+        packed = msgspec.json.encode(changed(record, at=at, started=at - 10))
         self.client.hset(keys.workers(self.world.name), record.name, packed)
+
+    def finish(self, url: str, verdict: Verdict) -> None:
+        """Let *url*, the only one that is due, be fetched."""
+        assert self.world.owner is not None
+        frontier, now = self.world.owner.frontier, time.time()
+        frontier.add([identified(url)], now)
+        (lease,) = frontier.lease(now, 2)
+        frontier.release(lease, Rest(0.0, Pace()), now)
+        frontier.finish(lease, verdict, now)
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "CRAWLER_FRONTIER_URL": self.server.url,
+            "CRAWLER_FRONTIER_NAME": self.world.name,
+            "CRAWLER_DATA_DIR": self.world.folder / "none",
+        }
+
+    def command(self, *asked: str) -> Printed:
+        return frontier(self.settings(), *asked)
+
+    def answer(self, *asked: str) -> Any:
+        reply = self.command(*asked, "--json")
+        assert reply.status == 0, reply.err
+        return json.loads(reply.out)
 
 
 @pytest.fixture
 def crawl(server: RedisServer, tmp_path: Path) -> Iterator[Crawl]:
-    with server.client() as client, open_nodes(server.port) as nodes:
-        yield Crawl(server, client, OwnedWorld(client, nodes, tmp_path))
+    nodes = Nodes(Address.parse(server.url), SCRIPTS, "owned", 1)
+    with server.client() as client, BlockingNodes(nodes) as blocking:
+        yield Crawl(server, client, OwnedWorld(client, blocking, tmp_path))
 
 
 def live(crawl: Crawl, seed: int) -> None:
@@ -220,7 +290,7 @@ def test_links_that_no_owner_has_read_are_undecided(crawl: Crawl) -> None:
         found = [view.url(known(link), link.url.__eq__) for link in links]
     assert [record.is_undecided for record in found] == [True, True]
     assert [record.place for record in found] == [
-        WaitingUrl(links[0], 1),
+        None,
         WaitingUrl(urgent, 0, is_urgent=True),
     ]
 
@@ -243,11 +313,11 @@ def test_a_long_queue_is_read_in_the_order_of_its_turns(crawl: Crawl) -> None:
 
 def test_who_owns_what(crawl: Crawl) -> None:
     """By their claims, whatever the workers announce; a lease is one of the shard's owner."""
-    name, link = crawl.world.name, candidate("x", host="a.example")
-    crawl.world.reopen(0.0).add([link], 0.0)
+    name, leased = crawl.world.name, candidate("x", host="a.example")
+    crawl.world.reopen(0.0).add([leased], 0.0)
     assert crawl.world.owner is not None
     assert crawl.world.owner.frontier.lease(0.0)
-    crawl.write_record(changed(ANNA, preferred=77))
+    crawl.write_record(changed(ANNA, shards=77))
     crawl.write_record(changed(ANNA, name="berta"))
     with crawl.reader() as reader:
         view = OwnedView(reader, Path("none"))
@@ -259,12 +329,12 @@ def test_who_owns_what(crawl: Crawl) -> None:
             scripts, lease_s = OwnedScripts(), 100.0 if shard != number + 1 else 0.0
             commands = ShardCommands(scripts, name, shard, owner, lease_s)
             with BlockingNodes(
-                Nodes(Address(host=HOST, port=crawl.server.port), scripts, name, SHARDS, ())
+                Nodes(Address.parse(crawl.server.url), scripts, name, SHARDS)
             ) as nodes:
                 nodes.commands([(shard, commands.claim(begins=False))])
-        place = view.url(known(link), link.url.__eq__).place
+        place = view.url(known(leased), leased.url.__eq__).place
         assert isinstance(place, LeasedUrl) and place.worker == "anna"
-        owned = {worker.name: worker.preferred for worker in view.workers()}
+        owned = {worker.name: worker.shards for worker in view.workers()}
         assert owned["anna"] == 1
         assert owned["berta"] + view.unowned_shards() == SHARDS - 1
 
@@ -301,19 +371,19 @@ def test_counters_that_drifted_are_found_and_not_repaired(crawl: Crawl) -> None:
     differing = {each.name: each.stored - each.counted for each in found.counters if each.differs}
     assert differing == {name: by for by, name in enumerate(names, 1)}
     assert (found.is_correct, found.uncounted) == (False, [])
-
-
-def test_looking_changes_nothing(crawl: Crawl) -> None:
-    live(crawl, 3)
-    link = crawl.added[0]
-    with crawl.reader() as reader, monitored(crawl.server) as seen:
-        view = OwnedView(reader, Path("none"))
-        look_at_all(view)
-        check_shards(reader, is_repair=False)
-        why(link.url, view, CONFIG, {"scope": "any"})
-        view.pattern_stats(known(link), "/#")
-        view.workers()
-    assert {each.name for each in seen.asked} <= {*READING, "HMGET"}
+    shown, refused = crawl.command("check"), crawl.command("check", "--repair")
+    assert (shown.status, refused.status, refused.out) == (1, 1, "")
+    number = int.from_bytes(Shards(SHARDS).of(HOSTS[0]))
+    assert re.search(
+        rf"(?m)^shard {number}: waiting: the counter says \d+, counted \d+$", shown.out
+    )
+    advice = "A worker counts again when it takes a shard over: stop all workers, start them again"
+    assert f"6 counters differ. {advice}, and check again" in shown.out
+    assert advice in refused.err
+    crawl.world.reopen(0.0)
+    again = crawl.command("check")
+    assert (again.status, again.err) == (0, "")
+    assert f"{6 * SHARDS} counters counted again: all are right" in again.out
 
 
 class BusyShard(OwnedCrawlReader):
@@ -336,15 +406,9 @@ def test_a_shard_that_changes_is_not_counted(crawl: Crawl) -> None:
 
 def test_why_of_urls(crawl: Crawl, tmp_path: Path) -> None:
     """By what is in Redis, and on the disks of the workers on this machine."""
-    identifier = UrlIdentifier(CONFIG, SEED)
-
-    def link(url: str) -> Candidate:
-        found = identifier.identify(url)
-        return Candidate(url=url, key=found.key, host=found.host, domain=found.domain)
-
     crawl.world.limits = replace(TIGHT, max_urls_per_domain=2)
     frontier = crawl.world.reopen(0.0)
-    frontier.add([link(f"http://www.a.example/{number}") for number in range(2)], 0.0)
+    frontier.add([identified(f"http://www.a.example/{number}") for number in range(2)], 0.0)
     (lease,) = frontier.lease(0.0)
     frontier.release(lease, Rest(0.0, Pace()), 0.0)
     frontier.finish(lease, Done(), 0.0)
@@ -370,7 +434,7 @@ def test_why_of_urls(crawl: Crawl, tmp_path: Path) -> None:
         budget = read_config({"CRAWLER_CONTACT": "ops@w3.org", "CRAWLER_MAX_URLS_PER_DOMAIN": 2})
         answer = why(url, view, budget, {"scope": "any"})
         assert (answer.seen, answer.rule, answer.robots) == (False, "domain_budget", "disallowed")
-        assert view.grounds(identifier.identify(url)).opened_hosts == {"a.example"}
+        assert view.grounds(IDENTIFIER.identify(url)).opened_hosts == {"a.example"}
         first = why(lease.candidate.url, view, CONFIG, {"scope": "any"})
         assert (first.seen, first.kept_at, first.kept_record) == (True, 5.0, "c.warc.gz:7")
         assert first.host_next_at is not None
@@ -426,3 +490,226 @@ def look_at_all(view: OwnedView) -> None:
 def test_a_crawl_that_is_not_there(server: RedisServer) -> None:
     with pytest.raises(ConfigError, match="has no crawl nothing"):
         OwnedCrawlReader(Address.parse(server.url), "nothing")
+
+
+# What commands print.
+
+
+def test_counts_and_hosts(crawl: Crawl) -> None:
+    frontier = crawl.world.reopen(time.time())
+    crawl.finish("http://d.example/done", Done())
+    crawl.finish("http://d.example/dead", Dead("no"))
+    for host, number in (("a", 7), ("b", 3), ("c", 2)):
+        links = [identified(f"http://{host}.example/{at}", level=at % 3) for at in range(number)]
+        frontier.add(links, time.time())
+    crawl.write_record(changed(ANNA, state="working"))
+    crawl.write_record(changed(ANNA, name="berta", outbox=4), ago_s=3600)
+    answer = crawl.answer("counts")
+    counts = {name: answer["counts"][name] for name in ("waiting", "seen", "done", "dead")}
+    assert counts == {"waiting": 12, "seen": 14, "done": 1, "dead": 1}
+    assert (answer["workers"], answer["outbox"]) == (1, 7)
+    shown = crawl.command("counts").out
+    assert shown.startswith(f"the crawl {crawl.world.name} in Redis at 127.0.0.1:")
+    assert "1 worker at work" in shown
+    assert re.search(r"(?m)^undecided +7 ", shown) and re.search(r"(?m)^left +19 ", shown)
+    found = crawl.answer("hosts", "--top", "2")
+    assert [(host["host"], host["waiting"]) for host in found] == [
+        ("a.example", 7),
+        ("b.example", 3),
+    ]
+    by_name = ("--sort", "name", "--match", "EXAMPLE", "--offset", "1", "--top", "2")
+    assert [host["host"] for host in crawl.answer("hosts", *by_name)] == ["b.example", "c.example"]
+    (lease,) = frontier.lease(time.time(), 1)
+    frontier.release(lease, Rest(500.0, Pace(gap_s=9.0, failures=2)), time.time())
+    (resting,) = crawl.answer("hosts", "--host", lease.candidate.host)
+    assert (resting["place"], resting["gap_s"], resting["failures"]) == ("resting", 9.0, 2)
+    assert 400 < resting["next_at"] - time.time() <= 500
+    unknown = crawl.command("hosts", "--host", "nobody.example")
+    assert (unknown.status, unknown.out) == (1, "")
+    assert "has no host nobody.example" in unknown.err
+
+
+def test_why_says_where_a_url_is(crawl: Crawl) -> None:
+    frontier = crawl.world.reopen(time.time())
+    crawl.finish("http://done.example/", Done())
+    crawl.finish("http://dead.example/", Dead("status 503, tried 4 times"))
+    crawl.finish("http://later.example/", RetryAt(time.time() + 600))
+    frontier.add([identified("http://leased.example/")], time.time())
+    assert len(frontier.lease(time.time(), 2)) == 1
+    links = [identified(f"http://a.example/{number}", level=1) for number in range(9)]
+    urgent = identified("http://urgent.example/", level=keys.URGENT_LEVEL)
+    frontier.add(links, time.time())
+    crawl.client.hset(f"{crawl.root('urgent.example')}:{INBOX}", "a name", pack_links([urgent]))
+    crawl.client.hset(crawl.root("leased.example"), "owner", new_token("anna"))
+    crawl.write_record(changed(ANNA, outbox=1234), ago_s=60)
+    for url, said in (
+        ("http://a.example/6?utm_source=x", "waits behind 6 URLs of its host at level 1"),
+        ("http://urgent.example/", "waits behind 0 URLs of its host, before all levels"),
+        ("http://leased.example/", "by the worker anna: it is being fetched, or was when"),
+        ("http://later.example/", ", after 1 failure"),
+        ("http://dead.example/", " ago: status 503, tried 4 times"),
+        ("http://done.example/", "what came of it is in the log of the worker that fetched it"),
+        ("http://a.example/new", "it may be among 1,234 links on workers' disks"),
+    ):
+        shown = crawl.command("why", url)
+        assert said in shown.out, shown
+    later, waiting = (
+        crawl.answer("why", url) for url in ("http://later.example/", "http://a.example/6")
+    )
+    assert 500 < later["later_at"] - time.time() <= 600
+    assert (waiting["seen"], waiting["waiting"], waiting["level"]) == (True, 6, 1)
+
+
+def test_the_oldest_dead_letters_come_first(crawl: Crawl) -> None:
+    crawl.world.reopen(time.time())
+    for number in range(4):
+        crawl.finish(f"http://{number}.example/", Dead(f"reason {number}"))
+    found = crawl.answer("dead", "--limit", "3")
+    assert [letter["reason"] for letter in found] == ["reason 0", "reason 1", "reason 2"]
+    shown = crawl.command("dead", "--limit", "3").out
+    assert "3 of 4 dead letters" in shown
+    again = f"retry URL -s CRAWLER_FRONTIER_URL=... -s CRAWLER_FRONTIER_NAME={crawl.world.name}"
+    assert again in shown, "what was typed, but for the password"
+
+
+def test_workers(crawl: Crawl) -> None:
+    crawl.write_record(changed(ANNA, state="working", pages=50))
+    crawl.write_record(changed(ANNA, name="berta", pages=30, outbox=12), ago_s=3600)
+    anna, berta = crawl.answer("workers")
+    assert (anna["name"], anna["state"], anna["pages_per_s"]) == ("anna", "working", 5.0)
+    assert (berta["state"], berta["outbox"]) == ("silent", 12)
+    shown = crawl.command("workers").out
+    assert "scrapy frontier workers --forget berta" in shown
+    assert "--forget anna" not in shown
+    assert f"{SHARDS} shards without an owner" in shown
+    alive = crawl.command("workers", "--forget", "anna")
+    assert (alive.status, alive.out) == (1, "")
+    assert "anna is alive" in alive.err
+    assert "12 links" in crawl.command("workers", "--forget", "berta").out
+    assert "has no worker berta" in crawl.command("workers", "--forget", "berta").err
+    assert [one["name"] for one in crawl.answer("workers")] == ["anna"]
+
+
+def test_a_data_directory_has_no_workers(tmp_path: Path) -> None:
+    reply = frontier({"CRAWLER_DATA_DIR": tmp_path / "none"}, "workers")
+    assert reply.status == 1
+    assert "CRAWLER_FRONTIER_URL" in reply.err
+
+
+def test_looking_changes_nothing(crawl: Crawl) -> None:
+    live(crawl, 3)
+    crawl.write_record(ANNA)
+    with monitored(crawl.server) as seen:
+        for asked in (
+            *(["counts"], ["hosts"], ["hosts", "--host", HOSTS[0]], ["dead"], ["audit"]),
+            *(["why", link.url] for link in crawl.added[::20]),
+            *(["workers"], ["check"]),
+        ):
+            assert crawl.command(*asked).status == 0
+    assert {each.name for each in seen.asked} <= READING
+    assert list(Glossary(crawl.world.name).strangers(seen.asked)) == []
+
+
+def test_a_crawl_that_is_not_there_is_not_made(crawl: Crawl) -> None:
+    given = {**crawl.settings(), "CRAWLER_FRONTIER_NAME": "none"}
+    for asked in (["counts"], ["retry", "--all"], ["workers"], ["why", "http://a.example/"]):
+        reply = frontier(given, *asked)
+        assert (reply.status, reply.out) == (1, "")
+        assert "has no crawl none: none has begun there" in reply.err
+    assert crawl.client.keys("none*") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        pytest.param({"CRAWLER_STRIP_TRACKING": "false"}, "other rules", id="other rules"),
+        pytest.param(
+            {"CRAWLER_FRONTIER_URL": "redis://:wrong@127.0.0.1:{port}"},
+            "does not accept the user or the password",
+            id="a wrong password",
+        ),
+        pytest.param(
+            {"CRAWLER_FRONTIER_URL": "redis://:wrong@127.0.0.1:1"},
+            "takes no connections",
+            id="no server",
+        ),
+    ],
+)
+def test_a_server_that_cannot_be_asked_is_reported(
+    crawl: Crawl, given: dict[str, str], message: str
+) -> None:
+    given = {name: value.format(port=crawl.server.port) for name, value in given.items()}
+    reply = frontier({**crawl.settings(), **given}, "why", "http://a.example/")
+    assert (reply.status, reply.out) == (1, "")
+    assert message in reply.err
+    assert not any(each in reply.err for each in ("wrong@", "Traceback", PHRASE))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        pytest.param("{}:format", b"{", "is no format of a crawl of ours", id="a torn format"),
+        pytest.param(
+            "{}:format",
+            b'{"shards":1000000000,"levels":3,"identity":[]}',
+            "is no format of a crawl of ours",
+            id="shards without end",
+        ),
+        pytest.param(
+            "{}:format",
+            b'{"shards":4,"levels":3,"identity":[],"schema":"77"}',
+            "has schema 77",
+            id="another version",
+        ),
+        pytest.param("{}:workers", b"x", "of another type", id="another type"),
+    ],
+)
+def test_foreign_data_is_refused(crawl: Crawl, key: str, value: bytes, message: str) -> None:
+    crawl.client.set(key.format(crawl.world.name), value)
+    reply = crawl.command("workers")
+    assert (reply.status, reply.out) == (1, "")
+    assert message in reply.err
+
+
+@pytest.mark.parametrize("kind", [RedisServer, RedisCluster], ids=["one server", "a cluster"])
+def test_after_a_crawl(
+    kind: type[RedisServer | RedisCluster], server: RedisServer, tmp_path: Path
+) -> None:
+    """As its worker has left it, seen from its own data directory and from another."""
+    routes: Routes = {
+        "/": page("/a", "/b", "/boom"),
+        "/a": page("/", text="the same"),
+        "/b": page("/", text="the same"),
+        "/boom": lambda hit: Reply("not now", 503) if hit == 1 else page(text="at last"),
+    }
+    data, name = tmp_path / "data", f"crawl{next(_names)}"
+    with nullcontext(server) if kind is RedisServer else RedisCluster() as redis:
+        given = {"CRAWLER_FRONTIER_URL": redis.url, "CRAWLER_FRONTIER_NAME": name}
+        here, elsewhere = (
+            {**given, "CRAWLER_DATA_DIR": str(folder)} for folder in (data, tmp_path / "none")
+        )
+        with site("127.0.0.76", routes) as web:
+            url = {path: web.url(path) for path in routes}
+            done = crawled(data, settings={**here, "CRAWLER_RETRIES": 0}, seeds=url["/"])
+            assert done.reason == "finished"
+            shown = frontier(here, "why", url["/a"])
+            assert "done: status 200" in shown.out, shown.err
+            assert "archived at crawl-" in shown.out
+            assert "robots.txt allows it" in shown.out
+            kept = [frontier(elsewhere, "why", url[path]).out for path in ("/a", "/b")]
+            assert sum("with content of its own, archived at crawl-" in one for one in kept) == 1
+            counts = json.loads(frontier(elsewhere, "counts", "--json").out)
+            assert (counts["counts"]["done"], counts["counts"]["dead"]) == (3, 1)
+            assert counts["workers"] == 0
+            shown = frontier(elsewhere, "workers")
+            assert "without an owner: none of their hosts is contacted until" in shown.out
+            put_back = frontier(elsewhere, "retry", url["/boom"])
+            assert "carried out while the crawl runs" in put_back.out, put_back.err
+            assert web.asked.count("/boom") == 1
+            done = crawled(data, settings={**here, "CRAWLER_RETRIES": 0})
+            assert done.reason == "finished"
+            assert (
+                "/boom" in web.asked
+                and "done: status 200" in frontier(here, "why", url["/boom"]).out
+            )
+            assert "URLs put back" not in frontier(elsewhere, "retry", url["/boom"]).out

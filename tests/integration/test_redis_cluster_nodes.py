@@ -35,7 +35,7 @@ def empty(cluster: RedisCluster) -> None:
 
 
 def new_nodes(url: str) -> Nodes:
-    return Nodes(Address.parse(f"{url}?socket_timeout=2"), FewScripts(), NAME, SHARDS, ())
+    return Nodes(Address.parse(f"{url}?socket_timeout=2"), FewScripts(), NAME, SHARDS)
 
 
 @asynccontextmanager
@@ -92,7 +92,7 @@ def test_calls_are_sent_to_the_node_of_their_shard(cluster: RedisCluster) -> Non
 
 def test_the_database_of_a_cluster_is_0(cluster: RedisCluster) -> None:
     with pytest.raises(Exception, match="no databases but 0"):
-        BlockingNodes(Nodes(Address.parse(f"{cluster.url}/1"), FewScripts(), NAME, SHARDS, ()))
+        BlockingNodes(Nodes(Address.parse(f"{cluster.url}/1"), FewScripts(), NAME, SHARDS))
 
 
 @pytest.mark.parametrize("fail", [RedisServer.kill, RedisServer.pause], ids=lambda do: do.__name__)

@@ -11,7 +11,6 @@ from tests.harness.retry_after_kills import HOSTS, trials
 # Without the Retry-After a host is asked again after a lease and a fetch, here 7 s.
 QUICK_LEASES = {
     "CRAWLER_LEASE_S": 5,
-    "CRAWLER_HEARTBEAT_S": 0.5,
     "CRAWLER_TOTAL_TIMEOUT_S": 2,
     "CRAWLER_CONNECT_TIMEOUT_S": 1,
 }

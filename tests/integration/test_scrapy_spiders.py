@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 import pytest
 from itemadapter import ItemAdapter
-from msgspec.structs import replace
 from scrapy import Item, Request, Spider, signals
 from scrapy.crawler import AsyncCrawlerRunner, Crawler
 from scrapy.exceptions import (
@@ -38,18 +37,19 @@ from twisted.internet.error import TimeoutError as TwistedTimeoutError
 from twisted.python.failure import Failure
 
 from crawler.config.settings import read_config
+from crawler.data.data_dir import read_format
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier.open import FrontierTurns, open_frontier
 from crawler.frontier.port import FrontierLimits
-from crawler.model.types import ConfigError, DataDirError
+from crawler.model.types import Candidate, ConfigError, DataDirError
 from crawler.report.why_text import why_text
 from crawler.spiders.pages import page_of
 from crawler.spiders.web import WebSpider
+from crawler.view.identity import UrlIdentifier
 from crawler.view.local import LocalView
 from crawler.view.why import why
 from tests.harness.commands import PATIENCE_S
 from tests.harness.crawling import QUICK, Crawled, crawl
-from tests.harness.frontiers import candidate
 from tests.harness.scrapy_project import write_project
 from tests.harness.sources import PROJECT
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, Site, page, site
@@ -692,13 +692,14 @@ def test_a_crawl_with_only_undecided_urls_is_not_logged_as_finished(
     settings = {"CRAWLER_SUMMARY": True}
     crawl(tmp_path, WebSpider, settings, seeds=web.url("/mirror"))
     frontier = open_frontier(tmp_path, FrontierLimits(), 0.0, background=FrontierTurns())
-    link = replace(candidate("lamp", host="127.0.0.77"), url=web.url("/lamp"))
+    config = read_config(Settings({**QUICK, **settings}))
+    lamp = UrlIdentifier(config, read_format(tmp_path).key_seed).identify(web.url("/lamp"))
+    link = Candidate(lamp.url, lamp.key, lamp.host, lamp.domain, depth=1)
     frontier.add([link], frontier.clock)
     frontier.commit()
     frontier.close()
     with LocalView(tmp_path) as view:
         assert view.counts().left == view.counts().undecided == 1
-        config = read_config(Settings({**QUICK, **settings}))
         found = why(web.url("/lamp"), view, config, {})
         assert "not decided yet" in " ".join(islice(why_text(found, 0.0), 2))
     with caplog.at_level(logging.WARNING, "crawler"):

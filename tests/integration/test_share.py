@@ -7,6 +7,7 @@ system itself gives.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -21,8 +22,11 @@ from typing import Any, Final
 from urllib.request import urlopen
 
 import pytest
+import redis
 
+from crawler.config.settings import SharedSettings
 from crawler.data.data_dir import InheritedLock
+from crawler.workers.redis_server import OwnRedis, own_redis
 from tests.harness import fork_server
 from tests.harness.commands import crawl_command, run
 from tests.harness.waiting import wait_until
@@ -40,7 +44,6 @@ SETTINGS: Final[Mapping[str, object]] = {
     "CRAWLER_TOTAL_TIMEOUT_S": 2,
     "CRAWLER_CONNECT_TIMEOUT_S": 1,
     "CRAWLER_LEASE_S": 10,
-    "CRAWLER_HEARTBEAT_S": 0.5,
     "CRAWLER_FRONTIER_SHARDS": 8,
     "CRAWLER_PROGRESS_LOG_S": 1,
 }
@@ -253,6 +256,31 @@ def test_a_crawl_stopped_and_resumed_fetches_nothing_twice(shared: Shared) -> No
     assert set(shared.fetched().values()) == {1}
     assert shared.summary()["pages"] + summary["pages"] == shared.web.pages.total()
     assert shared.summary()["frontier"]["put_back_at_open"] == 0
+
+
+def test_only_a_redis_that_was_stopped_in_good_order_has_lost_nothing(tmp_path: Path) -> None:
+    """Else each host that is known would rest for minutes when a crawl goes on."""
+
+    async def run_of_shard(end: Callable[[OwnRedis], None]) -> tuple[bool, str, str]:
+        """Return whether it is whole, the run of its shard, and its own; then let it *end*."""
+        async with own_redis(tmp_path, SharedSettings(), lambda _: None) as own:
+            with redis.Redis.from_url((tmp_path / "url").read_text().strip()) as client:
+                run = client.info("server")["run_id"]
+                of_shard = client.hget("gossamer:{0}", "run") or b""
+                client.hset("gossamer:{0}", "run", run)
+            end(own)
+            return own.is_whole, of_shard.decode(), run
+
+    def kill(own: OwnRedis) -> None:
+        assert own.pid is not None
+        os.kill(own.pid, signal.SIGKILL)
+
+    def stop(_: OwnRedis) -> None: ...
+
+    runs = [asyncio.run(run_of_shard(end)) for end in (stop, stop, kill, stop)]
+    assert [is_whole for is_whole, *_ in runs] == [False, True, True, False]
+    assert [of_shard == run for _, of_shard, run in runs] == [False, True, True, False]
+    assert runs[3][1] == runs[2][2], "as it was before the kill"
 
 
 def test_after_a_kill_of_the_command_no_process_remains_and_the_crawl_can_continue(

@@ -19,7 +19,7 @@ from crawler.shared.codec import (
     buckets_of,
     read_filed,
 )
-from crawler.shared.shard import shard_of_digest
+from crawler.shared.contents import shard_of_digest
 from crawler.shared.worker.batcher import Batcher
 from crawler.shared.worker.exact_duplicates import UNSURE, SharedDuplicates
 from tests.harness.redis_worker import NAME, SHARDS, RedisWorker, redis_workers, soon
@@ -53,7 +53,7 @@ class Sharer(RedisWorker):
 
     async def finish(self, lease: int, claim: Claim) -> None:
         """As the frontier does: the claim is sent before the lease is finished."""
-        self.send_later(self.ops.claim(claim.digest, lease, claim))
+        self.send_later(self.contents.claim(claim.digest, lease, claim))
         self.digests.release(lease)
         await self.flush()
 
@@ -139,7 +139,7 @@ def test_a_page_of_a_dead_worker_does_not_block_others_for_ever(server: RedisSer
 def test_after_too_long_a_wait_the_page_is_stored(server: RedisServer) -> None:
     async def scenario() -> None:
         async with sharers(server) as (one, other):
-            await one.nodes.run([one.ops.reserve(DIGEST, 1, 100 * HOLD_S)])
+            await one.nodes.run([one.contents.reserve(DIGEST, 1, 100 * HOLD_S)])
             other.hold(SHORT_S)
             assert await other.digests.original(DIGEST, "http://b/2", 2) is None
             assert other.counted == {UNSURE: 1}
@@ -169,8 +169,8 @@ def test_without_redis_every_page_is_stored(tmp_path: Any) -> None:
 def test_a_server_without_memory_left_still_returns_and_takes_claims(server: RedisServer) -> None:
     async def scenario() -> None:
         async with sharers(server) as (one, other):
-            await one.nodes.run([one.ops.reserve(b"opens the shards", 9, 0.01)])
-            await other.nodes.run([one.ops.reserve(b"opens the shards", 9, 0.01)])
+            await one.nodes.run([one.contents.reserve(b"opens the shards", 9, 0.01)])
+            await other.nodes.run([one.contents.reserve(b"opens the shards", 9, 0.01)])
             server.client().config_set("maxmemory", 1)
             await one.digests.original(DIGEST, "http://a/1", 1)
             await one.finish(1, claim_of("http://a/1"))
@@ -294,7 +294,7 @@ def test_of_equal_pages_at_three_workers_one_is_the_original(server: RedisServer
             await asyncio.sleep(random.random() * 0.02)
             if random.random() < 0.7:
                 claims.setdefault(digest, []).append(url)
-                worker.send_later(worker.ops.claim(digest, lease, claim_of(url, digest)))
+                worker.send_later(worker.contents.claim(digest, lease, claim_of(url, digest)))
         finally:
             worker.digests.release(lease)
 
@@ -332,7 +332,7 @@ async def fill(worker: RedisWorker, digests: list[bytes]) -> None:
             for lease, digest in part
         ]
         await worker.nodes.run(
-            [worker.ops.claim(claim.digest, lease, claim) for lease, claim in made]
+            [worker.contents.claim(claim.digest, lease, claim) for lease, claim in made]
         )
 
 
@@ -345,14 +345,14 @@ def test_claims_are_found_in_any_number_and_take_little(server: RedisServer) -> 
             before = server.used_memory()
             await fill(one, digests)
             assert (server.used_memory() - before) / len(digests) <= 200
-            replies = await one.nodes.run([one.ops.reserve(each, 0, 1.0) for each in digests])
+            replies = await one.nodes.run([one.contents.reserve(each, 0, 1.0) for each in digests])
             assert {reply[1] for reply in replies} == {b"claimed"}
 
     asyncio.run(scenario())
     client = server.client()
     sizes = []
     for shard in range(SHARDS):
-        total = int(client.hget(keys.totals(NAME, shard), "claims") or 0)
+        total = int(client.hget(keys.root(NAME, shard), "claims") or 0)
         buckets = [keys.claims(NAME, shard, n) for n in range(buckets_of(total))]
         filed = [client.lrange(bucket, 0, -1) for bucket in buckets]
         assert sum(map(len, filed)) == total
@@ -375,7 +375,7 @@ def test_filling_a_bucket_on_purpose_fills_no_other(server: RedisServer) -> None
             await fill(one, [bytes([0]) + each[1:7] + bytes(13) for each in alike])
             await fill(one, digests_of(2000))
             reply = await other.nodes.run(
-                [one.ops.reserve(each, 0, 1.0) for each in digests_of(2000)]
+                [one.contents.reserve(each, 0, 1.0) for each in digests_of(2000)]
             )
             lost = sum(each[1] != b"claimed" for each in reply)
             assert lost < 40

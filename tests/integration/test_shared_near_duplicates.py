@@ -22,7 +22,7 @@ from crawler.shared.codec import (
     bucket_cell,
     rows_of,
 )
-from crawler.shared.shard import shard_of_digest
+from crawler.shared.contents import shard_of_digest
 from crawler.shared.worker.batcher import Batcher
 from crawler.shared.worker.near_duplicates import UNSURE, NearSearch, SharedNearDuplicates
 from tests.harness.commands import crawl_command
@@ -52,7 +52,7 @@ class Sharer(RedisWorker):
     def __init__(self, url: str, session: str) -> None:
         super().__init__(url, session)
         scripts, commands = Batcher(self.run), Batcher(self.nodes.commands)
-        near_search = NearSearch(self.ops, NAME, scripts, commands, BITS)
+        near_search = NearSearch(self.contents, NAME, scripts, commands, BITS)
         self.nearest = SharedNearDuplicates(self.link(), near_search, BITS)
 
     async def near(self, simhash: int, url: str, lease: int) -> NearDuplicate | None:
@@ -71,7 +71,7 @@ class Sharer(RedisWorker):
 
     def store(self, simhash: int, url: str, lease: int, at: float = 1e9) -> None:
         claim = Claim(digest_of(url), url, "f:17", at, b"w" * 20, 200, simhash)
-        self.send_later(self.ops.claim(claim.digest, lease, claim))
+        self.send_later(self.contents.claim(claim.digest, lease, claim))
         self.nearest.note_claim(lease, claim)
         self.nearest.release(lease)
 

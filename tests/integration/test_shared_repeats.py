@@ -42,7 +42,6 @@ SETTINGS: Final = {
     "CRAWLER_FRONTIER_SHARDS": 8,
     "CRAWLER_TOTAL_TIMEOUT_S": 1,
     "CRAWLER_CONNECT_TIMEOUT_S": 0.5,
-    "CRAWLER_HEARTBEAT_S": 0.4,
 }
 LEASE_S: Final = 3  # of a worker that does not restart: the others wait for it
 LONG_LEASE_S: Final = 300  # of a worker that restarts: longer than any start takes

@@ -32,8 +32,8 @@ WITHOUT_KEYS: Final = {
 READING: Final = {
     *(
         "HGET",
+        "HMGET",
         "HLEN",
-        "HGETALL",
         "HSCAN",
         "LLEN",
         "LRANGE",
@@ -44,7 +44,7 @@ READING: Final = {
     ),
     *WITHOUT_KEYS - {"SCRIPT"},
 }
-"""What changes nothing, and is bounded: HGETALL is for totals, and for hosts where they are few."""
+"""What changes nothing, and is bounded."""
 
 
 class Glossary:
@@ -65,12 +65,12 @@ class Glossary:
         return [entry for pattern, entry in self._known if pattern.fullmatch(key)]
 
     def strangers(self, asked: Iterable[Asked]) -> Iterator[str]:
-        """What is not as the glossary has it."""
-        root = ""
+        """Yield what is not as the glossary has it. A script names all its keys, or the root of all
+        of them."""
+        named = [""]
         for each in asked:
             if each.name in {"EVALSHA", "EVAL"}:
-                assert each.words[2] == b"1", "one key is named: the root"
-                root = each.words[3].decode()
+                named = [key.decode("latin-1") for key in each.words[3 : 3 + int(each.words[2])]]
             elif each.name not in WITHOUT_KEYS:
                 key = each.words[1].decode("latin-1")
                 kinds = [entry.kind for entry in self.entries(key)]
@@ -78,8 +78,8 @@ class Glossary:
                     yield f"{each.name} {key}: in the glossary {len(kinds)} times"
                 elif OF_KIND[each.name] not in {"", *kinds}:
                     yield f"{each.name} {key}: said to be a {kinds[0]}"
-                if each.in_script and not key.startswith(f"{root}:"):
-                    yield f"{each.name} {key}: in a script on {root}"
+                if each.in_script and key not in named and not key.startswith(f"{named[0]}:"):
+                    yield f"{each.name} {key}: in a script on {named[0]}"
 
     def _pattern(self, name: str) -> re.Pattern[str]:
         parts = re.split(r"(<\w+>)", name)

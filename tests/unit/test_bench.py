@@ -163,7 +163,7 @@ def test_hosts_are_filled_evenly() -> None:
 
 
 def test_a_claim_for_every_machine_is_reported_when_it_fails() -> None:
-    ours = {"new_per_s": 1.0, "lease_growth": 1.2, "waiting_bytes": 121.0}
+    ours = {"new_per_s": 1.0, "seen_bytes": 9.0, "waiting_bytes": 121.0}
     figures = {"gossamer": ours, "scrapy-redis": {"seen_bytes": 500.0}}
     (broken,) = side_by_side.missed(figures)
     assert "121" in broken

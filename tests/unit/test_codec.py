@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from crawler.duplicates.quarters import QUARTERS
-from crawler.frontier.port import FrontierLimits
 from crawler.model.types import Candidate, Claim, HostKey, Purpose
 from crawler.shared.codec import (
     MAX_BATCH_BYTES,
@@ -28,7 +27,8 @@ from crawler.shared.codec import (
     split_links,
     unpack_candidate,
 )
-from crawler.shared.shard import BATCH, ShardOperations, shard_of_digest
+from crawler.shared.contents import shard_of_digest
+from crawler.shared.owned.inbox import ENTRY_LINKS
 from tests.harness.frontiers import candidate
 
 SHA1 = bytes(range(20))
@@ -188,7 +188,6 @@ def test_quarters_are_spread_over_all_shards():
     assert {each.shard for each in cells} == set(range(64))
 
 
-OPS = ShardOperations("w.1", 1, FrontierLimits(), 60.0)
 THIRD = MAX_BATCH_BYTES // 3
 
 
@@ -205,23 +204,19 @@ def found(*sizes: int) -> list[Candidate]:
     ("sizes", "expect"),
     [
         pytest.param([], [], id="nothing"),
-        pytest.param([0] * BATCH, [BATCH], id="plain links: as many as a batch"),
-        pytest.param([0] * (BATCH + 1), [BATCH, 1], id="one more"),
+        pytest.param([0] * ENTRY_LINKS, [ENTRY_LINKS], id="plain links: as many as an entry"),
+        pytest.param([0] * (ENTRY_LINKS + 1), [ENTRY_LINKS, 1], id="one more"),
         pytest.param([THIRD] * 3, [3], id="requests that just fit"),
         pytest.param([THIRD] * 4, [3, 1], id="one too many"),
         pytest.param([THIRD * 3, THIRD, 0, 0], [1, 3], id="plain links fit behind it"),
         pytest.param([0, MAX_BATCH_BYTES * 3, 0], [1, 2], id="one that alone is too much"),
-        pytest.param([THIRD] + [0] * BATCH + [THIRD], [BATCH, 2], id="both bounds count"),
+        pytest.param(
+            [THIRD] + [0] * ENTRY_LINKS + [THIRD], [ENTRY_LINKS, 2], id="both bounds count"
+        ),
     ],
 )
 def test_a_part_is_bounded_by_number_and_by_bytes(sizes: Sequence[int], expect: list[int]) -> None:
     given = found(*sizes)
-    parts = list(split_links(given, BATCH))
+    parts = list(split_links(given, ENTRY_LINKS))
     assert [len(part) for part in parts] == expect
     assert [each for part in parts for each in part] == given
-    assert all(len(OPS.add(part, 0.0)) == 1 for part in parts), "each is one call of its shard"
-
-
-def test_large_candidates_are_sent_in_calls_of_their_own() -> None:
-    calls = OPS.add(found(*[24 << 20] * 4), 0.0)
-    assert len(calls) == 4

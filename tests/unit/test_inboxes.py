@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.shards import shard_of
 from crawler.model.types import Candidate, HostKey, Purpose, StoreFull
 from crawler.shared.faults import ForeignData, OutOfMemory, Unreachable
 from crawler.shared.keys import root
 from crawler.shared.owned import inbox
-from crawler.shared.owned.inbox import LinkPushes, NotedLinks, pack_links, unpack_links
+from crawler.shared.owned.inbox import (
+    VERDICT_DELAY_S,
+    LinkPushes,
+    NotedLinks,
+    pack_links,
+    unpack_links,
+)
 from crawler.shared.owned.mirror import Changes, Mirror
 from crawler.shared.owned.owner import OwnedShard, SendingRounds
 from crawler.shared.owned.scripts import (
@@ -23,9 +30,7 @@ from crawler.shared.owned.scripts import (
     ShardCommands,
     read_claim_reply,
 )
-from crawler.shared.shard import shard_of
-from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.outgoing import VERDICT_DELAY_S, Overflow
+from crawler.shared.worker.outbox import Outbox, Overflow
 from crawler.simulate.redis_model import RedisModel
 from tests.harness.frontiers import candidate
 from tests.harness.owned_world import SCRIPTS, noted

@@ -6,15 +6,19 @@ import re
 
 import pytest
 
-from crawler.shared.keys import FEED_SCRIPTS, OPERATIONS, Scripts
+from crawler.shared.keys import CRAWL_SCRIPTS, FEED_SCRIPTS, Scripts
+from crawler.shared.owned.scripts import OwnedScripts
 
 DEFINED = re.compile(r"^local (?:function )?([\w,\s]+?)(?: =|\()", re.MULTILINE)
+TEXTS = {name: Scripts().text(name) for name in (*FEED_SCRIPTS, *CRAWL_SCRIPTS)} | {
+    name: OwnedScripts().text(name) for name in OwnedScripts().names()
+}
 
 
-@pytest.mark.parametrize("name", [*OPERATIONS, *FEED_SCRIPTS])
+@pytest.mark.parametrize("name", TEXTS)
 def test_a_definition_is_used_in_its_operation(name: str) -> None:
     """Redis makes each function anew at each call."""
-    text = re.sub(r"--.*", "", Scripts().text(name))
+    text = re.sub(r"--.*", "", TEXTS[name])
     words = re.findall(r"\w+", text)
     for defined in DEFINED.findall(text):
         names = {*re.findall(r"\w+", defined)} - {"wall"}  # of the clock, which all have
@@ -24,9 +28,8 @@ def test_a_definition_is_used_in_its_operation(name: str) -> None:
 
 
 def test_an_operation_has_what_it_needs_and_what_that_needs() -> None:
-    text = Scripts().text("near")
+    text = TEXTS["near"]
     assert "local function near_key" in text, "it names it"
     assert "local root" in text, "that names this"
-    assert "if now < clock" in text, "all that is no definition is in all"
-    assert "local function load_host" not in text
+    assert "local function claims_key" not in text
     assert text.startswith("#!lua flags=allow-oom\n")

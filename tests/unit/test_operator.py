@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,9 @@ from crawler.data.operator_files import (
     OperatorStore,
     RulesFile,
 )
-from crawler.model.choices import HostUnit
-from crawler.model.types import Candidate, ConfigError, HostKey, StoreFull
-from crawler.operate.acts import count_waiting
+from crawler.model.types import ConfigError, StoreFull
 from crawler.operate.operator import Operator, unfinished
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest, WaitingCount, read_words
-from crawler.shared.operator_store import SharedQueues
 
 LATER = "https://later.example/"  # its dead letter is not put back at once
 
@@ -286,26 +283,3 @@ def test_credentials_are_read_from_where_only_their_owner_can(tmp_path: Path) ->
     file.write_text("login\n")
     with pytest.raises(ConfigError, match="want NAME=user:password"):
         Credentials(file, {})
-
-
-CANDIDATE = Candidate("https://a.example/x", 1, HostKey("a.example"), "a.example")
-
-
-class EndlessQueues(SharedQueues):
-    """What waits at a host without end."""
-
-    def __init__(self) -> None:
-        self.looked_at = 0
-
-    async def sweep(self, hosts: Any, may_concern: Any, fate: Any, now: Any) -> AsyncIterator[int]:
-        while True:
-            self.looked_at += 1
-            assert fate(CANDIDATE) is None
-            yield 0
-
-
-def test_a_dry_run_ends_in_time() -> None:
-    queues, request = EndlessQueues(), ActRequest("drop", ("a.example/*",), dry_run=True)
-    counted = asyncio.run(count_waiting(queues, request, HostUnit.HOST, lambda: 0.0))
-    assert counted == (queues.looked_at - 1, queues.looked_at - 1, True)
-    assert counted.answer().is_part

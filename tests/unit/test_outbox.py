@@ -134,6 +134,17 @@ def test_a_link_that_waits_is_not_put_again(reopen):
     assert len(outbox) == 1, "what has left may come again: who took it may have forgotten it"
 
 
+def test_a_link_that_is_forgotten_may_come_again(reopen):
+    outbox = reopen()
+    outbox.put([link(n, shard=n % 2) for n in range(1200)])
+    batch = outbox.head(5)
+    forgotten = sum(outbox.forget(lambda link: not link.key % 4))
+    assert (forgotten, len(outbox), len(reopen())) == (300, 900, 900)
+    outbox.drop(batch)
+    outbox.put([link(4), link(5)])
+    assert sorted(one.key for one in drained(outbox)) == [n for n in range(1200) if n % 4 or n == 4]
+
+
 def test_links_without_a_seen_test_are_put_although_equal_ones_wait(reopen):
     outbox = reopen()
     again = link(1, needs_seen_test=False)
@@ -224,6 +235,17 @@ class OutboxLives(RuleBasedStateMachine):
                 del self.model[batch.queue][: len(batch.links)]
                 self.gone[batch.queue] += len(batch.links)
             self.outbox.drop(batch)
+
+    @rule(third=st.integers(0, 2))
+    def forget(self, third):
+        """What was taken of a queue that is passed may be dropped without effect."""
+        for _ in self.outbox.forget(lambda link: link.key % 3 == third):
+            pass
+        for queue, links in self.model.items():
+            stay = [link for link in links if link.key % 3 != third]
+            if len(stay) < len(links):
+                self.model[queue] = stay
+                self.gone[queue] += len(links)
 
     @rule(which=st.integers(0))
     def put_again(self, which):

@@ -10,7 +10,7 @@ from crawler.config.settings import ContentSettings, PatternSettings, RobotsSett
 from crawler.data.local_stores import LocalPatternStats, Soft404Records
 from crawler.frontier.memory_store import MemoryStore
 from crawler.loop.life import Plan
-from crawler.loop.precheck import HOP_WAIT_S, PAUSE_LOOK_S, Precheck, Probes, Skip
+from crawler.loop.precheck import HOP_WAIT_S, PAUSE_LOOK_S, OtherWorkers, Precheck, Probes, Skip
 from crawler.model.types import (
     Candidate,
     Dead,
@@ -164,13 +164,35 @@ def test_it_is_known_while_a_host_rests_for_a_pause(stats):
     assert not precheck.rests_for_pause(1.0), "other rules have come"
 
 
-def test_a_dropped_record_is_read_and_requested_again(precheck):
-    one = precheck.check(lease(), 0.0)
-    precheck.store_robots_result(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
-    precheck.check(lease(), 1.0)
-    precheck.drop_robots("http://a.org")
-    again = precheck.check(lease(), 2.0)
-    assert isinstance(again, Skip) and again.robots_candidate is not None
+def test_a_robots_txt_on_the_host_of_another_worker_is_sent_to_the_one_that_asked(stats):
+    """a.org is of the first worker, b.org of the second."""
+
+    def worker(own: str) -> Precheck:
+        robots = RobotsCache(Records(), "Gossamer", RobotsSettings())
+        others = OtherWorkers(lambda each: each != own, lambda *each: sent.append(each))
+        return Precheck(robots, hop, stats, no_probes(), NO_RULES.of_url, others)
+
+    sent: list[tuple[str, RobotsFetchResult]] = []
+    first, second = worker("http://a.org"), worker("http://b.org")
+    one = first.check(lease(), 0.0)
+    first.store_robots_result(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
+    first.check(lease(), 1.0)
+    assert sent == []
+    for status in (503, 200):
+        hopped = second.check(hop_lease(), 8.0)
+        assert url_of(hopped) == "http://b.org/robots.txt", "asked for again, whatever it knows"
+        found = RobotsFetchResult("http://b.org/robots.txt", status, body=RULES)
+        second.store_robots_result(hopped, found, 8.0, 0.0)
+        assert sent.pop() == ("http://a.org", found)
+        first.take_robots_result("http://a.org", found, 9.0)
+        if status == 503:
+            again = first.check(lease(), 9.0)
+            assert isinstance(again, Skip) and again.robots_candidate is not None
+    plan = first.check(lease(), 10.0)
+    assert (plan.url, plan.crawl_delay_s) == ("http://a.org/page", 7.0)
+    second.give_up_robots("http://a.org", "it never answered", 11.0)
+    ((authority, given_up),) = sent
+    assert (authority, given_up.error) == ("http://a.org", "it never answered")
 
 
 def test_a_redirect_to_where_we_may_not_go_forbids_everything(precheck):

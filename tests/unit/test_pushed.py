@@ -1,4 +1,5 @@
-"""What is pushed, as candidates; and what scrapy-redis' settings say of it."""
+"""What is pushed, as candidates; what scrapy-redis' settings say of it; and what is logged of URLs
+that are not fetched."""
 
 from __future__ import annotations
 
@@ -8,14 +9,18 @@ import pytest
 from scrapy import Spider
 from scrapy.http import FormRequest
 from scrapy.settings import Settings
+from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.request import RequestFingerprinter
+from scrapy.utils.test import get_crawler
 from scrapy_redis.spiders import RedisCrawlSpider, RedisMixin, RedisSpider
 
 from crawler.config.settings import Arguments, read_config
 from crawler.data.allowed_origins import AllowedOrigins
+from crawler.engine.stats import CrawlStats
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.choices import ScopeChoice
-from crawler.model.types import Candidate, ConfigError
+from crawler.model.counts import OverBudget
+from crawler.model.types import Added, Candidate, ConfigError
 from crawler.policy.priority import DepthPrioritizer
 from crawler.policy.scope import Reason, Refusal
 from crawler.policy.seeds import PushedRequest, read_pushed
@@ -23,6 +28,7 @@ from crawler.scheduler.requests import unpack_request
 from crawler.shared.pushed import (
     PushedRequestReader,
     PushSettings,
+    UnfetchedPushes,
     push_settings,
 )
 
@@ -182,3 +188,44 @@ def test_requests_that_cannot_be_stored_are_refused():
     huge = PushedRequest("https://example.com/", meta={"n": 1 << 70})
     with pytest.raises(ValueError, match="cannot be stored"):
         judge().candidate(huge)
+
+
+@pytest.fixture
+def unfetched() -> UnfetchedPushes:
+    stats = CrawlStats(MemoryStatsCollector(get_crawler()))
+    return UnfetchedPushes(stats, "gossamer:urgent")
+
+
+def test_what_is_pushed_again_and_not_fetched_is_logged_with_the_first_few(
+    unfetched: UnfetchedPushes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its fetch may have failed: whoever pushes it again expects another."""
+    unfetched.note([], Added(new=30))
+    unfetched.write(0.0)
+    assert not caplog.messages
+    unfetched.note(["https://a.example/7", "https://a.example/8"], Added(new=1))
+    unfetched.write(0.0)
+    line = "Pushed and not fetched, as seen before:"
+    (said,) = caplog.messages
+    assert said.startswith(f"{line} 2: https://a.example/7, https://a.example/8. `scrapy frontier")
+    assert "pushed to gossamer:urgent it is fetched again" in said
+    for now in (1.0, 9.0):
+        unfetched.note([f"https://a.example/{n}" for n in range(30)], Added())
+        unfetched.write(now)
+    assert len(caplog.messages) == 1, "others wait for their line"
+    unfetched.write(10.0)
+    assert caplog.messages[1].startswith(f"{line} 60: https://a.example/0, ")
+    assert "/19, ...." in caplog.messages[1]
+
+
+def test_what_is_pushed_beyond_a_budget_is_logged_by_host(
+    unfetched: UnfetchedPushes, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept_out = (
+        OverBudget("CRAWLER_MAX_URLS_PER_HOST", 2, "a.example", 1),
+        OverBudget("CRAWLER_MAX_URLS_PER_HOST", 2, "b.example", 1),
+    )
+    unfetched.note([], Added(new=4, over_budget=2, kept_out=kept_out))
+    unfetched.write(0.0)
+    (said,) = caplog.messages
+    assert "CRAWLER_MAX_URLS_PER_HOST" in said and ": 2, of a.example, b.example." in said

@@ -26,12 +26,6 @@ from crawler.model.types import (
     Standing,
 )
 from crawler.policy.politeness import next_rest
-from crawler.shared.shard import PACE, read_pace
-
-
-def test_a_pace_in_redis_is_read_as_it_was_written():
-    packed = PACE.pack(2.0, 3.0, 1, 1, Standing.FAILS, 0, 0.0, 0.0)
-    assert read_pace(packed) == Pace(2.0, 1, 1, 3.0, Standing.FAILS)
 
 
 @pytest.mark.parametrize(

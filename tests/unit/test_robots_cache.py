@@ -272,18 +272,6 @@ def test_the_size_it_counts_with_is_the_size_it_has(body: bytes) -> None:
     assert cache.size_bytes < 3 * (after - before)
 
 
-def test_a_forgotten_record_is_read_again() -> None:
-    store = MemoryStore()
-    cache = fresh(store)
-    cache.store_result(SITE, RobotsFetchResult(FILE, 404), NOW)
-    store.put(RobotsRecord(SITE, RobotsState.RULES, NOW, NOW + DAY_S, BODY))
-    assert cache.verdict(SITE + "/no", NOW) == RobotsAllowed()
-    cache.forget(SITE)
-    assert (len(cache), cache.size_bytes) == (0, 0)
-    assert isinstance(cache.verdict(SITE + "/no", NOW), RobotsDisallowed)
-    cache.forget("http://never.heard.of")
-
-
 ELSEWHERE = "https://www.example.org/robots.txt"
 RULES = RobotsSettings(robots_tries=5)
 

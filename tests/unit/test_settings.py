@@ -400,18 +400,6 @@ def test_the_file_that_holds_the_url(url, path):
     assert file_of(url) == path
 
 
-def test_a_lease_has_room_for_four_heartbeats():
-    with pytest.raises(ConfigError, match=r"CRAWLER_HEARTBEAT_S \(31.0\) is above a quarter of"):
-        read_config({"CRAWLER_HEARTBEAT_S": 31})
-    read_config({"CRAWLER_HEARTBEAT_S": 30})
-
-
-def test_a_lease_has_room_for_two_fetches_and_two_lost_heartbeats():
-    with pytest.raises(ConfigError, match=r"\(122.0\) is above CRAWLER_LEASE_S \(120.0\)$"):
-        SharedSettings().refuse_short_lease(51.0)
-    SharedSettings().refuse_short_lease(50.0)
-
-
 @pytest.mark.parametrize(
     ("given_bytes", "maxmemory", "full"),
     [

@@ -142,19 +142,6 @@ def test_invalid_settings_are_refused_by_name_without_their_value(given, message
     assert "s3c" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        pytest.param({"CRAWLER_FRONTIER_URL": OURS}, id="ours"),
-        pytest.param({"REDIS_URL": THEIRS}, id="theirs"),
-    ],
-)
-def test_fetches_too_long_for_a_lease_are_refused_where_there_are_leases(given):
-    with pytest.raises(ConfigError, match=r"\(140.0\) is above CRAWLER_LEASE_S \(120.0\)$"):
-        address(CRAWLER_TOTAL_TIMEOUT_S=60, **given)
-    assert address(CRAWLER_TOTAL_TIMEOUT_S=60) is None
-
-
 def test_an_address_does_not_show_itself():
     found = address(REDIS_URL=THEIRS, REDIS_PARAMS={"password": "s3cr3t"})
     assert "s3cr3t" not in f"{found!r} {found}"

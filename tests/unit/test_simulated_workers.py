@@ -15,7 +15,6 @@ import pytest
 
 from crawler.frontier import records as keys
 from crawler.shared.owned.mirror import Changes, Mirror
-from crawler.shared.owned.owner import OwnedShard
 from crawler.shared.owned.takeover import ShardLoader
 from crawler.simulate.judges import judge
 from crawler.simulate.redis_model import RedisModel
@@ -51,10 +50,6 @@ def test_the_same_seed_gives_the_same_events_in_each_process() -> None:
     assert len(digests) == 1
 
 
-def request_before_the_ack(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OwnedShard, "may_begin", lambda shard, *_: shard.is_owned)
-
-
 def open_leases_not_mirrored(patch: pytest.MonkeyPatch) -> None:
     note = Mirror.note
 
@@ -87,7 +82,6 @@ class WorkerFault:
 
 
 FAULTS = [
-    WorkerFault("a request before the ack", "too early", request_before_the_ack, first_seed=11),
     WorkerFault("open leases not mirrored", "was lost", open_leases_not_mirrored),
     WorkerFault(
         "no rest after a lost second", "too early", no_rest_after_a_lost_second, first_seed=15

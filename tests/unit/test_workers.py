@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import struct
 import subprocess
 import sys
 import time
@@ -20,13 +19,15 @@ from crawler.data.runs import CountedRuns
 from crawler.data.seed_fates import SeedTable
 from crawler.model.choices import RedisFsync
 from crawler.model.counts import Counts, DeadUrl, Figures, HostPages, OverBudget
-from crawler.model.types import ConfigError
-from crawler.report.end_forecast import CrawlMoment
+from crawler.model.types import ConfigError, HostKey, HostWork, Pace, Standing
+from crawler.report.end_forecast import CrawlMoment, EndInWords
 from crawler.report.screen import ProgressFigures
 from crawler.report.summary import ArchiveFiles, EndedRun, Summary, encoded, summary_of
-from crawler.shared import keys
+from crawler.shared.address import Address
+from crawler.shared.client import Nodes
 from crawler.shared.codec import KILLED, WorkerRecord
-from crawler.shared.shard import PACE
+from crawler.shared.longest import OwnHostsWriter
+from crawler.shared.owned.scripts import OwnedScripts
 from crawler.workers.redis_server import (
     ListenAddress,
     max_memory_bytes,
@@ -53,6 +54,7 @@ from crawler.workers.workforce_figures import (
     workers_line,
     workers_sentence,
 )
+from tests.servers.redis import RedisServer
 
 TYPED = ShareArguments(
     spider="web",
@@ -313,29 +315,26 @@ def test_the_reason_of_the_end(run: WorkforceRun, reasons: list[str], reason: st
     assert summary_of_all(run, [part(reason=each) for each in reasons], []).reason == reason
 
 
-class OneHost:
-    """Redis with a crawl of one host, which rests for long; of the rest it says nothing."""
-
-    name, shards = "crawl", 1
-
-    async def command(self, key: str, *command: object) -> list[bytes] | bytes | None:
-        if key == keys.longest(self.name, 0):
-            return [b"a.example", b"30"]
-        if key != keys.hosts(self.name, 0):
-            return []
-        pace = PACE.pack(1.0, 0.0, 0, 0, 1, 9, -3.0, 0.1)
-        record = struct.pack("<BBHIdI", 2, 1, 2, 1, time.time() + 600, 30) + pace + b"\x1e\0\0\0"
-        return [b"a.example", record] if command[0] == "HRANDFIELD" else record
-
-
 def test_the_end_is_told_by_the_clock_of_the_hosts() -> None:
-    reader = WorkforceReader(OneHost(), PolitenessSettings())  # type: ignore[arg-type]  # all that it needs
-    reader.figures(1, monotonic())
-    asyncio.run(reader.refresh([]))
-    reader.counts = Counts(30, 0, 0, 1, 60, 30, 0)
-    before = reader._forecast._moments
-    before.append(CrawlMoment(time.time() - 90, Counts(60, 0, 0, 1, 60, 0, 0), 0, 60))
-    before.popleft()
-    ends = reader.figures(1, monotonic()).ends
+    pace = Pace(1.0, standing=Standing.ANSWERS, fetches=9, log_fetch_s=-3.0, log_variance=0.1)
+    work = HostWork(HostKey("a.example"), 30, time.time() + 600, pace, is_leased=False)
+
+    async def scenario(server: RedisServer) -> EndInWords:
+        nodes = Nodes(Address.parse(server.url), OwnedScripts(), "crawl", 1)
+        await nodes.open()
+        await OwnHostsWriter(nodes, "w", monotonic).write([work], [pace])
+        reader = WorkforceReader(nodes, PolitenessSettings())
+        reader.figures(1, monotonic())
+        await reader.refresh([])
+        reader.counts = Counts(30, 0, 0, 1, 60, 30, 0)
+        before = reader._forecast._moments
+        before.append(CrawlMoment(time.time() - 90, Counts(60, 0, 0, 1, 60, 0, 0), 0, 60))
+        before.popleft()
+        ends = reader.figures(1, monotonic()).ends
+        await reader.close()
+        return ends
+
+    with RedisServer() as server:
+        ends = asyncio.run(scenario(server))
     assert re.fullmatch(r"ends in 10 min \d+ s \(.*\)", ends.when), ends
     assert ends.why == "a.example, 30 URLs at 1.1 s"

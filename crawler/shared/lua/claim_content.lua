@@ -29,7 +29,7 @@ end
 
 local function file_claim(digest, file, packed)
   local bucket = claims_key(claim_bucket(digest, claim_buckets()))
-  if redis.call('LLEN', bucket) >= MOST_IN_A_BUCKET then return end
+  if redis.call('LLEN', bucket) >= MOST_CLAIMS then return end
   redis.call('RPUSH', bucket, struct.pack('<I3', number_of(file)) .. packed)
   local total = redis.call('HINCRBY', TOTALS, 'claims', 1)
   if total % CLAIMS_A_BUCKET == 0 then split_bucket(total / CLAIMS_A_BUCKET) end

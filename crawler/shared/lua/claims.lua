@@ -3,7 +3,7 @@
 -- worker packed, which begins with an array and the digest, as msgpack writes them.
 local CLAIMS_A_BUCKET = 20
 -- An attacker who makes digests with equal ends fills a bucket; only copies of his are missed then.
-local MOST_IN_A_BUCKET = 200
+local MOST_CLAIMS = 200
 
 local function power_of_two_below(buckets)
   local half = 1

@@ -39,6 +39,7 @@ from crawler.shared.operator_store import SharedStore
 from crawler.shared.owned.frontier import OwnedFrontier
 from crawler.shared.owned.owner import OwnedShard
 from crawler.shared.owned.scripts import ACTS, INBOX, Command
+from crawler.shared.worker.outbox import Outbox
 
 RULES_S: Final = 2.0
 """Until all workers follow new rules."""
@@ -79,6 +80,7 @@ class OwnedQueues:
         nodes: Nodes,
         store: SharedStore,
         worker: str,
+        outbox: Outbox,
         robots: RobotsCache,
         note_left: Callable[[bool], None],
         rules_s: float = RULES_S,
@@ -89,6 +91,7 @@ class OwnedQueues:
         self._nodes = nodes
         self._store = store
         self._worker = worker
+        self._outbox = outbox
         self._robots = robots
         self._note_left = note_left
         self._rules_s = rules_s
@@ -260,6 +263,10 @@ class OwnedQueues:
             yield touched
         for shard in self._kept_part():
             await self._forget_claims(shard.commands.shard, is_meant)
+
+    async def forget_unsent(self, is_meant: Callable[[str], bool]) -> None:
+        for _ in self._outbox.forget(lambda link: is_meant(link.url)):
+            await asyncio.sleep(0)
 
     async def _taken(self, steps: Iterable[int]) -> AsyncIterator[int]:
         """Take *steps*, at most as fast as Redis takes what they change."""

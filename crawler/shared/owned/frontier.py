@@ -2,7 +2,8 @@
 are mirrored. Links for other shards go to their inboxes.
 
 Rule: what the crawl calls uses only memory and this worker's disk. A lease is given away when Redis
-has it, and a verdict is noted when Redis has the links of its page, in whatever shards they are.
+has it, and a verdict is noted when Redis has the links of its page, in whatever shards they are, or
+the outbox has them.
 """
 
 from __future__ import annotations
@@ -43,17 +44,22 @@ from crawler.model.types import (
     Verdict,
     WaitsForRoom,
 )
+from crawler.policy.robots_cache import RobotsFetchResult
 from crawler.shared.client import Nodes
 from crawler.shared.keys import URGENT_LEVEL
-from crawler.shared.owned.inbox import NotedLinks
+from crawler.shared.owned.inbox import InboxEntry, NotedLinks
 from crawler.shared.owned.mirror import Mirror, MirroredStore, all_changes
 from crawler.shared.owned.owner import Arrived, OwnedShard, ShardSender
+from crawler.shared.owned.robots_results import is_result, pack_result, unpack_result
 from crawler.shared.owned.scripts import ClaimedShard, ShardCommands
-from crawler.shared.owned.takeover import ShardLoader, load, take_in
+from crawler.shared.owned.takeover import NotedRest, ShardLoader, load, take_in
 
 _QUIET_LOOK_S: Final = 0.1  # between two looks whether a shard may be leased
 _LEASE_LOOK_S: Final = 0.5  # between two looks whether a lease may be given away
 _ROOM_LOOK_S: Final = 0.5  # between two looks whether the disk has room
+_FINISH_LOOK_S: Final = 0.01  # between two looks whether verdicts wait
+_SILENT_REST_S: Final = 5.0  # until a host is tried again whose server did not answer
+_LINKS_LOOK_S: Final = 1.0  # between two looks whether links have to wait in the outbox
 
 
 @dataclass(slots=True)
@@ -63,11 +69,17 @@ class _OwnLinks:
     shard: OwnedShard
     links: Sequence[Candidate]
     position: int | None = None  # of its mirror; None: not committed yet
+    is_pushed: bool = False  # to its inbox, because Redis may not get them by its mirror
+
+    def is_safe(self) -> bool:
+        """Return whether Redis has them by the mirror, or they were pushed."""
+        is_acked = self.position is not None and self.shard.acked >= self.position
+        return self.is_pushed or is_acked
 
 
 @dataclass(frozen=True, slots=True)
 class _Finish:
-    """A verdict that waits until Redis has a link of its page."""
+    """A verdict that waits until Redis has the links of its page."""
 
     lease: Lease
     verdict: Verdict
@@ -83,9 +95,13 @@ class OwnedHooks:
     """Called with an error of a background task that waiting does not repair."""
     waits_for_room: WaitsForRoom  # called with the error of a full disk
     is_full: Callable[[int], bool]
-    """Whether the server of a shard has no room for links: then they wait in the outbox."""
+    """Whether the server of a shard takes no links now: then they wait in the outbox."""
     on_taken_in: Callable[[], None]  # called when a shard has come
     on_lost: Callable[[Sequence[Lease]], None]  # called with leases whose shard is held no more
+    on_pushed: Callable[[Sequence[str], Added], None]
+    """Called with URLs that were pushed from outside and seen before, and what became of others."""
+    on_robots: Callable[[str, RobotsFetchResult], None]
+    """Called with an authority, and what another worker has fetched for its robots.txt."""
 
 
 class OwnedFrontier:
@@ -104,11 +120,13 @@ class OwnedFrontier:
         steady: Callable[[], float],
         background: Background,
         hooks: OwnedHooks,
+        rests: Mapping[HostKey, NotedRest],
         settle_s: float = 0.0,
         lease_rules: LeaseRules | None = None,
         on_decided: Callable[[Added], None] | None = None,
     ) -> None:
-        """*store*, in *folder*, is empty. *now*: epoch seconds. *settle_s*: for how long servers
+        """*store*, in *folder*, is empty. *now*: epoch seconds. *rests*: of hosts, that a dead
+        process of this worker had noted. *settle_s*: for how long servers
         may lose what they acknowledged, if there are several. *on_decided* is called with what
         became of links that were added here or found in an inbox."""
         self._nodes = nodes
@@ -118,6 +136,7 @@ class OwnedFrontier:
         self._shards = Shards(shards)
         self._now, self._steady = now, steady
         self._hooks = hooks
+        self._rests = rests
         self._on_decided = on_decided
         self._settle_s = settle_s
         self.frontier = open_frontier(
@@ -137,9 +156,12 @@ class OwnedFrontier:
         self._leases: list[Lease] = []  # taken ahead of need
         self._own_links: deque[_OwnLinks] = deque()
         self._finishes: list[_Finish] = []
+        self._is_finishing = False
         self._sender: ShardSender | None = None
-        self._acked = asyncio.Event()  # something waits for an acknowledgement
-        self._task: asyncio.Task[None] | None = None
+        self._finish_soon = asyncio.Event()
+        self._unacked: list[tuple[OwnedShard, int]] = []  # positions with leases taken ahead
+        self._has_unacked = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def records(self) -> OrderedStore:
@@ -149,11 +171,12 @@ class OwnedFrontier:
     def begin(self, sender: ShardSender) -> None:
         """Begin to give leases away and to apply verdicts that wait. The event loop runs."""
         self._sender = sender
-        self._task = asyncio.get_running_loop().create_task(self._follow_acks())
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(each) for each in (self._follow_leases(), self._finish())]
 
     async def close_all(self) -> None:
         """End the tasks. The store stays open."""
-        tasks = {*self._coming.values(), *([self._task] if self._task else [])}
+        tasks = {*self._coming.values(), *self._tasks}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -177,6 +200,14 @@ class OwnedFrontier:
         if others:
             self._push(others)
         return replace(added, undecided=added.undecided + len(others))
+
+    def owns(self, host: HostKey) -> bool:
+        """Return whether the URLs of *host* are leased here."""
+        return self._shards.of(host) in self._taken_in
+
+    def send_robots(self, authority: str, result: RobotsFetchResult) -> None:
+        """Send what was fetched for the robots.txt of *authority* to the owner of its shard."""
+        self._push([pack_result(authority, result)])
 
     def lease(
         self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
@@ -206,6 +237,8 @@ class OwnedFrontier:
             target, shard = verdict.candidate, self._shard_of(lease)
             if self._shards.of(target.host) != shard:
                 return self._finish_after(target, lease, verdict, now)
+        if self._has_unsafe_links():
+            return self._finish_later(lease, verdict)
         return self.frontier.finish(lease, verdict, now)
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
@@ -270,6 +303,11 @@ class OwnedFrontier:
             if shard in values:
                 shard.mirror.note_root_field(field, values[shard])
 
+    async def finish_all(self) -> None:
+        """Return when no verdict waits for links, or the disk has no room for them."""
+        while self._finishes or self._is_finishing:
+            await asyncio.sleep(_FINISH_LOOK_S)
+
     # What a shard's holder asks for
 
     async def load(
@@ -284,7 +322,7 @@ class OwnedFrontier:
             *(commands, claimed, claimed_at_s, Mirror(claimed.seq, on_noted)),
             contents=lambda: all_changes(self._local, shard),
         )
-        loader = ShardLoader(owner, claimed, self._local, self._limits, self._now())
+        loader = ShardLoader(*(owner, claimed, self._local, self._limits, self._now(), self._rests))
         await load(self._nodes, owner, loader, self._steady)
         self._loaded[shard] = owner
         self._coming[shard] = asyncio.get_running_loop().create_task(self._take_in(owner, loader))
@@ -301,10 +339,10 @@ class OwnedFrontier:
         """Put the leases back that were taken ahead of need."""
         self._give_back(list(self._leases))
 
-    def _give_back(self, unused: Iterable[Lease]) -> None:
+    def _give_back(self, unused: Iterable[Lease], rest_s: float = 0.0) -> None:
         for lease in unused:
             self._leases.remove(lease)
-            self.frontier.release(lease, Rest(0.0, lease.pace, "unused"), self._now())
+            self.frontier.release(lease, Rest(rest_s, lease.pace, "unused"), self._now())
             self.frontier.finish(lease, PutBack(), self._now())
 
     def is_idle(self, shard: int) -> bool:
@@ -324,8 +362,7 @@ class OwnedFrontier:
         lost = [each for each in self._own_links if each.shard is owner]
         self._own_links = deque(each for each in self._own_links if each.shard is not owner)
         for each in lost:
-            if each.position is None or owner.acked < each.position:
-                self._push(each.links)
+            self._push_own(each)
         if held := [lease for lease in held if lease.id not in unused]:
             self._hooks.on_lost(held)
 
@@ -341,18 +378,33 @@ class OwnedFrontier:
         key = arrived.shard.commands.shard.to_bytes(SHARD_BYTES)
         if self._taken_in.get(key) is arrived.shard:
             for entry in arrived.entries:
-                urgent = [each for each in entry.links if each.level == URGENT_LEVEL]
-                if urgent:
-                    self.frontier.add_first(urgent, self._now())
-                usual = [each for each in entry.links if each.level != URGENT_LEVEL]
-                added = self.frontier.add(usual, self._now())
-                if self._on_decided is not None:
-                    self._on_decided(replace(added, undecided=0))
+                self._add_arrived(entry)
             self._undeleted.append(arrived)
             self.commit()
             self._hooks.wake()
         elif key in self._coming:
             self._arrived.append(arrived)
+
+    def _add_arrived(self, entry: InboxEntry) -> None:
+        now = self._now()
+        for link in filter(is_result, entry.links):
+            with suppress(StoreUnavailable):  # it is fetched again, as its record asks for it
+                if (result := unpack_result(link)) is not None:
+                    self._hooks.on_robots(link.authority, result)
+        urgent = [each for each in entry.links if each.level == URGENT_LEVEL]
+        if urgent:
+            self.frontier.add_first(urgent, now)
+        usual = [each for each in entry.links if each.level != URGENT_LEVEL and not is_result(each)]
+        if entry.are_pushed:
+            seen = self.frontier.seen_of([each.key for each in usual])
+            known = [each.url for each in usual if each.key in seen]
+            usual = [each for each in usual if each.key not in seen]
+            added = self.frontier.add(usual, now)
+            self._hooks.on_pushed(known, replace(added, new=added.new + len(urgent)))
+        else:
+            added = self.frontier.add(usual, now)
+        if self._on_decided is not None:
+            self._on_decided(replace(added, undecided=0))
 
     async def _take_in(self, owner: OwnedShard, loader: ShardLoader) -> None:
         while not owner.may_lease(self._steady()):
@@ -385,38 +437,102 @@ class OwnedFrontier:
             return False
         is_own = target.key in {lease.candidate.key, *lease.candidate.chain}
         self.add([replace(target, needs_seen_test=not is_own)], now)
-        self._finishes.append(_Finish(lease, Done(None, verdict.claim)))
-        self._acked.set()
+        return self._finish_later(lease, Done(None, verdict.claim))
+
+    def _finish_later(self, lease: Lease, verdict: Verdict) -> bool:
+        if not self.frontier.holds(lease):
+            return False
+        self._finishes.append(_Finish(lease, verdict))
+        self._finish_soon.set()
         return True
+
+    def _has_unsafe_links(self) -> bool:
+        """Return whether links that were added may be lost with this process, or with the last
+        second of one of several servers. Of these it is not known which they are."""
+        assert self._sender is not None
+        self._drop_safe_links()
+        return bool(self._settle_s or self._own_links) or not self._sender.has_pushed()
 
     def _take_ahead(self, now: float, standings: Sequence[Standing]) -> None:
         """Take as many leases as slots are free: they are acknowledged one round trip later."""
+        self._give_back_of_silent()
         for standing in standings:
             held = sum(1 for lease in self._leases if lease.pace.standing is standing)
             wanted = self._hooks.free_slots(standing) - held
             if wanted > 0 and (taken := self.frontier.lease(now, wanted, (standing,))):
                 self._leases += taken
                 self.commit()  # until then no mirror knows that they are not acknowledged
-                self._acked.set()
+                owners = {self._loaded[self._shard_of(lease)] for lease in taken}
+                self._unacked += [(owner, owner.mirror.position) for owner in owners]
+                self._has_unacked.set()
 
-    async def _follow_acks(self) -> None:
-        """Wake the engine when leases are acknowledged, and apply verdicts that wait for links."""
+    def _give_back_of_silent(self) -> None:
+        """Put leases back that are not acknowledged because a server does not answer, while others
+        do: their slots are for hosts of the others."""
+        waits = [
+            lease
+            for lease in self._leases
+            if self._loaded[self._shard_of(lease)].fault is not None and not self._is_acked(lease)
+        ]
+        if waits and any(owner.fault is None for owner in self._loaded.values()):
+            self._give_back(waits, _SILENT_REST_S)
+
+    async def _follow_leases(self) -> None:
+        """Wake the engine when leases that were taken ahead are acknowledged."""
         assert self._sender is not None
+
+        def is_acked(position: tuple[OwnedShard, int]) -> bool:
+            return position[0].acked >= position[1] or not position[0].is_owned
+
         while True:
-            await self._acked.wait()
-            self._acked.clear()
-            finishes, self._finishes = self._finishes, []
+            await self._has_unacked.wait()
+            if self._unacked:
+                await self._sender.wait_until(lambda: any(map(is_acked, self._unacked)))
+            self._unacked = [each for each in self._unacked if not is_acked(each)]
+            if not self._unacked:
+                self._has_unacked.clear()
+            self._hooks.wake()
+            if not self._unacked and not all(map(self._is_acked, self._leases)):
+                # A shard is owned for too short a time yet. Nothing is called when that is renewed.
+                asyncio.get_running_loop().call_later(_LEASE_LOOK_S, self._has_unacked.set)
+
+    async def _finish(self) -> None:
+        """Apply verdicts that wait for links."""
+        while True:
+            await self._finish_soon.wait()
+            self._finish_soon.clear()
+            self._is_finishing, finishes, self._finishes = True, self._finishes, []
             try:
-                await self.wait_until_durable()
+                await self._wait_for_links()
             except CrawlerError as error:
                 self._hooks.on_failed(error)
                 return
             for each in finishes:
                 self.frontier.finish(each.lease, each.verdict, self._now())
+            self._is_finishing = False
             self._hooks.wake()
-            if not self._acked.is_set() and not all(map(self._is_acked, self._leases)):
-                # A shard is owned for too short a time yet. Nothing is called when that is renewed.
-                asyncio.get_running_loop().call_later(_LEASE_LOOK_S, self._acked.set)
+
+    async def _wait_for_links(self) -> None:
+        """Return when all links that were noted by now are in Redis or in the outbox. Raises
+        StoreUnavailable as `commit`."""
+        assert self._sender is not None
+        await self._commit_all()
+        own = list(self._own_links)
+        while not all(each.is_safe() for each in own):
+            for each in own:
+                if not each.is_safe() and self._hooks.is_full(each.shard.commands.shard):
+                    self._push_own(each)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LINKS_LOOK_S):
+                    await self._sender.wait_until(lambda: all(each.is_safe() for each in own))
+        await self._sender.wait_until_pushed()
+        await asyncio.sleep(self._settle_s)
+
+    def _push_own(self, noted: _OwnLinks) -> None:
+        """Send links to the inbox of their shard, if Redis does not have them by its mirror."""
+        if not noted.is_safe():
+            noted.is_pushed = True
+            self._push(noted.links)
 
     async def _commit_all(self) -> None:
         """Commit, again and again while the disk is full. Raises StoreUnavailable."""
@@ -438,12 +554,12 @@ class OwnedFrontier:
         for each in self._own_links:
             if each.position is None:
                 each.position = each.shard.mirror.position
-        while self._own_links and self._is_sent(self._own_links[0]):
-            self._own_links.popleft()
+        self._drop_safe_links()
         return True
 
-    def _is_sent(self, noted: _OwnLinks) -> bool:
-        return noted.position is not None and noted.shard.acked >= noted.position
+    def _drop_safe_links(self) -> None:
+        while self._own_links and self._own_links[0].is_safe():
+            self._own_links.popleft()
 
     def _is_acked(self, lease: Lease) -> bool:
         owner = self._loaded.get(self._shard_of(lease))

@@ -23,6 +23,7 @@ worker that the plan names; if no plan could be read for LATE_S, by any.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
@@ -45,6 +46,8 @@ from crawler.shared.owned.scripts import (
     ShardCommands,
     ShardMissing,
 )
+
+logger = logging.getLogger(__name__)
 
 _LOADED_AT_ONCE: Final = 16
 _IDLE_AGAIN_S: Final = 0.1
@@ -117,7 +120,7 @@ class ShardHolder:
     ) -> None:
         """*session*: of this process; *dead_sessions*: earlier ones of this worker, whose processes
         have certainly ended. *lease_s*: of a shard. *settle_s*: for how long a server may lose what
-        it acknowledged (outgoing.VERDICT_DELAY_S). *now_s*: the steady clock. *on_arrived* is
+        it acknowledged (inbox.VERDICT_DELAY_S). *now_s*: the steady clock. *on_arrived* is
         called with what was read of an inbox, *on_failed* with an error that waiting does not
         repair."""
         self.held: dict[int, OwnedShard] = {}
@@ -150,7 +153,7 @@ class ShardHolder:
         """Make steps until this is cancelled."""
         while True:
             await self.step()
-            await self._wait(STEP_S)
+            await asyncio.sleep(STEP_S)
 
     async def step(self) -> None:
         """Read the plan, and begin what it asks for."""
@@ -171,9 +174,8 @@ class ShardHolder:
                 self._begin(shard, partial(self._take, shard))
 
     async def release_all(self, *, waits: bool = True) -> None:
-        """Hand over all shards, and take none until `take_again`: at a stop in good order, or
-        because the disk is full; then *waits* is False, as no page can be finished. Before it the
-        worker leaves the list of workers, or the plan would give it shards again.
+        """Hand over all shards, and take no others. *waits*: for fetches that have not ended.
+        Before it the worker leaves the list of workers, or the plan would give it shards again.
 
         No shard waits until a server cannot lose what it acknowledged: if one restarts meanwhile,
         what it has lost is not sent again, of no shard, as if this worker had died."""
@@ -188,9 +190,6 @@ class ShardHolder:
                     self._begin(shard, partial(self._hand_over, shard, resends=False))
             await self._wait(_IDLE_AGAIN_S)
         await self._leader.leave()
-
-    def take_again(self) -> None:
-        self._takes_shards = True
 
     async def close(self) -> None:
         """Send nothing more."""
@@ -232,6 +231,9 @@ class ShardHolder:
             await work()  # made here: else a task that ends before it begins leaves it
         except CrawlerError as error:
             self._on_failed(error)
+        except Exception as bug:
+            logger.exception("Shard %d cannot be taken or handed over", shard)
+            self._on_failed(CrawlerError(f"shard {shard} cannot be taken or handed over: {bug!r}"))
         finally:
             del self._tasks[shard]
             self._changed.set()

@@ -22,9 +22,12 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
-from crawler.model.types import Candidate, CrawlerError, StoreUnavailable
+from crawler.frontier.seen import RecentKeys
+from crawler.frontier.shards import shard_of
+from crawler.model.types import Candidate, CrawlerError, Purpose, StoreUnavailable
 from crawler.shared.codec import (
     MAX_BATCH_BYTES,
     Packer,
@@ -33,6 +36,7 @@ from crawler.shared.codec import (
     unpack_candidate,
 )
 from crawler.shared.faults import FAULTS, Fault, ForeignData, OutOfMemory
+from crawler.shared.keys import URGENT_LEVEL
 from crawler.shared.owned.mirror import Mirror
 from crawler.shared.owned.scripts import (
     INBOX,
@@ -43,16 +47,15 @@ from crawler.shared.owned.scripts import (
     ShardCommands,
     read_push_reply,
 )
-from crawler.shared.worker.outbox import OutboxBatch
-from crawler.shared.worker.outgoing import (
-    LINKS_PER_BATCH,
-    MAX_UNSENT_LINKS,
-    VERDICT_DELAY_S,
-    AcknowledgedLinks,
-    Overflow,
-    links_by_shard,
-)
+from crawler.shared.worker.outbox import OutboxBatch, Overflow
 
+VERDICT_DELAY_S: Final = 4.0
+"""The delay of verdicts. If several servers crash, a verdict must not survive links before it.
+Redis writes its file each second, and up to 2 s later while its disk is slow."""
+MAX_UNSENT_LINKS: Final = 20_000  # in memory (8 MB); more go into the outbox
+ACKNOWLEDGED_LINKS: Final = 1 << 17
+"""Links remembered as acknowledged, at most: 1 MB. Of eight links in nine that a crawl found before
+most are among so many."""
 KEPT_S: Final = 10.0
 """For how long what was acknowledged is kept: a server writes its file each second, and half as
 late again at worst; a replica lags by what its master bounds."""
@@ -60,12 +63,69 @@ _CHECK_S: Final = 2.0  # the interval of asking a server that may lose some whet
 ENTRY_LINKS: Final = 100  # at most, some 8 kB: an owner reads whole entries
 _COMMAND_ENTRIES: Final = 500
 _DRAIN_S: Final = 1.0  # the interval of looks into the outbox
+LINKS_PER_BATCH: Final = 1000  # of a shard that are sent and not yet dropped from the outbox
 _DRAINED_BATCHES: Final = 32  # of the outbox, until they are on the disk of their server: 8,000/s
 POLL_S: Final = 0.5  # for an inbox whose shard is not written to: 1 us of the server's time
 _PAGE_ENTRIES: Final = 50  # read at once: mostly 200 links, 5,000 at worst, in 15 ms
 
-# The first byte of an entry. Acts of an operator for the hosts of a shard will be another kind.
+# The first byte of an entry: links of pages, or URLs that were pushed from outside, which the owner
+# reports on.
 _LINKS: Final = b"l"
+_PUSHED: Final = b"p"
+
+
+def links_by_shard(found: Sequence[Candidate], shards: int) -> dict[int, list[Candidate]]:
+    by_shard: dict[int, list[Candidate]] = {}
+    known: dict[str, int] = {}
+    for candidate in found:
+        shard = known.get(candidate.domain)
+        if shard is None:
+            shard = known[candidate.domain] = shard_of(candidate.domain, shards)
+        by_shard.setdefault(shard, []).append(candidate)
+    return by_shard
+
+
+class AcknowledgedLinks:
+    """The links that a server counted as seen lately: found once more, they are not sent again.
+
+    A lost one would be missing for good, so nothing is kept that may be new to its server: links
+    of a call with some over budget, and after a restart of any server, all of them. Acts of the
+    operator make no URL new: one that was forgotten is still counted as seen.
+    """
+
+    def __init__(self) -> None:
+        self._keys = RecentKeys(ACKNOWLEDGED_LINKS)
+
+    def clear(self) -> None:
+        self._keys.clear()
+
+    def add(self, acknowledged: Iterable[Candidate]) -> None:
+        keys = [link.key for link in acknowledged if _is_plain(link)]
+        self._keys.add(np.array(keys, np.uint64))
+
+    def without(self, found: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Return the links of *found* that are to be sent."""
+        tested = np.fromiter((link.key for link in found), np.uint64, len(found))
+        are_known = self._keys.contain(tested).tolist()
+        return [
+            link
+            for link, is_known in zip(found, are_known, strict=True)
+            if not (is_known and _is_plain(link))
+        ]
+
+
+_PAGE: Final = Purpose.PAGE  # each look-up of a member of an enumeration takes 0.1 us
+
+
+def _is_plain(link: Candidate) -> bool:
+    """Return whether *link* was found on a page, to be fetched at its turn if it is new."""
+    return (
+        link.depth > 0
+        and link.needs_seen_test
+        and link.level != URGENT_LEVEL
+        and link.purpose is _PAGE
+        and not (link.not_before or link.request or link.seed or link.is_sitemap)
+    )
 
 
 class _Group(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -81,8 +141,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_groups = msgspec.msgpack.Decoder(list[_Group]).decode
 
 
-def pack_links(links: Iterable[Candidate]) -> bytes:
-    """Return *links* as an entry."""
+def pack_links(links: Iterable[Candidate], *, are_pushed: bool = False) -> bytes:
+    """Return *links* as an entry. *are_pushed*: they were pushed from outside."""
     groups: dict[tuple[str, str, int, float], list[Candidate]] = {}
     for link in links:
         groups.setdefault((link.host, link.domain, link.level, link.not_before), []).append(link)
@@ -91,13 +151,13 @@ def pack_links(links: Iterable[Candidate]) -> bytes:
         pack = Packer(host, domain).pack
         bodies = [pack_candidate(link) if link.may_be_archived else pack(link) for link in some]
         packed.append(_Group(host, level, not_before, bodies))
-    return _LINKS + _encode(packed)
+    return (_PUSHED if are_pushed else _LINKS) + _encode(packed)
 
 
 def unpack_links(entry: bytes) -> list[Candidate]:
     """Return the links of *entry*. Raises ForeignData if it has none."""
     try:
-        if not entry.startswith(_LINKS):
+        if not entry.startswith((_LINKS, _PUSHED)):
             raise ValueError("it is of a kind that this version does not know")
         return [
             replace(link, not_before=group.not_before) if group.not_before else link
@@ -423,19 +483,20 @@ class LinkPushes:
         skip = {shard for shard in range(self._shards) if self.overflow.is_full(shard)}
         skip |= self._draining.keys()
         while len(self._draining) < _DRAINED_BATCHES:
-            batch = outbox.head(LINKS_PER_BATCH, skip)
-            if batch is None:
+            head = outbox.head(LINKS_PER_BATCH, skip)
+            if head is None:
                 return
-            shard = batch.queue.shard
+            shard = head.queue.shard
             skip.add(shard)
             pushes = self._pushes(shard)
-            pushes.note(batch.links, batch)
-            self._draining[shard] = _Drained(batch, NotedLinks(pushes, pushes.position))
+            pushes.note(head.links, head)
+            self._draining[shard] = _Drained(head, NotedLinks(pushes, pushes.position))
 
 
 class InboxEntry(NamedTuple):
     name: bytes
     links: list[Candidate]
+    are_pushed: bool  # from outside
 
 
 class InboxReader:
@@ -501,7 +562,7 @@ class InboxReader:
         cursor, flat = reply
         try:
             page = [
-                InboxEntry(name, unpack_links(entry))
+                InboxEntry(name, unpack_links(entry), entry.startswith(_PUSHED))
                 for name, entry in dict(zip(flat[::2], flat[1::2], strict=True)).items()
                 if name not in self._taken
             ]

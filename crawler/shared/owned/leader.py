@@ -30,6 +30,7 @@ Until then the owners of the shards have claimed them and fill them again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any, Final
 
@@ -41,7 +42,7 @@ from crawler.shared import keys
 from crawler.shared.client import Nodes
 from crawler.shared.connection import Argument
 from crawler.shared.crawl_format import CrawlFormat, encode_format, read_format
-from crawler.shared.faults import ForeignData
+from crawler.shared.faults import ForeignData, OutOfMemory
 from crawler.shared.owned.plan import BALANCED_EVERY_S, Planner, ShardPlan, ShardUse
 from crawler.shared.owned.readings import new_token, read_uses
 from crawler.shared.owned.scripts import OwnedScripts
@@ -189,7 +190,8 @@ class PlanLeader:
         found = await self._nodes.checked_command(alive, "ZRANGE", alive, 0, -1)
         if not self._begin.is_begun:
             if all(use is not None and use.is_there for use in uses):
-                await self._begin.note_begun()
+                with suppress(OutOfMemory):  # it is noted when there is room
+                    await self._begin.note_begun()
             elif not self._begin.may_begin():
                 return
         self._refuse_missing(uses)

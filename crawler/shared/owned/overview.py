@@ -24,7 +24,6 @@ class CrawlReading:
         self._now_s = now_s
         self._totals: list[FrontierTotals] = []
         self._answered_at_s = now_s()
-        self._rests: list[ShardRest] | None = None  # if nothing was added since
         self.is_over = False
         self.is_anything_left = True
         """Whether the last look found something, or none was made."""
@@ -43,7 +42,7 @@ class CrawlReading:
 
     def mark_unfinished(self) -> None:
         """Note that this worker has something to do, or has added something."""
-        self._rests, self.is_over, self.is_anything_left = None, False, True
+        self.is_over, self.is_anything_left = False, True
 
     async def read(self, *, is_busy: bool, is_elsewhere: Callable[[], bool]) -> None:
         """Read the shards. *is_busy*: this worker has something to do. *is_elsewhere* returns
@@ -55,11 +54,18 @@ class CrawlReading:
         if is_busy:
             self.mark_unfinished()
             return
-        before = self._rests
-        self._rests = rests = await read_rests(self._nodes, self._nodes.name, self._nodes.shards)
+        rests = await self._read_rests()
         if rests is None:
+            self.is_over = False
             return
         self.is_anything_left = any(each.is_left for each in rests)
         self.outboxes = frozenset[str]().union(*(each.outboxes for each in rests))
-        is_all_here = not is_elsewhere()
-        self.is_over = before is not None and is_all_here and is_over(before, rests)
+        if self.is_anything_left or is_elsewhere():
+            self.is_over = False
+            return
+        # At once: each owner writes to its shards now and then, to keep its leases.
+        again = await self._read_rests()
+        self.is_over = again is not None and not is_elsewhere() and is_over(rests, again)
+
+    async def _read_rests(self) -> list[ShardRest] | None:
+        return await read_rests(self._nodes, self._nodes.name, self._nodes.shards)

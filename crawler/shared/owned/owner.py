@@ -10,8 +10,8 @@ The order of acknowledgements, by which a page and the politeness to its host su
     a URL's lease -> its request                      (`may_begin`)
     its rest: noted at once, not waited for           (until then the lease stands, and the next
                                                        owner lets the host rest as after a crash)
-    its record is synced; its links -> its verdict    (`wait_until_durable` between the two, with
-                                                       the links in each shard that they are for)
+    its record is synced; its links -> its verdict    (OwnedFrontier._finish: the links are in each
+                                                       shard that they are for, or in the outbox)
 
 So a lease that Redis does not have was never used, and a verdict that it has was given after the
 links. What a dead owner had not sent is done again by the next one.
@@ -20,20 +20,22 @@ links. What a dead owner had not sent is done again by the next one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from crawler.frontier import records as keys
 from crawler.frontier.run_files import Keys
-from crawler.model.types import Candidate, StoreUnavailable
+from crawler.model.types import Candidate, CrawlerError, StoreUnavailable
 from crawler.shared.client import Nodes
-from crawler.shared.faults import FAULTS, Fault, ForeignData
+from crawler.shared.faults import FAULTS, Fault, ForeignData, OutOfMemory
 from crawler.shared.owned.inbox import (
     KEPT_S,
     POLL_S,
+    VERDICT_DELAY_S,
     InboxEntry,
     InboxReader,
     LinkPushes,
@@ -56,7 +58,8 @@ from crawler.shared.owned.scripts import (
     read_apply_reply,
     read_claim_reply,
 )
-from crawler.shared.worker.outgoing import VERDICT_DELAY_S
+
+logger = logging.getLogger(__name__)
 
 _RENEWED_AT: Final = 1 / 3  # of the lease: then two more may fail
 _MARGIN: Final = 1 / 8  # of the lease: what a request may take from its check to the wire
@@ -142,7 +145,8 @@ class OwnedShard:
         if self.mirror.opens_unsent(name):
             return False
         acked = self.acked
-        return not any(batch.number > acked and name in batch.leases for batch in self._log)
+        unsent = takewhile(lambda batch: batch.number > acked, reversed(self._log))
+        return not any(name in batch.leases for batch in unsent)
 
     @property
     def is_unsure(self) -> bool:
@@ -329,7 +333,7 @@ class Arrived(NamedTuple):
 
 
 class RoundResult(NamedTuple):
-    is_answered: bool  # whether all servers answered
+    faults: list[Fault]  # of what was sent; none: all servers answered
     arrived: list[Arrived]
     lost: list[OwnedShard]  # shards that have another owner by now
     unreadable: list[ForeignData]
@@ -393,7 +397,8 @@ class SendingRounds:
             run = line.on_replies(of_this, sent_at_s, now_s)
             if run is not None:
                 self._doubt_others(self._server(line), run)
-        result = RoundResult(all(line.fault is None for line in of_line), [], [], [])
+        faults = [line.fault for line in of_line if line.fault is not None]
+        result = RoundResult(faults, [], [], [])
         for shard, reply in zip(self._reading, replies[len(self._asked) :], strict=True):
             entries = shard.inbox.on_reply(reply)
             if entries and shard.is_owned:
@@ -511,27 +516,35 @@ class ShardSender:
         the latter the outbox may have some. Raises StoreUnavailable if a shard is lost meanwhile.
         """
         of_shards = [(each, each.mirror.position) for each in self._sending.shards.values()]
-        of_pushes = [(each, each.position) for each in self._pushes]
-        async with self._rounds:
-            await self._rounds.wait_for(
-                lambda: (
-                    all(
-                        shard.acked >= position or not shard.is_owned
-                        for shard, position in of_shards
-                    )
-                    and all(each.acked >= position for each, position in of_pushes)
-                )
+        await self.wait_until(
+            lambda: all(
+                shard.acked >= position or not shard.is_owned for shard, position in of_shards
             )
+        )
+        await self.wait_until_pushed()
         if any(not shard.is_owned and not shard.is_released for shard, _ in of_shards):
             raise StoreUnavailable("a shard of this worker has another owner by now")
+
+    async def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Return when it *is_so*, which is asked after each round."""
+        async with self._rounds:
+            await self._rounds.wait_for(is_so)
+
+    def has_pushed(self) -> bool:
+        """Return whether the inboxes or the outbox have all links that were pushed."""
+        return self._pushes.is_idle()
+
+    async def wait_until_pushed(self) -> None:
+        """Return when the inboxes or the outbox have all links that were pushed before this."""
+        positions = [(each, each.position) for each in self._pushes]
+        await self.wait_until(lambda: all(each.acked >= at for each, at in positions))
 
     async def release(self, shard: OwnedShard, *, resends: bool = True) -> None:
         """Send what is left of *shard*, and release it as `OwnedShard.release_soon`. Raises
         StoreUnavailable if it is lost: then its lease has to end."""
         shard.release_soon(resends=resends)
         self.send_soon()
-        async with self._rounds:
-            await self._rounds.wait_for(lambda: not shard.is_owned)
+        await self.wait_until(lambda: not shard.is_owned)
         if not shard.is_released:
             raise StoreUnavailable("a shard of this worker was lost before it was released")
 
@@ -542,12 +555,16 @@ class ShardSender:
             await asyncio.wait({self._task})
 
     async def _send_rounds(self) -> None:
-        while True:
-            if not await self._send_round():
-                await asyncio.sleep(_RETRY_S)
-            elif not self._sending.is_due(self._now_s()):
-                self._is_due.clear()
-                await self._wait_until_due()
+        try:
+            while True:
+                if not await self._send_round():
+                    await asyncio.sleep(_RETRY_S)
+                elif not self._sending.is_due(self._now_s()):
+                    self._is_due.clear()
+                    await self._wait_until_due()
+        except Exception as bug:  # else the crawl would wait for ever
+            logger.exception("Nothing can be sent to Redis any more")
+            self._pushes.on_fault(CrawlerError(f"nothing can be sent to Redis any more: {bug!r}"))
 
     async def _wait_until_due(self) -> None:
         wait_s = max(0.0, min(self._sending.renewed_at_s - self._now_s(), POLL_S))
@@ -560,21 +577,23 @@ class ShardSender:
 
     async def _send_round(self) -> bool:
         """Return whether the servers answered."""
+        self._pushes.store_unsent()  # what a server above its mark is not to get
         sent_at_s = self._now_s()
         asks = self._sending.next_commands(sent_at_s)
         replies = await self._nodes.commands(asks) if asks else []
         result = self._sending.on_replies(replies, sent_at_s, self._now_s())
         for arrived in result.arrived:
             self._on_arrived(arrived)
-        for fault in result.unreadable:
-            self._pushes.on_fault(fault)
+        for fault in (*result.faults, *result.unreadable):
+            if not isinstance(fault, OutOfMemory):  # then the outbox takes the links
+                self._pushes.on_fault(fault)
         for shard in result.lost:
             self._on_lost(shard)
         self._pushes.store_unsent()
         await self._secure_outbox()
         async with self._rounds:
             self._rounds.notify_all()
-        return result.is_answered
+        return not result.faults
 
     async def _secure_outbox(self) -> None:
         """Make what was stored in the outbox survive this process, and a power cut."""

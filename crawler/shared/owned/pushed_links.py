@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import Final
 
 from msgspec.structs import replace
 
 from crawler.frontier.shards import shard_of
-from crawler.model.types import Added, Candidate
+from crawler.model.types import Candidate
 from crawler.shared.client import Nodes
 from crawler.shared.codec import split_links
 from crawler.shared.faults import FAULTS, OutOfMemory, Unreachable
 from crawler.shared.keys import URGENT_LEVEL
-from crawler.shared.owned.inbox import ENTRY_LINKS, pack_links
+from crawler.shared.owned.inbox import (
+    ENTRY_LINKS,
+    VERDICT_DELAY_S,
+    links_by_shard,
+    pack_links,
+)
 from crawler.shared.owned.scripts import InboxCommands, OwnedScripts, read_push_reply
 from crawler.shared.worker.feeds import SentCandidates
-from crawler.shared.worker.outgoing import VERDICT_DELAY_S, links_by_shard
 
-_NAME_BYTES: Final = 14  # as long as a name of LinkPushes; random
+_NAME_BYTES: Final = 14  # as long as a name of LinkPushes
 
 
 class InboxDelivery:
-    """Implements feeds.PushedDelivery. Whether a URL is new is for its owner to decide, later."""
+    """Whether a URL is new is for its owner to decide, later."""
 
     def __init__(self, nodes: Nodes, *, is_ack_durable: bool) -> None:
         """*is_ack_durable* means that what a server acknowledges is on its disk."""
@@ -44,15 +48,21 @@ class InboxDelivery:
         """Return what was acknowledged, and the shards that could not be asked. Raises a Fault that
         waiting cannot repair."""
         links = [replace(each, level=URGENT_LEVEL) if is_urgent else each for each in found]
-        runs: dict[int, bytes] = {}
-        failed: set[int] = set()
-        for shard, some in links_by_shard(links, self._nodes.shards).items():
-            run = await self._push(shard, some)
-            if run is None:
-                failed.add(shard)
-            else:
-                runs[shard] = run
-        return SentCandidates(Added(), (), runs, frozenset(failed))
+        by_shard = links_by_shard(links, self._nodes.shards)
+        asked = [(shard, self._commands[shard].get_run()) for shard in by_shard]
+        known = zip(by_shard, await self._nodes.commands(asked), strict=True)
+        runs = {shard: run or b"" for shard, run in known if _is_answer(run)}
+        pushes = [
+            (shard, self._commands[shard].push(run, [_entry(part)]))
+            for shard, run in runs.items()
+            for part in split_links(by_shard[shard], ENTRY_LINKS)
+        ]
+        replies = await self._nodes.commands(pushes)
+        for (shard, _), reply in zip(pushes, replies, strict=True):
+            # A server that has restarted meanwhile takes it the next time.
+            if not _is_answer(reply) or read_push_reply(reply) is not None:
+                runs.pop(shard, None)
+        return SentCandidates(runs, frozenset(by_shard.keys() - runs.keys()))
 
     async def restarted_shards(self, runs: dict[int, bytes]) -> set[int] | None:
         """Return the shards whose servers are in another run now, or None if not all answer."""
@@ -62,21 +72,12 @@ class InboxDelivery:
             return None
         return {shard for shard, run in zip(runs, replies, strict=True) if run != runs[shard]}
 
-    async def _push(self, shard: int, links: list[Candidate]) -> bytes | None:
-        """Return in which run the server took *links*, or None if it did not."""
-        commands = self._commands[shard]
-        (run,) = await self._nodes.commands([(shard, commands.get_run())])
-        if not _is_answer(run):
-            return None
-        run = run or b""
-        for part in split_links(links, ENTRY_LINKS):
-            entry = [(secrets.token_bytes(_NAME_BYTES), pack_links(part))]
-            (reply,) = await self._nodes.commands([(shard, commands.push(run, entry))])
-            if not _is_answer(reply):
-                return None
-            if read_push_reply(reply) is not None:
-                return None  # it has restarted meanwhile
-        return bytes(run)
+
+def _entry(links: Sequence[Candidate]) -> tuple[bytes, bytes]:
+    """Return an entry with its name: the same again, as long as no owner has read it, if the reply
+    is lost."""
+    entry = pack_links(links, are_pushed=True)
+    return sha256(entry).digest()[:_NAME_BYTES], entry
 
 
 def _is_answer(reply: object) -> bool:

@@ -7,6 +7,7 @@ they change, so one reading is no state of the crawl; `is_over` says what two of
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +17,12 @@ from typing import Any, Final
 import msgspec
 
 from crawler.frontier import records as keys
-from crawler.frontier.records import FrontierTotals, decode_totals
+from crawler.frontier.records import (
+    FrontierTotals,
+    OpenRecord,
+    decode_open,
+    decode_totals,
+)
 from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import root
@@ -65,11 +71,31 @@ def _use_of(owner: bytes | None, seq: bytes | None, totals: bytes | None) -> Sha
     return ShardUse(worker_of(owner or b""), max(0, waiting), seq is not None)
 
 
+async def leases_of(nodes: Nodes, owners: Sequence[str]) -> list[OpenRecord]:
+    """Return the open leases in shards whose owner's token begins with one of *owners*. What cannot
+    be read is left out."""
+    begins = tuple(each.encode() for each in owners)
+    if not begins:
+        return []
+    asks = [(at, ("HGET", root(nodes.name, at), "owner")) for at in range(nodes.shards)]
+    tokens = enumerate(await nodes.commands(asks))
+    own = [at for at, token in tokens if isinstance(token, bytes) and token.startswith(begins)]
+    kind = keys.OPEN.decode()
+    opened = [(at, ("HVALS", f"{root(nodes.name, at)}:{kind}")) for at in own]
+    found: list[OpenRecord] = []
+    for packed in await nodes.commands(opened):
+        with suppress(msgspec.MsgspecError):
+            found += [] if isinstance(packed, FAULTS) else map(decode_open, packed)
+    return found
+
+
 async def read_totals(nodes: Nodes) -> list[FrontierTotals]:
-    """Return the counters of all shards, as their owners wrote them last. Raises a Fault."""
-    asks = [(at, ("HGET", root(nodes.name, at), "totals")) for at in range(nodes.shards)]
+    """Return the counters of all shards, as their owners wrote them last. It opens no shard. Raises
+    a Fault."""
+    roots = [root(nodes.name, at) for at in range(nodes.shards)]
+    asks = (nodes.command(each, "HGET", each, "totals") for each in roots)
     found = []
-    for reply in await nodes.commands(asks):
+    for reply in await asyncio.gather(*asks):
         if isinstance(reply, FAULTS):
             raise reply
         with suppress(msgspec.MsgspecError):  # its owner will say so

@@ -97,6 +97,7 @@ class ClaimedShard:
     is_filling: bool  # its owner died while it filled an empty server: some is lost for good
     ended_s: float  # since the end of its last lease: no request was sent later
     run: bytes  # of the server
+    is_owner_dead: bool = False  # certainly: its process ended before this one began
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +219,9 @@ class ShardCommands(InboxCommands):
 
 def read_claim_reply(reply: Any) -> ClaimReply:
     match reply:
-        case [b"ok", seq, totals, is_lossy, is_filling, ended_ms, run]:
-            ended_s = ended_ms / 1000
-            return ClaimedShard(seq, totals, bool(is_lossy), bool(is_filling), ended_s, run)
+        case [b"ok", seq, totals, is_lossy, is_filling, ended_ms, run, is_dead]:
+            flags, ended_s = (bool(is_lossy), bool(is_filling)), ended_ms / 1000
+            return ClaimedShard(seq, totals, *flags, ended_s, run, bool(is_dead))
         case [b"held", for_ms]:
             return HeldShard(for_ms / 1000)
     return ShardMissing()

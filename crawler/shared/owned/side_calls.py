@@ -7,15 +7,74 @@ restarted within KEPT_S: a server may lose its last second.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from crawler.model.types import CrawlerError
 from crawler.shared.client import Call, Nodes
 from crawler.shared.faults import FAULTS, OutOfMemory, Unreachable
 from crawler.shared.owned.inbox import KEPT_S
-from crawler.shared.worker.outgoing import GATHER_S, RETRY_S, SideQueue
+
+SHARD_RETRY_S: Final = 2.0  # the interval of attempts at a shard that does not answer
+MAX_KEPT_CALLS: Final = {"claim_content": 500, "near": 50}
+"""Calls kept for a shard: mostly 0.6 MB of claims, and as much of fingerprints."""
+UNSENT_KEY: Final = "untold/"
+GATHER_S: Final = 0.05  # items cost less in larger calls
+RETRY_S: Final = 0.5
+
+
+class SideQueue:
+    """Calls that wait to be sent. If a server is down for long, the oldest are dropped: at worst a
+    page is stored twice, or a near duplicate is missed.
+
+    Bound: MAX_KEPT_CALLS of each kind for a shard."""
+
+    def __init__(self, count: Callable[[str], None]) -> None:
+        """*count* adds one to the counter of a kind of dropped calls."""
+        self._count = count
+        self._calls: defaultdict[int, list[Call]] = defaultdict(list)  # by shard
+        self._try_at: dict[int, float] = {}  # monotonic, for shards that did not answer
+        self.wake = asyncio.Event()  # set if there is something to send
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def send_later(self, call: Call) -> None:
+        """Send *call* some time soon, and again until it is acknowledged."""
+        self.put(call)
+        self.wake.set()
+
+    @property
+    def is_waiting_for_retry(self) -> bool:
+        """Whether calls wait for a shard that does not answer."""
+        return any(shard in self._try_at for shard in self._calls)
+
+    def put(self, call: Call) -> None:
+        calls = self._calls[call.shard]
+        calls.append(call)
+        alike = [at for at, each in enumerate(calls) if each.script == call.script]
+        if len(alike) > MAX_KEPT_CALLS.get(call.script, len(alike)):
+            del calls[alike[0]]
+            self._count(UNSENT_KEY + call.script)
+
+    def take(self, steady: float) -> list[Call]:
+        """Remove and return the calls to be sent now."""
+        due = [shard for shard in self._calls if self._try_at.get(shard, 0.0) <= steady]
+        for shard in due:
+            self._try_at.pop(shard, None)
+        return [call for shard in due for call in self._calls.pop(shard)]
+
+    def put_back(self, unsent: Sequence[Call], steady: float) -> None:
+        """Put back calls that were not acknowledged, before newer ones."""
+        shards = {call.shard for call in unsent}
+        newer = [self._calls.pop(shard) for shard in shards if shard in self._calls]
+        for call in [*unsent, *(call for calls in newer for call in calls)]:
+            self.put(call)
+        self._try_at.update(dict.fromkeys(shards, steady + SHARD_RETRY_S))
+
+    def on_answer(self, shard: int) -> None:
+        self._try_at.pop(shard, None)
 
 
 class _Acked(NamedTuple):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -29,7 +29,9 @@ from crawler.frontier.records import (
 )
 from crawler.frontier.run_files import Keys
 from crawler.frontier.seen import stored_keys
+from crawler.frontier.staging import all_records
 from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import HostKey
 from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS, ForeignData
 from crawler.shared.owned.mirror import AS_THEY_ARE, Changes, unpack_chunk
@@ -43,6 +45,29 @@ _ELEMENTS: Final = 1_000  # of the list of seen keys: 1 MB at most
 _LOADED: Final = 1 << 47  # in the numbers of records of loaded keys: no frontier counts so far
 
 
+class NotedRest(NamedTuple):
+    """The rest of a host that asked for one, as a dead process of this worker had noted it."""
+
+    until: float  # epoch seconds
+    asked_s: float
+
+
+def noted_rests(store: DurableStore, now: float) -> dict[HostKey, NotedRest]:
+    """Return the rests after a Retry-After, which end after *now*, in the local store of a dead
+    process: Redis may have been out of reach when they were noted."""
+    found = {}
+    for key, packed in all_records(store, keys.HOST):
+        record = decode_host(packed)
+        if record.trouble_at and record.rest_until > now:
+            host = HostKey(keys.name_in_shard(key))
+            found[host] = NotedRest(record.rest_until, record.retry_after_s)
+    for _, packed in all_records(store, keys.OPEN):
+        lost = decode_open(packed)
+        if lost.pace is not None and lost.rest_until > now:
+            found[lost.candidate.host] = NotedRest(lost.rest_until, lost.asked_s)
+    return found
+
+
 class ShardLoader:
     """Loads one shard."""
 
@@ -53,14 +78,16 @@ class ShardLoader:
         store: DurableStore,
         limits: FrontierLimits,
         now: float,
+        rests: Mapping[HostKey, NotedRest],
     ) -> None:
         """*store*: the local one, without its mirrors, which has nothing of the shard. *now*: epoch
-        seconds."""
+        seconds. *rests*: of hosts, which Redis may lack."""
         self._shard = shard
         self._claimed = claimed
         self._store = store
         self._limits = limits
         self._now = now
+        self._rests = rests
         self.key = shard.commands.shard.to_bytes(keys.SHARD_BYTES)  # as in names of records
         self.seen: list[Keys] = []
         """The keys of its seen URLs, when the steps are over."""
@@ -132,20 +159,26 @@ class ShardLoader:
         for name, packed in fields:
             record = decode_host(packed)
             record.place = HostPlace.EMPTY
+            before = record.rest_until
             if self._claimed.is_lossy:
                 rest_until = self._now + self._longest_s(record)
                 record.rest_until = max(record.rest_until, rest_until)
+            if noted := self._rests.get(HostKey(name.decode())) if self._rests else None:
+                record.rest_until = max(record.rest_until, noted.until)
+                record.note_trouble(noted.asked_s, self._now)
             key = self._record(prefix, name)
-            changes[key] = rested[key] = encode(record)
+            changes[key] = encode(record)
+            if record.rest_until > before:
+                rested[key] = changes[key]
         self._store.write(changes)
-        if self._claimed.is_lossy:
+        if rested:
             self._shard.mirror.note(rested)
         return 0
 
     def _load_leases(self, prefix: bytes, fields: list[tuple[bytes, bytes]]) -> int:
-        """Load open leases. Unlike after a crash, the process that held them may still run, and its
-        last request may have been sent until the end of its lease of the shard. So the host rests
-        as if that fetch had been the longest possible one."""
+        """Load open leases. Unless the process that held them is certainly dead, it may still run,
+        and its last request may have been sent until the end of its lease of the shard. So the host
+        rests as if that fetch had been the longest possible one."""
         ended_at = self._now - self._claimed.ended_s
         changes: Changes = {}
         for name, packed in fields:
@@ -155,8 +188,12 @@ class ShardLoader:
             if lost.pace is not None:
                 record.pace = lost.pace
                 record.note_trouble(lost.asked_s, self._now)
-            rest_until = max(lost.rest_until, ended_at + self._longest_s(record))
-            changes[self._record(prefix, name)] = encode(replace(lost, rest_until=rest_until))
+            rest_until = lost.rest_until
+            if not self._claimed.is_owner_dead:
+                rest_until = max(rest_until, ended_at + self._longest_s(record))
+            candidate = replace(lost.candidate, may_be_archived=True)
+            put_back = replace(lost, candidate=candidate, rest_until=rest_until)
+            changes[self._record(prefix, name)] = encode(put_back)
         self._store.write(changes)
         return 0
 

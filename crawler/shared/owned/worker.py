@@ -32,28 +32,32 @@ from crawler.model.types import (
     Pace,
     Rest,
     Standing,
+    StoreFull,
     StoreUnavailable,
     Verdict,
 )
+from crawler.policy.robots_cache import RobotsFetchResult
 from crawler.shared.codec import WorkerRecord, claim_of
 from crawler.shared.crawl_format import CrawlFormat
-from crawler.shared.faults import Unreachable
+from crawler.shared.faults import FAULTS, Unreachable
 from crawler.shared.keys import Scripts
+from crawler.shared.longest import MOST_READ, LongestReader, OwnHostsWriter
 from crawler.shared.owned.frontier import OwnedFrontier, OwnedHooks
 from crawler.shared.owned.handover import ShardHolder
-from crawler.shared.owned.inbox import LinkPushes
+from crawler.shared.owned.inbox import VERDICT_DELAY_S, LinkPushes
 from crawler.shared.owned.leader import PlanLeader
 from crawler.shared.owned.overview import CrawlReading
 from crawler.shared.owned.pushed_links import InboxDelivery
 from crawler.shared.owned.scripts import InboxCommands, OwnedScripts
 from crawler.shared.owned.side_calls import SideSender
+from crawler.shared.owned.takeover import NotedRest
 from crawler.shared.pushed import PushedContext, PushedUrls, WorkerHooks
+from crawler.shared.worker.base import WorkerBase
 from crawler.shared.worker.exact_duplicates import SharedDuplicates
 from crawler.shared.worker.feeds import PushedFeeds
-from crawler.shared.worker.frontier import WorkerBase
 from crawler.shared.worker.membership import Membership
 from crawler.shared.worker.near_duplicates import SharedNearDuplicates
-from crawler.shared.worker.outgoing import VERDICT_DELAY_S, Overflow
+from crawler.shared.worker.outbox import Overflow
 from crawler.shared.worker.status import OutboxNote
 
 logger = logging.getLogger(__name__)
@@ -76,6 +80,7 @@ class OwnedWorker:
         work: FrontierWork,
         *,
         dead_sessions: Collection[str],
+        rests: Mapping[HostKey, NotedRest],
         folder: Path,
         store: DurableStore,
         limits: FrontierLimits,
@@ -83,16 +88,17 @@ class OwnedWorker:
         free_slots: Callable[[Standing], int],
         wake: Callable[[], None],
         on_taken_in: Callable[[], None],
+        on_robots: Callable[[str, RobotsFetchResult], None],
         pushing: PushedContext | None,
     ) -> None:
         """*crawl*: its format, with which this worker has joined. *work* does the work of the
         frontier, whose *store*, in *folder*, is empty. Without *lease_rules* no URL is judged
-        again, without *pushing* none can be pushed. *dead_sessions*: earlier ones of this worker.
-        *free_slots* returns how many fetches of such
-        hosts may begin; *wake* lets the engine ask. *on_taken_in* is called when a shard has come.
-        """
+        again, without *pushing* none can be pushed. *dead_sessions*: earlier ones of this worker,
+        which had noted *rests*. *free_slots* returns how many fetches of such hosts may begin;
+        *wake* lets the engine ask. *on_taken_in* is called when a shard has come, *on_robots*
+        with an authority and what another worker has fetched for its robots.txt."""
         me, settings, scripts = base.make_record(), base.settings, OwnedScripts()
-        self.nodes, self.ops, self.worker = base.nodes, base.ops, me.name
+        self.nodes, self.worker, self.outbox = base.nodes, me.name, base.outbox
         self._base, self._work, self._wake = base, work, wake
         self._duplicates, self._near_duplicates = contents
         self._status_log = base.status_log
@@ -111,13 +117,16 @@ class OwnedWorker:
                 waits_for_room=base.disk.wait_for_room,
                 is_full=base.full_servers.is_full,
                 on_taken_in=on_taken_in,
+                on_robots=on_robots,
                 on_lost=self._status_log.on_leases_lost,
+                on_pushed=self._on_pushed,
             ),
+            rests=rests,
             settle_s=settle_s,
             lease_rules=lease_rules,
             on_decided=base.listener.on_added,
         )
-        self._outbox_note = OutboxNote(base.nodes, base.ops, me.name, base.outbox)
+        self._outbox_note = OutboxNote(base.nodes, base.contents, me.name, base.outbox)
         overflow = Overflow(
             outbox=base.outbox,
             is_full=base.full_servers.is_full,
@@ -129,7 +138,7 @@ class OwnedWorker:
             settings.shards,
             secrets.token_bytes(8),
             overflow,
-            self._status_log.on_server_error,
+            self._on_links_refused,
         )
         leader = PlanLeader(base.nodes, scripts, crawl, me.name, base.steady)
         self.holder = ShardHolder(
@@ -144,15 +153,16 @@ class OwnedWorker:
             on_arrived=self.frontier.on_arrived,
             on_failed=self._status_log.on_server_error,
         )
-        self.membership = Membership(
-            *(base.nodes, Scripts(), settings.name, settings.shards), self._record, base.steady
-        )
+        self.membership = Membership(*(base.nodes, Scripts(), settings.name), self._record)
         self._side_sender = SideSender(
             base.nodes, base.side_queue, base.steady, self._status_log.on_failed
         )
         self._reading = CrawlReading(base.nodes, base.steady)
+        self._longest = LongestReader(base.nodes)
+        self._own_hosts = OwnHostsWriter(base.nodes, me.name, base.steady)
         self._pushed_urls = None if pushing is None else self._build_pushed_urls(pushing)
         self._state = "starting"
+        self._is_connected = False
         self._are_acts_left = False
         self._background: list[asyncio.Task[None]] = []
 
@@ -170,6 +180,20 @@ class OwnedWorker:
         return PushedUrls(
             feeds, pushing.reader, pushing.settings, hooks, pushing.stats, self._base.steady
         )
+
+    def _on_links_refused(self, refusal: CrawlerError) -> None:
+        """Handle what keeps links from a server, or from our disk."""
+        if isinstance(refusal, StoreFull):
+            self._status_log.on_disk_full_for_links(refusal)
+        elif isinstance(refusal, FAULTS):
+            if self._is_connected:
+                self._status_log.on_server_error(refusal)
+        else:
+            self._status_log.on_failed(refusal)
+
+    def _on_pushed(self, seen: Sequence[str], added: Added) -> None:
+        if self._pushed_urls is not None:
+            self._pushed_urls.unfetched.note(seen, added)
 
     # The port
 
@@ -196,7 +220,8 @@ class OwnedWorker:
             return self.frontier.finish(lease, verdict, now)
         is_held = self.frontier.finish(lease, replace(verdict, claim=None), now)
         if is_held:
-            self._base.side_queue.send_later(self._base.ops.claim(claim.digest, lease.id, claim))
+            call = self._base.contents.claim(claim.digest, lease.id, claim)
+            self._base.side_queue.send_later(call)
             self._duplicates.note_claim(lease.id)
             self._near_duplicates.note_claim(lease.id, claim)
         return is_held
@@ -206,18 +231,22 @@ class OwnedWorker:
 
     def counts(self) -> Counts:
         """Return the counts of the whole crawl, a second old. Of what workers have only in memory
-        or on their disks, they have this one's."""
+        or on their disks, and of the levels, they have this one's."""
         own = self.frontier.counts()
         in_memory = Counts(
-            hosts_active=own.hosts_active, undecided=own.undecided + self.unsent_links()
+            hosts_active=own.hosts_active,
+            undecided=own.undecided + self.unsent_links(),
+            levels=own.levels,
         )
         return self._reading.counts() + in_memory
 
     def longest_hosts(self, limit: int) -> Sequence[HostWork]:
-        return self.frontier.longest_hosts(limit)
+        """Return as port.Frontier.longest_hosts, of the whole crawl, as they were read last."""
+        return self._longest.longest_hosts(limit)
 
     def sampled_paces(self) -> Sequence[Pace]:
-        return self.frontier.sampled_paces()
+        """Return as port.Frontier.sampled_paces, as they were read last."""
+        return self._longest.sampled_paces()
 
     def judge_again(self) -> None:
         self._pushes.forget_known()
@@ -271,8 +300,6 @@ class OwnedWorker:
     async def close(self) -> None:
         """Hand over all shards, and leave the crawl."""
         self.stop_leasing()
-        if self._pushed_urls is not None:
-            self._pushed_urls.close()
         self._near_duplicates.send_rows()
         with suppress(StoreUnavailable):
             await self._work.close()
@@ -285,12 +312,15 @@ class OwnedWorker:
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.holder.close()
         await self.frontier.close_all()
+        if self._pushed_urls is not None:
+            self._pushed_urls.close()
         with suppress(StoreUnavailable):
             self._pushes.store_all()
         if not len(self._base.outbox):
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await self._outbox_note.update()
+                    await self._own_hosts.remove()
                     await self.membership.leave()
         await self.nodes.close()
         self.frontier.frontier.close()
@@ -298,6 +328,7 @@ class OwnedWorker:
     async def _send_all(self) -> None:
         """Wait until Redis has all."""
         await self.membership.announce()  # that it stops: the plan gives it no shards
+        await self.frontier.finish_all()
         await self.frontier.wait_until_durable()
         while not self._side_sender.is_idle() and not self._status_log.is_hopeless:
             await asyncio.sleep(IDLE_POLL_S)
@@ -312,7 +343,9 @@ class OwnedWorker:
     async def _connect(self) -> None:
         while True:
             try:
-                return await self.nodes.open()
+                await self.nodes.open()
+                self._is_connected = True
+                return
             except Unreachable as fault:
                 self._status_log.on_server_error(fault)
                 await asyncio.sleep(TICK_S)
@@ -337,6 +370,9 @@ class OwnedWorker:
             if self._pushed_urls is not None:
                 await self._pushed_urls.tick()
             await self._read_crawl(is_announced)
+            longest = self.frontier.longest_hosts(MOST_READ)
+            await self._own_hosts.write(longest, self.frontier.sampled_paces())
+            await self._longest.refresh()
             self._status_log.log_recovered()
             await asyncio.sleep(TICK_S)
 
@@ -366,7 +402,7 @@ class OwnedWorker:
         return (
             self._state != "working"
             or not self._pushes.is_idle()
-            or self.frontier.counts().left > 0
+            or not self.frontier.frontier.is_over()
             or not self._side_sender.is_idle()
         )
 
@@ -382,5 +418,5 @@ class OwnedWorker:
             leases=self.frontier.counts().leased,
             outbox=len(self._base.outbox),
             opened_mark=self._pushed_urls.opened_mark if self._pushed_urls is not None else 0,
-            preferred=len(self.holder.held),
+            shards=len(self.holder.held),
         )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from crawler.shared.client import Call
+from crawler.shared.contents import ContentCalls
 from crawler.shared.faults import Unreachable
-from crawler.shared.shard import ShardOperations
 
 Run: TypeAlias = Callable[[Sequence[Call]], Awaitable[list[Any]]]
 """Returns for each call its reply or a Fault, as Nodes.run."""
@@ -23,7 +23,7 @@ Run: TypeAlias = Callable[[Sequence[Call]], Awaitable[list[Any]]]
 class ShardClient:
     """What a part of this worker needs to send calls to the shards."""
 
-    ops: ShardOperations
+    contents: ContentCalls
     run: Run
     send_later: Callable[[Call], None]
     """Sends a call some time soon, after earlier ones, and again until it is acknowledged."""

@@ -61,7 +61,7 @@ class SharedDuplicates:
         batcher: Batcher[Call],
         hold_s: float = HOLD_S,
     ) -> None:
-        self._ops = link.ops
+        self._contents = link.contents
         self._batcher = batcher
         self._send_later = link.send_later
         self._count = link.count
@@ -103,10 +103,10 @@ class SharedDuplicates:
         self._here.release(lease_id)
         digest = self._reserved.pop(lease_id, None)
         if digest is not None:
-            self._send_later(self._ops.claim(digest, lease_id, None))
+            self._send_later(self._contents.claim(digest, lease_id, None))
 
     async def _ask(self, digest: bytes, lease_id: int) -> Claim | None:
-        call = self._ops.reserve(digest, lease_id, self._hold_s)
+        call = self._contents.reserve(digest, lease_id, self._hold_s)
         try:
             # Two reservations may expire: that of a worker that was killed, and of the next one.
             async with asyncio.timeout(2 * self._hold_s):

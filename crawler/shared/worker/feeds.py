@@ -7,36 +7,24 @@ feed; if its worker does not renew it within a lease, another worker takes it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from crawler.model.types import Added, Candidate, OverBudgetLinks
+from crawler.model.types import Candidate
 from crawler.shared import keys
 from crawler.shared.client import Nodes
 from crawler.shared.connection import Argument
-from crawler.shared.faults import (
-    FAULTS,
-    OutOfMemory,
-    Unreachable,
-)
 from crawler.shared.keys import Scripts
-from crawler.shared.shard import (
-    BATCH,
-    ShardOperations,
-    read_added,
-    read_seen_keys,
-    shard_of,
-)
-from crawler.shared.worker.outgoing import VERDICT_DELAY_S
 
 MAX_ITEM_BYTES: Final = 64 * 1024
 """The longest item: a URL is at most 4,096 characters, the rest is meta and form data."""
 _MOST_KEPT: Final = 4096  # characters of a refused item that are kept
 _HOSTS_AT_ONCE: Final = 500
+_ITEMS_AT_ONCE: Final = 50
 _encode = msgspec.json.Encoder().encode
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -90,12 +78,12 @@ class Feed:
     async def remove(self, items: Sequence[PushedItem]) -> None:
         """Remove *items*, which the frontier has, from Redis."""
         taken = self._keys[1]
-        for part in _parts(items, BATCH):
+        for part in _parts(items, _ITEMS_AT_ONCE):
             await self._nodes.checked_command(taken, "HDEL", taken, *(item.id for item in part))
 
     async def refuse(self, items: Sequence[tuple[PushedItem, str]]) -> None:
         """Refuse items, each with its reason. The last thousand are kept in Redis."""
-        for part in _parts(items, BATCH):
+        for part in _parts(items, _ITEMS_AT_ONCE):
             args = [each for item, why in part for each in (item.id, _entry(item, why))]
             await self._run("feed_refuse", *args)
 
@@ -139,8 +127,6 @@ class OpenedHosts:
 class SentCandidates:
     """The result of sending candidates, by shard."""
 
-    added: Added
-    seen: tuple[int, ...]  # the keys of those that were seen before; of urgent ones none
     runs: dict[int, bytes]  # the server's run of shards that acknowledged all of theirs
     failed: frozenset[int]  # shards that could not be asked
 
@@ -151,7 +137,7 @@ class PushedDelivery(Protocol):
     @property
     def durable_after_s(self) -> float:
         """After so long an acknowledged candidate is on the server's disk, or the server restarted;
-        0 if nothing can be lost before what is written later."""
+        0 if it is there at once."""
 
     def shard(self, candidate: Candidate) -> int: ...
 
@@ -160,67 +146,6 @@ class PushedDelivery(Protocol):
 
     async def restarted_shards(self, runs: dict[int, bytes]) -> set[int] | None:
         """Return the shards that are in another run now, or None if not all could be asked."""
-
-
-class CandidateSender:
-    """Adds candidates to the frontier, and returns the result. Raises a Fault that waiting cannot
-    repair."""
-
-    def __init__(
-        self,
-        nodes: Nodes,
-        ops: ShardOperations,
-        is_ack_durable: bool,
-        wake_shard: Callable[[int, float], None],
-    ) -> None:
-        """*is_ack_durable* means that what a server acknowledges is on its disk. *wake_shard* is
-        called with shards that may have something due."""
-        self._nodes = nodes
-        self._ops = ops
-        self._is_ack_durable = is_ack_durable
-        self._wake_shard = wake_shard
-
-    @property
-    def durable_after_s(self) -> float:
-        """After so long an acknowledged candidate is on the server's disk, or the server restarted.
-        0 for a single server: it loses the end of its file, so later writes are lost first."""
-        return 0.0 if self._is_ack_durable or self._nodes.single_server else VERDICT_DELAY_S
-
-    def shard(self, candidate: Candidate) -> int:
-        return shard_of(candidate.domain, self._ops.shards)
-
-    async def add(self, found: Iterable[Candidate], is_urgent: bool) -> SentCandidates:
-        calls = self._ops.add_urgent(found) if is_urgent else self._ops.add_pushed(found)
-        runs: dict[int, bytes] = {}
-        failed: set[int] = set()
-        known: list[int] = []
-        kept_out: list[OverBudgetLinks] = []
-        new = seen = over_budget = 0
-        for call, reply in zip(calls, await self._nodes.run(calls), strict=True):
-            if not _is_answer(reply):
-                failed.add(call.shard)
-                continue
-            # If the server has restarted between two calls, the first run is kept: it has ended.
-            runs.setdefault(call.shard, reply[0])
-            added = read_added(reply)
-            new, seen = new + added.new, seen + added.seen
-            over_budget += added.over_budget
-            kept_out += added.kept_out
-            known += read_seen_keys(reply)
-            self._wake_shard(call.shard, 0.0)
-        fine = {shard: run for shard, run in runs.items() if shard not in failed}
-        total = Added(new, seen, over_budget, kept_out=tuple(kept_out))
-        return SentCandidates(total, tuple(known), fine, frozenset(failed))
-
-    async def restarted_shards(self, runs: dict[int, bytes]) -> set[int] | None:
-        """Return the shards that are in another run now, or None if not all could be asked."""
-        shards = list(runs)
-        replies = await self._nodes.run([self._ops.list_leases(shard) for shard in shards])
-        if not all(map(_is_answer, replies)):
-            return None
-        return {
-            shard for shard, reply in zip(shards, replies, strict=True) if reply[0] != runs[shard]
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +179,6 @@ class PushedFeeds:
 
 def _parts(sequence: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (sequence[begin : begin + size] for begin in range(0, len(sequence), size))
-
-
-def _is_answer(reply: Any) -> bool:
-    """Return False if the call must be repeated later. Raises Faults that waiting cannot repair."""
-    if isinstance(reply, FAULTS) and not isinstance(reply, OutOfMemory | Unreachable):
-        raise reply
-    return not isinstance(reply, FAULTS)
 
 
 def _entry(item: PushedItem, why: str) -> bytes:

@@ -13,29 +13,33 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
+from crawler.archive.recovery import ArchivedAnswers
 from crawler.config.settings import Config, KeptOfStart
 from crawler.data.data_dir import DataDir
 from crawler.engine.long_steps import SHOW_AT_ONCE
 from crawler.engine.stats import CrawlStats
 from crawler.frontier.port import DurableStore, FrontierLimits
+from crawler.frontier.records import OpenRecord
+from crawler.frontier.shards import shard_of
 from crawler.model.choices import RedisFsync
 from crawler.model.clock import Clock
-from crawler.model.types import Added, ConfigError, CrawlerError, Lease
+from crawler.model.types import Added, CrawlerError, Lease
 from crawler.shared import keys
 from crawler.shared.address import Address, RedisAddress
 from crawler.shared.client import Nodes, ServerReplicas
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.connection import info_fields
+from crawler.shared.contents import ContentCalls
 from crawler.shared.crawl_format import (
     CrawlFormat,
     check_format,
@@ -47,18 +51,13 @@ from crawler.shared.faults import (
     OutOfMemory,
     Unreachable,
 )
-from crawler.shared.keys import Scripts
 from crawler.shared.operator_store import read_rules
+from crawler.shared.owned.readings import leases_of, token_begin
 from crawler.shared.owned.scripts import OwnedScripts
-from crawler.shared.shard import ShardOperations, shard_of
-from crawler.shared.worker.frontier import WorkerBase
-from crawler.shared.worker.kept_rests import KeptRests
-from crawler.shared.worker.leases import MAX_SHARD_SILENCE_S, UNUSED_LEASE_S
+from crawler.shared.worker.base import WorkerBase
 from crawler.shared.worker.membership import (
-    FindArchived,
     PeerRecord,
     WorkerNames,
-    return_last_session_leases,
 )
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.status import WorkerSettings, refuse_eviction
@@ -73,16 +72,14 @@ from crawler.shared.worker.worker_file import (
 
 logger = logging.getLogger(__name__)
 
-RELEASE_LAG_S: Final = 2.0
-"""The longest time from the end of a fetch until the server has its release. After a restart of
-the server no host is leased for MAX_SHARD_SILENCE_S (until then a fetch may begin), one total
-time-out (then it has ended) and this time."""
 MAX_LAG_S: Final = 2
 """The most for min-replicas-max-lag. A master refuses writes when its replicas last answered 3 s
 ago, and checks that once a second: what a replica lacks is 4 s old at most, as long as verdicts
 are delayed (VERDICT_DELAY_S)."""
 RETRY_S: Final = 1.0
+_NO_LEASE: Final = 0  # the id of no lease: nothing is reserved for it
 
+FindArchived: TypeAlias = Callable[[Iterable[OpenRecord]], ArchivedAnswers]
 T = TypeVar("T")
 
 
@@ -94,7 +91,7 @@ class JoinedCrawl:
     clock: Clock
     format: CrawlFormat
     rules: tuple[int, str]  # of the operator: the version, and the text
-    put_back: int  # leases of this worker's last session that were returned
+    put_back: int  # leases that this worker's last session has left
     dead_sessions: Collection[str]  # of this worker
 
 
@@ -111,9 +108,6 @@ class WorkerEvents:
     def on_added(self, added: Added) -> None:
         self._stats.count_added(added)
 
-    def on_refused(self, lease: Lease) -> None:
-        self._stats.count("leases/refused")
-
     def on_lost(self, leases: Sequence[Lease]) -> None:
         self._stats.count("leases/lost", len(leases))
 
@@ -121,23 +115,10 @@ class WorkerEvents:
         self._fail(error)
 
 
-def quiet_s(config: Config) -> float:
-    """Return how long no host is leased after a restart of Redis, while older fetches may run."""
-    return MAX_SHARD_SILENCE_S + config.fetch.total_timeout_s + RELEASE_LAG_S
-
-
-def open_args(config: Config) -> tuple[float, float, str]:
-    """Return the arguments with which every client of this crawl opens a shard. The first client
-    after a restart of Redis, be it a worker or a command, decides how long no host is leased."""
-    return (quiet_s(config), config.shared.lease_s, keys.SCHEMA)
-
-
 def new_nodes(address: RedisAddress, config: Config) -> Nodes:
     """Return a client, not yet connected, of the crawl at *address*."""
     shared, where = config.shared, Address.parse(address.url, address.params)
-    if shared.frontier_owned:
-        return Nodes(where, OwnedScripts(), shared.frontier_name, shared.frontier_shards, ())
-    return Nodes(where, Scripts(), shared.frontier_name, shared.frontier_shards, open_args(config))
+    return Nodes(where, OwnedScripts(), shared.frontier_name, shared.frontier_shards)
 
 
 def join(
@@ -147,17 +128,16 @@ def join(
     frontier_limits: FrontierLimits,
     data: DataDir,
     store: DurableStore,
-    max_leases: int,
     stats: CrawlStats,
     ready_s: Callable[[], float],
     fail: Callable[[CrawlerError], None],
     find_archived: FindArchived,
     kept: KeptOfStart,
 ) -> JoinedCrawl:
-    """Join the crawl at *address*, and return leases of this worker's last session. *ready_s*
-    returns for how long it can read pages; *find_archived* searches our archive for leases; *kept*
-    is stored with the crawl. Raises CrawlerError if Redis does not answer, or its crawl is foreign
-    or of another kind."""
+    """Join the crawl at *address*, and claim what this worker's last session had archived.
+    *ready_s* returns for how long it can read pages; *find_archived* searches our archive for
+    leases; *kept* is stored with the crawl. Raises CrawlerError if Redis does not answer, or its
+    crawl is foreign or of another kind."""
     shared, clock = config.shared, Clock(time.time, time.monotonic)
     last = read_worker(data.path)
     shards, name = shared.frontier_shards, shared.frontier_name
@@ -165,16 +145,10 @@ def join(
     wait_s = shared.redis_wait_s
     mine = None if last and _is_copy_of_live_worker(last, data, nodes, name, wait_s) else last
     worker = next_session(mine, shared.worker_name, data.path)
-    ops = ShardOperations(worker.session, shards, frontier_limits, shared.lease_s, UNUSED_LEASE_S)
     levels, identity = len(frontier_limits.level_shares), identity_of_shards(config)
     ours = new_format(shards, levels, identity, data.format.spider)
-    if shared.frontier_owned:
-        ours = replace(ours, begun=False)
-    dead_names, dead_session = _dead_sessions(mine, data)
-    # Owners come by the shards of a dead process as they claim them.
-    dead = dead_names, None if shared.frontier_owned else dead_session
-    outbox = Outbox(store, lambda domain: shard_of(domain, shards))
-    kept_rests = KeptRests(store)
+    reusable, dead = _earlier_sessions(mine, data)
+    outbox = Outbox(store, partial(shard_of, shards=shards))
     make_record = _record_maker(worker, stats, ready_s)
     check = partial(refuse_other_crawl, last, data.path, name)
 
@@ -187,20 +161,16 @@ def join(
         write_worker(data.path, replace(worker, crawl=name, key_seed=crawl.key_seed, before=before))
         return replace(make_record(), outbox=len(outbox))
 
-    back = partial(return_last_session_leases, find_archived=find_archived, now=clock.now)
     is_ack_durable = shared.redis_fsync is RedisFsync.ALWAYS
 
     async def opened(redis: Nodes) -> tuple[CrawlFormat, int, tuple[int, str]]:
         found = await _open(
             redis,
-            ops,
             ours=ours,
-            worker=worker.name,
+            worker=worker,
+            reusable=reusable,
             dead=dead,
-            back=back,
-            resend_rests=_nothing
-            if shared.frontier_owned
-            else lambda nodes: kept_rests.resend(nodes, clock.now()),
+            find_archived=find_archived,
             check=check,
             begin=begin,
             is_ack_durable=is_ack_durable,
@@ -211,26 +181,15 @@ def join(
         return *found, await read_rules(redis, keys.rules(name))
 
     crawl, put_back, said = _run_in_thread(nodes, opened, wait_s)
-    listener, our_settings = WorkerEvents(stats, fail), _worker_settings(config, max_leases, store)
-    ours_alone = nodes()
-    confirm = partial(_confirm, ours_alone, name, crawl)
     base = WorkerBase.of(
-        nodes=ours_alone,
-        ops=ops,
-        settings=our_settings,
+        nodes=nodes(),
+        settings=_worker_settings(config, store),
         outbox=outbox,
-        kept_rests=kept_rests,
-        listener=listener,
+        listener=WorkerEvents(stats, fail),
         make_record=make_record,
         now=clock.now,
-        confirm=confirm,
     )
-    dead_sessions = [each for each in dead_names if each] if dead_session else []
-    return JoinedCrawl(base, clock, crawl, said, put_back, dead_sessions)
-
-
-async def _nothing(nodes: Nodes) -> None:
-    """Resend nothing: the rests of owned shards are in their mirrors."""
+    return JoinedCrawl(base, clock, crawl, said, put_back, dead)
 
 
 def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:
@@ -244,15 +203,13 @@ def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:
     return asked_once(address, config, read)
 
 
-def _worker_settings(config: Config, max_leases: int, store: DurableStore) -> WorkerSettings:
+def _worker_settings(config: Config, store: DurableStore) -> WorkerSettings:
     shared = config.shared
     return WorkerSettings(
         name=shared.frontier_name,
         shards=shared.frontier_shards,
         lease_s=shared.lease_s,
-        heartbeat_s=shared.heartbeat_s,
         fetch_s=config.fetch.total_timeout_s,
-        max_leases=max_leases,
         is_ack_durable=shared.redis_fsync is RedisFsync.ALWAYS,
         sync_outbox=store.sync if config.archive.fsync else None,
         full_bytes=shared.full_bytes,
@@ -280,12 +237,16 @@ def _is_copy_of_live_worker(
     return False
 
 
-def _dead_sessions(last: WorkerFile | None, data: DataDir) -> tuple[Collection[str], str | None]:
-    """Return the sessions whose name we may reuse, and the one whose leases to return."""
+def _earlier_sessions(
+    last: WorkerFile | None, data: DataDir
+) -> tuple[Collection[str], Collection[str]]:
+    """Return the sessions whose name we may reuse, and those whose processes have certainly ended,
+    so that their shards can be claimed at once."""
     if last is None:
-        return (), None
+        return (), ()
     # If the last session was killed before it was announced, Redis has the one before it.
-    return {last.session, last.before}, None if is_copy(last, data.path) else last.session
+    sessions = [each for each in (last.session, last.before) if each]
+    return sessions, () if is_copy(last, data.path) else sessions
 
 
 def _record_maker(
@@ -382,24 +343,22 @@ async def _until_served(
 
 async def _open(
     nodes: Nodes,
-    ops: ShardOperations,
     *,
     ours: CrawlFormat,
-    worker: str,
-    dead: tuple[Collection[str], str | None],
-    back: Callable[[Nodes, ShardOperations, str], Awaitable[int]],
-    resend_rests: Callable[[Nodes], Awaitable[None]],
+    worker: WorkerFile,
+    reusable: Collection[str],
+    dead: Collection[str],
+    find_archived: FindArchived,
     check: Callable[[int], None],
     begin: Callable[[CrawlFormat, PeerRecord], WorkerRecord],
     is_ack_durable: bool,
 ) -> tuple[CrawlFormat, int]:
-    """Open the crawl and announce the new session. Can be repeated after any failure. *dead* holds
-    the last sessions of the name, and the one whose leases *back* returns, after *resend_rests*:
-    it may not have sent the rests of some hosts. *check* refuses another
-    crawl's data directory by its key seed. *begin* stores the session before it is announced."""
+    """Open the crawl and announce the new session. Can be repeated after any failure. *reusable*
+    and *dead* as of `_earlier_sessions`. *check* refuses another crawl's data directory by its key
+    seed. *begin* stores the session before it is announced. Returns how many leases the dead
+    sessions have left."""
     name = nodes.name
     names = WorkerNames(nodes, name)
-    sessions, dead_session = dead
     crawl = await _format(nodes, name, ours)
     check(crawl.key_seed)
     refuse_eviction(await nodes.memory())
@@ -409,11 +368,14 @@ async def _open(
     workers = keys.workers(name)
     await nodes.checked_command(workers, "HLEN", workers)  # raises ForeignData if it is no hash
     # Our own session is already stored if the reply to `take` was lost in an earlier attempt.
-    last_record = await names.refuse_taken(worker, {*sessions, ops.session})
-    await resend_rests(nodes)
-    put_back = await back(nodes, ops, dead_session) if dead_session else 0
+    last_record = await names.refuse_taken(worker.name, {*reusable, worker.session})
+    leases = await leases_of(nodes, [token_begin(worker.name, each) for each in dead])
+    # Before these URLs can be leased again, so that they are found to be archived. A claim that
+    # fails is ignored: its page is fetched again as one that may be archived.
+    claims, contents = find_archived(leases).claims, ContentCalls(worker.session, nodes.shards)
+    await nodes.run([contents.claim(claim.digest, _NO_LEASE, claim) for claim in claims])
     await names.take(begin(crawl, last_record), last_record)
-    return crawl, put_back
+    return crawl, len(leases)
 
 
 async def _warn_without_appendonly(nodes: Nodes, name: str) -> None:
@@ -430,14 +392,14 @@ async def _warn_without_appendonly(nodes: Nodes, name: str) -> None:
 
 async def warn_about_replicas(nodes: Nodes, is_ack_durable: bool) -> None:
     """Warn if the lag of replicas is not bounded as docs/sharing.md says: one that takes over lacks
-    the writes that had not reached it. *is_ack_durable* means that workers send nothing again
-    (CRAWLER_REDIS_FSYNC=always)."""
+    the writes that had not reached it. *is_ack_durable* means that verdicts wait for nothing more
+    than the acknowledgement of their links (CRAWLER_REDIS_FSYNC=always)."""
     for server in await nodes.replicas():
         lag_s = server.config.get("min-replicas-max-lag", "")
         if is_ack_durable:
             logger.warning(
-                "Redis at %s has replicas, and CRAWLER_REDIS_FSYNC is always: what a replica lacks"
-                " when it takes over is not sent again. Set it to everysec (docs/sharing.md)",
+                "Redis at %s has replicas, and CRAWLER_REDIS_FSYNC is always: a page is finished"
+                " before they surely have its links. Set it to everysec (docs/sharing.md)",
                 server.node,
             )
         if not server.is_needed_to_write:
@@ -480,16 +442,6 @@ async def _format(nodes: Nodes, name: str, ours: CrawlFormat) -> CrawlFormat:
         await nodes.checked_command(key, "SET", key, encode_format(ours), "NX")
         kept = await nodes.checked_command(key, "GET", key)
     return check_format(kept, ours, key)
-
-
-async def _confirm(nodes: Nodes, name: str, crawl: CrawlFormat) -> None:
-    """Write the format again if Redis lost the whole crawl. Raises ConfigError if another worker
-    has begun it anew."""
-    if (await _format(nodes, name, crawl)).key_seed != crawl.key_seed:
-        raise ConfigError(
-            f"Redis lost the crawl {name}, which had just begun, and another worker has begun it"
-            " anew. Start this one again"
-        )
 
 
 async def _keep(nodes: Nodes, key: str, packed: bytes) -> None:

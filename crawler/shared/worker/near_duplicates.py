@@ -33,10 +33,10 @@ from crawler.shared.codec import (
     rows_of,
 )
 from crawler.shared.connection import Argument
+from crawler.shared.contents import ContentCalls
 from crawler.shared.faults import FAULTS
-from crawler.shared.shard import ShardOperations
+from crawler.shared.owned.side_calls import UNSENT_KEY
 from crawler.shared.worker.batcher import Batcher, ShardClient
-from crawler.shared.worker.outgoing import UNSENT_KEY
 
 Command: TypeAlias = tuple[int, tuple[Argument, ...]]
 """A shard, and a plain command on a key of it, as Nodes.commands takes them. A script that reads a
@@ -69,14 +69,14 @@ class NearSearch:
 
     def __init__(
         self,
-        ops: ShardOperations,
+        contents: ContentCalls,
         name: str,
         scripts: Batcher[Call],
         commands: Batcher[Command],
         max_bits: int,
     ) -> None:
         """*name* is that of the crawl."""
-        self._ops = ops
+        self._contents = contents
         self._name = name
         self._scripts = scripts
         self._commands = commands
@@ -111,11 +111,12 @@ class NearSearch:
         return rows
 
     def _read(self, simhash: int, table: int) -> Command:
-        shard, _, quarter = bucket_cell(simhash, table, self._ops.shards)
+        shard, _, quarter = bucket_cell(simhash, table, self._contents.shards)
         return shard, ("GET", keys.near(self._name, shard, table, quarter))
 
     async def _find(self, owned: Sequence[tuple[int, int, bytes]], seen: NearOriginals) -> None:
-        replies = await self._scripts.ask_all([self._ops.find_owner(mark) for _, _, mark in owned])
+        asks = [self._contents.find_owner(mark) for _, _, mark in owned]
+        replies = await self._scripts.ask_all(asks)
         for (bits, simhash, mark), reply in zip(owned, replies, strict=True):
             if isinstance(reply, FAULTS):
                 seen.is_complete = False
@@ -175,7 +176,7 @@ class SharedNearDuplicates:
     MAX_RECENT claims, and MAX_ROWS rows for each shard."""
 
     def __init__(self, link: ShardClient, search: NearSearch, max_bits: int) -> None:
-        self._ops = link.ops
+        self._contents = link.contents
         self._send_later = link.send_later
         self._is_full = link.is_full
         self._count = link.count
@@ -216,7 +217,7 @@ class SharedNearDuplicates:
             self._gather_rows(reservation.simhash, claim.digest)
 
     def _gather_rows(self, simhash: int, digest: bytes) -> None:
-        rows = list(rows_of(simhash, digest, self._ops.shards))
+        rows = list(rows_of(simhash, digest, self._contents.shards))
         if any(self._is_full(shard) for shard, _ in rows):
             self._count(f"{UNSENT_KEY}near")
             return

@@ -17,7 +17,8 @@ free in frontier/records.py.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Awaitable, Callable, Container, Generator, Iterable, Iterator
+from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -38,6 +39,7 @@ _QUEUE: Final = Struct(">bH")  # level and shard; the urgent level is below 0
 _MOST_QUEUES: Final = 1 << 24  # the number of such levels and shards
 # 0.7 MB at most. Pages repeat their navigation: 50 links a host, of some 300 hosts.
 _RECENT_KEYS: Final = 1 << 14
+_PASSED: Final = 500  # links in one step of a pass: 5 ms
 
 _decode_ends = msgspec.msgpack.Decoder(QueueEnds).decode
 
@@ -120,8 +122,51 @@ class Outbox:
             {batch.queue: QueueEnds(batch.first + dropped, ends.tail)},
         )
         for link in batch.links:
-            if self._is_here(link):
-                self._recent[link.key % _RECENT_KEYS] = None
+            self._forget_recent(link)
+
+    def forget(self, is_meant: Callable[[Candidate], bool]) -> Iterator[int]:
+        """Remove the links that *is_meant* is true for, of all that are here. Yields how many,
+        after each step. A batch that was taken before may be dropped without effect then."""
+        queues = [QueueKey(level, at) for level, turns in self._levels.items() for at in turns]
+        for queue in queues:
+            stop = self._ends(queue).tail
+            if (yield from self._has_any(queue, stop, is_meant)):
+                while self._ends(queue).head < stop:
+                    yield self._pass_some(queue, stop, is_meant)
+
+    def _has_any(
+        self, queue: QueueKey, stop: int, is_meant: Callable[[Candidate], bool]
+    ) -> Generator[int, None, bool]:
+        """Return whether *queue* has a link that is meant before number *stop*. It is only read: of
+        most queues all would be written again."""
+        at = self._ends(queue).head
+        while at < stop:
+            count = min(_PASSED, stop - at)
+            if any(map(is_meant, self._batch(queue, QueueEnds(at, stop), count).links)):
+                return True
+            yield 0
+            at = max(at + count, self._ends(queue).head)
+        return False
+
+    def _pass_some(self, queue: QueueKey, stop: int, is_meant: Callable[[Candidate], bool]) -> int:
+        """Take the next links of *queue*, before number *stop*, and append those that stay. Return
+        how many are gone."""
+        ends = self._ends(queue)
+        count = min(_PASSED, stop - ends.head)
+        links = self._batch(queue, ends, count).links
+        stay = [link for link in links if not is_meant(link)]
+        changes: dict[bytes, bytes | None] = dict.fromkeys(_names(queue, ends.head, count))
+        names = _names(queue, ends.tail, len(stay))
+        changes |= {name: encode(link) for name, link in zip(names, stay, strict=True)}
+        self._commit(changes, {queue: QueueEnds(ends.head + count, ends.tail + len(stay))})
+        for link in links:
+            if is_meant(link):
+                self._forget_recent(link)
+        return len(links) - len(stay)
+
+    def _forget_recent(self, link: Candidate) -> None:
+        if self._is_here(link):
+            self._recent[link.key % _RECENT_KEYS] = None
 
     def _is_here(self, link: Candidate) -> bool:
         """Return whether *link* is here for sure. A link without a seen test is never skipped."""
@@ -148,6 +193,18 @@ class Outbox:
     def _install(self, queue: QueueKey, ends: QueueEnds) -> None:
         self._count += len(ends) - len(self._ends(queue))
         self._levels.setdefault(queue.level, {})[queue.shard] = ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overflow:
+    """The outbox on our disk, for links that no server takes now, and its conditions."""
+
+    outbox: Outbox
+    is_full: Callable[[int], bool]  # whether the server of a shard takes no links now
+    ensure_noted: Callable[[], Awaitable[bool]]
+    """Awaited before any verdict while links wait on our disk: whether a shard has a note of that.
+    Without it, if this process were killed, the crawl would end without them."""
+    sync: Callable[[], None] | None  # makes the outbox survive a power cut; None: it need not
 
 
 def _names(queue: QueueKey, first: int, count: int) -> list[bytes]:
