@@ -41,7 +41,8 @@ class _LinkRecord(
 
 
 LOST_PREFIX: Final = b"\xc1"
-"""The scripts put this byte before a URL whose lease was lost. No msgpack value begins with it."""
+"""Stands before a packed URL that may be archived already, as its lease was lost. No msgpack value
+begins with it."""
 _PAGE: Final = Purpose.PAGE
 _NO_HOST: Final = HostKey("")
 _FULL: Final = b"\xdc"  # begins an array of more than 15 fields, which only a Candidate is

@@ -13,7 +13,6 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from crawler.shared.client import Call
 from crawler.shared.contents import ContentCalls
-from crawler.shared.faults import Unreachable
 
 Run: TypeAlias = Callable[[Sequence[Call]], Awaitable[list[Any]]]
 """Returns for each call its reply or a Fault, as Nodes.run."""
@@ -82,18 +81,3 @@ class Batcher(Generic[Query]):
             if not answers.done():
                 answers.set_result(replies[begin:end])
             begin = end
-
-
-REPLY_TIMEOUT_S: Final = 1.0  # a guess: leases of other servers wait as long for a slow one
-
-
-async def replies_in_time(run: Run, calls: Sequence[Call], about: str) -> list[Any]:
-    """Return for each call its reply, or a Fault; all are Unreachable after REPLY_TIMEOUT_S.
-    *about* names what is asked for, in the fault's text."""
-    if not calls:
-        return []
-    try:
-        async with asyncio.timeout(REPLY_TIMEOUT_S):
-            return await run(calls)
-    except TimeoutError:
-        return [Unreachable(f"Redis took too long to answer about {about}")] * len(calls)
