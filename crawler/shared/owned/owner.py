@@ -212,6 +212,10 @@ class OwnedShard:
         self.mirror.note_last_command(PlainCommand("HSET", "", ("owner", "")))
         self._released_at = self.mirror.number
 
+    def give_up(self) -> None:
+        """Send nothing more of it. What Redis does not have of it, its next owner does again."""
+        self.is_owned = False
+
     def command_to_post(self) -> Command | None:
         """Return the batch of what was noted, to be sent without waiting for a reply behind those
         that are under way: for what must not be lost with this process. It is sent again later, as
@@ -405,11 +409,25 @@ class SendingRounds:
                 result.arrived.append(Arrived(shard, entries))
             if isinstance(shard.inbox.fault, ForeignData):
                 result.unreadable.append(shard.inbox.fault)
+        self._give_up_others()
         for shard in [each for each in self.shards.values() if not each.is_owned]:
             del self.shards[shard.commands.shard]
             if not shard.is_released:
                 result.lost.append(shard)
         return result
+
+    def _give_up_others(self) -> None:
+        """Give up the shards of each server of which a shard was lost. That server may have lost
+        links that it had acknowledged, which no one can send to the lost shard again, and the
+        others have verdicts after them."""
+        lost = {
+            self._server(shard)
+            for shard in self.shards.values()
+            if not shard.is_owned and not shard.is_released
+        }
+        for shard in self.shards.values():
+            if self._server(shard) in lost:
+                shard.give_up()
 
     def _lines(self) -> Iterator[Line]:
         yield from self.pushes
