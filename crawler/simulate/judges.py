@@ -343,7 +343,7 @@ class OutcomeJudge:
         return any(
             each.process in (0, hit.process)
             and hit.end <= each.at <= until
-            and not any(hit.end <= one.at <= each.since for one in self._outcomes[hit.url])
+            and not any(hit.end <= one.at < each.since for one in self._outcomes[hit.url])
             for each in losses
         )
 

@@ -137,9 +137,8 @@ class RedisModel:
             self._undo(self._writes.pop())
         self._writes.clear()
         self.run += 1
-        self.now_ms += down_ms
         for name in [name for name, found in self._hashes.items() if b"run" in found]:
-            self._open([name], [b"run%d" % self.run])
+            self._open([name], [b"run%d" % self.run], self.now_ms + down_ms)
         return lost_since
 
     def keep(self) -> None:
@@ -165,13 +164,14 @@ class RedisModel:
         """Return the root of a shard, which is opened before any command on it."""
         return self._hashes.setdefault(name, {b"run": b"run%d" % self.run})
 
-    def _open(self, names: list[bytes], argv: list[bytes]) -> Any:
+    def _open(self, names: list[bytes], argv: list[bytes], opened_ms: int = 0) -> Any:
         meta = self._hashes.setdefault(names[0], {})
         last, meta[b"run"] = meta.get(b"run"), argv[0]
         if last not in (None, argv[0]) and self._notes_restarts:
             meta[b"lost"] = b"1"
             if b"lease" in meta:
-                meta[b"until"] = as_bytes(self.now_ms + int(meta[b"lease"]))
+                opened_ms = max(opened_ms, self.now_ms)
+                meta[b"until"] = as_bytes(opened_ms + int(meta[b"lease"]))
         return b"OK"
 
     def _claim(self, names: list[bytes], argv: list[bytes]) -> Any:

@@ -7,8 +7,10 @@ Rule: judges read only this and the store; it holds no counter of the crawler's 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -80,6 +82,8 @@ class RunLog:
     crashes: list[float] = field(default_factory=list)  # those by power cuts, too
     power_cuts: list[PowerCut] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)  # of a shared crawl
+    synced: defaultdict[int, list[float]] = field(default_factory=partial(defaultdict, list))
+    """When Redis had all that a process knew, by its number."""
     lost_records: set[str] = field(default_factory=set)  # of the archive, by power cuts
     starts: list[float] = field(default_factory=list)
     rules_changes: list[RulesChange] = field(default_factory=list)
@@ -142,6 +146,15 @@ class RunLog:
         self.note(now, "crash")
         for hit in self.under_way(now, process):
             hit.end, hit.is_cut = now, True
+
+    def note_lost_writes(self, since: float, now: float) -> None:
+        """Note that a server has lost what was written since then. Some of it was noted before, and
+        on its way."""
+        self.losses.append(Loss(since, now, 0, even_sent=True))
+        for process, times in self.synced.items():
+            while len(times) > 1 and times[-1] > since:
+                times.pop()
+            self.losses.append(Loss(min(times[-1], since), now, process))
 
     def under_way(self, now: float, process: int) -> list[Hit]:
         """Return what a process is reading."""

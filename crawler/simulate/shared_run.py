@@ -36,7 +36,7 @@ from crawler.simulate.process import Machine, Policy, ProcessKilled
 from crawler.simulate.redis_model import RedisModel
 from crawler.simulate.redis_servers import NAME, RedisServers
 from crawler.simulate.run import SMALL, Crash, Run, World
-from crawler.simulate.run_log import Loss, RulesChange, RunLog
+from crawler.simulate.run_log import RulesChange, RunLog
 from crawler.simulate.servers import ServerParameters, Servers
 from crawler.simulate.web import START, RobotsKind, Web, WebParameters
 from crawler.simulate.worker import SharedCrawl, SimulatedWorker
@@ -207,7 +207,8 @@ class _SharedRun:
 
     def _start(self, name: str) -> None:
         log, now, world = self._log, self._now, self._shared.world
-        if name in self._alive or log.is_over:
+        is_over = log.is_over or any(each.has_seen_end for each in self._alive.values())
+        if name in self._alive or is_over:  # it would only send its seeds again
             return
         log.starts.append(now)
         log.note(now, f"start {name}")
@@ -282,9 +283,7 @@ class _SharedRun:
     def _restart(self, number: int, down_s: float) -> None:
         lost_since = self._redis.restart(number, self._now, down_s, is_lossy=True)
         if lost_since is not None:
-            self._log.losses.append(Loss(lost_since, self._now, 0, even_sent=True))
-            for worker in self._alive.values():
-                worker.lose_since(lost_since)
+            self._log.note_lost_writes(lost_since, self._now)
 
 
 def shared_world(seed: int) -> SharedWorld:

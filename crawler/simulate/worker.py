@@ -122,7 +122,7 @@ class SimulatedWorker(Process):
         self.name, self._crawl = name, crawl
         self.has_seen_end = False
         self.has_left = False  # in good order
-        self._synced_at = now  # when Redis had all that it knew
+        log.synced[len(log.starts)].append(now)
         self._shards = Shards(crawl.format.shards)
         self._are_seeds_durable = False
         self._is_woken = False  # leases may be acknowledged that were not
@@ -235,7 +235,7 @@ class SimulatedWorker(Process):
             self._loop.run_ready(self._step)
             super().end_turn()
         if self._nodes.take_answered() and self._is_synced():
-            self._synced_at = self.now
+            self.log.synced[self.number].append(self.now)
 
     def _wake(self) -> None:
         self._is_woken = True
@@ -262,10 +262,6 @@ class SimulatedWorker(Process):
         for hit in self.log.under_way(self.now, self.number):
             hit.is_doubtful = True
 
-    def lose_since(self, at: float) -> None:
-        """Note that a server has lost what was acknowledged since then."""
-        self._synced_at = min(self._synced_at, at)
-
     def kill(self) -> None:
         self._note_loss()
         self._loop.abandon()
@@ -281,7 +277,8 @@ class SimulatedWorker(Process):
         return self._loop.create_task(work)
 
     def _note_loss(self, *, even_sent: bool = False) -> None:
-        self.log.losses.append(Loss(self._synced_at, self.now, self.number, even_sent))
+        synced_at = self.log.synced[self.number][-1]
+        self.log.losses.append(Loss(synced_at, self.now, self.number, even_sent))
 
     def _note_unsent(self, sent_at: float, at: float) -> None:
         self.log.losses.append(Loss(sent_at, at, self.number, even_sent=True))
