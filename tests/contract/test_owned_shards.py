@@ -59,8 +59,7 @@ from tests.harness.owned_world import (
 from tests.servers.redis import RedisServer
 
 MUTANT_LIVES: Final = 200  # the most until a deliberate fault is found
-# Are tried first, which saves 20 s.
-FOUND_LAST: Final = {"request_before_the_ack": 114, "others_kept_when_a_shard_is_lost": 268}
+FOUND_LAST: Final = {"request_before_the_ack": 114}  # are tried first, which saves 20 s
 NAME: Final = "owned"
 SHARDS: Final = 4
 HOSTS: Final = 5
@@ -194,13 +193,13 @@ class Worker:
                 shard.close(self.life.now)
                 shard.owned.release_soon()
 
-    def owns(self, number: int) -> bool:
-        """Return whether a shard is its own, and no other one has claimed it since."""
+    def owns(self, number: int, for_s: float = 0.0) -> bool:
+        """Return whether a shard is its own for so long, and no other one has claimed it since."""
         shard = self.shards.get(number)
         return (
             shard is not None
             and self.life.redis.owner_of(root(NAME, number)) == shard.owned.commands._token
-            and self.life.now < shard.owned._leased_until_s
+            and self.life.now + for_s < shard.owned._leased_until_s
         )
 
     def lease(self) -> None:
@@ -430,7 +429,7 @@ class Life:
             for push in (*pushes._unsent, *pushes._kept)
         }
         for number in range(SHARDS):
-            has_owner = any(each.owns(number) for each in self.workers)
+            has_owner = any(each.owns(number, LEASE_S / 4) for each in self.workers)
             if not has_owner or self.redis.hash_of(f"{root(NAME, number)}:{INBOX}").keys() - sent:
                 return
         self.redis.lose_all()
@@ -506,11 +505,6 @@ def links_of_others_not_sent_again(patch: pytest.MonkeyPatch) -> Callable[[], Mu
     return Mutant
 
 
-def others_kept_when_a_shard_is_lost(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
-    patch.setattr(SendingRounds, "_give_up_others", lambda rounds: None)
-    return Mutant
-
-
 def inbox_trimmed_by_count(patch: pytest.MonkeyPatch) -> Callable[[], Mutant]:
     return lambda: Mutant(RedisModel(SCRIPTS, deletes_by_name=False))
 
@@ -567,7 +561,6 @@ def test_nothing_is_lost_and_no_host_is_contacted_early(tmp_path: Path) -> None:
         no_rest_after_a_lost_second,
         rest_from_the_lease_of_the_url,
         links_of_others_not_sent_again,
-        others_kept_when_a_shard_is_lost,
         inbox_trimmed_by_count,
         entries_deleted_before_the_commit,
     ],
@@ -598,8 +591,10 @@ def test_a_shard_that_is_released_at_once_is_found(tmp_path: Path) -> None:
     pytest.fail("it was not found")
 
 
-def claimed_shard(redis: RedisModel, seen: Sequence[Keys] = ()) -> OwnedShard:
-    commands = ShardCommands(SCRIPTS, NAME, 0, "token", LEASE_S)
+def claimed_shard(
+    redis: RedisModel, seen: Sequence[Keys] = (), number: int = 0, lease_s: float = LEASE_S
+) -> OwnedShard:
+    commands = ShardCommands(SCRIPTS, NAME, number, "token", lease_s)
     claimed = read_claim_reply(redis.ask(commands.claim(begins=True)))
     assert isinstance(claimed, ClaimedShard)
     records = {keys.OPEN + b"lease of 16 bytes": b"a URL"}
@@ -638,6 +633,42 @@ def test_a_shard_that_was_loaded_just_now_names_all_seen_keys() -> None:
     assert shard.recent_keys() == [7]
     exchange(redis, shard, VERDICT_DELAY_S)
     assert shard.recent_keys() == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_lost_shard_takes_those_along_whose_server_has_restarted(restarts: bool) -> None:
+    """The links that it has lost cannot be sent again, and another shard has the verdict after
+    them."""
+    redis = RedisModel(SCRIPTS)
+    outbox = Outbox(MemoryStore(), int)
+    overflow = Overflow(outbox=outbox, is_full=bool, ensure_noted=always, sync=None)
+    pushes = LinkPushes(lambda at: InboxCommands(SCRIPTS, NAME, at), 2, b"", overflow, print)
+    rounds = SendingRounds(pushes, lambda _: "the server")
+    of_links, of_page = claimed_shard(redis), claimed_shard(redis, number=1, lease_s=5 * LEASE_S)
+    rounds.shards = {0: of_links, 1: of_page}
+
+    def send(now: float) -> None:
+        redis.now_ms = round(now * 1000)
+        asked = rounds.next_commands(now)
+        rounds.on_replies([redis.ask(command) for _, command in asked], now, now)
+
+    of_page.mirror.note({keys.OPEN + b"lease of 16 bytes": b"a page"})
+    send(0.0)
+    redis.keep()
+    of_links.mirror.note({keys.ARRIVED + b"link": b"links of a page"})
+    send(0.0)
+    of_page.mirror.note({keys.OPEN + b"lease of 16 bytes": None})
+    if restarts:
+        redis.restart(loses_all=True)
+    else:
+        redis.now_ms = round(2 * LEASE_S * 1000)
+        other = ShardCommands(SCRIPTS, NAME, 0, "other", LEASE_S)
+        assert isinstance(read_claim_reply(redis.ask(other.claim(begins=False))), ClaimedShard)
+    for at in range(3):
+        send(2 * LEASE_S + at / 10)
+    assert not of_links.is_owned
+    assert of_page.is_owned is not restarts
+    assert bool(redis.hash_of(f"{root(NAME, 1)}:o")) is restarts
 
 
 def test_what_is_noted_after_the_release_is_refused() -> None:

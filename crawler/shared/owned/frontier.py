@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -153,7 +154,8 @@ class OwnedFrontier:
         self._stopped: set[bytes] = set()  # to be handed over: no links are added to them
         self._arrived: list[Arrived] = []  # for shards that are not taken in
         self._undeleted: list[Arrived] = []  # added, and not committed yet
-        self._leases: list[Lease] = []  # taken ahead of need
+        self._ahead: dict[Standing, list[Lease]] = {each: [] for each in STANDINGS}
+        """Leases that were taken ahead of need, the oldest first."""
         self._own_links: deque[_OwnLinks] = deque()
         self._finishes: list[_Finish] = []
         self._is_finishing = False
@@ -213,14 +215,10 @@ class OwnedFrontier:
         self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
     ) -> list[Lease]:
         self._take_ahead(now, standings)
-        ready = [
-            lease
-            for standing in standings
-            for lease in self._leases
-            if lease.pace.standing is standing and self._is_acked(lease)
-        ][:limit]
-        taken = {lease.id for lease in ready}
-        self._leases = [lease for lease in self._leases if lease.id not in taken]
+        waiting = (lease for standing in standings for lease in self._ahead[standing])
+        ready = list(islice(filter(self._is_acked, waiting), limit))
+        for lease in ready:
+            self._ahead[lease.pace.standing].remove(lease)
         return ready
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
@@ -242,7 +240,7 @@ class OwnedFrontier:
         return self.frontier.finish(lease, verdict, now)
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
-        waits = any(lease.pace.standing in standings for lease in self._leases)
+        waits = any(self._ahead[standing] for standing in standings)
         return None if waits else self.frontier.wake_at(standings)
 
     def counts(self) -> Counts:
@@ -323,7 +321,11 @@ class OwnedFrontier:
             contents=lambda: all_changes(self._local, shard),
         )
         loader = ShardLoader(*(owner, claimed, self._local, self._limits, self._now(), self._rests))
-        await load(self._nodes, owner, loader, self._steady)
+        try:
+            await load(self._nodes, owner, loader, self._steady)
+        except CrawlerError:
+            await self._drop_records(shard, ())  # the next claim may load an earlier state
+            raise
         self._loaded[shard] = owner
         self._coming[shard] = asyncio.get_running_loop().create_task(self._take_in(owner, loader))
         return owner
@@ -333,15 +335,18 @@ class OwnedFrontier:
         self._stopped.add(key)
         self._taken_in.pop(key, None)
         self.frontier.stop(key, self._now())
-        self._give_back([lease for lease in self._leases if self._shard_of(lease) == key])
+        self._give_back([lease for lease in self._all_ahead() if self._shard_of(lease) == key])
 
     def give_back_unused(self) -> None:
         """Put the leases back that were taken ahead of need."""
-        self._give_back(list(self._leases))
+        self._give_back(self._all_ahead())
+
+    def _all_ahead(self) -> list[Lease]:
+        return list(chain.from_iterable(self._ahead.values()))
 
     def _give_back(self, unused: Iterable[Lease], rest_s: float = 0.0) -> None:
         for lease in unused:
-            self._leases.remove(lease)
+            self._ahead[lease.pace.standing].remove(lease)
             self.frontier.release(lease, Rest(rest_s, lease.pace, "unused"), self._now())
             self.frontier.finish(lease, PutBack(), self._now())
 
@@ -354,11 +359,12 @@ class OwnedFrontier:
             coming.cancel()
         owner = self._loaded[key]
         self._taken_in.pop(key, None)
-        unused = {lease.id for lease in self._leases}
+        unused = {lease.id for lease in self._all_ahead()}
         held = self.frontier.close_shard(key, self._now())
         self.commit()
         self._mirrored.mirrors.pop(key, None)
-        self._leases = [lease for lease in self._leases if self._shard_of(lease) != key]
+        for standing, leases in self._ahead.items():
+            self._ahead[standing] = [each for each in leases if self._shard_of(each) != key]
         lost = [each for each in self._own_links if each.shard is owner]
         self._own_links = deque(each for each in self._own_links if each.shard is not owner)
         for each in lost:
@@ -370,7 +376,10 @@ class OwnedFrontier:
         key = shard.to_bytes(SHARD_BYTES)
         owner = self._loaded.pop(key)
         self._stopped.discard(key)
-        for _ in self.frontier.drop(key, owner.recent_keys(), self._now()):
+        await self._drop_records(key, owner.recent_keys())
+
+    async def _drop_records(self, shard: bytes, unknown: Sequence[int]) -> None:
+        for _ in self.frontier.drop(shard, unknown, self._now()):
             await asyncio.sleep(0)
 
     def on_arrived(self, arrived: Arrived) -> None:
@@ -457,10 +466,9 @@ class OwnedFrontier:
         """Take as many leases as slots are free: they are acknowledged one round trip later."""
         self._give_back_of_silent()
         for standing in standings:
-            held = sum(1 for lease in self._leases if lease.pace.standing is standing)
-            wanted = self._hooks.free_slots(standing) - held
+            wanted = self._hooks.free_slots(standing) - len(self._ahead[standing])
             if wanted > 0 and (taken := self.frontier.lease(now, wanted, (standing,))):
-                self._leases += taken
+                self._ahead[standing] += taken
                 self.commit()  # until then no mirror knows that they are not acknowledged
                 owners = {self._loaded[self._shard_of(lease)] for lease in taken}
                 self._unacked += [(owner, owner.mirror.position) for owner in owners]
@@ -469,13 +477,12 @@ class OwnedFrontier:
     def _give_back_of_silent(self) -> None:
         """Put leases back that are not acknowledged because a server does not answer, while others
         do: their slots are for hosts of the others."""
-        waits = [
-            lease
-            for lease in self._leases
-            if self._loaded[self._shard_of(lease)].fault is not None and not self._is_acked(lease)
-        ]
-        if waits and any(owner.fault is None for owner in self._loaded.values()):
-            self._give_back(waits, _SILENT_REST_S)
+        silent = {each for each in self._loaded.values() if each.fault is not None}
+        if silent and len(silent) < len(self._loaded):
+            held = [
+                each for each in self._all_ahead() if self._loaded[self._shard_of(each)] in silent
+            ]
+            self._give_back([each for each in held if not self._is_acked(each)], _SILENT_REST_S)
 
     async def _follow_leases(self) -> None:
         """Wake the engine when leases that were taken ahead are acknowledged."""
@@ -492,7 +499,7 @@ class OwnedFrontier:
             if not self._unacked:
                 self._has_unacked.clear()
             self._hooks.wake()
-            if not self._unacked and not all(map(self._is_acked, self._leases)):
+            if not self._unacked and not all(map(self._is_acked, self._all_ahead())):
                 # A shard is owned for too short a time yet. Nothing is called when that is renewed.
                 asyncio.get_running_loop().call_later(_LEASE_LOOK_S, self._has_unacked.set)
 

@@ -213,6 +213,11 @@ class ShardPushes:
         return min(begins, default=self.position - len(self._waiting))
 
     @property
+    def is_idle(self) -> bool:
+        """Whether a server or the outbox has all that was noted."""
+        return not (self._waiting or self._unsent or self._stored)
+
+    @property
     def settled(self) -> int:
         """The position up to which all is surely on disk: the server answered long after it."""
         sure_at_s = self._answered_at_s - VERDICT_DELAY_S
@@ -421,7 +426,7 @@ class LinkPushes:
 
     def is_idle(self) -> bool:
         """Return whether all that was noted is acknowledged, or safe in the outbox."""
-        return all(pushes.acked >= pushes.position for pushes in self)
+        return all(pushes.is_idle for pushes in self._of_shard.values())
 
     def store_all(self) -> None:
         """Put all that is not acknowledged into the outbox, for the next start. Raises

@@ -96,6 +96,7 @@ class OwnedShard:
         self._leased_until_s = claimed_at_s + commands.lease_s
         self._log: deque[Batch] = deque()  # not acknowledged, or kept to be sent again
         self._is_doubtful = False  # the server has restarted, perhaps
+        self._must_be_same_run = False  # or the shard is given up
         self._is_claiming = False
         self._filling: Iterator[Changes] | None = None
         self._filled_at: int | None = None  # the batch with which Redis has all again
@@ -144,9 +145,13 @@ class OwnedShard:
             return False
         if self.mirror.opens_unsent(name):
             return False
-        acked = self.acked
-        unsent = takewhile(lambda batch: batch.number > acked, reversed(self._log))
-        return not any(name in batch.leases for batch in unsent)
+        return not any(name in batch.leases for batch in self._after(self.acked))
+
+    def _after(self, number: int) -> list[Batch]:
+        """Return the batches after *number*, in order. Most of the log is older."""
+        after = list(takewhile(lambda batch: batch.number > number, reversed(self._log)))
+        after.reverse()
+        return after
 
     @property
     def is_unsure(self) -> bool:
@@ -193,7 +198,7 @@ class OwnedShard:
             batch.made_in = round_number
             self._log.append(batch)
         last = self._in_redis
-        missing = [batch for batch in self._log if batch.number > last]
+        missing = self._after(last)
         has_next = missing and (missing[0].is_first or missing[0].number == last + 1)
         if not has_next and last < self.mirror.number:
             self._begin_filling()
@@ -212,9 +217,14 @@ class OwnedShard:
         self.mirror.note_last_command(PlainCommand("HSET", "", ("owner", "")))
         self._released_at = self.mirror.number
 
-    def give_up(self) -> None:
-        """Send nothing more of it. What Redis does not have of it, its next owner does again."""
-        self.is_owned = False
+    def note_loss(self, run: bytes) -> None:
+        """Note that another shard of the server was lost, which has what was sent in this *run* of
+        the server. If the server has restarted since, it may lack links that it had acknowledged
+        there, which no one can send again, and verdicts of this shard were given after them. So
+        this shard is given up too: its next owner does again what Redis does not have."""
+        if self.run != run:
+            self.is_owned = False
+        self._must_be_same_run = self._is_doubtful = True
 
     def command_to_post(self) -> Command | None:
         """Return the batch of what was noted, to be sent without waiting for a reply behind those
@@ -239,9 +249,13 @@ class OwnedShard:
                 break
             self._is_doubtful = False
             self._on_applied(reply, sent_at_s)
-        for batch in self._log:
+        if not self._is_doubtful:
+            self._must_be_same_run = False
+        for batch in reversed(self._log):
+            if batch.acked_at_s < inf:
+                break
             if batch.number <= self._in_redis:
-                batch.acked_at_s = min(batch.acked_at_s, now_s)
+                batch.acked_at_s = now_s
         while self._log and self._log[0].acked_at_s < self._kept_since_s:
             self._log.popleft()
         if self._is_claim_sure:
@@ -268,11 +282,14 @@ class OwnedShard:
             case BatchGap(seq):
                 self._in_redis = seq  # this one, if its reply was lost; or the server lost some
             case ServerRestarted(run, seq):
-                self.run, self._in_redis = run, seq
-                self._is_claim_sure = True  # it was on disk
                 # After the lease another owner may have claimed the shard, and the server have lost
                 # that: the next one must know that some is lost.
-                self.is_owned = self._resends and sent_at_s < self._leased_until_s
+                is_leased = sent_at_s < self._leased_until_s
+                is_late = self._must_be_same_run and run != self.run
+                self.is_owned &= self._resends and is_leased and not is_late
+                if self.is_owned:
+                    self.run, self._in_redis = run, seq
+                self._is_claim_sure = True  # it was on disk
             case ShardTaken():
                 self.is_owned = False
             case ShardMissing():
@@ -409,25 +426,20 @@ class SendingRounds:
                 result.arrived.append(Arrived(shard, entries))
             if isinstance(shard.inbox.fault, ForeignData):
                 result.unreadable.append(shard.inbox.fault)
-        self._give_up_others()
+        self._note_losses()
         for shard in [each for each in self.shards.values() if not each.is_owned]:
             del self.shards[shard.commands.shard]
             if not shard.is_released:
                 result.lost.append(shard)
         return result
 
-    def _give_up_others(self) -> None:
-        """Give up the shards of each server of which a shard was lost. That server may have lost
-        links that it had acknowledged, which no one can send to the lost shard again, and the
-        others have verdicts after them."""
-        lost = {
-            self._server(shard)
-            for shard in self.shards.values()
-            if not shard.is_owned and not shard.is_released
-        }
+    def _note_losses(self) -> None:
+        """Note at the other shards of its server that a shard was lost."""
+        lost = [each for each in self.shards.values() if not (each.is_owned or each.is_released)]
         for shard in self.shards.values():
-            if self._server(shard) in lost:
-                shard.give_up()
+            for each in lost:
+                if self._server(each) == self._server(shard) and shard.is_owned:
+                    shard.note_loss(each.run)
 
     def _lines(self) -> Iterator[Line]:
         yield from self.pushes
