@@ -168,8 +168,9 @@ async def measure(waiting: int, seen: int, folder: Path) -> None:
         loop_s = time.thread_time() - loop_s
         await second.end_turn()
         loaded = second.frontier.counts()
-        assert loaded.waiting == counts.waiting + counts.leased, (counts, loaded)
-        assert loaded.seen == counts.seen
+        found = counts.waiting + counts.leased + counts.undecided
+        assert loaded.waiting == found, (counts, loaded)
+        assert loaded.seen == counts.seen + counts.undecided
         await second.sender.close()
         await nodes.close()
         print(

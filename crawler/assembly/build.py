@@ -342,7 +342,7 @@ def _crawl(
         uplink=Uplink(UplinkLimits()),
         silent_hosts=SilentHosts(),
         slots=slots,
-        limits=loop_limits(config),
+        limits=loop_limits(config, is_shared=parts.shared is not None),
         outcomes=parts.outcomes,
         bodies=memory,
         contents=(parts.duplicates, parts.near_duplicates),

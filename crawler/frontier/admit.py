@@ -236,9 +236,8 @@ class Admitter:
 
     def drop(self, shard: bytes) -> None:
         """Forget what is known of *shard*, whose records were deleted."""
-        self.undecided = {
-            key: name for key, name in self.undecided.items() if keys.shard_in(name) != shard
-        }
+        at = keys.SHARD_AT
+        self.undecided = {key: name for key, name in self.undecided.items() if name[at] != shard}
         self._domains.drop(shard)
 
     def admit(self, found: Sequence[Candidate], now: float) -> tuple[Admitted, Added]:

@@ -111,9 +111,13 @@ def shard_of_number(number: int) -> int:
     return number >> _NUMBER_BITS
 
 
+SHARD_AT: Final = slice(1, 3)
+"""Where the shard is in the key of a record that has one, but for those of LATER."""
+
+
 def shard_in(key: bytes) -> bytes:
     """Return the shard of a record that has one."""
-    return key[9:11] if key.startswith(LATER) else key[1:3]
+    return key[9:11] if key.startswith(LATER) else key[SHARD_AT]
 
 
 def name_of_record(key: bytes) -> bytes:

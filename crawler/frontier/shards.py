@@ -38,8 +38,11 @@ class Shards:
         if not self.are_several:
             return {ONE_SHARD: list(urls)}
         divided: dict[bytes, list[Candidate]] = {}
+        last, of_last = None, []
         for each in urls:
-            divided.setdefault(self._of(each.host), []).append(each)
+            if (host := each.host) != last:  # most links of a page are for one host
+                last, of_last = host, divided.setdefault(self._of(host), [])
+            of_last.append(each)
         return divided
 
     def _find(self, host: str) -> bytes:

@@ -127,15 +127,22 @@ class LoopLimits:
     max_redirects: int = 10
     callback_retries: int = 0  # how often an error of a callback or a pipeline is tried again
     callback_pause_s: float = 60.0  # guess: long enough for a temporary fault
+    unrecorded_per_slot: int = 1  # pages that may wait to be archived
 
 
-def loop_limits(config: Config) -> LoopLimits:
+_SHARED_PER_SLOT: Final = 4
+"""In a shared crawl a page waits 0.1 s for Redis before it is archived, with 60 others: one a slot
+lets a worker fetch 600 a second, four 1,000."""
+
+
+def loop_limits(config: Config, *, is_shared: bool = False) -> LoopLimits:
     return LoopLimits(
         politeness=config.politeness,
         total_timeout_s=config.fetch.total_timeout_s,
         max_redirects=config.limits.max_redirects,
         callback_retries=config.politeness.callback_retries,
         callback_pause_s=config.politeness.backoff_max_s,
+        unrecorded_per_slot=_SHARED_PER_SLOT if is_shared else 1,
     )
 
 
@@ -168,9 +175,10 @@ class Loop:
         return self.origins.is_complete and not is_paused and not self.uplink.is_down(now)
 
     def is_crowded(self) -> bool:
-        """Return whether as many pages wait to be archived as can be fetched at once. So at most
-        twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes no more than its slot."""
-        return self.lives.unrecorded >= self.slots.limits.concurrency
+        """Return whether as many pages wait to be archived as may. A fetch that hangs takes no more
+        than its slot."""
+        most = self.limits.unrecorded_per_slot * self.slots.limits.concurrency
+        return self.lives.unrecorded >= most
 
     def next(self) -> Life | None:
         """Take a lease; None if there is none. If it is refused, complete it without a request;

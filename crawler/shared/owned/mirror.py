@@ -10,6 +10,7 @@ keys), and robots.txt, which the next owner fetches again.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -42,6 +43,7 @@ AS_THEY_ARE: Final = (
 
 _FIELDS: Final = frozenset(prefix[0] for prefix in (*AS_THEY_ARE, keys.QUEUED))
 _QUEUED, _OPEN, _ARRIVED = keys.QUEUED[0], keys.OPEN[0], keys.ARRIVED[0]
+_LATER: Final = keys.LATER[0]
 _ADMITTED_KEYS, _TOTALS = keys.ADMITTED_KEYS[0], keys.TOTALS[0]
 _MIRRORED: Final = _FIELDS | {_ADMITTED_KEYS, _TOTALS}
 _ALL_KINDS: Final = (*sorted(map(chr, _FIELDS)), SEEN_KEYS)
@@ -283,10 +285,12 @@ class MirroredStore:
 
     def write(self, changes: Changes) -> None:
         self._local.write(changes)
-        of_shards: dict[bytes, Changes] = {}
+        of_shards: defaultdict[bytes, Changes] = defaultdict(dict)
         for key, value in changes.items():
-            if key[0] in _MIRRORED:
-                of_shards.setdefault(keys.shard_in(key), {})[key] = value
+            kind = key[0]
+            if kind in _MIRRORED:
+                shard = keys.shard_in(key) if kind == _LATER else key[keys.SHARD_AT]
+                of_shards[shard][key] = value
         for shard, noted in of_shards.items():
             if (mirror := self.mirrors.get(shard)) is not None:
                 mirror.note(noted)
