@@ -15,6 +15,7 @@ import pytest
 
 from crawler.frontier import records as keys
 from crawler.shared.owned.mirror import Changes, Mirror
+from crawler.shared.owned.owner import OwnedShard
 from crawler.shared.owned.takeover import ShardLoader
 from crawler.simulate.judges import judge
 from crawler.simulate.redis_model import RedisModel
@@ -68,6 +69,10 @@ def no_rest_after_a_lost_second(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShardLoader, "__init__", begin)
 
 
+def request_before_the_ack(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OwnedShard, "may_begin", lambda shard, *_: shard.is_owned)
+
+
 def nothing(patch: pytest.MonkeyPatch) -> None:
     """The fault is in the model of the server."""
 
@@ -84,7 +89,14 @@ class WorkerFault:
 FAULTS = [
     WorkerFault("open leases not mirrored", "was lost", open_leases_not_mirrored),
     WorkerFault(
-        "no rest after a lost second", "too early", no_rest_after_a_lost_second, first_seed=15
+        "no rest after a lost second", "too early", no_rest_after_a_lost_second, first_seed=36
+    ),
+    WorkerFault("request before the ack", "again at", request_before_the_ack, first_seed=11),
+    WorkerFault(
+        "token not checked",
+        "not over",
+        model=partial(RedisModel, checks_token=False),
+        first_seed=52,
     ),
     WorkerFault(
         "an inbox trimmed by count",
