@@ -168,8 +168,8 @@ async def measure(waiting: int, seen: int, folder: Path) -> None:
         loop_s = time.thread_time() - loop_s
         await second.end_turn()
         loaded = second.frontier.counts()
-        found = counts.waiting + counts.leased + counts.undecided
-        assert loaded.waiting == found, (counts, loaded)
+        left = counts.waiting + counts.leased + counts.undecided
+        assert loaded.waiting == left, (counts, loaded)
         assert loaded.seen == counts.seen + counts.undecided
         await second.sender.close()
         await nodes.close()

@@ -29,6 +29,8 @@ CONCURRENT_REQUESTS = 64
 # What is changed first. Every setting, with its unit and default: docs/settings.md.
 # CRAWLER_CONTACT = ""  # the operator's contact: a URL or mail address, sent with every request
 # CRAWLER_USER_AGENT_NAME = "Gossamer"  # the name in User-Agent and for robots.txt
+# CRAWLER_PACED_SHARE = 0.5  # most of a host's time in which a fetch is under way, if it stays fast
+# These two hold for fast servers, too, as soon as you set them:
 # CRAWLER_MIN_DELAY_S = 1.0  # shortest rest of a host after each answer
 # CRAWLER_DELAY_FACTOR = 10.0  # a rest is so many times as long as the answer took
 # CRAWLER_DATA_DIR = "crawl-data"  # all of a crawl; "crawl-data/%(name)s": one for each spider

@@ -350,6 +350,15 @@ class PolitenessSettings:
     delay_factor: float = setting(
         10.0, number("times"), "A host rests so many times as long as its last fetch took."
     )
+    paced_share: float = setting(
+        # at most as long as the host rests: it is asked by one connection, half of the time
+        0.5,
+        number("share", least=0.01, most=0.99),
+        "Most of a host's time in which a fetch is under way, if its server stays fast.",
+    )
+    paced_min_delay_s: float = setting(
+        0.1, number("seconds"), "Shortest rest of a host whose server stays fast."
+    )
     max_crawl_delay_s: float = setting(
         # guess: longer ones leave a host fewer than 24 pages a day
         3600.0,
@@ -632,7 +641,7 @@ def read_config(settings: Mapping[str, object]) -> Config:
     refuse_unknown("setting", _likely_ours(settings, names), names)
     return Config(
         identity=read_group(IdentitySettings, settings, PREFIX),
-        politeness=read_group(PolitenessSettings, settings, PREFIX),
+        politeness=_as_set(read_group(PolitenessSettings, settings, PREFIX), settings),
         robots=read_group(RobotsSettings, settings, PREFIX),
         limits=read_group(LimitSettings, settings, PREFIX),
         urls=read_group(UrlSettings, settings, PREFIX),
@@ -646,6 +655,23 @@ def read_config(settings: Mapping[str, object]) -> Config:
         report=read_group(ReportSettings, settings, PREFIX),
         operator=read_group(OperatorSettings, settings, PREFIX),
     )
+
+
+def _as_set(politeness: PolitenessSettings, given: Mapping[str, object]) -> PolitenessSettings:
+    """Return *politeness* in which no host is asked more often than *given* settings of the user
+    say: the shortest rest and the factor hold at each stage."""
+    set_by_user = {
+        row.field
+        for row in settings_of(PolitenessSettings, PREFIX)
+        if given.get(row.name) is not None
+    }
+    if "min_delay_s" in set_by_user:
+        least_s = max(politeness.min_delay_s, politeness.paced_min_delay_s)
+        politeness = replace(politeness, paced_min_delay_s=least_s)
+    if "delay_factor" in set_by_user and "paced_share" not in set_by_user:
+        share = 1.0 / (1.0 + politeness.delay_factor)
+        politeness = replace(politeness, paced_share=min(share, politeness.paced_share))
+    return politeness
 
 
 def effective_settings(config: Config) -> Config:

@@ -483,7 +483,9 @@ class Loop:
     def _next_rest(self, life: Life, answer: Answer) -> Rest:
         overrides = self.origins.operator.of_url(life.candidate.url)
         politeness = overridden(self.limits.politeness, overrides)
-        rest = next_rest(_pace(life, overrides), answer, politeness, self.random)
+        # A robots.txt is answered in another time than pages.
+        begun_at = None if life.plan.purpose is Purpose.ROBOTS else life.began_at
+        rest = next_rest(_pace(life, overrides), answer, politeness, self.random, begun_at)
         if life.plan.purpose is not Purpose.ROBOTS or rest.pace.standing is not Standing.ANSWERS:
             return rest
         # A robots.txt proves nothing about pages: hosts that answer it and hang with each page

@@ -72,6 +72,25 @@ STANDINGS: Final = (Standing.ANSWERS, Standing.NEW, Standing.FAILS)
 """In order of preference, the best first."""
 
 
+class Pacing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How fast the server of a host may be asked, by its answers so far (policy/pacing.py). Times
+    are epoch seconds."""
+
+    step: int = 0  # how often its factor has fallen
+    base_s: float = 0.0  # how long its fetches take while it is hardly used; 0: not known
+    probed_at: float = 0.0  # when that was measured last
+    is_probing: bool = False  # it is being measured anew
+    sum_s: float = 0.0  # the fetches of the present window
+    count: int = 0
+    since: float = 0.0  # when that began
+    slow: int = 0  # windows before it, in a row
+    setbacks: int = 0  # steps back in the last hours
+    wait_until: float = 0.0  # its factor does not fall before
+    begun_at: float = 0.0  # when it was asked last
+    interval_s: float = 0.0  # the least time between two requests, since it refused some
+    refused_at: float = 0.0  # when it refused one, or was asked more often, last
+
+
 class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The delay state of a host, stored with it permanently. Units: seconds, counts."""
 
@@ -87,6 +106,7 @@ class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fetches: int = 0
     log_fetch_s: float = 0.0
     log_variance: float = 0.0
+    pacing: Pacing | None = None  # None: it was never asked, or has one stage only
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -26,7 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawler.config.settings import PolitenessSettings
-from crawler.model.types import HostKey, HostWork, Pace
+from crawler.model.types import HostKey, HostWork, Pace, Pacing
+from crawler.policy.pacing import (
+    FIRST_ANSWERS,
+    PROBE_FACTOR,
+    PROBED_EVERY_S,
+    PROBES,
+    WINDOW,
+    WINDOW_S,
+    factors,
+)
 from crawler.policy.politeness import (
     GAP_FACTORS,
     MAX_REMEMBERED_GAP_S,
@@ -38,7 +47,7 @@ MOST_HOSTS: Final = 100
 
 _FETCHES: Final = 64  # simulated of each host, and from then on as many more as there are
 _TIMES: Final = 16  # each simulation
-_SETTLED: Final = 32  # after so many fetches the first rest has no effect
+_SETTLED: Final = 48  # after so many fetches the first rest has no effect
 _USUAL_VARIANCE: Final = 0.25  # of the logarithms of a host's fetches, as long as few are known
 _USUAL_WEIGHT: Final = 4.0  # fetches that this counts as
 _COMMON_WEIGHT: Final = 32.0  # fetches that the variance of all hosts counts as, for each of them
@@ -75,8 +84,8 @@ def forecast(
     means, errors, variances = _fetch_times(paces, sample)
     fetches = np.exp(means[:, None, None] + np.sqrt(variances)[:, None, None] * _noise())
     requests = np.array([_requests(each, growth) for each in hosts])
-    spans, spreads, usual = _spans(hosts, requests, fetches, settings_of)
-    slower, _, _ = _spans(hosts, requests, fetches * np.exp(errors)[:, None, None], settings_of)
+    spans, spreads, usual = _spans(hosts, requests, fetches, settings_of, now)
+    slower = _spans(hosts, requests, fetches * np.exp(errors)[:, None, None], settings_of, now)[0]
     spreads = np.hypot(spreads, slower - spans)
     spans += [max(0.0, each.rest_until - now) for each in hosts]
     last = int(spans.argmax())
@@ -101,10 +110,11 @@ def _spans(
     requests: NDArray[np.int64],
     fetches: _Floats,
     settings_of: Callable[[HostKey], PolitenessSettings],
+    now: float,
 ) -> tuple[_Floats, _Floats, _Floats]:
     """Return how long the *requests* to each host take, by how much that varies by chance, and how
     long one usually takes with its rest."""
-    rests = _rests(hosts, fetches, settings_of)
+    rests = _rests(hosts, fetches, settings_of, now)
     cycles = fetches + rests
     usual = cycles[:, :, _SETTLED:].mean(axis=(1, 2))
     sums = np.cumsum(cycles.mean(axis=1), axis=1)
@@ -166,26 +176,70 @@ def _rests(
     hosts: Sequence[HostWork],
     fetches: _Floats,
     settings_of: Callable[[HostKey], PolitenessSettings],
+    now: float,
 ) -> _Floats:
     """Return the rest after each of *fetches*, by host, simulation and fetch: as
-    `politeness.next_rest` after answers without trouble."""
+    `politeness.next_rest` after answers without trouble. A server that was not slow lately is
+    expected to stay fast."""
     settings = [settings_of(each.host) for each in hosts]
-    factor, least, most = (
-        np.array([getattr(each, name) for each in settings])[:, None, None]
-        for name in ("delay_factor", "min_delay_s", "max_delay_s")
-    )
+    usual = np.exp(np.log(fetches).mean(axis=(1, 2)))
+    stages = [
+        _stages(each.pace, own, float(fetch_s), now)
+        for each, own, fetch_s in zip(hosts, settings, usual, strict=True)
+    ]
+    factor = np.stack([each.factors for each in stages])[:, None, :]
+    least = np.stack([each.least_s for each in stages])[:, None, :]
+    most = _column([own.max_delay_s for own in settings])
+    refused = _column([each.pace.pacing.interval_s if each.pace.pacing else 0.0 for each in hosts])
     asked = np.array(
         [
             min(each.pace.crawl_delay_s, own.max_crawl_delay_s)
             for each, own in zip(hosts, settings, strict=True)
         ]
     )[:, None, None]
-    rests: _Floats = np.maximum(np.clip(factor * fetches, least, most), asked)
+    rests: _Floats = np.clip(factor * fetches, np.minimum(least, most), most)
+    rests = np.maximum(np.maximum(rests, asked), refused - fetches)
+    easing = np.where(factor < _column([own.delay_factor for own in settings]), 0.0, _EASING)
     rest = np.array([each.pace.gap_s for each in hosts])[:, None]
     for at in range(fetches.shape[2]):
-        eased = _EASING * np.minimum(rest, MAX_REMEMBERED_GAP_S)
+        eased = easing[:, :, at] * np.minimum(rest, MAX_REMEMBERED_GAP_S)
         rests[:, :, at] = rest = np.maximum(rests[:, :, at], eased)
-    return rests
+    return rests + np.where(easing, 0.0, _column([each.probes_s for each in stages]))
+
+
+def _column(values: Sequence[float]) -> _Floats:
+    return np.array(values, float)[:, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    """What is expected of the next fetches of a host."""
+
+    factors: _Floats  # each rest is so many times the fetch
+    least_s: _Floats  # and so long at least
+    probes_s: float  # what probes make each of the later ones longer
+
+
+def _stages(pace: Pace, settings: PolitenessSettings, fetch_s: float, now: float) -> _Stages:
+    steps, pacing = factors(settings), pace.pacing or Pacing()
+    found, least_s = np.full(_FETCHES, steps[0]), np.full(_FETCHES, settings.min_delay_s)
+    if len(steps) == 1:
+        return _Stages(found, least_s, 0.0)
+    begin, step = (0, pacing.step) if pacing.base_s else (FIRST_ANSWERS - pacing.count, 1)
+    while True:
+        rest_s = max(steps[step] * fetch_s, settings.paced_min_delay_s)
+        found[begin:], least_s[begin:] = (
+            steps[step],
+            settings.paced_min_delay_s if step else settings.min_delay_s,
+        )
+        if step == len(steps) - 1 or now < pacing.wait_until:
+            break
+        begin += round(max(WINDOW, WINDOW_S / (fetch_s + rest_s)))
+        step += 1
+    longer_s = max(0.0, PROBE_FACTOR * fetch_s - rest_s)
+    return _Stages(
+        found, least_s, PROBES * longer_s / (PROBED_EVERY_S / (fetch_s + rest_s) + PROBES)
+    )
 
 
 def _median_of_latest(spans: _Floats, spreads: _Floats) -> float:

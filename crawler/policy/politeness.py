@@ -34,12 +34,18 @@ from crawler.model.types import (
     Dead,
     HostKey,
     Pace,
+    Pacing,
     PutBack,
     Rest,
     RetryAt,
     Standing,
 )
 from crawler.policy.operator_rules import Overrides
+from crawler.policy.pacing import (
+    least_rest_s,
+    pacing_after_answer,
+    pacing_after_trouble,
+)
 
 
 def full_jitter_s(failures: int, base_s: float, cap_s: float, random: Random) -> float:
@@ -50,6 +56,9 @@ def full_jitter_s(failures: int, base_s: float, cap_s: float, random: Random) ->
     """
     return random.uniform(0.0, min(cap_s, base_s * 2.0 ** min(failures - 1, 60)))
 
+
+TOO_MANY: Final = frozenset({429, 503})
+"""Statuses by which a server says that it is asked too often."""
 
 HOST_ERRORS: Final = frozenset({"timeout", "connect", "dns", "tls", "disconnect", "challenge"})
 """Errors of the host. A protocol error is one of its page: the host did answer."""
@@ -155,18 +164,28 @@ def event_of(answer: Answer, pace: Pace, settings: PolitenessSettings) -> Circui
     return CircuitEvent.FAILED_OFTEN if often else CircuitEvent.FAILED
 
 
-def next_rest(pace: Pace, answer: Answer, settings: PolitenessSettings, random: Random) -> Rest:
-    """Return how long to leave the host alone after *answer*, and its pace from then on."""
+def next_rest(
+    pace: Pace,
+    answer: Answer,
+    settings: PolitenessSettings,
+    random: Random,
+    begun_at: float | None = None,
+) -> Rest:
+    """Return how long to leave the host alone after *answer*, and its pace from then on.
+    *begun_at*: when the request was sent, epoch seconds; None: it says nothing of how fast pages
+    may be asked for."""
     event = event_of(answer, pace, settings)
+    pacing = pace.pacing if begun_at is None else _paced(pace, answer, event, begun_at, settings)
     after = replace(
         _count_failures(pace, event),
+        pacing=pacing,
         standing=_standing(pace, answer, event),
         answered=pace.answered or event in (CircuitEvent.ANSWERED, CircuitEvent.BROKE_OFF),
         has_sent=pace.has_sent or answer.status is not None or answer.error == "protocol",
     )
     if event is CircuitEvent.ANSWERED:
         after = _timed(after, answer.duration_s)
-    delays = _gaps(pace, answer, event, settings)
+    delays = _gaps(pace, pacing, answer, event, settings)
     gap_s = max(delays)[0]
     if circuit(after, resting=True) is Circuit.OPEN and event is not CircuitEvent.CANCELLED:
         delays.append((gap_s + _pause_s(after.pauses, settings), "pause"))
@@ -203,6 +222,7 @@ def overridden(settings: PolitenessSettings, overrides: Overrides) -> Politeness
             settings,
             delay_factor=0.0,
             min_delay_s=delay_s,
+            paced_min_delay_s=delay_s,
             max_delay_s=max(delay_s, settings.max_delay_s),
         )
     if crawl_delay_s is not None:
@@ -246,16 +266,42 @@ def _standing(pace: Pace, answer: Answer, event: CircuitEvent) -> Standing:
     return Standing.ANSWERS if answered and not answer.hung else Standing.FAILS
 
 
-def _gaps(
-    pace: Pace, answer: Answer, event: CircuitEvent, settings: PolitenessSettings
-) -> list[tuple[float, str]]:
-    own_s = min(
-        max(settings.delay_factor * answer.duration_s, settings.min_delay_s), settings.max_delay_s
+def _paced(
+    pace: Pace,
+    answer: Answer,
+    event: CircuitEvent,
+    begun_at: float,
+    settings: PolitenessSettings,
+) -> Pacing | None:
+    if event is CircuitEvent.CANCELLED:
+        return pace.pacing
+    if event is CircuitEvent.ANSWERED:
+        return pacing_after_answer(pace.pacing, answer.duration_s, begun_at, settings)
+    return pacing_after_trouble(
+        pace.pacing,
+        begun_at,
+        settings,
+        is_rate=answer.status in TOO_MANY,
+        was_failing=pace.failures > 0,
     )
+
+
+def _gaps(
+    pace: Pace,
+    pacing: Pacing | None,
+    answer: Answer,
+    event: CircuitEvent,
+    settings: PolitenessSettings,
+) -> list[tuple[float, str]]:
+    # After trouble a host rests as in the first stage.
+    stage = None if event in _TROUBLE else pacing
+    own_s = least_rest_s(stage, answer.duration_s, settings)
     asked_s = min(pace.crawl_delay_s, settings.max_crawl_delay_s)
     # After a probe that failed the pause is longer, in place of the gap.
     is_failed_probe = circuit(pace) is not Circuit.CLOSED and event in _FAILURES
     factor = 1.0 if is_failed_probe else GAP_FACTORS[event]
+    if event is CircuitEvent.ANSWERED and pacing is not None and pacing.step and not pace.failures:
+        factor = 0.0  # a mean of its answers decides, not the last one
     eased_s = factor * min(pace.gap_s, MAX_REMEMBERED_GAP_S)
     return [(own_s, "gap"), (asked_s, "crawl-delay"), (eased_s, "easing")]
 

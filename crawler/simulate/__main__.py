@@ -4,6 +4,7 @@ python -m crawler.simulate --seeds 1000           judge so many small worlds
 python -m crawler.simulate --seed 7               replay one, with its events
 python -m crawler.simulate --shared --seeds 1000  the same of workers that own shards
 python -m crawler.simulate --policies default,factor-5 --seeds 5
+python -m crawler.simulate --paces                ways to pace requests, beside each other
 python -m crawler.simulate --policies default --edges FILE   over a given graph
 """
 
@@ -21,6 +22,7 @@ from pathlib import Path
 from time import monotonic
 
 from crawler.simulate.judges import judge
+from crawler.simulate.pace import CONTROLLERS, compare_paces
 from crawler.simulate.policies import POLICIES, compare, policy_world
 from crawler.simulate.run import SMALL, Run, run, small_world
 from crawler.simulate.shared_run import SHARED, run_shared, shared_world
@@ -43,10 +45,17 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them (%(default)s)")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="(%(default)s)")
     parser.add_argument("--policies", help=f"compare these: {', '.join(POLICIES)}")
+    parser.add_argument(
+        "--paces", action="store_true", help="compare ways to pace requests to one server, an hour"
+    )
     parser.add_argument("--hosts", type=int, default=20, help="of a web (%(default)s)")
     parser.add_argument("--largest", type=int, default=400, help="pages of its largest host")
     parser.add_argument("--edges", type=Path, help="a graph: two URLs with a tab in each line")
     asked = parser.parse_args()
+    if asked.paces:
+        for line in compare_paces(list(CONTROLLERS)):
+            print(line, flush=True)
+        return 0
     if asked.policies:
         return _compare(asked)
     if asked.seed is not None:

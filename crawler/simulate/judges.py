@@ -16,6 +16,7 @@ from typing import Final
 
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import authority_of
+from crawler.policy.pacing import FIRST_ANSWERS
 from crawler.policy.patterns import pattern_of
 from crawler.policy.robots_cache import UNREACHABLE
 from crawler.simulate.run import Run
@@ -65,6 +66,7 @@ class _HostHistory:
     why: str = ""
     failures: int = 0  # in a row, of which we know
     pauses: int = 0
+    pages: int = 0  # answered without trouble
 
 
 @dataclass(slots=True)
@@ -115,6 +117,7 @@ class PolitenessJudge:
 
     def _note_visit(self, hit: Hit, visits: _HostHistory) -> None:
         visits.last = hit
+        visits.pages += not (failed(hit) or is_robots(hit.url))
         for until, why in self._rests(hit, visits):
             if until > visits.quiet_until:
                 visits.quiet_until, visits.why = until, why
@@ -127,7 +130,7 @@ class PolitenessJudge:
                 visits.failures = visits.pauses = 0
             return
         took_s = hit.end - hit.start
-        own_s = min(max(rules.delay_factor * took_s, rules.min_delay_s), rules.max_delay_s)
+        own_s = self._own_s(hit, visits, took_s)
         delays = [
             each.rules.of_url(hit.url).delay_s
             for each in self._in_force(hit.end - _IN_FORCE_S, hit.end)
@@ -146,6 +149,16 @@ class PolitenessJudge:
             asked_s = min(hit.retry_after_s, rules.max_retry_after_s)
             yield hit.head_at + asked_s, f"its Retry-After asked for {hit.retry_after_s:g} s"
         yield hit.end + self._pause_s(hit, visits, is_lost), "it had failed often, and is paused"
+
+    def _own_s(self, hit: Hit, visits: _HostHistory, took_s: float) -> float:
+        """Return the shortest rest after an answer that took so long. A server that has answered
+        some pages without trouble may be asked more often."""
+        rules = self._rules
+        factor, least_s = rules.delay_factor, rules.min_delay_s
+        if visits.pages >= FIRST_ANSWERS and not failed(hit):
+            factor = min(factor, (1.0 - rules.paced_share) / rules.paced_share)
+            least_s = min(least_s, rules.paced_min_delay_s)
+        return min(max(factor * took_s, least_s), rules.max_delay_s)
 
     def _pause_s(self, hit: Hit, visits: _HostHistory, is_lost: bool) -> float:
         """Count a failure, and return how long the host is paused for it."""

@@ -14,6 +14,7 @@ from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.records import DeadLetter
 from crawler.model.types import ConfigError, Pace
 from crawler.policy.operator_rules import OperatorRules, Overrides, read_rules
+from crawler.policy.pacing import factor_of
 from crawler.shared.codec import WorkerRecord
 from crawler.view.formats import FAR, many, span
 from crawler.view.hosts import HostQuery
@@ -122,10 +123,16 @@ def _rest_because(pace: Pace, delay_s: float | None, politeness: PolitenessSetti
         return "its robots.txt asks for it (Crawl-delay)"
     if delay_s is not None:
         return "a rule asks for it"
-    if pace.gap_s > politeness.min_delay_s and politeness.delay_factor:
-        took = span(pace.gap_s / politeness.delay_factor)
-        times = f"{politeness.delay_factor:g} times that"
-        return f"an answer took {took} and it rests {times}, or it failed not long ago"
+    pacing, factor = pace.pacing, factor_of(pace.pacing, politeness)
+    if pacing is not None and pacing.interval_s and pace.gap_s < pacing.interval_s:
+        return f"it refused to be asked more often than every {span(pacing.interval_s)}"
+    if pacing is not None and pacing.step:
+        return f"it answers as fast as if it were hardly used, so it rests {factor:g} times a fetch"
+    if pace.gap_s > politeness.min_delay_s and factor:
+        took = span(pace.gap_s / factor)
+        return (
+            f"an answer took {took} and it rests {factor:g} times that, or it failed not long ago"
+        )
     return "the shortest rest" if pace.gap_s else "not fetched from yet"
 
 

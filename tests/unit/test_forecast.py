@@ -25,7 +25,8 @@ from crawler.report.end_forecast import (
     clock,
 )
 
-RULES = PolitenessSettings()
+RULES = PolitenessSettings(paced_share=1 / 11)  # ten times a fetch, however fast a server stays
+PACED = PolitenessSettings()
 QUICK = Pace(gap_s=1.0, fetches=64, log_fetch_s=log(0.03), log_variance=0.0)
 USUAL = Pace(gap_s=1.0, fetches=64, log_fetch_s=log(0.085), log_variance=0.25)
 NOON = 1_000_000_000.0
@@ -37,8 +38,14 @@ def work(
     return HostWork(HostKey(host), waiting, rest_until, pace, leased)
 
 
-def told(hosts: Sequence[HostWork], growth: float = 0.0, sample: Sequence[Pace] = ()) -> Forecast:
-    found = forecast(hosts, lambda _: RULES, 0.0, growth, sample)
+def told(
+    hosts: Sequence[HostWork],
+    growth: float = 0.0,
+    sample: Sequence[Pace] = (),
+    rules: PolitenessSettings = RULES,
+    now: float = 0.0,
+) -> Forecast:
+    found = forecast(hosts, lambda _: rules, now, growth, sample)
     assert found is not None
     return found
 
@@ -106,12 +113,19 @@ def test_few_fetches_of_a_host_count_by_how_much_hosts_differ() -> None:
     assert 4.0 < differ.cycle_s < 7.0
 
 
-def fetched(pages: int, random: Random, usual_s: float = 0.085) -> tuple[Pace, float]:
+def fetched(
+    pages: int,
+    random: Random,
+    usual_s: float = 0.085,
+    pace: Pace | None = None,
+    rules: PolitenessSettings = RULES,
+    begun_at: float = 0.0,
+) -> tuple[Pace, float]:
     """Return the pace of a host after so many fetches, and what they took with their rests."""
-    pace, took_s, rest_s = Pace(), 0.0, 0.0
+    pace, took_s, rest_s = pace or Pace(), 0.0, 0.0
     for _ in range(pages):
         answer = Answer(usual_s * random.lognormvariate(0, 0.5), 200)
-        rest = next_rest(pace, answer, RULES, random)
+        rest = next_rest(pace, answer, rules, random, begun_at + took_s + rest_s)
         took_s += rest_s + answer.duration_s
         pace, rest_s = rest.pace, rest.seconds
     return pace, took_s
@@ -134,6 +148,29 @@ def test_simulated_crawls_end_as_told(hosts: int, differ: float, before: int, of
         ends.append(max(fetched(30, random, each)[1] for each in usual))
         paces = [fetched(before, random, each)[0] for each in usual]
         tolds.append(told([work(30, pace, str(n)) for n, pace in enumerate(paces)]).seconds)
+    assert mean(tolds) == pytest.approx(mean(ends), rel=off)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "before", "left", "off"),
+    [
+        (1, 0, 300, 0.1),
+        (1, 64, 1_000, 0.1),
+        (1, 64, 10_000, 0.1),
+        (20, 64, 500, 0.3),  # one of twenty takes a step back by chance
+    ],
+)
+def test_the_end_is_foretold_of_servers_that_stay_fast(
+    hosts: int, before: int, left: int, off: float
+) -> None:
+    ends, tolds = [], []
+    for seed in range(10):
+        random = Random(seed)
+        paces, now = [fetched(before, random, rules=PACED) for _ in range(hosts)], 1e4
+        sample = [fetched(64, random, rules=PACED)[0]]
+        ends.append(max(fetched(left, random, 0.085, pace, PACED, now)[1] for pace, _ in paces))
+        works = [work(left, pace, str(n)) for n, (pace, _) in enumerate(paces)]
+        tolds.append(told(works, sample=sample, rules=PACED, now=now).seconds)
     assert mean(tolds) == pytest.approx(mean(ends), rel=off)
 
 

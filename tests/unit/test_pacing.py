@@ -1,0 +1,253 @@
+"""The stages of a host's pace, answer by answer; and how they fare at servers of many kinds, beside
+other ways, as the servers and their other visitors see it."""
+
+from __future__ import annotations
+
+from dataclasses import replace as with_settings
+from functools import cache
+
+import msgspec
+import pytest
+
+from crawler.config.settings import PolitenessSettings, read_config
+from crawler.model.types import Pacing
+from crawler.policy.pacing import (
+    FIRST_ANSWERS,
+    MOVES,
+    PROBED_EVERY_S,
+    WINDOW,
+    WINDOW_S,
+    Stage,
+    Window,
+    factor_of,
+    factors,
+    least_rest_s,
+    pacing_after_answer,
+    pacing_after_trouble,
+    stage_of,
+)
+from crawler.simulate.pace import CONTROLLERS, SERVERS, PacedRun, PacedServer, Resting, run_pace
+
+DEFAULT = PolitenessSettings()
+HOUR_S = 3600.0
+CONTACT = "https://w3.org/bot"
+
+
+class Host:
+    """A host whose answers a test gives."""
+
+    def __init__(self, settings: PolitenessSettings = DEFAULT) -> None:
+        self.settings = settings
+        self.pacing: Pacing | None = None
+        self.now = 1_800_000_000.0
+
+    @property
+    def factor(self) -> float:
+        return factor_of(self.pacing, self.settings)
+
+    @property
+    def step(self) -> int:
+        return self.pacing.step if self.pacing else 0
+
+    def answer(self, fetch_s: float, times: int = 1) -> None:
+        for _ in range(times):
+            self.pacing = pacing_after_answer(self.pacing, fetch_s, self.now, self.settings)
+            self.now += fetch_s + least_rest_s(self.pacing, fetch_s, self.settings)
+
+    def answer_for(self, seconds: float, fetch_s: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.answer(fetch_s)
+
+    def refuse(self, *, is_rate: bool = True, was_failing: bool = False) -> None:
+        self.pacing = pacing_after_trouble(
+            self.pacing, self.now, self.settings, is_rate=is_rate, was_failing=was_failing
+        )
+
+
+def fast_host() -> Host:
+    host = Host()
+    host.answer_for(60.0, 0.2)
+    assert host.factor == 1.0
+    return host
+
+
+def test_each_stage_has_a_move_for_each_window_that_it_can_have() -> None:
+    over = {Window.OPEN, Window.OVER, Window.TROUBLE}
+    assert {stage: {window for at, window in MOVES if at is stage} for stage in Stage} == {
+        Stage.FIRST: over,
+        Stage.PROBES: over,
+        Stage.PACED: set(Window) - {Window.OVER},
+    }
+
+
+def test_the_factor_falls_while_a_server_stays_fast() -> None:
+    host = Host()
+    found = [host.factor]
+    for _ in range(100):
+        host.answer(0.2)
+        if host.factor != found[-1]:
+            found.append(host.factor)
+    assert found == [10.0, 5.0, 2.0, 1.0]
+    assert least_rest_s(host.pacing, 0.2, DEFAULT) == 0.2
+    assert least_rest_s(host.pacing, 0.01, DEFAULT) == 0.1, "the shortest rest of a fast host"
+
+
+def test_until_enough_answers_are_known_a_host_rests_a_second_at_least() -> None:
+    host = Host()
+    host.answer(0.01, FIRST_ANSWERS - 1)
+    assert least_rest_s(host.pacing, 0.01, DEFAULT) == 1.0
+
+
+def test_a_server_that_gets_slower_is_left_alone_for_longer() -> None:
+    host = fast_host()
+    host.answer_for(3 * WINDOW_S + 2.0, 0.2 * 1.4)
+    assert host.factor == 2.0
+    host.answer(0.2 * 3, WINDOW + 1)
+    assert host.factor == 5.0, "a window that is very slow is enough"
+
+
+def test_one_slow_window_is_chance() -> None:
+    host = fast_host()
+    host.answer_for(WINDOW_S, 0.2 * 1.4)
+    host.answer_for(4 * WINDOW_S, 0.2)
+    assert host.factor == 1.0
+
+
+def test_the_base_is_measured_anew_each_minute() -> None:
+    host = fast_host()
+    probes = 0
+    begun_at = host.now
+    while host.now < begun_at + 10 * PROBED_EVERY_S:
+        before = stage_of(host.pacing or Pacing())
+        host.answer(0.2)
+        probes += before is not Stage.PROBES and stage_of(host.pacing or Pacing()) is Stage.PROBES
+    assert probes in range(7, 11)
+
+
+def test_a_slow_server_is_not_driven_up_by_its_own_queue() -> None:
+    """It gets slower with each step that we take: what it takes then is not its base."""
+    host = Host()
+    for _ in range(2_000):
+        host.answer(0.2 * {10.0: 1.0, 5.0: 1.0, 2.0: 1.3, 1.0: 1.7}[host.factor])
+    assert host.pacing is not None
+    assert host.pacing.base_s < 0.25
+    assert host.factor >= 2.0
+
+
+def test_a_refused_rate_is_remembered() -> None:
+    host = fast_host()
+    assert host.pacing is not None
+    before_s = host.now - host.pacing.begun_at
+    host.refuse()
+    assert host.pacing.interval_s == pytest.approx(before_s / 0.9)
+    host.now += 20.0
+    host.answer_for(300.0, 0.01)
+    assert host.now - host.pacing.begun_at == pytest.approx(before_s / 0.9)
+    host.answer_for(320.0, 0.01)
+    assert host.pacing.interval_s == pytest.approx(before_s / 0.9 / 1.02)
+
+
+def test_a_second_refusal_in_a_row_says_nothing_of_the_rate() -> None:
+    host = fast_host()
+    host.refuse()
+    assert host.pacing is not None
+    interval_s = host.pacing.interval_s
+    host.now += 20.0
+    host.refuse(was_failing=True)
+    assert host.pacing.interval_s == interval_s
+
+
+def test_other_trouble_takes_one_step_back_for_a_minute() -> None:
+    host = fast_host()
+    host.refuse(is_rate=False)
+    host.refuse(is_rate=False, was_failing=True)
+    assert host.step == 2
+    host.answer_for(50.0, 0.2)
+    assert host.step == 2
+    host.answer_for(60.0, 0.2)
+    assert host.step == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, (10.0, 5.0, 2.0, 1.0)),
+        ({"CRAWLER_PACED_SHARE": "0.25"}, (10.0, 5.0, 3.0)),
+        ({"CRAWLER_DELAY_FACTOR": "4"}, (4.0,)),
+        ({"CRAWLER_DELAY_FACTOR": "4", "CRAWLER_PACED_SHARE": "0.5"}, (4.0, 2.0, 1.0)),
+        ({"CRAWLER_DELAY_FACTOR": "0"}, (0.0,)),
+    ],
+)
+def test_what_the_user_sets_holds_at_each_stage(
+    given: dict[str, str], found: tuple[float, ...]
+) -> None:
+    read = read_config({"CRAWLER_CONTACT": CONTACT, **given}).politeness
+    assert factors(read) == pytest.approx(found)
+
+
+def test_a_shortest_rest_of_the_user_holds_at_each_stage() -> None:
+    read = read_config({"CRAWLER_CONTACT": CONTACT, "CRAWLER_MIN_DELAY_S": "2"}).politeness
+    assert read.paced_min_delay_s == 2.0
+    assert read_config({"CRAWLER_CONTACT": CONTACT}).politeness.paced_min_delay_s == 0.1
+
+
+def test_the_pace_survives_in_the_record_of_its_host() -> None:
+    host = fast_host()
+    packed = msgspec.msgpack.encode(host.pacing)
+    assert msgspec.msgpack.decode(packed, type=Pacing) == host.pacing
+    assert len(packed) < 100
+
+
+@cache
+def found(name: str, server: PacedServer) -> PacedRun:
+    return run_pace(server, CONTROLLERS[name](), HOUR_S)
+
+
+@cache
+def alone_s(server: PacedServer) -> float:
+    return run_pace(server, None, HOUR_S).others_s
+
+
+OPEN = [each for each in SERVERS if not each.most_a_second]
+
+
+@pytest.mark.parametrize("server", OPEN, ids=lambda each: each.name)
+def test_more_is_fetched_than_at_ten_times_and_others_wait_no_longer(server: PacedServer) -> None:
+    ours = found("ours", server)
+    assert ours.others_s <= found("AutoThrottle", server).others_s * 1.005
+    least = {1: 1.0, 2: 2.0}.get(server.workers, 5.0)
+    assert ours.pages >= least * found("10 x", server).pages
+
+
+def test_a_large_site_is_done_in_a_fifth_of_the_time_and_its_visitors_do_not_notice() -> None:
+    server = PacedServer(name="8 workers", workers=8, service_s=0.05, background=0.3)
+    ours, ten_times = found("ours", server), found("10 x", server)
+    assert ours.pages >= 5 * ten_times.pages
+    assert ours.others_s <= 1.1 * alone_s(server)
+
+
+@pytest.mark.parametrize("retry_after_s", [None, 20.0])
+def test_a_server_that_refuses_is_asked_a_little_less_often(retry_after_s: float | None) -> None:
+    server = PacedServer(
+        name="4 a second",
+        workers=8,
+        service_s=0.05,
+        background=0.2,
+        most_a_second=4.0,
+        retry_after_s=retry_after_s,
+    )
+    visits = run_pace(server, Resting(DEFAULT), 2 * HOUR_S).visits
+    refused_at = [each.begun_at for each in visits if each.status == 429]
+    begin = refused_at[2]
+    within = [each for each in visits if begin < each.begun_at <= begin + HOUR_S]
+    pages = sum(each.status == 200 for each in within)
+    assert 0.8 * 4 <= pages / HOUR_S <= 4
+    assert sum(each.status == 429 for each in within) < 0.02 * len(within)
+
+
+def test_a_share_of_the_user_bounds_what_a_connection_does() -> None:
+    settings = with_settings(DEFAULT, paced_share=0.2)
+    visits = run_pace(SERVERS[4], Resting(settings), 600.0).visits[-200:]
+    busy_s = sum(each.ended_at - each.begun_at for each in visits)
+    assert busy_s <= 0.21 * (visits[-1].ended_at - visits[0].begun_at)
