@@ -337,4 +337,4 @@ def test_the_end_is_told_by_the_clock_of_the_hosts() -> None:
     with RedisServer() as server:
         ends = asyncio.run(scenario(server))
     assert re.fullmatch(r"ends in 10 min \d+ s \(.*\)", ends.when), ends
-    assert ends.why == "a.example, 30 URLs at 1.1 s"
+    assert ends.why == "a.example, 30 URLs at 0.2 s"
