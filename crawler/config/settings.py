@@ -342,13 +342,17 @@ class PolitenessSettings:
         HostUnit.HOST, choice(HostUnit), "What one host is: a host name, or a registered domain."
     )
     min_delay_s: float = setting(
-        1.0, number("seconds"), "Shortest rest of a host, from a fetch's end to the next's start."
+        1.0,
+        number("seconds"),
+        "Shortest rest of a host after a fetch, at first; one that you set holds always.",
     )
     max_delay_s: float = setting(
         300.0, number("seconds"), "Longest rest that a slow answer can lead to."
     )
     delay_factor: float = setting(
-        10.0, number("times"), "A host rests so many times as long as its last fetch took."
+        10.0,
+        number("times"),
+        "Rest in times of the last fetch, at first; a factor that you set holds always.",
     )
     paced_share: float = setting(
         # at most as long as the host rests: it is asked by one connection, half of the time
