@@ -45,6 +45,7 @@ from crawler.model.types import (
 from crawler.model.url import authority_of
 from crawler.policy.admission import Admission
 from crawler.policy.operator_rules import OperatorRules, Overrides
+from crawler.policy.pacing import change_of
 from crawler.policy.politeness import (
     Uplink,
     is_host_down,
@@ -476,6 +477,8 @@ class Loop:
             self.frontier.note_trouble(life.lease, rest, now)
         self.frontier.release(life.lease, rest, now)
         self.figures.count_rest(life.candidate.host, answer, rest, now)
+        if (change := change_of(life.lease.pace.pacing, rest.pace.pacing)) is not None:
+            self.figures.count(f"politeness/pace/{change}")
         if should_give_up(rest.pace):
             self._give_up(life, rest)
         return rest

@@ -28,6 +28,7 @@ from crawler.engine.stats import Histogram
 from crawler.loop.outcome import FAILURES
 from crawler.model.counts import Counts
 from crawler.model.types import VERSION
+from crawler.policy.pacing import PaceChange
 from crawler.policy.scope import Reason
 
 PREFIX: Final = "gossamer_"
@@ -201,6 +202,12 @@ METRICS: Final = (
         "Rests that hosts were given, by what made them as long as they were.",
         _stats("politeness/rest/", _RESTS),
         "reason",
+    ),
+    _counter(
+        "pace_changes_total",
+        "Times a host was asked faster or slower from then on, or less often as it refused.",
+        _stats("politeness/pace/", tuple(PaceChange)),
+        "change",
     ),
     _counter(
         "hosts_given_up_total",

@@ -165,6 +165,25 @@ def pacing_after_trouble(
     return _moved(pacing, Window.TROUBLE, begun_at, settings)
 
 
+class PaceChange(StrEnum):
+    """What an answer has changed for the requests that follow."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    REFUSED = "refused"  # asked less often since
+
+
+def change_of(before: Pacing | None, after: Pacing | None) -> PaceChange | None:
+    if after is None or before is after:
+        return None
+    step, interval_s = (before.step, before.interval_s) if before is not None else (0, 0.0)
+    if after.interval_s > interval_s:
+        return PaceChange.REFUSED
+    if after.step == step:
+        return None
+    return PaceChange.FASTER if after.step > step else PaceChange.SLOWER
+
+
 def _asked_more(pacing: Pacing, now: float) -> Pacing:
     """Ask more often a host that has refused nothing for long."""
     if not pacing.interval_s or now - pacing.refused_at < _MORE_AFTER_S:

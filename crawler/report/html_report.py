@@ -316,6 +316,9 @@ def _politeness(fetched: Figures) -> Iterator[str]:
     yield from _bars(
         "Rests, by what made them so long", _greatest(fetched.below("politeness/rest/"))
     )
+    yield from _bars(
+        "Changes of pace, by the answers of servers", _greatest(fetched.below("politeness/pace/"))
+    )
     robots = {
         "robots.txt requested": fetched["robots/fetched"],
         "URLs that robots.txt forbids": fetched["robots/disallowed"],

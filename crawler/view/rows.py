@@ -127,7 +127,8 @@ def _rest_because(pace: Pace, delay_s: float | None, politeness: PolitenessSetti
     if pacing is not None and pacing.interval_s and pace.gap_s < pacing.interval_s:
         return f"it refused to be asked more often than every {span(pacing.interval_s)}"
     if pacing is not None and pacing.step:
-        return f"it answers as fast as if it were hardly used, so it rests {factor:g} times a fetch"
+        base = span(pacing.base_s)
+        return f"its fetches stay near the {base} of a server hardly used: {factor:g} times a fetch"
     if pace.gap_s > politeness.min_delay_s and factor:
         took = span(pace.gap_s / factor)
         return (

@@ -17,8 +17,10 @@ from crawler.policy.pacing import (
     PROBED_EVERY_S,
     WINDOW,
     WINDOW_S,
+    PaceChange,
     Stage,
     Window,
+    change_of,
     factor_of,
     factors,
     least_rest_s,
@@ -146,6 +148,22 @@ def test_a_refused_rate_is_remembered() -> None:
     assert host.now - host.pacing.begun_at == pytest.approx(before_s / 0.9)
     host.answer_for(320.0, 0.01)
     assert host.pacing.interval_s == pytest.approx(before_s / 0.9 / 1.02)
+
+
+def test_what_has_changed_is_named() -> None:
+    host, found = Host(), []
+    for _ in range(60):
+        before = host.pacing
+        host.answer(0.2)
+        found.append(change_of(before, host.pacing))
+    before = host.pacing
+    host.refuse()
+    found.append(change_of(before, host.pacing))
+    before = host.pacing
+    host.refuse(is_rate=False)
+    found.append(change_of(before, host.pacing))
+    fell = [PaceChange.FASTER] * 3
+    assert [each for each in found if each] == [*fell, PaceChange.REFUSED, PaceChange.SLOWER]
 
 
 def test_a_second_refusal_in_a_row_says_nothing_of_the_rate() -> None:
