@@ -159,6 +159,7 @@ PANELS: Final[list[tuple[str, str, list[tuple[str, str]]]]] = [
         ],
     ),
     ("Names looked up a second", "short", [_rate("dns_lookups_total", "result")]),
+    ("Names that connections need, a second", "short", [_rate("dns_names_total", "source")]),
     ("Time of a look-up", "s", _quantiles("dns_lookup_seconds")),
     ("Links a second", "short", [_rate("links_total", "result")]),
     ("URLs refused a second, by rule", "short", [_rate("refused_urls_total", "rule")]),

@@ -66,6 +66,14 @@ class Leases:
     embedded: EmbeddedFrontier | None  # the same frontier, if it is in the data directory
     shared: OwnedWorker | None  # the same frontier, if workers share it
 
+    @property
+    def own_frontier(self) -> TwoTierFrontier:
+        """What this process leases from: all of the frontier, or the shards of this worker."""
+        if self.shared is not None:
+            return self.shared.frontier.frontier
+        assert self.embedded is not None, "a frontier is embedded or shared"
+        return self.embedded.frontier
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:

@@ -156,6 +156,21 @@ def network() -> Kind[Network]:
     return Kind("a network such as 10.0.0.0/8", "networks", read)
 
 
+def server_address() -> Kind[str]:
+    """Accept an IP address, IPv6 in brackets, with a port or without."""
+
+    def read(value: object) -> str:
+        parts = urlsplit(f"//{value}")
+        host = ipaddress.ip_address(parts.hostname or "")
+        name = f"[{host}]" if host.version == 6 else str(host)
+        written = name if parts.port is None else f"{name}:{parts.port}"
+        if value != written or parts.port == 0:
+            raise ValueError
+        return written
+
+    return Kind("an IP address, with a port or without, such as 127.0.0.1:53", "addresses", read)
+
+
 def suffix() -> Kind[str]:
     """Accept a file name extension in lower case, without its dot."""
     return text("an extension such as jpg", "extensions", r"[a-z0-9]{1,16}")

@@ -37,6 +37,7 @@ from crawler.config.readers import (
     read_group,
     refuse_disorder,
     refuse_unknown,
+    server_address,
     setting,
     settings_of,
     suffix,
@@ -465,6 +466,11 @@ class FetchSettings:
     )
     allow_inside: tuple[Network, ...] = setting(
         (), list_of(network()), "Addresses inside your network that may be fetched from."
+    )
+    name_servers: tuple[str, ...] = setting(
+        (),
+        list_of(server_address()),
+        "Name servers that are asked, as 127.0.0.1:5353 or [::1]; empty: the system's.",
     )
     connect_timeout_s: float = setting(
         5.0, number("seconds", least=0.1), "Longest wait for a connection."

@@ -27,7 +27,7 @@ from crawler.download.connection import (
 )
 from crawler.download.http_head import AnswerHead
 from crawler.download.port import Fetched, FetchWatch, WireRequest
-from crawler.download.resolver import AresLookup, Resolver
+from crawler.download.resolver import AresLookup, NamePrefetch, Resolver
 from crawler.engine.errors import ClosedWhileIdle, ConnectionDropped, LeaseEnded
 from crawler.model.page import DownloadOptions, Exchange
 
@@ -56,9 +56,12 @@ class NetworkFetch:
         options: DownloadOptions,
         resolver: Resolver,
         local_address: tuple[str, int] | None = None,
+        prefetch: NamePrefetch | None = None,
     ) -> None:
-        """*resolver*: of the names of hosts. *local_address*: to connect from."""
+        """*resolver*: of the names of hosts. *local_address*: to connect from. *prefetch* is told
+        which requests go through a proxy."""
         self._resolver = resolver
+        self._prefetch = prefetch
         # Any address is admitted: the user chose the proxy's.
         self._proxy_resolver = Resolver(lambda ip, host, port: True, AresLookup())
         self._min_delay_s = options.min_delay_s
@@ -82,6 +85,8 @@ class NetworkFetch:
         at, start = time.time(), time.monotonic()
         origin, target = _destination(request.url)
         self._resolver.check_literal(origin.server.host, origin.server.port)
+        if self._prefetch is not None:
+            self._prefetch.note_request(by_proxy=bool(request.proxy))
         server = _through_proxy(origin.server, request)
         sent, recorded = _request_heads(request, origin, server, target)
         connection, answer, head = await self._send(server, sent, request, watch)

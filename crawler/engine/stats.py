@@ -274,6 +274,11 @@ class CrawlStats:
         self.count(f"dns/{result}")
         self.dns_s.observe(seconds)
 
+    def count_name(self, event: str) -> None:
+        """Count a name that a connection needed (cached, stale, waited), that was prefetched, or
+        for which there was no room (evicted)."""
+        self.counters[f"names/{event}"] += 1
+
     def idle_s(self, now: float, fetching: int) -> float:
         """Return for how long nothing has been fetched, if that is IDLE_S or more; else 0. Between
         two fetches there is the rest of a host. *fetching*: how many fetches there are now."""

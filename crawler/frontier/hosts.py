@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, nlargest
+from itertools import islice
 from typing import Final
 
 from crawler.frontier import records as keys
@@ -26,6 +27,7 @@ from crawler.frontier.records import (
 from crawler.frontier.refusals import Refusals
 from crawler.frontier.staging import WriteBatch
 from crawler.model.types import (
+    STANDINGS,
     Candidate,
     HostKey,
     HostWork,
@@ -34,6 +36,10 @@ from crawler.model.types import (
 )
 
 _MOMENT_S: Final = 1.0  # more than the time from a decision to the release that carries it out
+# Hosts that are looked at ahead of their turn, of each standing and level: those that are due, and
+# those of the front queues. A second of a crawl of new hosts only.
+_DUE_AHEAD: Final = 64
+_FRONT_AHEAD: Final = 512
 # Bound once, because each look-up of a member of an enumeration takes 0.2 us.
 _EMPTY, _FRONT, _ACTIVE = HostPlace.EMPTY, HostPlace.FRONT, HostPlace.ACTIVE
 
@@ -121,6 +127,24 @@ class ActiveSet:
     def next_at(self) -> float | None:
         """Return when the next host of the heap is due."""
         return self._heap[0][0] if self._heap else None
+
+    def upcoming(self, until: float) -> Iterator[HostKey]:
+        """Yield the first hosts that are due, then those whose rest ends by *until*, the next one
+        first. The cost is that of the hosts that are yielded: the rest of the heap is not read."""
+        for levels in self._due:
+            for hosts in levels:
+                for active in islice(hosts, _DUE_AHEAD):
+                    if not active.is_removed:
+                        yield active.host
+        heap = self._heap
+        places = [(heap[0][0], 0)] if heap else []  # of the heap, whose parents were yielded
+        while places and places[0][0] <= until:
+            _, place = heappop(places)
+            if not heap[place][2].is_removed:
+                yield heap[place][2].host
+            for child in (2 * place + 1, 2 * place + 2):
+                if child < len(heap):
+                    heappush(places, (heap[child][0], child))
 
     @property
     def resting(self) -> int:
@@ -237,6 +261,16 @@ class HostScheduler:
             begin = found[-1][0] + b"\0"
             for key, _ in found:
                 yield HostKey(key[9:].decode()), keys.time_of(key)
+
+    def upcoming(self, until: float, limit: int) -> list[HostKey]:
+        """Return up to *limit* hosts that are leased next: active ones that are or will be due by
+        *until*, then hosts of the front, each once for each time that it is filed."""
+        found = list(islice(self.active.upcoming(until), limit))
+        for standing in STANDINGS:
+            for level in self._stride.order:
+                room = min(_FRONT_AHEAD, limit - len(found))
+                found += self._front.upcoming(standing, level, room)
+        return found
 
     def host_counts(self) -> HostCounts:
         front = (

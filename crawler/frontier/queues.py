@@ -194,6 +194,7 @@ class FrontQueue:
         self._batch = batch
         self._ends = batch.totals.fronts()
         self._window: dict[bytes, bytes] = {}  # the next entries of each queue, as they were read
+        self._shown: dict[tuple[Standing, int], int] = {}  # where `upcoming` goes on
 
     def has_entries(self, standing: Standing) -> bool:
         """Return whether hosts of *standing* have entries, perhaps stale ones."""
@@ -239,6 +240,18 @@ class FrontQueue:
         record = self._batch.peek(entry.host)
         fresh = record.place is HostPlace.FRONT and record.generation == entry.generation
         return entry.host if fresh else None
+
+    def upcoming(self, standing: Standing, level: int, limit: int) -> list[HostKey]:
+        """Return the hosts of the next *limit* entries, perhaps stale ones, but of each entry only
+        once: a queue that does not move costs nothing."""
+        ends = self._ends[standing][level]
+        first = max(ends.head, self._shown.get((standing, level), ends.head))
+        stop = min(ends.tail, ends.head + limit)
+        if first >= stop:
+            return []
+        self._shown[standing, level] = stop
+        begin, end = keys.front(standing, level, first), keys.front(standing, level, stop)
+        return [decode_entry(packed).host for _, packed in self._batch.scan(begin, end, limit)]
 
 
 class TimedQueue:

@@ -237,6 +237,22 @@ METRICS: Final = (
         "result",
     ),
     _histogram("dns_lookup_seconds", "How long these took.", lambda crawl: crawl.stats.dns_s),
+    _counter(
+        "dns_names_total",
+        "Names that connections needed: known, known and beyond their TTL (stale), or waited for.",
+        _each(cached="names/cached", stale="names/stale", waited="names/waited"),
+        "source",
+    ),
+    _counter(
+        "dns_prefetches_total",
+        "Names looked up before the turn of their hosts.",
+        _stat("names/prefetched"),
+    ),
+    _counter(
+        "dns_evictions_total",
+        "Names dropped, as more than 65,536 were known.",
+        _stat("names/evicted"),
+    ),
     _histogram(
         "fetch_seconds",
         "How long fetches took, of pages, robots.txt and probes.",

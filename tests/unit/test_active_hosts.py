@@ -96,3 +96,20 @@ def test_a_lease_reads_as_much_however_many_urls_and_hosts_wait(
     few, many = reads
     assert many < 1.2 * few
     assert many < MOST_READS * LEASES
+
+
+def test_a_look_ahead_reads_what_is_new_in_the_front_and_nothing_twice(
+    ours: Ours, store: CountedStore
+) -> None:
+    hosts, ahead = 2_000, 512
+    ours.add([candidate(str(n), host=f"h{n}") for n in range(hosts)], 0.0)
+    ours.end_turn(0.0)
+    reads = []
+    for leased in (0, 0, 10, 0, 100):
+        for lease in ours.frontier.lease(0.0, leased):
+            ours.frontier.release(lease, Rest(50.0, lease.pace), 0.0)
+        ours.end_turn(0.0)
+        before = store.reads
+        shown = ours.frontier.upcoming_hosts(2.0, hosts)
+        reads.append((len(shown), store.reads - before))
+    assert reads == [(ahead, ahead + 1), (0, 0), (10, 11), (0, 0), (100, 101)]

@@ -1,19 +1,26 @@
-"""Names: what is asked, for how long an answer counts, and which addresses are given out."""
+"""Names: what is asked, and when, for how long an answer counts, and which addresses are given
+out."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 from crawler.download.resolver import (
+    AHEAD_S,
     MAX_TTL_S,
     MIN_TTL_S,
     NEGATIVE_TTL_S,
+    PREFETCHES,
     PROBED_NAME,
+    RECHECK_S,
+    STALE_S,
     AresLookup,
     LookupFailed,
+    NamePrefetch,
     ResolvedName,
     Resolver,
     is_address,
@@ -50,8 +57,14 @@ class Desk:
     def __init__(self, size: int = 100, **names: ResolvedName) -> None:
         self.now = 1000.0
         self.book = Book(**names)
-        self.resolver = Resolver(self.admits, self.book, lambda: self.now, size)
+        self.used: Counter[str] = Counter()
+        self.resolver = Resolver(
+            self.admits, self.book, lambda: self.now, size, on_use=self.note_use
+        )
         self.judged: list[tuple[str, str, int]] = []
+
+    def note_use(self, event: str) -> None:
+        self.used[event] += 1
 
     def admits(self, ip: str, host: str, port: int) -> bool:
         self.judged.append((ip, host, port))
@@ -114,12 +127,60 @@ def test_no_answer_is_not_remembered() -> None:
     asyncio.run(scenario())
 
 
+def test_addresses_are_used_for_a_day_longer_while_the_name_servers_do_not_answer() -> None:
+    async def scenario() -> None:
+        desk = Desk(name=found(PUBLIC, ttl_s=100.0))
+        names = desk.book.names
+        times = (
+            (0.0, True, 1, "waited"),
+            (100.0, False, 2, "waited"),  # the first one waits in vain
+            (100.0 + RECHECK_S - 1, False, 2, "stale"),
+            (100.0 + RECHECK_S, False, 3, "waited"),
+            (100.0 + 2 * RECHECK_S, True, 4, "waited"),
+            (199.0 + 2 * RECHECK_S, False, 4, "cached"),
+            (199.0 + 2 * RECHECK_S + STALE_S, False, 5, "waited"),
+        )
+        for now, answers, asked, use in times:
+            desk.now, desk.used = now, Counter()
+            desk.book.names = names if answers else {}
+            assert await desk.resolver.addresses("name", 80) == [PUBLIC]
+            assert (desk.book.asked["name"], desk.used) == (asked, {use: 1})
+        desk.now = 200.0 + 2 * RECHECK_S + STALE_S + RECHECK_S
+        with pytest.raises(LookupFailed):
+            await desk.resolver.addresses("name", 80)
+
+    asyncio.run(scenario())
+
+
+def test_addresses_beyond_their_time_are_checked_and_end_with_the_name() -> None:
+    async def scenario() -> None:
+        desk = Desk(gone=found(PUBLIC), inside=found(INSIDE))
+        names = desk.book.names
+        await desk.resolver.addresses("gone", 80)
+        with pytest.raises(AddressRefused):
+            await desk.resolver.addresses("inside", 80)
+        desk.now, desk.book.names = 2000.0, {}
+        assert await desk.resolver.addresses("gone", 80) == [PUBLIC]
+        with pytest.raises(AddressRefused):
+            await desk.resolver.addresses("inside", 80)
+        desk.now, desk.book.names = 3000.0, {**names, "gone": found()}
+        for _ in range(2):  # the second time it is known
+            with pytest.raises(OSError, match="no address for gone"):
+                await desk.resolver.addresses("gone", 80)
+        desk.now, desk.book.names = 4000.0, {}
+        with pytest.raises(LookupFailed):
+            await desk.resolver.addresses("gone", 80)
+
+    asyncio.run(scenario())
+
+
 def test_the_least_recently_used_name_is_forgotten() -> None:
     async def scenario() -> None:
         desk = Desk(2, a=found(PUBLIC), b=found(PUBLIC), c=found(PUBLIC))
         for name in ("a", "b", "a", "c", "a", "b"):
             await desk.resolver.addresses(name, 80)
         assert desk.book.asked == {"a": 1, "b": 2, "c": 1}
+        assert desk.used == {"waited": 4, "cached": 2, "evicted": 2}
 
     asyncio.run(scenario())
 
@@ -224,6 +285,26 @@ def test_answers_of_a_name_server_are_cached_for_its_ttl() -> None:
         asyncio.run(scenario(server))
 
 
+def test_what_c_ares_keeps_is_bounded() -> None:
+    names = [f"name{number}.example" for number in range(5)]
+
+    async def scenario(server: NameServer) -> None:
+        lookup = AresLookup((server.address,), renewed_after=2)
+        server.holds = True
+        asked = [asyncio.create_task(lookup(name)) for name in names]
+        await until(lambda: len(server.asked) == len(names))
+        server.holds = False
+        assert [found.ips for found in await asyncio.gather(*asked)] == [(PUBLIC,)] * len(names)
+        await lookup(names[4])
+        assert server.asked[names[4]] == 2, "c-ares had it"
+        await lookup(names[4])
+        assert server.asked[names[4]] == 4, "and has it no longer"
+        await lookup.close()
+
+    with NameServer(dict.fromkeys(names, (PUBLIC,))) as server:
+        asyncio.run(scenario(server))
+
+
 def test_names_of_this_machine_need_no_name_server() -> None:
     async def scenario() -> None:
         lookup = AresLookup(("127.0.0.1:1",))
@@ -242,6 +323,120 @@ def test_a_name_server_that_is_silent_is_no_answer() -> None:
         await lookup.close()
 
     asyncio.run(scenario())
+
+
+def test_stale_addresses_serve_when_a_name_server_fails() -> None:
+    now = 0.0
+
+    async def scenario(server: NameServer) -> None:
+        nonlocal now
+        lookup = AresLookup((server.address,))
+        resolver = Resolver(lambda *_: True, lookup, lambda: now)
+        assert await resolver.addresses("name.example", 80) == [PUBLIC]
+        now, server.fails, before = MIN_TTL_S, True, server.asked["name.example"]
+        assert await resolver.addresses("name.example", 80) == [PUBLIC]
+        assert server.asked["name.example"] > before
+        with pytest.raises(LookupFailed):
+            await resolver.addresses("other.example", 80)
+        await resolver.close()
+
+    records = dict.fromkeys(("name.example", "other.example"), (PUBLIC,))
+    with NameServer(records, ttl_s=0) as server:  # or c-ares had the answer
+        asyncio.run(scenario(server))
+
+
+class Ahead:
+    """The names that come next, as the test sets them."""
+
+    def __init__(self, resolver: Resolver, *names: str) -> None:
+        self.names = names
+        self.looks = 0
+        self.prefetch = NamePrefetch(resolver, self.upcoming)
+
+    def upcoming(self, within_s: float) -> tuple[str, ...]:
+        assert within_s == AHEAD_S
+        self.looks += 1
+        return self.names
+
+
+async def until(is_met: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10.0):
+        while not is_met():
+            await asyncio.sleep(0.001)
+
+
+def test_names_are_looked_up_before_they_are_needed() -> None:
+    async def scenario() -> None:
+        desk = Desk(a=found(PUBLIC), b=found(PUBLIC), gone=found())
+        ahead = Ahead(desk.resolver, "a", "B.", "a", "gone", "silent", PUBLIC, "[::1]")
+        ahead.prefetch.note_request(by_proxy=False)
+        await until(lambda: desk.used["prefetched"] == 4)
+        assert await desk.resolver.addresses("a", 80) == [PUBLIC]
+        assert await desk.resolver.addresses("b", 80) == [PUBLIC]
+        with pytest.raises(OSError, match="no address"):
+            await desk.resolver.addresses("gone", 80)
+        assert desk.used == {"prefetched": 4, "cached": 3}
+        await until(lambda: ahead.looks == 2)
+        await asyncio.sleep(0)
+        assert desk.book.asked == {"a": 1, "b": 1, "gone": 1, "silent": 1}, "all are known now"
+        with pytest.raises(LookupFailed):
+            await desk.resolver.addresses("silent", 80)
+        assert desk.book.asked["silent"] == 2, "a fetch has a try of its own"
+        ahead.prefetch.end()
+
+    asyncio.run(scenario())
+
+
+def test_a_name_is_looked_up_again_before_its_time_is_over() -> None:
+    async def scenario() -> None:
+        desk = Desk(name=found(PUBLIC, ttl_s=100.0))
+        await desk.resolver.addresses("name", 80)
+        for now, needs in ((1099.0 - AHEAD_S, False), (1100.0 - AHEAD_S, True)):
+            desk.now = now
+            assert desk.resolver.needs_lookup("name", AHEAD_S) is needs
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["later", "from the start"])
+def test_nothing_is_looked_up_ahead_once_a_proxy_does_it(first: bool) -> None:
+    async def scenario() -> None:
+        desk = Desk(a=found(PUBLIC), b=found(PUBLIC))
+        ahead = Ahead(desk.resolver, "a")
+        if not first:
+            ahead.prefetch.note_request(by_proxy=False)
+            await until(lambda: bool(ahead.looks))
+        ahead.prefetch.note_request(by_proxy=True)
+        looks, ahead.names = ahead.looks, ("b",)
+        ahead.prefetch.note_request(by_proxy=False)
+        await asyncio.sleep(0.01)
+        assert ahead.looks == looks
+        assert not desk.book.asked["b"]
+
+    asyncio.run(scenario())
+
+
+def test_two_hundred_names_are_looked_up_at_once_and_no_more() -> None:
+    names = [f"name{number}.example" for number in range(PREFETCHES + 50)]
+
+    async def scenario(server: NameServer) -> None:
+        resolver = Resolver(lambda *_: True, AresLookup((server.address,)))
+        ahead = Ahead(resolver, *names)
+        server.holds = True
+        ahead.prefetch.note_request(by_proxy=False)
+        await until(lambda: len(server.asked) == PREFETCHES)
+        await asyncio.sleep(0.01)
+        assert len(server.asked) == PREFETCHES == 200
+        server.holds = False
+        await until(lambda: not any(resolver.needs_lookup(name, 0.0) for name in names))
+        found = await asyncio.gather(*(resolver.addresses(name, 80) for name in names))
+        assert found == [[PUBLIC]] * len(names)
+        assert set(server.asked.values()) == {2}, "for IPv4 and for IPv6"
+        ahead.prefetch.end()
+        await resolver.close()
+
+    with NameServer(dict.fromkeys(names, (PUBLIC,))) as server:
+        asyncio.run(scenario(server))
 
 
 def test_each_lookup_is_counted_with_its_result_and_time() -> None:

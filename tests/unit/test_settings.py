@@ -88,6 +88,12 @@ def test_scrapys_own_settings_are_none_of_our_business():
             (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("192.168.0.7")),
             id="networks and single addresses",
         ),
+        pytest.param(
+            "CRAWLER_NAME_SERVERS",
+            "192.0.2.1,127.0.0.1:5353,[::1],[::1]:53",
+            ("192.0.2.1", "127.0.0.1:5353", "[::1]", "[::1]:53"),
+            id="addresses of servers",
+        ),
     ],
 )
 def test_values_are_converted(name, value, expected):
@@ -122,6 +128,9 @@ def test_values_are_converted(name, value, expected):
         pytest.param("CRAWLER_PRIORITIZER", "ByDepth", id="a class without its module"),
         pytest.param("CRAWLER_ALLOW_INSIDE", "10.1.2.3/8", id="a network with host bits"),
         pytest.param("CRAWLER_ALLOW_INSIDE", "intranet", id="a name for a network"),
+        pytest.param("CRAWLER_NAME_SERVERS", "localhost", id="a name server that has a name"),
+        pytest.param("CRAWLER_NAME_SERVERS", "127.0.0.1:0", id="a name server without a port"),
+        pytest.param("CRAWLER_NAME_SERVERS", "::1", id="IPv6 without brackets"),
         pytest.param("CRAWLER_ROBOTS_MAX_AGE_S", 86_401, id="robots.txt older than RFC 9309 lets"),
         pytest.param("CRAWLER_ROBOTS_MAX_BYTES", 1000, id="less of robots.txt than RFC 9309 asks"),
         pytest.param("CRAWLER_USER_AGENT_NAME", "My Bot", id="a name robots.txt cannot hold"),
