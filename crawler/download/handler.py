@@ -136,7 +136,7 @@ def _port(crawler: Crawler, crawl: Crawl) -> FetchPort:
     crawl.loop.silent_hosts.probe_with(resolver.reaches_name_servers)
     prefetch = None
     if not getproxies().keys() & {"http", "https"}:  # as Scrapy's middleware for proxies
-        prefetch = NamePrefetch(resolver, partial(_upcoming_names, crawl))
+        prefetch = NamePrefetch(resolver, partial(_upcoming_names, crawl, resolver))
         crawl.lifecycle.call_at_stop(prefetch.end)
     local_address = normalize_bind_address(crawler.settings.get("DOWNLOAD_BIND_ADDRESS"))
     return NetworkFetch(options, resolver, local_address, prefetch)
@@ -147,9 +147,9 @@ _UPCOMING: Final = 4096
 most."""
 
 
-def _upcoming_names(crawl: Crawl, within_s: float) -> list[str]:
-    """Return the names of the hosts that are fetched from next, but not of those that the operator
-    has refused or paused."""
+def _upcoming_names(crawl: Crawl, resolver: Resolver, within_s: float) -> list[str]:
+    """Return the unknown names of the hosts that are fetched from next, but not of those that the
+    operator has refused or paused."""
     if not crawl.loop.may_lease():
         return []
     now, frontier = crawl.leases.clock.now(), crawl.leases.own_frontier
@@ -164,10 +164,12 @@ def _upcoming_names(crawl: Crawl, within_s: float) -> list[str]:
     except StoreUnavailable as error:
         crawl.lifecycle.fail(error)
     operator = crawl.selection.allowed_origins.operator
-    if operator:
-        overrides = ((name, operator.of_host(name)) for name in names)
-        names = [name for name, each in overrides if not (each.refuse or each.paused_until(now))]
-    return names
+
+    def is_admitted(name: str) -> bool:
+        overrides = operator.of_host(name)
+        return not overrides.refuse and overrides.paused_until(now) is None
+
+    return [name for name in names if resolver.needs_lookup(name, within_s) and is_admitted(name)]
 
 
 def wire_request(request: Request, *, is_leased: bool) -> WireRequest:

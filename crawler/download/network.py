@@ -77,6 +77,8 @@ class NetworkFetch:
         )
 
     async def close(self) -> None:
+        if self._prefetch is not None:
+            self._prefetch.end()
         self._connections.close()
         await self._resolver.close()
         await self._proxy_resolver.close()

@@ -141,9 +141,11 @@ class Resolver:
         return known is None or known.fresh_until <= self._clock() + within_s
 
     def prefetch(self, host: str, on_ended: Callable[[], None]) -> None:
-        """Look *host* up, for which `needs_lookup` is true, and call *on_ended* after that."""
+        """Look *host* up, which is no address, and call *on_ended* after that."""
         self._count("prefetched")
-        self._begin(_lookup_form(host)).add_done_callback(lambda _: on_ended())
+        name = _lookup_form(host)
+        task = self._lookups.get(name) or self._begin(name)
+        task.add_done_callback(lambda _: on_ended())
 
     async def _find(self, host: str) -> tuple[str, ...]:
         name = _lookup_form(host)
@@ -227,7 +229,7 @@ class NamePrefetch:
 
     def __init__(self, resolver: Resolver, upcoming: Callable[[float], Iterable[str]]) -> None:
         """*upcoming* returns the names of the hosts that are fetched from next, as far as that can
-        be seen, within the seconds that it is given."""
+        be seen, within the seconds that it is given. Names that are known may be left out."""
         self._resolver = resolver
         self._upcoming = upcoming
         self._room = asyncio.Semaphore(PREFETCHES)

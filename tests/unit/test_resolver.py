@@ -387,6 +387,22 @@ def test_names_are_looked_up_before_they_are_needed() -> None:
     asyncio.run(scenario())
 
 
+def test_a_look_ahead_joins_a_look_up_under_way() -> None:
+    async def scenario() -> None:
+        desk, ended = Desk(name=found(PUBLIC)), asyncio.Event()
+        desk.book.open.clear()
+        asking = asyncio.create_task(desk.resolver.addresses("name", 80))
+        await asyncio.sleep(0)
+        assert not desk.resolver.needs_lookup("name", AHEAD_S)
+        desk.resolver.prefetch("name", ended.set)
+        desk.book.open.set()
+        await ended.wait()
+        assert await asking == [PUBLIC]
+        assert desk.book.asked == {"name": 1}
+
+    asyncio.run(scenario())
+
+
 def test_a_name_is_looked_up_again_before_its_time_is_over() -> None:
     async def scenario() -> None:
         desk = Desk(name=found(PUBLIC, ttl_s=100.0))
