@@ -98,6 +98,8 @@ class ChecksPipeline(PipelineStage):
     but not parsed."""
 
     async def process_page(self, page: Page, life: Life) -> Page:
+        if life.is_challenged:
+            return self.mark_flaw(page, Flaw.CHALLENGE)
         if not page.body:
             # An error answer may be empty, but a page may not.
             return self.mark_flaw(page, Flaw.EMPTY) if page.is_answered else page

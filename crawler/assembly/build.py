@@ -86,6 +86,7 @@ from crawler.model.types import (
     StoreFull,
     WaitsForRoom,
 )
+from crawler.page.challenge import Signatures, read_signatures
 from crawler.policy.admission import identity_of_urls
 from crawler.policy.operator_rules import RuleBudgets, read_rules
 from crawler.policy.politeness import Uplink, UplinkLimits
@@ -195,6 +196,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         cache_in(data.path / COMPILED)
         # Parts that may raise and need no closing are built first.
         prioritizer, parsers = _prioritizer(config), Parsers(config.content)
+        signatures = _signatures(config)
         limits = replace(frontier_limits(config, arguments), rule_budgets=RuleBudgets())
         joined = None
         if address is not None:
@@ -226,6 +228,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             room=room,
             random=random,
             prioritizer=prioritizer,
+            signatures=signatures,
             slots=_slots(crawler, config, lifecycle),
             stats=stats,
             lifecycle=lifecycle,
@@ -369,6 +372,7 @@ def _crawl(
             credentials=Credentials(Path(credentials) if credentials else None, os.environ),
         ),
         fetching=Fetching(
+            signatures=base.signatures,
             body_memory=memory,
             most_connections=_most_connections(slots),
             cohorts=Cohorts(slots.limits.concurrency),
@@ -394,6 +398,22 @@ def _crawl(
 def rules_path(config: Config, data: Path) -> Path:
     """Return the file of the operator's rules of a crawl in *data*."""
     return Path(config.operator.rules) if config.operator.rules else data / RULES
+
+
+def _signatures(config: Config) -> Signatures:
+    """Return the table of challenges, with the user's rows. Raises ConfigError."""
+    given = config.politeness.challenges
+    if not given:
+        return Signatures()
+    file = f"CRAWLER_CHALLENGES: {given}"
+    try:
+        written = Path(given).read_bytes().decode()
+    except UnicodeDecodeError as broken:
+        line = broken.object.count(b"\n", 0, broken.start) + 1
+        raise ConfigError(f"{file} line {line} is not UTF-8") from broken
+    except OSError as refused:
+        raise ConfigError(f"{file} cannot be read: {refused.strerror}") from refused
+    return Signatures(read_signatures(written, file))
 
 
 def _slots(crawler: Crawler, config: Config, lifecycle: Lifecycle) -> Slots:

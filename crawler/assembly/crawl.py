@@ -33,6 +33,7 @@ from crawler.loop.loop import Loop
 from crawler.model.clock import Clock
 from crawler.model.page import DownloadOptions
 from crawler.model.types import StoreUnavailable
+from crawler.page.challenge import Signatures
 from crawler.policy.body_caps import cap_bytes
 from crawler.policy.priority import Prioritizer
 
@@ -88,6 +89,7 @@ class Selection:
 class Fetching:
     """The parts that fetches share."""
 
+    signatures: Signatures  # of challenges
     most_connections: int  # open at once, idle ones among them
     body_memory: BodyMemory
     cohorts: Cohorts

@@ -27,6 +27,7 @@ from crawler.loop.loop import OutcomeSink
 from crawler.loop.precheck import OtherWorkers, Precheck, Probes
 from crawler.loop.slots import Slots
 from crawler.model.clock import Clock
+from crawler.page.challenge import Signatures
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache, RobotsStore
@@ -49,6 +50,7 @@ class BaseParts:
     room: DiskRoom
     random: Random
     prioritizer: Prioritizer
+    signatures: Signatures
     slots: Slots
     stats: CrawlStats
     lifecycle: Lifecycle

@@ -394,6 +394,19 @@ class PolitenessSettings:
     pause_max_s: float = setting(
         3600.0, number("seconds"), "Longest pause; it doubles with each probe that fails."
     )
+    challenge_pause_s: float = setting(
+        3600.0, number("seconds"), "First pause of a host that sent three challenges in a row."
+    )
+    challenge_pause_max_s: float = setting(
+        DAY_S,
+        number("seconds", most=DAY_S),  # no rest is longer
+        "Longest of these pauses; they double, and after the fifth the host is left.",
+    )
+    challenges: str = setting(
+        "",
+        text("a path", "path", r"[^\0]*"),
+        "A file of signatures by which challenges and blocks are known, beside the built-in ones.",
+    )
 
     def __post_init__(self) -> None:
         refuse_disorder(
@@ -406,6 +419,12 @@ class PolitenessSettings:
             self.backoff_max_s,
         )
         refuse_disorder("CRAWLER_PAUSE_S", self.pause_s, "CRAWLER_PAUSE_MAX_S", self.pause_max_s)
+        refuse_disorder(
+            "CRAWLER_CHALLENGE_PAUSE_S",
+            self.challenge_pause_s,
+            "CRAWLER_CHALLENGE_PAUSE_MAX_S",
+            self.challenge_pause_max_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

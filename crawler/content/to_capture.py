@@ -21,7 +21,7 @@ from crawler.archive.record_bytes import (
     sha1_label,
 )
 from crawler.archive.writer import Archive
-from crawler.model.page import ColumnsRow, Exchange, Link, Page, Parsed
+from crawler.model.page import ColumnsRow, Exchange, Flaw, Link, Page, Parsed
 from crawler.model.types import Claim
 from crawler.page.media_type import media_type
 from crawler.page.row import row_of
@@ -83,6 +83,12 @@ async def archive_exchange(
         row=row,
     )
     return str(await archive.append(capture))
+
+
+def challenge_metadata(exchange: Exchange) -> list[tuple[str, str]]:
+    """Return the metadata of an answer that is a challenge, and is archived before it is known
+    what becomes of its URL."""
+    return [("fetchTimeMs", _ms(exchange)), ("flaw", Flaw.CHALLENGE)]
 
 
 async def archive_page(page: Page, archive: Archive | None, body_sha1: bytes) -> str:

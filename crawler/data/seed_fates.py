@@ -155,6 +155,7 @@ _WORDS: Final = MappingProxyType(
 _ADVICE: Final = MappingProxyType(
     {
         "status_401": "give its credentials (operating.md, `credentials`)",
+        "challenge": "ask the operator of the host for permission, then scrapy frontier retry",
         "status_403": "the host refuses this crawler: ask its operator",
         "status_404": "correct the seed, as the page does not exist",
         "status_410": "correct the seed, as the page does not exist any more",

@@ -38,7 +38,7 @@ from crawler.model.types import (
     Purpose,
     Rest,
 )
-from crawler.policy.politeness import is_trouble
+from crawler.policy.politeness import CHALLENGE, is_left, is_trouble
 
 # Above this the half with the lowest counts is dropped: the top ten of a crawl are far above them.
 _MAX_HOSTS: Final = 20_000
@@ -126,6 +126,7 @@ class CrawlStats:
         self._page_names: dict[tuple[str, str], tuple[str, ...]] = {}  # _NAMES_KEPT at most
         self._failing: dict[HostKey, FailingHost] = {}  # the latest last, _FAILING_KEPT at most
         self._failing_logged = 0
+        self._refusals_logged = 0
         self.heard_at = 0.0  # epoch seconds: when a host answered last; 0: none has
         self.last_fetch_at = 0.0  # epoch seconds: its begin or its end, or the start of the crawl
 
@@ -261,6 +262,8 @@ class CrawlStats:
             self.fetch_s.observe(answer.duration_s)
         if not is_trouble(answer) or answer.error == "cancelled":
             return
+        if answer.error == CHALLENGE:
+            self._count_challenge(host, answer, rest, now)
         trouble = answer.error or f"status_{answer.status}"
         failing = self._failing[host] = FailingHost(host, now + rest.seconds, trouble)
         if len(self._failing) > _FAILING_KEPT:
@@ -268,6 +271,21 @@ class CrawlStats:
         if rest.pace.failures == 1 and self._failing_logged < _FAILING_KEPT:
             self._failing_logged += 1
             logger.info("Waiting for %s", failing)
+
+    def _count_challenge(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
+        """Count a challenge. That a host is paused or left for it is logged, as an operator may ask
+        for permission meanwhile; of the first _FAILING_KEPT such times."""
+        self.count(f"challenge/{answer.detail}")
+        left = is_left(rest.pace)
+        self.count("politeness/left", left)
+        if (left or rest.reason == CHALLENGE) and self._refusals_logged < _FAILING_KEPT:
+            self._refusals_logged += 1
+            who = f"{host} does not welcome us ({answer.detail})"
+            if left:
+                logger.warning("%s: it is left until `scrapy frontier retry` puts it back", who)
+            else:
+                clock = time.strftime("%H:%M", time.localtime(now + rest.seconds))
+                logger.info("%s: it is paused until %s", who, clock)
 
     def count_lookup(self, result: str, seconds: float) -> None:
         """Count a question to the name servers: found, absent or failed."""

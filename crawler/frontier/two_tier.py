@@ -58,6 +58,7 @@ from crawler.model.types import (
     StoreUnavailable,
     Verdict,
 )
+from crawler.policy.politeness import as_new
 
 _PAGE: Final = Purpose.PAGE
 # URLs admitted in one call that are written at once: else each read of a queue in this turn of the
@@ -334,12 +335,15 @@ class TwoTierFrontier:
         self._end_call(now)
 
     def retry_dead(self, letters: Iterable[tuple[int, DeadLetter]], now: float) -> None:
-        """Put dead *letters*, by their numbers, back as if they had never failed. One write."""
+        """Put dead *letters*, by their numbers, back as if they and their hosts had never failed.
+        One write."""
         for number, letter in letters:
             self._batch.delete(keys.numbered(keys.DEAD, number))
             shard = self._batch.shards.of(letter.candidate.host)
             self._batch.count(shard, UrlState.DEAD, UrlEvent.RETRY_DEAD)
             candidate = replace(letter.candidate, attempts=0, not_before=0.0)
+            record = self._batch.host(candidate.host)
+            record.pace = as_new(record.pace)
             self._append((candidate.host, candidate.level), [candidate])
         self._end_call(now)
 

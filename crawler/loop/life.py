@@ -162,6 +162,11 @@ class Life:
         """Whether its own URL is fetched under it, and no robots.txt or probe."""
         return self.plan.purpose is Purpose.PAGE
 
+    @property
+    def is_challenged(self) -> bool:
+        """Whether its answer is a challenge or a block, and no page."""
+        return self.answer is not None and self.answer.error == "challenge"
+
     def may_move_to(self, url: str) -> bool:
         """Return whether a request for *url*, which a middleware returned, may decide it: it has
         no verdict yet, or its URL was given up and *url* is another."""

@@ -43,12 +43,16 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.model.url import authority_of
+from crawler.page.challenge import Challenge
 from crawler.policy.admission import Admission
 from crawler.policy.operator_rules import OperatorRules, Overrides
 from crawler.policy.pacing import change_of
 from crawler.policy.politeness import (
+    CHALLENGE,
+    LEFT,
     Uplink,
     is_host_down,
+    is_left,
     is_retry_status,
     is_trouble,
     next_rest,
@@ -57,6 +61,7 @@ from crawler.policy.politeness import (
     retry_after_s,
     retry_decision,
     should_give_up,
+    with_challenge,
     with_head,
 )
 from crawler.policy.redirects import (
@@ -213,13 +218,16 @@ class Loop:
         return self.frontier.wake_at(self.slots.free_standings())
 
     def _given_up(self, plan: Plan) -> Skip | None:
-        """Return the end of *plan* if its host is one of the silent ones that are given up."""
-        if not self.silent_hosts.are_given_up:
+        """Return the end of *plan* if its host is left, as it does not welcome us, or is one of the
+        silent ones that are given up."""
+        candidate, pace, reason = plan.lease.candidate, plan.lease.pace, ""
+        if is_left(pace):
+            reason = LEFT
+        elif self.silent_hosts.are_given_up:
+            error = self.silent_hosts.given_up(candidate.host, pace)
+            reason = error and f"{NEVER_ANSWERED}{error}"
+        if not reason:
             return None
-        error = self.silent_hosts.given_up(plan.lease.candidate.host, plan.lease.pace)
-        if not error:
-            return None
-        reason, candidate = f"{NEVER_ANSWERED}{error}", plan.lease.candidate
         if candidate.purpose is Purpose.ROBOTS:  # of another host, which waits for it
             self.precheck.give_up_robots(candidate.authority, reason, self.now())
             return Skip(Done(), reason, purpose=Purpose.ROBOTS)
@@ -285,10 +293,18 @@ class Loop:
         self.frontier.note_trouble(life.lease, self._next_rest(life, head), now)
 
     def answer(
-        self, life: Life, status: int, *, error: str, retry_after: bytes | None, body_bytes: int
+        self,
+        life: Life,
+        status: int,
+        *,
+        error: str,
+        retry_after: bytes | None,
+        body_bytes: int,
+        challenge: Challenge | None = None,
     ) -> Answer:
         """Make the answer of *status*. *error*: why its body is not whole, or empty; of a status
-        that is tried again anyway, the status is the more precise reason."""
+        that is tried again anyway, the status is the more precise reason. *challenge*: what it is
+        by the table of signatures."""
         longest_s = self.limits.politeness.max_retry_after_s
         answer = Answer(
             self._duration_s(life),
@@ -298,6 +314,8 @@ class Loop:
             if retry_after
             else None,
         )
+        if life.plan.purpose is not Purpose.ROBOTS:
+            answer = with_challenge(answer, challenge, life.lease.pace, life.candidate.attempts)
         is_hung = self.slots.limits.is_hung(answer, body_bytes)
         return replace(answer, hung=True) if is_hung else answer
 
@@ -340,6 +358,8 @@ class Loop:
             self.random,
             is_host_down=retries is None and is_host_down(life.lease.pace, answer),
         )
+        if rest is not None and isinstance(verdict, RetryAt) and is_left(rest.pace):
+            verdict = Dead(f"{LEFT}: {answer.trouble}")
         if isinstance(verdict, RetryAt | Dead | PutBack):
             life.decide(verdict)
         return isinstance(verdict, RetryAt | PutBack)
@@ -472,7 +492,8 @@ class Loop:
         answer = life.answer or Answer(life.fetched_s(now), error=_CANCELLED)
         answer = with_head(answer, life.head)
         rest = self._next_rest(life, answer)
-        if life.head is None and answer.status is not None and rest.asked_s is not None:
+        is_seen_late = life.head is None or answer.error == CHALLENGE
+        if is_seen_late and answer.status is not None and rest.asked_s is not None:
             # A handler of the user's gives no head, and some trouble is seen in the body only.
             self.frontier.note_trouble(life.lease, rest, now)
         self.frontier.release(life.lease, rest, now)
@@ -489,6 +510,16 @@ class Loop:
         # A robots.txt is answered in another time than pages.
         begun_at = None if life.plan.purpose is Purpose.ROBOTS else life.began_at
         rest = next_rest(_pace(life, overrides), answer, politeness, self.random, begun_at)
+        if not life.is_of_page and answer.error != CHALLENGE:
+            # Neither a robots.txt nor what cannot exist is a page.
+            before = life.lease.pace
+            kept = replace(
+                rest.pace,
+                unwelcome=before.unwelcome,
+                forbidden=before.forbidden,
+                has_page=before.has_page,
+            )
+            rest = replace(rest, pace=kept)
         if life.plan.purpose is not Purpose.ROBOTS or rest.pace.standing is not Standing.ANSWERS:
             return rest
         # A robots.txt proves nothing about pages: hosts that answer it and hang with each page

@@ -23,7 +23,7 @@ from crawler.model.types import (
     RetryAt,
     Verdict,
 )
-from crawler.policy.politeness import is_retry_status
+from crawler.policy.politeness import CHALLENGE, LEFT, is_retry_status
 from crawler.policy.silent_hosts import NEVER_ANSWERED
 
 _FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", Dead: "dead"}
@@ -148,6 +148,8 @@ def failure_of(life: Life, reason: str) -> str:
             return status_failure(answer.status)
         if 300 <= answer.status < 400:
             return "redirects"
+    if reason == LEFT:
+        return CHALLENGE
     if reason.startswith(NEVER_ANSWERED):
         return reason.removeprefix(NEVER_ANSWERED)
     return "robots_unreachable" if reason.startswith("robots.txt ") else "other"
@@ -157,6 +159,7 @@ def failure_of(life: Life, reason: str) -> str:
 
 WORDS: Final = MappingProxyType(
     {
+        "challenge": "not welcome: a challenge or a block",
         "broken": "error in a callback, pipeline or middleware",
         "connect": "no connection",
         "disconnect": "left amid the answer",
@@ -165,6 +168,7 @@ WORDS: Final = MappingProxyType(
         "robots_failed": "robots.txt not fetched",
         "robots_unreachable": "robots.txt unreachable",
         "tls": "no trustworthy TLS connection",
+        "too_fast": "asked to slow down",
     }
 )
 """Readable words for the kinds of errors that are not clear by themselves."""
@@ -174,6 +178,7 @@ _STATUSES: Final = (408, 429, *range(500, 512), *range(520, 531))
 
 FAILURES: Final = (
     *("timeout", "connect", "dns", "tls", "protocol", "disconnect", "redirects"),
+    *("challenge", "too_fast"),
     *("robots_unreachable", "robots_failed", "broken", "other"),
     *(f"status_{status}" for status in _STATUSES),
     "status_5xx",

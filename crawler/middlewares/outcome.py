@@ -1,11 +1,13 @@
 """Tell the loop how a host has answered, or failed, a page's request.
 
 Rule: the loop decides. For a retry the answer is replaced by a copy of its request, which
-the scheduler knows by its lease: no errback is called, and only the last try is archived.
+the scheduler knows by its lease: no errback is called, and only the last try is archived, and each
+challenge, as evidence of what the host has answered.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Self
 
 from msgspec.structs import replace
@@ -17,6 +19,7 @@ from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
+from crawler.content.to_capture import archive_exchange, challenge_metadata
 from crawler.engine.errors import error_of
 from crawler.loop.life import Life
 from crawler.loop.loop import Loop
@@ -26,16 +29,25 @@ from crawler.model.page import (
     header_value,
     incomplete_error,
 )
-from crawler.model.types import HTTP_OK, Answer
+from crawler.model.types import HTTP_OK, Answer, StoreUnavailable
+from crawler.page.challenge import Challenge
+from crawler.policy.politeness import WHOLE
 
 
-def answer_of(response: Response, life: Life, loop: Loop) -> Answer:
+def challenge_of(response: Response, crawl: Crawl) -> Challenge | None:
+    return crawl.fetching.signatures.challenge_of(response.status, response.headers, response.body)
+
+
+def answer_of(
+    response: Response, life: Life, loop: Loop, challenge: Challenge | None = None
+) -> Answer:
     return loop.answer(
         life,
         response.status,
         error=incomplete_error(response.flags),
         retry_after=header_value(response.headers, b"Retry-After"),
         body_bytes=len(response.body),
+        challenge=challenge,
     )
 
 
@@ -59,7 +71,9 @@ class OutcomeMiddleware:
         self._crawler = crawler
         self._retry_broken_off = retry_broken_off
 
-    def process_response(self, request: Request, response: Response) -> Response | Request:
+    def process_response(
+        self, request: Request, response: Response
+    ) -> Response | Request | Awaitable[Request]:
         loop = self._crawl.loop
         life = loop.lives.of(request)
         if life is None or not life.is_of_page:
@@ -68,14 +82,34 @@ class OutcomeMiddleware:
         if exchange is not None and not exchange.truncated and incomplete_error(response.flags):
             cut = replace(exchange, truncated=Truncated.DISCONNECT)
             life.receive(*life.exchanges[:-1], cut)
-        answer = answer_of(response, life, loop)
-        if not request.meta.get("download_fail_on_dataloss", self._retry_broken_off):
+        answer = answer_of(response, life, loop, challenge_of(response, self._crawl))
+        retry = request.meta.get("download_fail_on_dataloss", self._retry_broken_off)
+        if not retry and answer.error not in WHOLE:
             answer = replace(answer, error="")  # Scrapy's setting to accept an incomplete body
         is_retried = loop.answered(life, answer, _own_retries(request))
         candidate = life.candidate
         if candidate.request and response.status not in HTTP_OK and candidate.seed_url:
             life.note_wanted(is_wanted=self._is_wanted(request, response))
-        return _retry_request(request) if is_retried else response
+        if is_retried:
+            is_challenge = life.is_challenged and life.exchange is not None
+            return self._archive(request, life) if is_challenge else _retry_request(request)
+        return response
+
+    async def _archive(self, request: Request, life: Life) -> Request:
+        """Archive the challenge that *request* got, and return the request to be sent later."""
+        try:
+            for exchange in life.exchanges:
+                record = await archive_exchange(
+                    exchange,
+                    self._crawl.storage.archive.open_writer(),
+                    metadata=challenge_metadata(exchange),
+                    may_repeat=life.candidate.may_be_archived,
+                )
+                life.archive(record)
+        except StoreUnavailable as error:
+            life.put_back()
+            self._crawl.lifecycle.fail(error)
+        return _retry_request(request)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
         loop = self._crawl.loop

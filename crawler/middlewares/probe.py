@@ -17,7 +17,7 @@ from crawler.assembly.crawl import Crawl
 from crawler.engine.errors import LeaseEnded
 from crawler.loop.life import Life
 from crawler.loop.precheck import ProbeResult
-from crawler.middlewares.outcome import answer_of, failed_answer
+from crawler.middlewares.outcome import answer_of, challenge_of, failed_answer
 from crawler.model.page import Source, Unreadable
 from crawler.model.types import Purpose, StoreUnavailable
 from crawler.page.media_type import actual_type
@@ -35,7 +35,9 @@ class ProbeMiddleware:
         loop, life = self._crawl.loop, self._life_of_probe(request)
         if life is None:
             return response
-        answer = loop.probe_answered(life, answer_of(response, life, loop))
+        answer = loop.probe_answered(
+            life, answer_of(response, life, loop, challenge_of(response, self._crawl))
+        )
         failed = answer is not None and answer.error
         self._keep(life, ProbeResult(None) if failed else await self._read(response))
         return request.replace(dont_filter=True)

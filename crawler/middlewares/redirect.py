@@ -42,6 +42,8 @@ class RedirectMiddleware(ScrapyRedirects):
     async def process_response(self, request: Request, response: Response) -> Response | Request:  # type: ignore[override]  # Scrapy awaits it, its stub does not say so
         loop = self.crawl.loop
         life = loop.lives.of(request)
+        if life is not None and life.is_challenged:
+            return response  # to a page that tests who asks
         if life is None or life.candidate.request:
             return self._redirect_of_spider(request, response)
         decision = loop.redirected(

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import Self
 
 from msgspec.structs import replace
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
-from scrapy.http import Headers, Response
+from scrapy.http import Response
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.engine.errors import CodeFaults, LeaseEnded, error_of, exception_of
 from crawler.loop.life import Life
-from crawler.middlewares.outcome import answer_of, failed_answer
+from crawler.middlewares.outcome import answer_of, challenge_of, failed_answer
 from crawler.model.page import AddressRefused
 from crawler.model.types import Answer, Purpose, StoreUnavailable
 from crawler.model.url import authority_of, fetch_form
@@ -76,11 +75,11 @@ class RobotsMiddleware:
         raise IgnoreRequest(verdict.words)
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
-        loop, life = self._crawl.loop, self._life_of_robots(request)
+        life = self._life_of_robots(request)
         if life is None:
             return response
-        result = _fetch_result(request.url, response)
-        answer = answer_of(response, life, loop)
+        result = _fetch_result(request.url, response, self._crawl)
+        answer = answer_of(response, life, self._crawl.loop)
         answer = replace(answer, error=result.error or answer.error, detail=result.detail)
         self._note(life, result, answer)
         return request.replace(dont_filter=True)
@@ -107,19 +106,15 @@ class RobotsMiddleware:
         return life if life is not None and life.plan.purpose is Purpose.ROBOTS else None
 
 
-def _fetch_result(url: str, response: Response) -> RobotsFetchResult:
+def _fetch_result(url: str, response: Response, crawl: Crawl) -> RobotsFetchResult:
     return RobotsFetchResult.of_answer(
         url,
         response.status,
         response.headers.get(b"Location"),
-        partial(_joined, response.headers),
         response.body,
         response.flags,
+        challenge_of(response, crawl),
     )
-
-
-def _joined(headers: Headers, name: str) -> str:
-    return ", ".join(value.decode("latin-1") for value in headers.getlist(name))
 
 
 def _failed(
@@ -190,6 +185,6 @@ class RobotsFetcher:
         assert engine is not None
         self._crawl.loop.lives.mark(request, Purpose.ROBOTS)
         try:
-            return _fetch_result(url, await engine.download_async(request))
+            return _fetch_result(url, await engine.download_async(request), self._crawl)
         except Exception as failed:  # any failure counts as no answer
             return _failed(url, failed, self._crawl.fetching.faults, is_of_handler=True)

@@ -245,6 +245,7 @@ class Flaw(StrEnum):
     EMPTY = "empty"
     WRONG_TYPE = "lying_type"  # its bytes are not of the type in its header
     SOFT_404 = "soft_404"  # status 200, with the text this host sends for missing pages
+    CHALLENGE = "challenge"  # a guard before the server refuses robots, or tests who asks
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,10 @@ class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     log_fetch_s: float = 0.0
     log_variance: float = 0.0
     pacing: Pacing | None = None  # None: it was never asked, or has one stage only
+    # Since its last page: answers in which it, or a guard before it, refused us, and plain 403s.
+    unwelcome: int = 0
+    forbidden: int = 0
+    has_page: bool = False  # it has sent a page once
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -202,11 +206,12 @@ class Answer(msgspec.Struct, frozen=True):
     duration_s: float  # from before the request to the last byte
     status: int | None = None  # None: no answer
     # "", or timeout | connect | dns | tls | protocol | disconnect | cancelled. With a status, the
-    # body broke off; or challenge: see page.challenge.
+    # body broke off; or challenge | too_fast: see page.challenge.
     error: str = ""
     retry_after_s: float | None = None
     hung: bool = False  # the answer came, but too slowly
-    detail: str = ""  # of an error by a proxy, or the service that challenges; for people
+    detail: str = ""  # of an error by a proxy, or the signature of a challenge; for people
+    is_known: bool = False  # a challenge that says nothing new of its host
 
     @property
     def trouble(self) -> str:

@@ -28,7 +28,9 @@ from crawler.engine.stats import Histogram
 from crawler.loop.outcome import FAILURES
 from crawler.model.counts import Counts
 from crawler.model.types import VERSION
+from crawler.page.challenge import SIGNATURES, Reception
 from crawler.policy.pacing import PaceChange
+from crawler.policy.politeness import STORM_NAME
 from crawler.policy.scope import Reason
 
 PREFIX: Final = "gossamer_"
@@ -158,7 +160,12 @@ def _disk_bytes(crawl: Crawl) -> Value:
     return {"free": disk.f_bavail * disk.f_frsize, "size": disk.f_blocks * disk.f_frsize}
 
 
-_RESTS: Final = ("gap", "crawl-delay", "easing", "backoff", "retry-after", "pause")
+_RESTS: Final = ("gap", "crawl-delay", "easing", "backoff", "retry-after", "pause", "challenge")
+CHALLENGES: Final = (
+    *dict.fromkeys(row.name for row in SIGNATURES if row.reception is Reception.NOT_WELCOME),
+    STORM_NAME,
+)
+"""Those of a user's own table are OTHER."""
 _counter = partial(Metric, MetricType.COUNTER)
 _gauge = partial(Metric, MetricType.GAUGE)
 _histogram = partial(Metric, MetricType.HISTOGRAM)
@@ -213,6 +220,17 @@ METRICS: Final = (
         "hosts_given_up_total",
         "Times a host was given up after failing for hours.",
         _stat("politeness/given_up"),
+    ),
+    _counter(
+        "challenges_total",
+        "Answers in which a host, or a guard before it, refused robots, by signature.",
+        _stats("challenge/", CHALLENGES),
+        "signature",
+    ),
+    _counter(
+        "hosts_left_total",
+        "Times a host was left, as it does not welcome us.",
+        _stat("politeness/left"),
     ),
     _counter(
         "robots_fetches_total",

@@ -4,6 +4,10 @@ Rule: a host's gap is delay_factor x the last fetch, within [min, max], and neve
 crawl-delay. Neither Retry-After nor crawl-delay is cut by max_delay_s, only by a maximum of its
 own.
 
+Who does not welcome us is left alone: three challenges or blocks without a page between them pause
+the host for an hour, each probe that is received so for twice as long, and after the fifth probe it
+is left until an operator puts it back (`is_left`).
+
 Trouble (429, 5xx, time-outs, no connection) is the host's, not the URL's: it doubles the gap and
 adds a full-jitter backoff; five in a row pause the host, and one probe reopens it. A body that
 broke off backs off likewise, but does not pause the host, which does answer: one that declares
@@ -29,6 +33,7 @@ from msgspec.structs import replace
 
 from crawler.config.settings import PolitenessSettings
 from crawler.model.types import (
+    HTTP_OK,
     Answer,
     Candidate,
     Dead,
@@ -40,6 +45,7 @@ from crawler.model.types import (
     RetryAt,
     Standing,
 )
+from crawler.page.challenge import Challenge, Reception
 from crawler.policy.operator_rules import Overrides
 from crawler.policy.pacing import (
     least_rest_s,
@@ -60,8 +66,24 @@ def full_jitter_s(failures: int, base_s: float, cap_s: float, random: Random) ->
 TOO_MANY: Final = frozenset({429, 503})
 """Statuses by which a server says that it is asked too often."""
 
-HOST_ERRORS: Final = frozenset({"timeout", "connect", "dns", "tls", "disconnect", "challenge"})
+CHALLENGE, TOO_FAST = "challenge", "too_fast"
+"""Errors of an answer by which a host refuses robots, or slows them down."""
+WHOLE: Final = frozenset({CHALLENGE, TOO_FAST})
+"""Errors of answers that came as a whole."""
+
+HOST_ERRORS: Final = frozenset(
+    {"timeout", "connect", "dns", "tls", "disconnect", CHALLENGE, TOO_FAST}
+)
 """Errors of the host. A protocol error is one of its page: the host did answer."""
+
+PAUSE_AFTER_CHALLENGES: Final = 3
+CHALLENGE_PROBES: Final = 5
+"""Of which each is a challenge, after pauses of 1, 2, 4, 8 and 16 hours: then a host is left."""
+
+STORM: Final = 20
+"""Plain 403s without a page between them that are a block of all pages (guess: links to a private
+folder are fewer in a row, as others of its pages come between). The last three of them count as
+challenges, and so does each later one, until a page comes."""
 
 MAX_REMEMBERED_GAP_S: Final = 30.0
 """The most of the last gap that counts for the next one, so that one slow page has no long
@@ -97,6 +119,7 @@ class CircuitEvent(StrEnum):
     BROKE_OFF = "broke off"  # a part of an answer came
     FAILED = "failed"
     FAILED_OFTEN = "failed often"  # pause_after_failures times in a row
+    CHALLENGED = "challenged"  # it does answer; what follows is decided beside this table
     CANCELLED = "cancelled"  # by us: says nothing about the host
     RESTED = "rested"
 
@@ -106,6 +129,7 @@ TRANSITIONS: Final[dict[tuple[Circuit, CircuitEvent], Circuit]] = {
     (Circuit.CLOSED, CircuitEvent.BROKE_OFF): Circuit.CLOSED,
     (Circuit.CLOSED, CircuitEvent.FAILED): Circuit.CLOSED,
     (Circuit.CLOSED, CircuitEvent.FAILED_OFTEN): Circuit.OPEN,
+    (Circuit.CLOSED, CircuitEvent.CHALLENGED): Circuit.CLOSED,
     (Circuit.CLOSED, CircuitEvent.CANCELLED): Circuit.CLOSED,
     (Circuit.CLOSED, CircuitEvent.RESTED): Circuit.CLOSED,
     (Circuit.OPEN, CircuitEvent.RESTED): Circuit.HALF_OPEN,
@@ -113,6 +137,7 @@ TRANSITIONS: Final[dict[tuple[Circuit, CircuitEvent], Circuit]] = {
     (Circuit.HALF_OPEN, CircuitEvent.BROKE_OFF): Circuit.CLOSED,
     (Circuit.HALF_OPEN, CircuitEvent.FAILED): Circuit.OPEN,
     (Circuit.HALF_OPEN, CircuitEvent.FAILED_OFTEN): Circuit.OPEN,
+    (Circuit.HALF_OPEN, CircuitEvent.CHALLENGED): Circuit.CLOSED,
     (Circuit.HALF_OPEN, CircuitEvent.CANCELLED): Circuit.HALF_OPEN,
     (Circuit.HALF_OPEN, CircuitEvent.RESTED): Circuit.HALF_OPEN,  # after a cancelled probe
 }
@@ -123,6 +148,7 @@ GAP_FACTORS: Final = {
     CircuitEvent.BROKE_OFF: 2.0,
     CircuitEvent.FAILED: 2.0,
     CircuitEvent.FAILED_OFTEN: 2.0,
+    CircuitEvent.CHALLENGED: 1.0,  # it asks for no slower pace
     CircuitEvent.CANCELLED: 1.0,
 }
 """The factor on the last gap before it is compared with the host's own. Simulated with a host that
@@ -134,7 +160,12 @@ _FAILURES: Final = (CircuitEvent.FAILED, CircuitEvent.FAILED_OFTEN)
 
 
 _TROUBLE: Final = frozenset(
-    {CircuitEvent.BROKE_OFF, CircuitEvent.FAILED, CircuitEvent.FAILED_OFTEN}
+    {
+        CircuitEvent.BROKE_OFF,
+        CircuitEvent.FAILED,
+        CircuitEvent.FAILED_OFTEN,
+        CircuitEvent.CHALLENGED,
+    }
 )
 
 
@@ -158,6 +189,8 @@ def event_of(answer: Answer, pace: Pace, settings: PolitenessSettings) -> Circui
         return CircuitEvent.CANCELLED
     if not is_trouble(answer):
         return CircuitEvent.ANSWERED
+    if answer.error == CHALLENGE:
+        return CircuitEvent.CHALLENGED
     if answer.error == "disconnect" and answer.status is not None:
         return CircuitEvent.BROKE_OFF
     often = pace.failures + 1 >= settings.pause_after_failures
@@ -177,7 +210,7 @@ def next_rest(
     event = event_of(answer, pace, settings)
     pacing = pace.pacing if begun_at is None else _paced(pace, answer, event, begun_at, settings)
     after = replace(
-        _count_failures(pace, event),
+        _count_challenges(_count_failures(pace, event), answer),
         pacing=pacing,
         standing=_standing(pace, answer, event),
         answered=pace.answered or event in (CircuitEvent.ANSWERED, CircuitEvent.BROKE_OFF),
@@ -190,16 +223,49 @@ def next_rest(
     if circuit(after, resting=True) is Circuit.OPEN and event is not CircuitEvent.CANCELLED:
         delays.append((gap_s + _pause_s(after.pauses, settings), "pause"))
     elif event in _TROUBLE:
-        gap_s += full_jitter_s(
-            after.failures, settings.backoff_base_s, settings.backoff_max_s, random
-        )
+        tries = after.failures or after.unwelcome
+        gap_s += full_jitter_s(tries, settings.backoff_base_s, settings.backoff_max_s, random)
         delays.append((gap_s, "backoff"))
+    if event in _TROUBLE and after.unwelcome >= PAUSE_AFTER_CHALLENGES and not is_left(after):
+        # A probe that finds trouble of another kind is no page either.
+        delays.append((gap_s + _challenge_pause_s(after.unwelcome, settings), CHALLENGE))
     asked_s = 0.0 if event in _TROUBLE else None
     if answer.retry_after_s is not None:
         asked_s = min(max(answer.retry_after_s, 0.0), settings.max_retry_after_s)
         delays.append((_at_least_s(asked_s, settings, random), "retry-after"))
     seconds, reason = max(delays)
     return Rest(seconds, replace(after, gap_s=gap_s), reason, asked_s)
+
+
+def with_challenge(
+    answer: Answer, found: Challenge | None, pace: Pace, attempts: int = 0
+) -> Answer:
+    """Return *answer* with what it is by the table of signatures, as its error. *pace*: of its
+    host, before it; *attempts*: those of its URL, before this one."""
+    if found is not None and found.reception is Reception.NOT_WELCOME:
+        # URLs are tried again after all others of their host: the last ones would be in a row.
+        is_known = pace.has_page and attempts > 0 and pace.unwelcome < PAUSE_AFTER_CHALLENGES
+        return replace(answer, error=CHALLENGE, detail=found.name, is_known=is_known)
+    if found is not None and found.reception is Reception.TOO_FAST and not is_trouble(answer):
+        return replace(answer, error=TOO_FAST, detail=found.name)
+    if answer.status == 403 and pace.forbidden >= STORM - PAUSE_AFTER_CHALLENGES:
+        return replace(answer, error=CHALLENGE, detail=STORM_NAME)
+    return answer
+
+
+STORM_NAME: Final = "a storm of 403s"
+LEFT: Final = "its host does not welcome us"
+"""The reason of a URL whose host is left."""
+
+
+def is_left(pace: Pace) -> bool:
+    """Return whether the host is sent no request any more, until an operator puts it back."""
+    return pace.unwelcome >= PAUSE_AFTER_CHALLENGES + CHALLENGE_PROBES
+
+
+def as_new(pace: Pace) -> Pace:
+    """Return *pace* with its refusals forgotten: an operator has put its host back."""
+    return replace(pace, unwelcome=0, forbidden=0)
 
 
 def with_head(answer: Answer, head: Answer | None) -> Answer:
@@ -236,10 +302,29 @@ def should_give_up(pace: Pace) -> bool:
     return pace.pauses >= (GIVE_UP_AFTER_PAUSES if pace.answered else GIVE_UP_NEW_AFTER_PAUSES)
 
 
+def _count_challenges(pace: Pace, answer: Answer) -> Pace:
+    """Count the refusals since the last page. Other answers, such as redirects, are no page."""
+    if answer.status is None or answer.error == "cancelled":
+        return pace
+    if answer.status in HTTP_OK and not answer.error:
+        is_as_it_was = pace.has_page and not (pace.unwelcome or pace.forbidden)
+        return pace if is_as_it_was else replace(as_new(pace), has_page=True)
+    is_challenge = answer.error == CHALLENGE and not answer.is_known
+    is_forbidden = answer.status == 403
+    if not (is_challenge or is_forbidden):
+        return pace
+    # No further than is needed, so that each takes one byte.
+    return replace(
+        pace,
+        unwelcome=min(pace.unwelcome + is_challenge, PAUSE_AFTER_CHALLENGES + CHALLENGE_PROBES),
+        forbidden=min(pace.forbidden + is_forbidden, STORM),
+    )
+
+
 def _count_failures(pace: Pace, event: CircuitEvent) -> Pace:
     if event is CircuitEvent.CANCELLED:
         return pace
-    if event is CircuitEvent.ANSWERED:
+    if event in (CircuitEvent.ANSWERED, CircuitEvent.CHALLENGED):
         return replace(pace, failures=0, pauses=0)
     if event is CircuitEvent.BROKE_OFF:
         return replace(pace, failures=pace.failures + 1, pauses=0)
@@ -281,7 +366,8 @@ def _paced(
         pace.pacing,
         begun_at,
         settings,
-        is_rate=answer.status in TOO_MANY,
+        is_rate=answer.error == TOO_FAST
+        or (answer.status in TOO_MANY and answer.error != CHALLENGE),
         was_failing=pace.failures > 0,
     )
 
@@ -308,6 +394,11 @@ def _gaps(
 
 def _pause_s(pauses: int, settings: PolitenessSettings) -> float:
     return min(settings.pause_s * 2.0 ** min(pauses - 1, 30), settings.pause_max_s)
+
+
+def _challenge_pause_s(unwelcome: int, settings: PolitenessSettings) -> float:
+    longer = 2.0 ** (unwelcome - PAUSE_AFTER_CHALLENGES)
+    return min(settings.challenge_pause_s * longer, settings.challenge_pause_max_s)
 
 
 def _at_least_s(asked_s: float, settings: PolitenessSettings, random: Random) -> float:
@@ -362,7 +453,7 @@ def retry_decision(
     tries = candidate.attempts + 1
     is_counted = not settings.retries or not is_host_down
     if is_counted and tries > settings.retries:
-        if answer.error and answer.status is not None:
+        if answer.error and answer.status is not None and answer.error not in WHOLE:
             return KeepAnswer()  # its body broke off; what was received is kept
         what = answer.trouble or f"status {answer.status}"
         return Dead(f"{what}, tried {tries} times")
@@ -373,11 +464,14 @@ def retry_decision(
 def is_host_down(pace: Pace, answer: Answer) -> bool:
     """Return whether *answer*, of a host that had *pace*, is the failure of the host as a whole: it
     has never answered without trouble, not even for its robots.txt, or it is paused and the probe
-    found it down. An error of one page, such as a 500, does not prove the latter."""
+    found it down, or it does not welcome us. An error of one page, such as a 500, proves nothing of
+    a paused host."""
     if not is_trouble(answer) or (answer.error == "disconnect" and answer.status is not None):
         return False
     if not pace.answered:
         return True
+    if answer.error == CHALLENGE:
+        return pace.unwelcome + 1 >= PAUSE_AFTER_CHALLENGES and not answer.is_known
     is_probe = circuit(pace) is not Circuit.CLOSED
     return is_probe and (answer.status is None or answer.status in _HOST_DOWN_STATUSES)
 

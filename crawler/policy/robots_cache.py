@@ -12,7 +12,7 @@ read of the store and 0.3 ms of parsing.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol, Self
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from crawler.config.settings import RobotsSettings
 from crawler.model.page import Flag, Truncated, incomplete_error
 from crawler.model.url import authority_of, fetch_form
-from crawler.page.challenge import challenge_of, is_html
+from crawler.page.challenge import Challenge, is_html
 from crawler.policy.redirects import location_text
 from crawler.policy.robots import ALLOW_ALL, RobotsRules
 
@@ -91,19 +91,18 @@ class RobotsFetchResult:
         url: str,
         status: int,
         location: bytes | None,
-        header: Callable[[str], str],
         body: bytes,
         flags: Collection[str],
+        challenge: Challenge | None = None,
     ) -> Self:
-        """Return the result of the request for *url* by its answer. *header* returns the values of
-        a header, joined; *flags* are those of Scrapy's response."""
+        """Return the result of the request for *url* by its answer. *flags* are those of Scrapy's
+        response; *challenge*: what it is instead, if it is no robots.txt."""
         if status < 300 and (error := _incomplete(flags)):
             # The missing part may hold a rule that forbids, so it counts as no answer.
             return cls(url, error=error)
-        challenge = challenge_of(status, header, body)
-        if challenge:
+        if challenge is not None and challenge.closes_host:
             # The opposite of leave to fetch everything, which RFC 9309 would give for a 403.
-            return cls(url, status, error="challenge", detail=challenge)
+            return cls(url, status, error="challenge", detail=challenge.name)
         leads_to = fetch_form(location_text(location), url) if location else None
         return cls(url, status, target=leads_to, body=body)
 

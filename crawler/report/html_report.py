@@ -326,6 +326,9 @@ def _politeness(fetched: Figures) -> Iterator[str]:
         "hosts given up": fetched["politeness/given_up"],
     }
     yield from _bars("robots.txt", robots.items())
+    yield from _bars("Challenges and blocks, by signature", _greatest(fetched.below("challenge/")))
+    if left := fetched["politeness/left"]:
+        yield from _bars("Left until `scrapy frontier retry` puts them back", [("hosts", left)])
     yield "</div></section>"
 
 

@@ -53,6 +53,8 @@ class LinkFigures(msgspec.Struct, frozen=True):
 class PolitenessFigures(msgspec.Struct, frozen=True):
     rests: dict[str, int]  # by the reason of their length
     hosts_given_up: int
+    hosts_left: int = 0  # as they do not welcome us, until an operator puts them back
+    challenges: dict[str, int] = {}  # answers in which hosts refused robots, by signature
 
 
 class RobotsFigures(msgspec.Struct, frozen=True):
@@ -240,7 +242,10 @@ def summary_of(run: EndedRun) -> Summary:
             readmitted=figures["readmitted"],
         ),
         politeness=PolitenessFigures(
-            figures.below("politeness/rest/"), figures["politeness/given_up"]
+            figures.below("politeness/rest/"),
+            figures["politeness/given_up"],
+            figures["politeness/left"],
+            figures.below("challenge/"),
         ),
         robots=RobotsFigures(
             fetched=figures["robots/fetched"],
@@ -461,6 +466,11 @@ def _politeness(summary: Summary) -> Iterator[Row]:
     notes = [f"{what}: {number(n)}" for what, n in troubles.items() if n]
     if notes:
         yield "", ", ".join(notes)
+    if polite.challenges:
+        yield "not welcome", f"answers in which hosts refused robots: {listed(polite.challenges)}"
+    if polite.hosts_left:
+        back = f"put back: {frontier_command('retry --all', summary.data_dir)}"
+        yield "", f"{many(polite.hosts_left, 'host')} left for it; {back}"
     left = f", {number(robots.unreachable)} unreachable" if robots.unreachable else ""
     forbidden = f"{many(robots.disallowed, 'URL')} disallowed{left}"
     yield "robots.txt", f"{number(robots.fetched)} fetched; {forbidden}"

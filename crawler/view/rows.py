@@ -15,6 +15,7 @@ from crawler.frontier.records import DeadLetter
 from crawler.model.types import ConfigError, Pace
 from crawler.policy.operator_rules import OperatorRules, Overrides, read_rules
 from crawler.policy.pacing import factor_of
+from crawler.policy.politeness import PAUSE_AFTER_CHALLENGES, is_left
 from crawler.shared.codec import WorkerRecord
 from crawler.view.formats import FAR, many, span
 from crawler.view.hosts import HostQuery
@@ -98,9 +99,13 @@ def _because(
         return "a rule pauses it"
     if rules.paused_until(now) is not None:
         return "the crawl is paused"
+    if is_left(state.pace):
+        return "left, as it does not welcome us: scrapy frontier retry puts it back"
     if state.rest_until <= now:
         return ""
     pace = _with_cap(state.pace, overrides.crawl_delay_s, politeness)
+    if pace.unwelcome >= PAUSE_AFTER_CHALLENGES:
+        return f"paused, as it does not welcome us: {many(pace.unwelcome, 'challenge')} in a row"
     if pace.pauses:
         return f"paused after {many(pace.failures, 'failure')} in a row"
     if state.rest_until - now > max(pace.gap_s, pace.crawl_delay_s) + _CLOCKS_DIFFER_S:

@@ -15,6 +15,8 @@ from crawler.model.types import (
     Candidate,
     Dead,
     Lease,
+    Pace,
+    Rest,
     RetryAt,
 )
 from crawler.policy.robots_cache import RobotsCache, RobotsRecord, RobotsState, RobotsUnknown
@@ -145,3 +147,18 @@ def test_an_unreachable_robots_txt_is_asked_for_again(
     put_back(embedded, now)
     robots = RobotsCache(RobotsRecords(embedded.store), "Gossamer", RobotsSettings())
     assert isinstance(robots.verdict("http://a/x", now), RobotsUnknown) is asked
+
+
+def test_a_host_that_was_left_is_as_new(embedded: EmbeddedWorld) -> None:
+    frontier = embedded.reopen(0.0)
+    frontier.add([candidate("dead"), candidate("waits")], 0.0)
+    (lease,) = drain(frontier, 0.0)
+    left = Pace(gap_s=1.0, unwelcome=8, forbidden=9, has_page=True)
+    frontier.release(lease, Rest(50.0, left), 0.0)
+    frontier.finish(lease, Dead("its host does not welcome us"), 0.0)
+    (lease,) = drain(embedded.reopen(1.0), 50.0)
+    assert lease.pace == left, "kept with the host"
+    put_back(embedded, 60.0)
+    frontier = embedded.reopen(60.0)
+    (lease,) = drain(frontier, 200.0)
+    assert lease.pace == Pace(gap_s=1.0, has_page=True)

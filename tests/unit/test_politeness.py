@@ -13,18 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.config.settings import PolitenessSettings
-from crawler.model.types import Answer, HostKey, Pace
+from crawler.model.types import Answer, HostKey, Pace, Rest
+from crawler.page.challenge import Challenge, Reception
 from crawler.policy.politeness import (
+    STORM,
     TRANSITIONS,
     Circuit,
     CircuitEvent,
     Uplink,
     UplinkLimits,
+    as_new,
     circuit,
     event_of,
+    is_left,
     next_rest,
     no_contact,
     should_give_up,
+    with_challenge,
 )
 
 RULES = PolitenessSettings()
@@ -155,6 +160,7 @@ HAPPENINGS = {
     CircuitEvent.ANSWERED: (ok(), ok(status=404), bad(None, "protocol")),
     CircuitEvent.BROKE_OFF: (bad(200, "disconnect"),),
     CircuitEvent.FAILED: (bad(503), bad(429), bad(None, "timeout"), bad(None, "dns")),
+    CircuitEvent.CHALLENGED: (bad(403, "challenge"), bad(200, "challenge")),
     CircuitEvent.CANCELLED: (bad(None, "cancelled"),),
 }
 
@@ -213,6 +219,104 @@ def test_a_dead_host_is_probed_ever_more_seldom_and_then_given_up(
         pace = rest.pace
         rests.append(rest.seconds)
     assert rests == [1, 2, 4, 8, 316, 616, 1216, 2416, *[3616] * last]
+
+
+# Hosts that do not welcome us
+
+CHALLENGED = Answer(0.05, 403, "challenge", detail="Cloudflare")
+HOUR_S = 3600.0
+
+
+def walk(*answers: Answer, pace: Pace = FRESH) -> tuple[Pace, list[Rest]]:
+    """The pace after *answers*, and the rest after each."""
+    rests = []
+    for answer in answers:
+        rests.append(next_rest(pace, answer, RULES, Least()))
+        pace = rests[-1].pace
+    return pace, rests
+
+
+def test_a_host_that_challenges_is_probed_ever_more_seldom_and_then_left() -> None:
+    pace, rests = walk(*[CHALLENGED] * 8)
+    hours = [round(rest.seconds / HOUR_S) for rest in rests if rest.reason == "challenge"]
+    assert hours == [1, 2, 4, 8, 16]
+    assert [is_left(rest.pace) for rest in rests] == [False] * 7 + [True]
+    assert max(rest.seconds for rest in rests[:2]) < 10, "two may be of a page"
+    assert rests[-1].seconds < 600, "it is left, and not paused"
+    assert not is_left(as_new(pace))
+    assert walk(CHALLENGED, pace=as_new(pace))[1][0].reason != "challenge"
+
+
+def test_pauses_for_challenges_end_at_a_day() -> None:
+    rules = replace(RULES, challenge_pause_s=8 * HOUR_S)
+    rest = next_rest(Pace(unwelcome=5), CHALLENGED, rules, Least())
+    assert round(rest.seconds / HOUR_S) == 24
+
+
+@pytest.mark.parametrize(
+    ("between", "is_paused"),
+    [
+        pytest.param(ok(), False, id="a page"),
+        pytest.param(ok(status=301), True, id="a redirect"),
+        pytest.param(ok(status=404), True, id="a missing page"),
+        pytest.param(ok(status=401), True, id="a login"),
+        pytest.param(bad(503), True, id="an overload"),
+        pytest.param(bad(None, "timeout"), True, id="no answer"),
+        pytest.param(bad(200, "disconnect"), True, id="a page that broke off"),
+        pytest.param(bad(None, "cancelled"), True, id="nothing: stopped by us"),
+    ],
+)
+def test_only_a_page_ends_a_row_of_challenges(between: Answer, is_paused: bool) -> None:
+    _, rests = walk(CHALLENGED, CHALLENGED, between, CHALLENGED)
+    assert (rests[-1].reason == "challenge") is is_paused
+
+
+def test_a_probe_that_fails_otherwise_pauses_the_host_for_as_long_again() -> None:
+    pace, (rest,) = walk(bad(None, "timeout"), pace=Pace(unwelcome=4))
+    assert (rest.reason, pace.unwelcome) == ("challenge", 4)
+    assert rest.seconds >= 2 * HOUR_S
+
+
+def test_403s_are_of_their_pages_until_there_is_nothing_else() -> None:
+    pace, counted = FRESH, []
+    for _ in range(STORM):
+        answer = with_challenge(ok(status=403), None, pace)
+        counted.append(answer.error)
+        rest = next_rest(pace, answer, RULES, Least())
+        pace = rest.pace
+    assert counted == [""] * (STORM - 3) + ["challenge"] * 3
+    assert rest.reason == "challenge"
+    pace = next_rest(pace, ok(), RULES, Least()).pace
+    assert with_challenge(ok(status=403), None, pace).error == ""
+
+
+def test_the_tries_of_one_url_are_no_row_at_a_host_with_pages() -> None:
+    cloudflare = Challenge(Reception.NOT_WELCOME, "Cloudflare")
+    for first, is_paused in ((ok(), False), (ok(status=404), True)):
+        pace, (rest,) = walk(first)
+        for attempts in range(4):
+            answer = with_challenge(ok(), cloudflare, pace, attempts)
+            rest = next_rest(pace, answer, RULES, Least())
+            pace = rest.pace
+        assert (rest.reason == "challenge") is is_paused
+
+
+def test_a_challenge_with_429_is_no_rate_limit() -> None:
+    cloudflare = Challenge(Reception.NOT_WELCOME, "Cloudflare")
+    answer = with_challenge(bad(429, retry_after_s=30.0), cloudflare, FRESH)
+    assert (answer.error, answer.detail) == ("challenge", "Cloudflare")
+    pace, (rest,) = walk(answer)
+    assert (pace.failures, pace.unwelcome) == (0, 1)
+    assert rest.seconds >= 30.0, "its Retry-After is kept all the same"
+
+
+def test_what_is_too_fast_by_the_table_of_a_user_slows_down() -> None:
+    queue = Challenge(Reception.TOO_FAST, "the shop's queue")
+    assert with_challenge(bad(503), queue, FRESH) == bad(503)
+    answer = with_challenge(ok(), queue, FRESH)
+    assert (answer.error, event_of(answer, FRESH, RULES)) == ("too_fast", CircuitEvent.FAILED)
+    private = Challenge(Reception.THIS_PAGE, "login")
+    assert with_challenge(ok(status=401), private, FRESH) == ok(status=401)
 
 
 def test_a_pace_outlives_the_process() -> None:
