@@ -4,7 +4,7 @@ Rule: a row of the table says what the answer IS. That a guard's cookie, header 
 says no more than that it watches: ordinary pages have these, too. The rows are after the vendors'
 documentation, Heritrix' BotBlockDetector and the answers recorded by is-antibot.
 
-An ordinary page costs 0.4 us, 3 us if it sets a cookie, and 8 to 18 us if it is so short that it
+An ordinary page costs 0.2 us, 2 us if it sets a cookie, and 4 to 8 us if it is so short that it
 may be a challenge.
 """
 
