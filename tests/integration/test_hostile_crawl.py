@@ -143,7 +143,7 @@ def expected(row: Hostile) -> tuple[list[str], str]:
         return REDIRECTS[row.name]
     if row.expect.outcome != "page":
         return ["retry", "dead"], f"{row.expect.outcome}, tried 2 times"
-    if row.expect.status >= 500:  # 999, too: beyond 599 as 5xx (RFC 9110, 15)
+    if row.expect.status >= 500:  # 899, too: beyond 599 as 5xx (RFC 9110, 15)
         return ["retry", "dead"], f"status {row.expect.status}, tried 2 times"
     return (["retry", "done"], "") if broke_off(row) else (["done"], "")
 

@@ -63,7 +63,7 @@ HEADS: Final = (
     Hostile(
         "head-upgrade-offered", once(answer(b"Upgrade: h2,h2c", b"Connection: Upgrade")), page()
     ),
-    Hostile("status-999", once(answer(status=b"HTTP/1.1 999 No thanks")), page(status=999)),
+    Hostile("status-899", once(answer(status=b"HTTP/1.1 899 No thanks")), page(status=899)),
     Hostile("status-99", once(answer(status=b"HTTP/1.1 99 Low")), error("protocol")),
     Hostile("status-word", once(answer(status=b"HTTP/1.1 abc OK")), error("protocol")),
     Hostile("status-no-reason", once(answer(status=b"HTTP/1.1 200")), page()),
