@@ -88,7 +88,7 @@ class Pacing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     wait_until: float = 0.0  # its factor does not fall before
     begun_at: float = 0.0  # when it was asked last
     interval_s: float = 0.0  # the least time between two requests, since it refused some
-    refused_at: float = 0.0  # when it refused one, or was asked more often, last
+    refused_at: float = 0.0  # when it had trouble, or its rate rose, last
 
 
 class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):

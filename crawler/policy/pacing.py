@@ -3,8 +3,8 @@
 Rule: pure. A host begins at `delay_factor` times its last fetch. Every WINDOW answers their mean is
 compared with what a fetch takes while we hardly use the server (the base). While it stays near
 that, the factor falls, down to what `paced_share` allows; if the server gets slower, it rises
-again. Once a minute some requests are made at the first factor, to measure the base anew: without
-that the queue that we make ourselves would count as normal, and we would drive it up for ever.
+again. Once a minute some requests are made at factor 5, to measure the base anew: without that the
+queue that we make ourselves would count as normal, and we would drive it up for ever.
 
 A server that refuses (429, 503) is asked less often than it was when it refused, and after ten
 minutes without a refusal 2 % more often. Any other trouble takes one step back. Both are kept with
@@ -31,19 +31,19 @@ PROBES: Final = 8
 """Answers by which the base is measured anew. At factor 5 they take as long as 13 others."""
 PROBE_FACTOR: Final = 5.0
 _NEWEST: Final = 0.25  # the weight of the newest measurement in the base
-_NEWEST_UNHURRIED: Final = 0.5  # of what is seldom asked: then it is the server that is slower
+_NEWEST_AT_LOW_RATE: Final = 0.5  # of what is seldom asked: then it is the server that is slower
 PROBED_EVERY_S: Final = 60.0
 FAST: Final = 1.15  # times the base: then the factor may fall
 SLOW: Final = 1.25  # times the base, three times in a row: then it rises
 VERY_SLOW: Final = 2.0  # times the base, once
 _SLOW_WINDOWS: Final = 3
 _FALLING: Final = (5.0, 2.0, 1.0, 0.5)
-_AGAIN_S: Final = 60.0  # after a step back, doubled with each
-_SETBACKS: Final = 6  # so at most an hour
-_FORGIVEN_S: Final = 600.0  # without another step back, for each
+_STEP_BACK_S: Final = 60.0  # after a step back, doubled with each
+_MOST_STEP_BACKS: Final = 6  # so at most an hour
+_STEP_BACK_EXPIRES_S: Final = 600.0  # without another step back, for each
 _REFUSED_SHARE: Final = 0.9  # of the rate that was refused
-_MORE: Final = 1.02
-_MORE_AFTER_S: Final = 600.0
+_RATE_RISE: Final = 1.02
+_RATE_RISES_AFTER_S: Final = 600.0
 _LONGEST_INTERVAL_S: Final = 60.0
 """Beyond this the host rests and is paused by other rules, which are not remembered for long."""
 
@@ -52,7 +52,7 @@ class Stage(StrEnum):
     """What is done at a host."""
 
     FIRST = "first"  # the base is not known: the first factor
-    PROBES = "probes"  # the base is measured anew: the first factor
+    PROBES = "probes"  # the base is measured anew: PROBE_FACTOR at least
     PACED = "paced"  # the factor of its step
 
 
@@ -68,20 +68,17 @@ class Window(StrEnum):
 
 
 MOVES: Final[dict[tuple[Stage, Window], tuple[Stage, int]]] = {
-    (Stage.FIRST, Window.OPEN): (Stage.FIRST, 0),
     (Stage.FIRST, Window.OVER): (Stage.PACED, 1),
     (Stage.FIRST, Window.TROUBLE): (Stage.FIRST, 0),
-    (Stage.PROBES, Window.OPEN): (Stage.PROBES, 0),
     (Stage.PROBES, Window.OVER): (Stage.PACED, 0),
     (Stage.PROBES, Window.TROUBLE): (Stage.PROBES, -1),
-    (Stage.PACED, Window.OPEN): (Stage.PACED, 0),
     (Stage.PACED, Window.FAST): (Stage.PACED, 1),
     (Stage.PACED, Window.FAIR): (Stage.PACED, 0),
     (Stage.PACED, Window.SLOW): (Stage.PACED, -1),
     (Stage.PACED, Window.TROUBLE): (Stage.PACED, -1),
 }
-"""The next stage, and how many steps the factor falls (-1: it rises). A paced host whose base is
-older than PROBED_EVERY_S is probed at the end of a window."""
+"""What follows a window that is not open: the next stage, and how many steps the factor falls (-1:
+it rises). A paced host whose base is older than PROBED_EVERY_S is probed at the end of a window."""
 
 
 _FEWEST: Final = {Stage.FIRST: FIRST_ANSWERS, Stage.PROBES: PROBES, Stage.PACED: WINDOW}
@@ -100,6 +97,7 @@ def _factors(first: float, share: float) -> tuple[float, ...]:
 
 
 def stage_of(pacing: Pacing) -> Stage:
+    """Return the stage of a host."""
     if not pacing.base_s:
         return Stage.FIRST
     return Stage.PROBES if pacing.is_probing else Stage.PACED
@@ -111,7 +109,11 @@ def factor_of(pacing: Pacing | None, settings: PolitenessSettings) -> float:
         return settings.delay_factor
     steps = factors(settings)
     factor = steps[min(pacing.step, len(steps) - 1)]
-    return max(factor, PROBE_FACTOR) if pacing.is_probing else factor
+    return max(factor, _probe_factor(settings)) if pacing.is_probing else factor
+
+
+def _probe_factor(settings: PolitenessSettings) -> float:
+    return min(PROBE_FACTOR, settings.delay_factor)
 
 
 def least_rest_s(pacing: Pacing | None, fetch_s: float, settings: PolitenessSettings) -> float:
@@ -136,7 +138,7 @@ def pacing_after_answer(
     if not is_paced(settings):
         return None
     pacing = pacing or Pacing(begun_at=begun_at)
-    pacing = _asked_more(pacing, begun_at)
+    pacing = _with_risen_rate(pacing, begun_at)
     pacing = replace(
         pacing, begun_at=begun_at, sum_s=pacing.sum_s + fetch_s, count=pacing.count + 1
     )
@@ -174,6 +176,7 @@ class PaceChange(StrEnum):
 
 
 def change_of(before: Pacing | None, after: Pacing | None) -> PaceChange | None:
+    """Return what has changed from the pace *before* to the one *after*; None: nothing."""
     if after is None or before is after:
         return None
     step, interval_s = (before.step, before.interval_s) if before is not None else (0, 0.0)
@@ -184,11 +187,11 @@ def change_of(before: Pacing | None, after: Pacing | None) -> PaceChange | None:
     return PaceChange.FASTER if after.step > step else PaceChange.SLOWER
 
 
-def _asked_more(pacing: Pacing, now: float) -> Pacing:
-    """Ask more often a host that has refused nothing for long."""
-    if not pacing.interval_s or now - pacing.refused_at < _MORE_AFTER_S:
+def _with_risen_rate(pacing: Pacing, now: float) -> Pacing:
+    """Return *pacing* with a higher rate, if the host has had no trouble for long."""
+    if not pacing.interval_s or now - pacing.refused_at < _RATE_RISES_AFTER_S:
         return pacing
-    return replace(pacing, interval_s=pacing.interval_s / _MORE, refused_at=now)
+    return replace(pacing, interval_s=pacing.interval_s / _RATE_RISE, refused_at=now)
 
 
 def _window(pacing: Pacing) -> Window:
@@ -216,16 +219,19 @@ def _moved(pacing: Pacing, window: Window, now: float, settings: PolitenessSetti
     step = min(max(pacing.step + steps, 0), len(factors(settings)) - 1)
     mean_s = pacing.sum_s / pacing.count if pacing.count else 0.0
     base_s, probed_at = pacing.base_s, pacing.probed_at
-    is_unhurried = factor_of(pacing, settings) >= PROBE_FACTOR and window is not Window.TROUBLE
-    if window is Window.OVER or is_unhurried:
-        weight = _NEWEST if pacing.is_probing else _NEWEST_UNHURRIED
+    is_at_low_rate = factor_of(pacing, settings) >= _probe_factor(settings)
+    is_at_low_rate &= window is not Window.TROUBLE
+    if window is Window.OVER or is_at_low_rate:
+        weight = _NEWEST if pacing.is_probing else _NEWEST_AT_LOW_RATE
         base_s, probed_at = base_s + weight * (mean_s - base_s) if base_s else mean_s, now
     setbacks, wait_until = pacing.setbacks, pacing.wait_until
     if step < pacing.step:
-        is_own = window is Window.SLOW
-        wait_until = max(wait_until, now + _AGAIN_S * (2.0**setbacks if is_own else 1.0))
-        setbacks = min(setbacks + is_own, _SETBACKS)
-    elif setbacks and now >= wait_until + _FORGIVEN_S:
+        is_slow_window = window is Window.SLOW
+        wait_until = max(
+            wait_until, now + _STEP_BACK_S * (2.0**setbacks if is_slow_window else 1.0)
+        )
+        setbacks = min(setbacks + is_slow_window, _MOST_STEP_BACKS)
+    elif setbacks and now >= wait_until + _STEP_BACK_EXPIRES_S:
         setbacks, wait_until = setbacks - 1, now
     slow = pacing.slow
     if before is Stage.PACED:

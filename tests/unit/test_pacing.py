@@ -75,12 +75,20 @@ def fast_host() -> Host:
 
 
 def test_each_stage_has_a_move_for_each_window_that_it_can_have() -> None:
-    over = {Window.OPEN, Window.OVER, Window.TROUBLE}
     assert {stage: {window for at, window in MOVES if at is stage} for stage in Stage} == {
-        Stage.FIRST: over,
-        Stage.PROBES: over,
-        Stage.PACED: set(Window) - {Window.OVER},
+        Stage.FIRST: {Window.OVER, Window.TROUBLE},
+        Stage.PROBES: {Window.OVER, Window.TROUBLE},
+        Stage.PACED: {Window.FAST, Window.FAIR, Window.SLOW, Window.TROUBLE},
     }
+
+
+def test_the_base_follows_a_server_that_is_slow_by_itself() -> None:
+    """Also where the first factor is below that of probes."""
+    host = Host(PolitenessSettings(delay_factor=2.0))
+    host.answer(0.1, 40)
+    host.answer(0.4, 400)
+    assert host.pacing is not None
+    assert host.pacing.base_s > 0.35
 
 
 def test_the_factor_falls_while_a_server_stays_fast() -> None:
