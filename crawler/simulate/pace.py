@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heappush, heapreplace
 from math import exp, inf
 from random import Random
 from typing import Final, NamedTuple, Protocol
@@ -69,6 +69,8 @@ SERVERS: Final = (
 class Controller(Protocol):
     """A way to pace requests to one host."""
 
+    waits_for_answers: bool  # before the next request
+
     def on_answer(self, begun_at: float, answer: Answer) -> None: ...
 
     def next_at(self, begun_at: float, ended_at: float) -> float:
@@ -77,6 +79,8 @@ class Controller(Protocol):
 
 class Resting:
     """Rests after each answer as this crawler does."""
+
+    waits_for_answers = True
 
     def __init__(self, settings: PolitenessSettings, seed: int = 0) -> None:
         self.pace = Pace()
@@ -94,6 +98,8 @@ class Resting:
 class Heritrix:
     """Five times the last fetch, from 3 to 30 s."""
 
+    waits_for_answers = True
+
     def __init__(self) -> None:
         self._rest_s = 3.0
 
@@ -106,6 +112,8 @@ class Heritrix:
 
 class AutoThrottle:
     """As Scrapy's, for one request at once in the mean, from one request to the next."""
+
+    waits_for_answers = False
 
     def __init__(self) -> None:
         self._delay_s = 5.0
@@ -219,10 +227,10 @@ class _PaceSimulation:
         answer = self._answer(at)
         ended_at = at + answer.duration_s
         self.result.visits.append(PacedVisit(at, ended_at, answer.status))
-        if isinstance(self._controller, AutoThrottle):  # it does not wait for the answer
-            heappush(self._begun, (ended_at, at, answer))
-        else:
+        if self._controller.waits_for_answers:
             self._controller.on_answer(at, answer)
+        else:
+            heappush(self._begun, (ended_at, at, answer))
         return self._controller.next_at(at, ended_at)
 
     def _answer(self, at: float) -> Answer:
@@ -231,7 +239,6 @@ class _PaceSimulation:
             server.restarts_every_s
             and at % server.restarts_every_s > server.restarts_every_s - _DOWN_S
         ):
-            heapify(self._free_at)
             return Answer(0.01, error="connect")
         while self._recent and self._recent[0] <= at - 1.0:
             self._recent.popleft()
