@@ -110,7 +110,9 @@ def wait_until_fetched_by_another(
 
 
 def refused(crawl: Workers, worker: Worker, held: list[str], other: Worker, ended_s: float) -> None:
-    assert worker.counted("leases/lost") + worker.counted("leases/refused") > 0, crawl.logs()
+    counted = worker.counted("leases/lost") + worker.counted("leases/refused")
+    # Of leases that were taken ahead of need, and not used, none counts.
+    assert counted > 0 or not crawl.visits_of(held, worker), crawl.logs()
     assert crawl.twice() <= len(held)
     assert set(crawl.visits_of(held, other).values()) == {1}
     late = crawl.visits_of(held, worker, ended_s)
