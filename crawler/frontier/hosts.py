@@ -46,17 +46,21 @@ _EMPTY, _FRONT, _ACTIVE = HostPlace.EMPTY, HostPlace.FRONT, HostPlace.ACTIVE
 
 @dataclass(slots=True, eq=False)
 class ActiveHost:
-    """A host that has a turn: its URLs are leased one after another, until its head is used up. At
-    most one lease of a host is not released."""
+    """A host that has a turn: its URLs are leased one after another, or some at once, until its
+    head is used up."""
 
     host: HostKey
     record: HostRecord
     level: int
     head: deque[bytes]  # packed URLs, in the order of its queue
     generation: int = 0  # of the rules by which its head was judged
-    leased: bool = False
+    unreleased: int = 0  # leases, all of one call
     turn_ended: bool = False  # a better URL came during its fetch: file it again
     is_removed: bool = False  # it has left the set; its entries in queues are stale
+
+    @property
+    def leased(self) -> bool:
+        return self.unreleased > 0
 
 
 @dataclass(slots=True)
@@ -301,8 +305,7 @@ class HostScheduler:
         self.on_url_added(candidate.host, candidate.level, record, first=_is_begun(record))
 
     def on_fetch_ended(self, active: ActiveHost, now: float) -> None:
-        """Keep *active*, whose fetch is over, in memory until its rest ends, or end its turn."""
-        active.leased = False
+        """Keep *active*, whose fetches are over, in memory until its rest ends, or end its turn."""
         is_judged = active.generation == self._refusals.generation
         stays = (
             active.head

@@ -3,7 +3,7 @@ implementation (tests/contract)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -26,14 +26,23 @@ from crawler.policy.scope import Refusal
 FRONTIER: Final = "frontier"  # the folder of the records
 SEEN: Final = "seen"  # the folder of the keys of all URLs ever admitted
 
+PerHost = Callable[[HostKey, Pace], int]
+"""How many URLs of a host, which has that pace, may be fetched at once."""
+
+
+def one(host: HostKey, pace: Pace) -> int:
+    """Let each host be asked for one URL at once."""
+    del host, pace
+    return 1
+
 
 class Frontier(Protocol):
     """Holds every URL until it is finished. *now* is epoch seconds, and never goes back.
 
     1. A URL added is leased again and again until it is finished; done without a next
        visit, it is never leased again.
-    2. Never two unreleased leases on one host, and none before the host's rest is over:
-       across eviction and restart too.
+    2. Never two unreleased leases on one host, but for those that one call took of it, a bundle;
+       and none before the host's rest is over: across eviction and restart too.
     3. A result under a lease that is no longer held returns False and changes nothing.
     4. Each call is atomic: after a crash all of it has happened, or nothing. It is durable when
        `wait_until_durable`, awaited after it, returns. A process that crashes before that repeats
@@ -47,14 +56,19 @@ class Frontier(Protocol):
         another host waits for goes before all URLs of its host."""
 
     def lease(
-        self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
+        self,
+        now: float,
+        limit: int = 1,
+        standings: Sequence[Standing] = STANDINGS,
+        per_host: PerHost = one,
     ) -> list[Lease]:
-        """Take up to *limit* URLs, each of another host, all of them due: of hosts of the first of
-        *standings*, then of the next. Hosts of other standings keep their turns."""
+        """Take URLs of up to *limit* hosts, all of them due: of hosts of the first of *standings*,
+        then of the next. Hosts of other standings keep their turns. Of a host up to *per_host* URLs
+        of its turn, one at least; they are one after another in what is returned."""
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
-        """End the fetch: the host may be leased after the rest. Returns False if the lease is not
-        held."""
+        """End the fetch: the host may be leased after the rest, and after those of the others of a
+        bundle; the pace that was given last is its own. Returns False if the lease is not held."""
 
     def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
         """Note, when the head of an answer with trouble has come, or a fetch begins whose host asks

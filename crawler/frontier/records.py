@@ -444,6 +444,8 @@ class OpenRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
     rest_until: float = 0.0
     pace: Pace | None = None  # from then on; None: no such answer
     asked_s: float = 0.0  # by its Retry-After
+    # It is not released, and was taken with others of its host: the rest of that may be theirs.
+    is_bundled: bool = False
 
 
 class DeadLetter(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -465,8 +467,10 @@ class RefusedRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
 encode = msgspec.msgpack.Encoder().encode
 
 
-def encode_open(candidate: bytes, taken_at: float) -> bytes:
+def encode_open(candidate: bytes, taken_at: float, *, is_bundled: bool = False) -> bytes:
     """Return the packed OpenRecord of *candidate*, which is packed already."""
+    if is_bundled:
+        return encode((msgspec.Raw(candidate), taken_at, 0.0, None, 0.0, True))
     return encode((msgspec.Raw(candidate), taken_at))
 
 

@@ -122,12 +122,12 @@ class Recovery:
     ) -> None:
         record = self._batch.host(lost.candidate.host)
         # A rest that ends after the lease began was set by its release, and is kept.
-        if may_be_fetching and record.rest_until <= lost.taken_at:
+        if may_be_fetching and (lost.is_bundled or record.rest_until <= lost.taken_at):
             if lost.pace is not None:
                 record.pace = lost.pace
                 record.note_trouble(lost.asked_s, now)
             until = self._rest_after(lost.taken_at, record, now)
-            record.rest_until = max(until, lost.rest_until)
+            record.rest_until = max(until, lost.rest_until, record.rest_until)
         self._batch.delete(key)
         self._batch.count(keys.shard_in(key), UrlState.LEASED, UrlEvent.LOSE)
         self._scheduler.put_back(lost.candidate)

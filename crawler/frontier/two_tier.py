@@ -17,7 +17,14 @@ from msgspec.structs import replace
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler, LongestHosts
-from crawler.frontier.port import DurableStore, FrontierLimits, LeaseRules, OrderedStore
+from crawler.frontier.port import (
+    DurableStore,
+    FrontierLimits,
+    LeaseRules,
+    OrderedStore,
+    PerHost,
+    one,
+)
 from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
 from crawler.frontier.records import (
     DeadLetter,
@@ -77,6 +84,7 @@ _ANSWERS: Final = Standing.ANSWERS
 class OpenLease:
     lease: Lease
     active: ActiveHost  # its host; until the release, it is in memory
+    is_bundled: bool  # it was taken with others of its host
     released: bool = False
 
 
@@ -191,9 +199,14 @@ class TwoTierFrontier:
         self._end_call(now)
 
     def lease(
-        self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
+        self,
+        now: float,
+        limit: int = 1,
+        standings: Sequence[Standing] = STANDINGS,
+        per_host: PerHost = one,
     ) -> list[Lease]:
-        leases = [] if self.is_congested() else self._lease(now, limit, standings)
+        is_congested = self.is_congested()
+        leases = [] if is_congested else self._lease(now, limit, standings, per_host)
         if (
             not leases
             and _ANSWERS in standings
@@ -205,7 +218,7 @@ class TwoTierFrontier:
                 self._background.work_soon()
             else:
                 self._do_work(now)
-                leases = self._lease(now, limit, standings)
+                leases = self._lease(now, limit, standings, per_host)
         self._end_call(now)
         self._refusals.end_call()
         return leases
@@ -224,7 +237,8 @@ class TwoTierFrontier:
             return
         until = now + min(max(rest.seconds, 0.0), self._limits.max_rest_s)
         noted = OpenRecord(
-            lease.candidate, held.lease.taken_at, until, rest.pace, rest.asked_s or 0.0
+            *(lease.candidate, held.lease.taken_at, until, rest.pace, rest.asked_s or 0.0),
+            is_bundled=held.is_bundled,
         )
         self._batch.put_at_once(keys.numbered(keys.OPEN, lease.id), encode(noted))
         self._end_call(now)
@@ -234,8 +248,8 @@ class TwoTierFrontier:
         if held is None:
             return False
         if not held.released:
-            gap_s = max(lease.pace.gap_s, self._limits.min_gap_s)
-            self._release(held, Rest(gap_s, lease.pace), now)
+            pace = held.active.record.pace
+            self._release(held, Rest(max(pace.gap_s, self._limits.min_gap_s), pace), now)
         self._batch.delete(keys.numbered(keys.OPEN, lease.id))
         self._apply_verdict(lease, verdict, now)
         self._end_call(now)
@@ -470,16 +484,20 @@ class TwoTierFrontier:
     async def wait_until_durable(self) -> None:
         self.commit()
 
-    def _lease(self, now: float, limit: int, standings: Sequence[Standing]) -> list[Lease]:
+    def _lease(
+        self, now: float, limit: int, standings: Sequence[Standing], per_host: PerHost
+    ) -> list[Lease]:
         self._refusals.begin_call()
         self._move_due(now)
         if self._are_arrived_due(now):
             self._admit_some(now)
         leases: list[Lease] = []
-        while len(leases) < limit:
+        hosts = 0
+        while hosts < limit:
             active = self._scheduler.next_due(now, standings)
             if active is not None:
-                leases.append(self._take(active, now))
+                hosts += 1
+                leases += self._take(active, now, per_host)
             elif _ANSWERS not in standings or not self._admit_some(now):
                 break
         return leases
@@ -488,27 +506,40 @@ class TwoTierFrontier:
         due_at = self._arrived.due_at
         return due_at is not None and due_at <= now
 
-    def _take(self, active: ActiveHost, now: float) -> Lease:
-        packed, record = active.head.popleft(), self._batch.host(active.host)
-        self._queues.drop_head(active.host, record, active.level)
-        active.leased = True
+    def _take(self, active: ActiveHost, now: float, per_host: PerHost) -> list[Lease]:
+        record = self._batch.host(active.host)
+        urls = min(max(per_host(active.host, record.pace), 1), len(active.head))
         shard = self._batch.shards.of(active.host)
-        number = self._batch.next_number(shard)
-        lease = Lease(number, decode_candidate(packed), record.pace, now)
-        self._batch.put(keys.numbered(keys.OPEN, lease.id), encode_open(packed, now))
-        self._batch.count(shard, _WAITING, _LEASE)
-        self._open[lease.id] = OpenLease(lease, active)
-        return lease
+        leases = []
+        for _ in range(urls):
+            packed = active.head.popleft()
+            self._queues.drop_head(active.host, record, active.level)
+            number = self._batch.next_number(shard)
+            lease = Lease(number, decode_candidate(packed), record.pace, now)
+            opened = encode_open(packed, now, is_bundled=urls > 1)
+            self._batch.put(keys.numbered(keys.OPEN, lease.id), opened)
+            self._batch.count(shard, _WAITING, _LEASE)
+            self._open[lease.id] = OpenLease(lease, active, urls > 1)
+            leases.append(lease)
+        active.unreleased = urls
+        return leases
 
     def _release(self, held: OpenLease, rest: Rest, now: float) -> None:
         held.released = True
         record = self._batch.host(held.active.host)
-        record.rest_until = now + min(max(rest.seconds, 0.0), self._limits.max_rest_s)
+        until = now + min(max(rest.seconds, 0.0), self._limits.max_rest_s)
+        record.rest_until = max(until, record.rest_until) if held.is_bundled else until
         record.pace = rest.pace
         if rest.asked_s is not None:
             record.note_trouble(rest.asked_s, now)
-        self._longest.note(held.active.host, record)
-        self._scheduler.on_fetch_ended(held.active, now)
+        if held.is_bundled:
+            lease = held.lease
+            released = OpenRecord(lease.candidate, lease.taken_at)
+            self._batch.put(keys.numbered(keys.OPEN, lease.id), encode(released))
+        held.active.unreleased -= 1
+        if not held.active.leased:
+            self._longest.note(held.active.host, record)
+            self._scheduler.on_fetch_ended(held.active, now)
 
     def _apply_verdict(self, lease: Lease, verdict: Verdict, now: float) -> None:
         candidate = lease.candidate

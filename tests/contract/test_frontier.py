@@ -80,6 +80,80 @@ def test_two_leases_are_never_open_on_one_host(world):
     assert sorted(one.candidate.host for one in drain(frontier, 0.0)) == ["a", "b"]
 
 
+def two_at_once(host, pace):
+    return 2
+
+
+def bundle(frontier, now):
+    """Lease all of host a's URLs that may be fetched at once."""
+    leases = frontier.lease(now, 1, per_host=two_at_once)
+    assert [each.candidate.host for each in leases] == ["a", "a"]
+    return leases
+
+
+def test_some_urls_of_a_host_are_leased_together_and_it_rests_when_the_last_is_released(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(each) for each in "vwxyz"], 0.0)
+    first, second = bundle(frontier, 0.0)
+    assert urls([first, second]) == ["http://a/v", "http://a/w"]
+    frontier.release(second, rest(9), 1.0)
+    frontier.finish(second, Done(), 1.0)
+    assert drain(frontier, 100.0) == [], "one of them is under way"
+    frontier.release(first, rest(0.5), 3.0)
+    assert drain(frontier, 9.9) == [], "the longest rest of all"
+    again = bundle(frontier, 10.0)
+    assert {each.pace.gap_s for each in again} == {0.5}, "the pace of the last"
+    for lease in (first, *again):
+        assert frontier.finish(lease, Done(), 11.0)
+    frontier.add([candidate("u")], 20.0)
+    assert len(frontier.lease(20.0)) == 1, "one at once, if nothing else is asked for"
+
+
+def test_a_bundle_ends_with_what_waits_at_its_level(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x"), candidate("y"), candidate("later", level=1)], 0.0)
+    frontier.add([candidate("z", host="b"), candidate("later", host="b", level=1)], 0.0)
+    leases = frontier.lease(0.0, 2, per_host=two_at_once)
+    assert sorted(urls(leases)) == ["http://a/x", "http://a/y", "http://b/z"]
+    hosts = [each.candidate.host for each in leases]
+    assert hosts in (["a", "a", "b"], ["b", "a", "a"]), "those of a host one after another"
+
+
+@pytest.mark.parametrize("released", [0, 1])
+def test_a_bundle_that_was_under_way_at_a_crash_counts_as_the_longest_fetch(world, released):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(each) for each in "xyz"], 0.0)
+    for lease in bundle(frontier, 0.0)[:released]:
+        frontier.release(lease, rest(1), 0.5)
+        frontier.finish(lease, Done(), 0.5)
+    frontier = world.reopen(8.0)
+    assert frontier.put_back_at_open == 2 - released
+    assert drain(frontier, 11.9) == [], "8 s, and a gap of half of it"
+    assert len(drain(frontier, 12.0)) == 1
+
+
+def test_a_bundle_released_before_the_crash_keeps_its_longest_rest(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(each) for each in "xyz"], 0.0)
+    for lease, seconds in zip(bundle(frontier, 0.0), (5, 2), strict=True):
+        frontier.release(lease, rest(seconds), 1.0)
+    frontier = world.reopen(5.0)
+    assert frontier.put_back_at_open == 2
+    assert drain(frontier, 5.9) == []
+    assert len(drain(frontier, 6.0)) == 1
+
+
+def test_what_a_head_of_a_bundle_asked_for_survives_the_death_of_the_process(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(each) for each in "xyz"], 0.0)
+    first, second = bundle(frontier, 0.0)
+    frontier.note_trouble(second, asks(50), 1.0)
+    frontier.release(first, rest(1), 1.5)
+    frontier = world.reopen(2.0)
+    assert drain(frontier, 50.9) == []
+    assert len(drain(frontier, 1000.0)) == 1
+
+
 def test_a_rest_survives_that_the_host_runs_dry(world):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x")], 0.0)

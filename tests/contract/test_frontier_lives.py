@@ -7,6 +7,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import ExitStack
 from copy import deepcopy
+from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
@@ -97,10 +98,14 @@ class FrontierLives(RuleBasedStateMachine):
         if wake_at is not None:
             self.now = max(self.now, wake_at)
 
-    @rule(limit=st.integers(1, 3))
-    def lease(self, limit):
-        for lease in self.frontier.lease(self.now, limit):
-            self.leased_now(lease)
+    @rule(limit=st.integers(1, 3), at_once=st.sampled_from([1, 1, 2, 3]))
+    def lease(self, limit, at_once):
+        leases = self.frontier.lease(self.now, limit, per_host=lambda *_: at_once)
+        by_host = {h: list(some) for h, some in groupby(leases, lambda each: each.candidate.host)}
+        assert len(by_host) <= limit and sum(map(len, by_host.values())) == len(leases)
+        for some in by_host.values():
+            assert len(some) <= at_once
+            self.leased_now(*some)
 
     @rule()
     def lease_all(self):
@@ -124,16 +129,17 @@ class FrontierLives(RuleBasedStateMachine):
         return max(self.waiting[url], self.server.quiet_until.get(url.split("/")[2], 0.0)) + SOON
 
     def blocked(self, url):
-        return url.split("/")[2] in self.server.busy
+        return self.server.busy[url.split("/")[2]]
 
-    def leased_now(self, lease):
-        url = lease.candidate.url
-        assert not self.rules.refuses(url), f"{url} is refused by the rules of this start"
-        assert url in self.waiting, f"{url} was not waiting: leased twice, or finished before"
-        assert self.waiting.pop(url) <= self.now, "fetched before its date"
-        self.server.visited(lease.candidate.host, self.now)
-        self.leased[url] = lease
-        self.unreleased[lease.id] = lease
+    def leased_now(self, *of_one_host):
+        self.server.visited(of_one_host[0].candidate.host, self.now, len(of_one_host))
+        for lease in of_one_host:
+            url = lease.candidate.url
+            assert not self.rules.refuses(url), f"{url} is refused by the rules of this start"
+            assert url in self.waiting, f"{url} was not waiting: leased twice, or finished before"
+            assert self.waiting.pop(url) <= self.now, "fetched before its date"
+            self.leased[url] = lease
+            self.unreleased[lease.id] = lease
 
     @rule(data=st.data(), seconds=st.sampled_from([0.0, 1.0, 3.0, 7.0]))
     def release(self, data, seconds):
@@ -155,9 +161,7 @@ class FrontierLives(RuleBasedStateMachine):
         lease = self.leased.pop(data.draw(st.sampled_from(sorted(self.leased))))
         url, host = lease.candidate.url, lease.candidate.host
         if self.unreleased.pop(lease.id, None):
-            seconds = max(lease.pace.gap_s, TIGHT.min_gap_s)
-            self.gap[host] = lease.pace.gap_s
-            self.server.left(host, self.now + seconds)
+            self.server.left(host, self.now + max(self.gap.get(host, 0.0), TIGHT.min_gap_s))
         assert self.frontier.finish(lease, self.verdict(what, lease), self.now)
         assert not self.frontier.finish(lease, Done(), self.now), "finished twice"
         self.done += what in ("done", "again", "moved")

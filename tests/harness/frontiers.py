@@ -188,15 +188,15 @@ class WebServer:
     """A polite web server: when each host was last visited, and until when it must rest."""
 
     quiet_until: dict[str, float] = field(default_factory=dict)
-    busy: set[str] = field(default_factory=set)
+    busy: Counter[str] = field(default_factory=Counter)  # visitors by host
 
-    def visited(self, host: str, now: float) -> None:
-        assert host not in self.busy, f"two at once on {host}"
+    def visited(self, host: str, now: float, visitors: int = 1) -> None:
+        assert not self.busy[host], f"visitors of two calls at once on {host}"
         assert now >= self.quiet_until.get(host, 0.0), f"{host} contacted too early"
-        self.busy.add(host)
+        self.busy[host] = visitors
 
     def left(self, host: str, until: float) -> None:
-        self.busy.discard(host)
+        self.busy[host] -= self.busy[host] > 0
         self.quiet_until[host] = max(self.quiet_until.get(host, 0.0), until)
 
 

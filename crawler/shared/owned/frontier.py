@@ -13,14 +13,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import DurableStore, FrontierLimits, LeaseRules, OrderedStore
+from crawler.frontier.port import (
+    DurableStore,
+    FrontierLimits,
+    LeaseRules,
+    OrderedStore,
+    PerHost,
+    one,
+)
 from crawler.frontier.records import SHARD_BYTES
 from crawler.frontier.shards import Shards
 from crawler.frontier.two_tier import Background
@@ -212,11 +219,16 @@ class OwnedFrontier:
         self._push([pack_result(authority, result)])
 
     def lease(
-        self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
+        self,
+        now: float,
+        limit: int = 1,
+        standings: Sequence[Standing] = STANDINGS,
+        per_host: PerHost = one,
     ) -> list[Lease]:
-        self._take_ahead(now, standings)
+        self._take_ahead(now, standings, per_host)
         waiting = (lease for standing in standings for lease in self._ahead[standing])
-        ready = list(islice(filter(self._is_acked, waiting), limit))
+        by_host = groupby(filter(self._is_acked, waiting), lambda lease: lease.candidate.host)
+        ready = [lease for _, leases in islice(by_host, limit) for lease in leases]
         for lease in ready:
             self._ahead[lease.pace.standing].remove(lease)
         return ready
@@ -462,12 +474,12 @@ class OwnedFrontier:
         self._drop_safe_links()
         return bool(self._settle_s or self._own_links) or not self._sender.has_pushed()
 
-    def _take_ahead(self, now: float, standings: Sequence[Standing]) -> None:
+    def _take_ahead(self, now: float, standings: Sequence[Standing], per_host: PerHost) -> None:
         """Take as many leases as slots are free: they are acknowledged one round trip later."""
         self._give_back_of_silent()
         for standing in standings:
             wanted = self._hooks.free_slots(standing) - len(self._ahead[standing])
-            if wanted > 0 and (taken := self.frontier.lease(now, wanted, (standing,))):
+            if wanted > 0 and (taken := self.frontier.lease(now, wanted, (standing,), per_host)):
                 self._ahead[standing] += taken
                 self.commit()  # until then no mirror knows that they are not acknowledged
                 owners = {self._loaded[self._shard_of(lease)] for lease in taken}

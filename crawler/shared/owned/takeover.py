@@ -64,7 +64,8 @@ def noted_rests(store: DurableStore, now: float) -> dict[HostKey, NotedRest]:
     for _, packed in all_records(store, keys.OPEN):
         lost = decode_open(packed)
         if lost.pace is not None and lost.rest_until > now:
-            found[lost.candidate.host] = NotedRest(lost.rest_until, lost.asked_s)
+            noted, host = NotedRest(lost.rest_until, lost.asked_s), lost.candidate.host
+            found[host] = max(noted, found.get(host, noted), key=lambda rest: rest.until)
     return found
 
 

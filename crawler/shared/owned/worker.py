@@ -19,7 +19,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.data.frontier_work import FrontierWork
-from crawler.frontier.port import DurableStore, FrontierLimits, LeaseRules
+from crawler.frontier.port import DurableStore, FrontierLimits, LeaseRules, PerHost, one
 from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
@@ -202,11 +202,15 @@ class OwnedWorker:
         return self.frontier.add(found, now)
 
     def lease(
-        self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
+        self,
+        now: float,
+        limit: int = 1,
+        standings: Sequence[Standing] = STANDINGS,
+        per_host: PerHost = one,
     ) -> list[Lease]:
         if self._base.disk.is_full or self._pushes.is_congested or self._state == "stopping":
             return []
-        return self.frontier.lease(now, limit, standings)
+        return self.frontier.lease(now, limit, standings, per_host)
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
         return self.frontier.release(lease, rest, now)
