@@ -112,7 +112,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     # A page is one item: 100, the default, starts 100 tasks a response, 1 ms of CPU.
     "CONCURRENT_ITEMS": 1,
     "CONCURRENT_REQUESTS": 64,
-    # The frontier leases a host once. This limits requests beside it, such as media pipelines'.
+    # The frontier limits its leases. This limits requests beside it, such as media pipelines'.
     "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
     # A crawl of many hosts would keep a jar for each of them in memory.
     "COOKIES_ENABLED": False,

@@ -158,6 +158,7 @@ class Crawl:
         """Take no more leases. Called when the engine begins to wait for requests under way."""
         self.storage.archive.allow_last_pages()
         self.storage.room.stop_waiting()
+        self.loop.give_back_unused()
         if self.leases.shared is not None:
             self.leases.shared.stop_leasing()
         self.lifecycle.note_stopping()

@@ -364,6 +364,11 @@ class PolitenessSettings:
     paced_min_delay_s: float = setting(
         0.1, number("seconds"), "Shortest rest of a host whose server stays fast."
     )
+    paced_connections: int = setting(
+        1,
+        integer("fetches", least=1),
+        "Most fetches at once of a host whose server stays fast; rules can allow it for some.",
+    )
     max_crawl_delay_s: float = setting(
         # guess: longer ones leave a host fewer than 24 pages a day
         3600.0,
@@ -696,7 +701,8 @@ def _as_set(politeness: PolitenessSettings, given: Mapping[str, object]) -> Poli
     }
     if "min_delay_s" in set_by_user:
         least_s = max(politeness.min_delay_s, politeness.paced_min_delay_s)
-        politeness = replace(politeness, paced_min_delay_s=least_s)
+        connections = 1 if politeness.min_delay_s else politeness.paced_connections
+        politeness = replace(politeness, paced_min_delay_s=least_s, paced_connections=connections)
     if "delay_factor" in set_by_user and "paced_share" not in set_by_user:
         share = 1.0 / (1.0 + politeness.delay_factor)
         politeness = replace(politeness, paced_share=min(share, politeness.paced_share))

@@ -21,6 +21,7 @@ from crawler.model.types import (
     Claim,
     Dead,
     Lease,
+    Pace,
     Purpose,
     PutBack,
     Verdict,
@@ -246,6 +247,10 @@ class Life:
 
     def decide(self, verdict: Verdict, reason: str = "") -> None:
         self.verdict, self.reason = verdict, reason or self.reason
+
+    def note_pace(self, pace: Pace) -> None:
+        """Note the pace of its host, which an answer beside it has changed."""
+        self.lease = replace(self.lease, pace=pace)
 
     def note_head(self, head: Answer) -> None:
         """Note what the head of an answer, which has trouble, says."""

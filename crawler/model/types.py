@@ -89,6 +89,8 @@ class Pacing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     begun_at: float = 0.0  # when it was asked last
     interval_s: float = 0.0  # the least time between two requests, since it refused some
     refused_at: float = 0.0  # when it had trouble, or its rate rose, last
+    at_once: int = 1  # requests that its server takes at once without getting slower
+    begun_before_at: float = 0.0  # when it was asked before `begun_at`
 
 
 class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -114,8 +116,8 @@ class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """Permission to fetch one URL. Its host gets no other request until the lease is released.
-    Arrow: frontier -> fetch."""
+    """Permission to fetch one URL. Its host gets no other request until the lease is released, but
+    for those that were leased with it. Arrow: frontier -> fetch."""
 
     id: int  # fencing token; never used twice
     candidate: Candidate

@@ -35,6 +35,7 @@ from crawler.policy.pacing import (
     WINDOW,
     WINDOW_S,
     factors,
+    times_as_fast,
 )
 from crawler.policy.politeness import (
     GAP_FACTORS,
@@ -204,7 +205,11 @@ def _rests(
     for at in range(fetches.shape[2]):
         eased = easing[:, :, at] * np.minimum(rest, MAX_REMEMBERED_GAP_S)
         rests[:, :, at] = rest = np.maximum(rests[:, :, at], eased)
-    return rests + np.where(easing, 0.0, _column([each.probes_s for each in stages]))
+    rests += np.where(easing, 0.0, _column([each.probes_s for each in stages]))
+    times = _column(
+        [times_as_fast(each.pace, own) for each, own in zip(hosts, settings, strict=True)]
+    )
+    return (fetches + rests) / times - fetches
 
 
 def _column(values: Sequence[float]) -> _Floats:

@@ -62,6 +62,7 @@ class Overrides:
     paused: float | None = None  # until then, epoch seconds; 0: not paused
     delay_s: float | None = None
     crawl_delay_s: float | None = None
+    connections: int | None = None
     level: int | None = None
     max_bytes: int | None = None
     max_urls: int | None = None
@@ -90,6 +91,11 @@ KEYS: Final[Mapping[str, Key]] = {
         " and crawl-delay still make it longer.",
     ),
     "crawl_delay_s": Key(number("seconds"), "In place of the Crawl-delay in its robots.txt."),
+    "connections": Key(
+        integer("fetches", least=1),
+        "Most fetches at once of each of its hosts, while the server stays fast, as"
+        " CRAWLER_PACED_CONNECTIONS. One, where a delay_s or a crawl-delay holds.",
+    ),
     "level": Key(integer("level"), "The priority of its URLs; 0 is the best."),
     "max_bytes": Key(integer("bytes", least=1), "Longest body; what is longer is cut off."),
     "max_urls": Key(

@@ -6,6 +6,9 @@ that, the factor falls, down to what `paced_share` allows; if the server gets sl
 again. Once a minute some requests are made at factor 5, to measure the base anew: without that the
 queue that we make ourselves would count as normal, and we would drive it up for ever.
 
+Where the user allows more than one connection, a host whose factor can fall no further is asked
+for one URL more at once with each window in which it stays fast, and for fewer when it gets slower.
+
 A server that refuses (429, 503) is asked less often than it was when it refused, and after ten
 minutes without a refusal 2 % more often. Any other trouble takes one step back. Both are kept with
 the host, for as long as the host is known.
@@ -20,7 +23,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.config.settings import PolitenessSettings
-from crawler.model.types import Pacing
+from crawler.model.types import Pace, Pacing
 
 WINDOW: Final = 8  # the fewest answers whose mean is compared
 WINDOW_S: Final = 5.0
@@ -37,7 +40,11 @@ FAST: Final = 1.15  # times the base: then the factor may fall
 SLOW: Final = 1.25  # times the base, three times in a row: then it rises
 VERY_SLOW: Final = 2.0  # times the base, once
 _SLOW_WINDOWS: Final = 3
+PARALLEL_FAST: Final = 1.25  # as these, of several requests at once, which wait for each other, too
+PARALLEL_SLOW: Final = 1.7
+_TURNS: Final = 2  # URLs of a bundle for each of those at once: a rest after each is half the time
 _FALLING: Final = (5.0, 2.0, 1.0, 0.5)
+_FEWER: Final = 0.7  # of the requests at once, where these make a server slower
 _STEP_BACK_S: Final = 60.0  # after a step back, doubled with each
 _MOST_STEP_BACKS: Final = 6  # so at most an hour
 _STEP_BACK_EXPIRES_S: Final = 600.0  # without another step back, for each
@@ -54,6 +61,7 @@ class Stage(StrEnum):
     FIRST = "first"  # the base is not known: the first factor
     PROBES = "probes"  # the base is measured anew: PROBE_FACTOR at least
     PACED = "paced"  # the factor of its step
+    PARALLEL = "parallel"  # the least factor, and more than one request at once
 
 
 class Window(StrEnum):
@@ -67,21 +75,42 @@ class Window(StrEnum):
     OVER = "over"  # enough answers to know the base
 
 
-MOVES: Final[dict[tuple[Stage, Window], tuple[Stage, int]]] = {
-    (Stage.FIRST, Window.OVER): (Stage.PACED, 1),
-    (Stage.FIRST, Window.TROUBLE): (Stage.FIRST, 0),
-    (Stage.PROBES, Window.OVER): (Stage.PACED, 0),
-    (Stage.PROBES, Window.TROUBLE): (Stage.PROBES, -1),
-    (Stage.PACED, Window.FAST): (Stage.PACED, 1),
-    (Stage.PACED, Window.FAIR): (Stage.PACED, 0),
-    (Stage.PACED, Window.SLOW): (Stage.PACED, -1),
-    (Stage.PACED, Window.TROUBLE): (Stage.PACED, -1),
+class Move(StrEnum):
+    """What follows a window that is not open."""
+
+    STAY = "stay"
+    BEGIN = "begin"  # the base is known: the first step is taken
+    FALL = "fall"  # of the factor by a step; if it is the least one, two requests at once
+    RISE = "rise"  # of the factor by a step
+    MORE = "more"  # by one request at once
+    FEWER = "fewer"  # by three of ten requests at once; with one, the host is paced again
+    HALF = "half"  # of the requests at once
+
+
+_LIMITS: Final = {
+    Stage.PACED: (FAST, SLOW),
+    Stage.PARALLEL: (PARALLEL_FAST, PARALLEL_SLOW),
 }
-"""What follows a window that is not open: the next stage, and how many steps the factor falls (-1:
-it rises). A paced host whose base is older than PROBED_EVERY_S is probed at the end of a window."""
+"""Of a stage: the means, in times of the base, up to which a server is fast and from which it is
+slow."""
 
 
-_FEWEST: Final = {Stage.FIRST: FIRST_ANSWERS, Stage.PROBES: PROBES, Stage.PACED: WINDOW}
+MOVES: Final[dict[tuple[Stage, Window], Move]] = {
+    (Stage.FIRST, Window.OVER): Move.BEGIN,
+    (Stage.FIRST, Window.TROUBLE): Move.STAY,
+    (Stage.PROBES, Window.OVER): Move.STAY,
+    (Stage.PROBES, Window.TROUBLE): Move.RISE,
+    (Stage.PACED, Window.FAST): Move.FALL,
+    (Stage.PACED, Window.FAIR): Move.STAY,
+    (Stage.PACED, Window.SLOW): Move.RISE,
+    (Stage.PACED, Window.TROUBLE): Move.RISE,
+    (Stage.PARALLEL, Window.FAST): Move.MORE,
+    (Stage.PARALLEL, Window.FAIR): Move.STAY,
+    (Stage.PARALLEL, Window.SLOW): Move.FEWER,
+    (Stage.PARALLEL, Window.TROUBLE): Move.HALF,
+}
+"""What each stage does at the end of a window. Then a paced or parallel host whose base is older
+than PROBED_EVERY_S is probed; probes are over with their window."""
 
 
 def factors(settings: PolitenessSettings) -> tuple[float, ...]:
@@ -100,7 +129,9 @@ def stage_of(pacing: Pacing) -> Stage:
     """Return the stage of a host."""
     if not pacing.base_s:
         return Stage.FIRST
-    return Stage.PROBES if pacing.is_probing else Stage.PACED
+    if pacing.is_probing:
+        return Stage.PROBES
+    return Stage.PARALLEL if pacing.at_once > 1 else Stage.PACED
 
 
 def factor_of(pacing: Pacing | None, settings: PolitenessSettings) -> float:
@@ -122,8 +153,48 @@ def least_rest_s(pacing: Pacing | None, fetch_s: float, settings: PolitenessSett
     if pacing is None or stage_of(pacing) is Stage.FIRST or not pacing.step:
         own_s = max(own_s, settings.min_delay_s)
     own_s = max(own_s, settings.paced_min_delay_s)
-    refused_s = 0.0 if pacing is None else pacing.interval_s - fetch_s
+    refused_s = 0.0
+    if pacing is not None:
+        refused_s = pacing.interval_s - fetch_s
     return max(min(own_s, settings.max_delay_s), refused_s)
+
+
+def at_once(pace: Pace, settings: PolitenessSettings) -> int:
+    """Return how many URLs of a host of *pace* may be fetched at once: one, where a crawl-delay
+    holds, or the last answer had trouble."""
+    if pace.pacing is None or pace.crawl_delay_s or pace.failures or pace.unwelcome:
+        return 1
+    return _at_once(pace.pacing, settings)
+
+
+def bundle_size(pace: Pace, settings: PolitenessSettings) -> int:
+    """Return how many URLs of a host of *pace* are asked for before it rests."""
+    requests = at_once(pace, settings)
+    return _TURNS * requests if requests > 1 else 1
+
+
+def spacing_s(pace: Pace, settings: PolitenessSettings) -> float:
+    """Return the time from one request of a bundle to the next: they are spread over the time that
+    one takes with its rest, so that they do not come in a burst."""
+    pacing = pace.pacing
+    if pacing is None:
+        return 0.0
+    rest_s = max(factor_of(pacing, settings) * pacing.base_s, settings.paced_min_delay_s)
+    return max((pacing.base_s + rest_s) / _at_once(pacing, settings), pacing.interval_s)
+
+
+def times_as_fast(pace: Pace, settings: PolitenessSettings) -> float:
+    """Return how many times as many URLs of a host are asked for in bundles as one by one, with the
+    same rest."""
+    requests = at_once(pace, settings)
+    # The requests of a bundle are as far apart as `spacing_s` says; then the host rests once.
+    return bundle_size(pace, settings) * requests / (bundle_size(pace, settings) + requests - 1)
+
+
+def _at_once(pacing: Pacing, settings: PolitenessSettings) -> int:
+    if stage_of(pacing) is not Stage.PARALLEL:
+        return 1
+    return min(pacing.at_once, settings.paced_connections)
 
 
 def is_paced(settings: PolitenessSettings) -> bool:
@@ -138,10 +209,8 @@ def pacing_after_answer(
     if not is_paced(settings):
         return None
     pacing = pacing or Pacing(begun_at=begun_at)
-    pacing = _with_risen_rate(pacing, begun_at)
-    pacing = replace(
-        pacing, begun_at=begun_at, sum_s=pacing.sum_s + fetch_s, count=pacing.count + 1
-    )
+    pacing = _asked(_with_risen_rate(pacing, begun_at), begun_at)
+    pacing = replace(pacing, sum_s=pacing.sum_s + fetch_s, count=pacing.count + 1)
     return _moved(pacing, _window(pacing), begun_at, settings)
 
 
@@ -157,14 +226,29 @@ def pacing_after_trouble(
     too many. *was_failing*: it had trouble before, which has been counted."""
     if pacing is None or not is_paced(settings):
         return pacing
-    seen_s = begun_at - pacing.begun_at
+    pacing = replace(_asked(pacing, begun_at), refused_at=begun_at)
+    seen_s = (begun_at - pacing.begun_before_at) / _at_once(pacing, settings)
     if is_rate and not was_failing and 0.0 < seen_s < _LONGEST_INTERVAL_S:
         interval_s = max(pacing.interval_s, seen_s / _REFUSED_SHARE)
         pacing = replace(pacing, interval_s=min(interval_s, _LONGEST_INTERVAL_S))
-    pacing = replace(pacing, refused_at=begun_at, begun_at=begun_at)
+        if pacing.at_once > 1:
+            halved = replace(pacing, at_once=_half(pacing.at_once))
+            return _stepped_back(halved, begun_at, is_proven=True)
+        return pacing
     if is_rate or was_failing:
         return pacing
     return _moved(pacing, Window.TROUBLE, begun_at, settings)
+
+
+def _asked(pacing: Pacing, begun_at: float) -> Pacing:
+    """Return *pacing* of a host that was asked at *begun_at*: for several URLs at once, perhaps."""
+    if begun_at <= pacing.begun_at:
+        return pacing
+    return replace(pacing, begun_at=begun_at, begun_before_at=pacing.begun_at)
+
+
+def _half(requests: int) -> int:
+    return max(1, requests // 2)
 
 
 class PaceChange(StrEnum):
@@ -179,12 +263,13 @@ def change_of(before: Pacing | None, after: Pacing | None) -> PaceChange | None:
     """Return what has changed from the pace *before* to the one *after*; None: nothing."""
     if after is None or before is after:
         return None
-    step, interval_s = (before.step, before.interval_s) if before is not None else (0, 0.0)
-    if after.interval_s > interval_s:
+    before = before or Pacing()
+    if after.interval_s > before.interval_s:
         return PaceChange.REFUSED
-    if after.step == step:
+    was, speed = (before.step, before.at_once), (after.step, after.at_once)
+    if speed == was:
         return None
-    return PaceChange.FASTER if after.step > step else PaceChange.SLOWER
+    return PaceChange.FASTER if speed > was else PaceChange.SLOWER
 
 
 def _with_risen_rate(pacing: Pacing, now: float) -> Pacing:
@@ -196,27 +281,63 @@ def _with_risen_rate(pacing: Pacing, now: float) -> Pacing:
 
 def _window(pacing: Pacing) -> Window:
     stage = stage_of(pacing)
-    if pacing.count < _FEWEST[stage]:
+    if pacing.count < _fewest(stage, pacing.at_once):
         return Window.OPEN
-    if stage is not Stage.PACED:
+    if stage in (Stage.FIRST, Stage.PROBES):
         return Window.OVER
     if pacing.begun_at < pacing.since + WINDOW_S:
         return Window.OPEN
     mean_s = pacing.sum_s / pacing.count
-    if mean_s <= FAST * pacing.base_s:
+    fast, slow = _LIMITS[stage]
+    if mean_s <= fast * pacing.base_s:
         return Window.FAST
-    is_slow = mean_s > SLOW * pacing.base_s and pacing.slow + 1 >= _SLOW_WINDOWS
+    is_slow = mean_s > slow * pacing.base_s and pacing.slow + 1 >= _SLOW_WINDOWS
     return Window.SLOW if is_slow or mean_s > VERY_SLOW * pacing.base_s else Window.FAIR
+
+
+def _fewest(stage: Stage, requests: int) -> int:
+    """Return the fewest answers of a window."""
+    match stage:
+        case Stage.FIRST:
+            return FIRST_ANSWERS
+        case Stage.PROBES:
+            return PROBES
+    return max(WINDOW, 2 * requests)
+
+
+def _speed(pacing: Pacing, move: Move, now: float, settings: PolitenessSettings) -> tuple[int, int]:
+    """Return the step of the factor and the requests at once after *move*."""
+    step, requests = pacing.step, min(pacing.at_once, settings.paced_connections)
+    last, may_rise = len(factors(settings)) - 1, now >= pacing.wait_until
+    match move:
+        case Move.BEGIN | Move.FALL if may_rise:
+            if step < last:
+                return step + 1, requests
+            return last, 1 if _is_bound(pacing, settings) else min(2, settings.paced_connections)
+        case Move.MORE if may_rise and not _is_bound(pacing, settings):
+            return step, min(requests + 1, settings.paced_connections)
+        case Move.RISE:
+            return max(min(step, last) - 1, 0), requests
+        case Move.FEWER:
+            return step, max(1, int(requests * _FEWER))
+        case Move.HALF:
+            return step, _half(requests)
+    return min(step, last), requests
+
+
+def _is_bound(pacing: Pacing, settings: PolitenessSettings) -> bool:
+    """Return whether a rate that was refused keeps a host at rest for longer than its speed would:
+    more requests at once would be as many in a minute."""
+    mean_s = pacing.sum_s / max(1, pacing.count)
+    own_s = max(factor_of(pacing, settings) * mean_s, settings.paced_min_delay_s)
+    return pacing.interval_s > (mean_s + own_s) / _at_once(pacing, settings)
 
 
 def _moved(pacing: Pacing, window: Window, now: float, settings: PolitenessSettings) -> Pacing:
     if window is Window.OPEN:
         return pacing
     before = stage_of(pacing)
-    stage, steps = MOVES[before, window]
-    if steps > 0 and now < pacing.wait_until:
-        steps = 0
-    step = min(max(pacing.step + steps, 0), len(factors(settings)) - 1)
+    step, requests = _speed(pacing, MOVES[before, window], now, settings)
     mean_s = pacing.sum_s / pacing.count if pacing.count else 0.0
     base_s, probed_at = pacing.base_s, pacing.probed_at
     is_at_low_rate = factor_of(pacing, settings) >= _probe_factor(settings)
@@ -224,30 +345,37 @@ def _moved(pacing: Pacing, window: Window, now: float, settings: PolitenessSetti
     if window is Window.OVER or is_at_low_rate:
         weight = _NEWEST if pacing.is_probing else _NEWEST_AT_LOW_RATE
         base_s, probed_at = base_s + weight * (mean_s - base_s) if base_s else mean_s, now
-    setbacks, wait_until = pacing.setbacks, pacing.wait_until
-    if step < pacing.step:
-        is_slow_window = window is Window.SLOW
-        wait_until = max(
-            wait_until, now + _STEP_BACK_S * (2.0**setbacks if is_slow_window else 1.0)
-        )
-        setbacks = min(setbacks + is_slow_window, _MOST_STEP_BACKS)
-    elif setbacks and now >= wait_until + _STEP_BACK_EXPIRES_S:
-        setbacks, wait_until = setbacks - 1, now
+    is_back = (step, requests) < (pacing.step, pacing.at_once)
+    if is_back:
+        pacing = _stepped_back(pacing, now, is_proven=window is Window.SLOW)
+    elif pacing.setbacks and now >= pacing.wait_until + _STEP_BACK_EXPIRES_S:
+        pacing = replace(pacing, setbacks=pacing.setbacks - 1, wait_until=now)
     slow = pacing.slow
-    if before is Stage.PACED:
-        is_slow = mean_s > SLOW * pacing.base_s and window is not Window.SLOW
+    if before in (Stage.PACED, Stage.PARALLEL):
+        is_slow = mean_s > _LIMITS[before][1] * pacing.base_s and window is not Window.SLOW
         slow = pacing.slow + 1 if is_slow else 0
     is_probe_due = step > 0 and now - probed_at >= PROBED_EVERY_S
+    is_still_probed = before is Stage.PROBES and window is not Window.OVER
     return replace(
         pacing,
         step=step,
+        at_once=requests,
         base_s=base_s,
         probed_at=probed_at,
-        is_probing=stage is Stage.PROBES or (stage is Stage.PACED and is_probe_due),
+        is_probing=is_still_probed or is_probe_due,
         sum_s=0.0,
         count=0,
         since=now,
         slow=slow,
-        setbacks=setbacks,
-        wait_until=wait_until,
+    )
+
+
+def _stepped_back(pacing: Pacing, now: float, *, is_proven: bool) -> Pacing:
+    """Return *pacing* that goes no step ahead for a while. *is_proven*: the server got slower, or
+    refused, at the speed before; else it may have been an accident."""
+    wait_s = _STEP_BACK_S * (2.0**pacing.setbacks if is_proven else 1.0)
+    return replace(
+        pacing,
+        setbacks=min(pacing.setbacks + is_proven, _MOST_STEP_BACKS),
+        wait_until=max(pacing.wait_until, now + wait_s),
     )

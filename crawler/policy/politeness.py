@@ -208,9 +208,12 @@ def next_rest(
     *begun_at*: when the request was sent, epoch seconds; None: it says nothing of how fast pages
     may be asked for."""
     event = event_of(answer, pace, settings)
-    pacing = pace.pacing if begun_at is None else _paced(pace, answer, event, begun_at, settings)
+    is_counted = event in _TROUBLE and _is_trouble_counted(pace, begun_at)
+    pacing = pace.pacing
+    if begun_at is not None and not is_counted:
+        pacing = _paced(pace, answer, event, begun_at, settings)
     after = replace(
-        _count_challenges(_count_failures(pace, event), answer),
+        pace if is_counted else _count_challenges(_count_failures(pace, event), answer),
         pacing=pacing,
         standing=_standing(pace, answer, event),
         answered=pace.answered or event in (CircuitEvent.ANSWERED, CircuitEvent.BROKE_OFF),
@@ -294,12 +297,22 @@ def overridden(settings: PolitenessSettings, overrides: Overrides) -> Politeness
     if crawl_delay_s is not None:
         longest_s = max(crawl_delay_s, settings.max_crawl_delay_s)
         settings = dataclasses.replace(settings, max_crawl_delay_s=longest_s)
+    connections = 1 if delay_s else overrides.connections
+    if connections is not None:
+        settings = dataclasses.replace(settings, paced_connections=connections)
     return settings
 
 
 def should_give_up(pace: Pace) -> bool:
     """Return whether to give up the host's other URLs: each would take an hour to fail too."""
     return pace.pauses >= (GIVE_UP_AFTER_PAUSES if pace.answered else GIVE_UP_NEW_AFTER_PAUSES)
+
+
+def _is_trouble_counted(pace: Pace, begun_at: float | None) -> bool:
+    """Return whether the last trouble of a host was with a request of *begun_at*: what is asked for
+    at once fails at once, and counts as one failure."""
+    is_in_trouble = bool(pace.failures or pace.unwelcome)
+    return is_in_trouble and pace.pacing is not None and pace.pacing.refused_at == begun_at
 
 
 def _count_challenges(pace: Pace, answer: Answer) -> Pace:

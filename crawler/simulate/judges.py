@@ -62,6 +62,7 @@ class _HostHistory:
     """What one host has seen of us."""
 
     last: Hit | None = None
+    under_way: list[Hit] = field(default_factory=list)  # when the last one began, with it
     quiet_until: float = 0.0
     why: str = ""
     failures: int = 0  # in a row, of which we know
@@ -104,8 +105,10 @@ class PolitenessJudge:
             self._note_visit(hit, visits)
 
     def _too_early(self, hit: Hit, visits: _HostHistory) -> Iterator[str]:
-        if visits.last is not None and hit.start < visits.last.end - PRECISION_S:
-            yield f"{hit.url} was asked for while {visits.last.url} was being answered"
+        visits.under_way = [each for each in visits.under_way if hit.start < each.end - PRECISION_S]
+        if len(visits.under_way) >= self._connections(hit, visits):
+            others = ", ".join([each.url for each in visits.under_way])
+            yield f"{hit.url} was asked for while {others} was being answered"
         elif (
             visits.last is not None
             and visits.last.end < self._given_up.get(hit.host, 0.0) <= hit.start
@@ -115,8 +118,18 @@ class PolitenessJudge:
             early_s = visits.quiet_until - hit.start
             yield f"{hit.url} was asked for {early_s:.3f} s too early: {visits.why}"
 
+    def _connections(self, hit: Hit, visits: _HostHistory) -> int:
+        """Return how many requests to its host may be under way, if its server stays fast."""
+        copy = self._copy(authority_of(hit.url), hit.start, False)
+        if visits.pages < FIRST_ANSWERS or (copy is not None and copy.crawl_delay_s):
+            return 1
+        in_force = self._in_force(hit.start - _IN_FORCE_S, hit.start)
+        found = [each.rules.of_url(hit.url) for each in in_force]
+        return max([each.connections or self._rules.paced_connections for each in found])
+
     def _note_visit(self, hit: Hit, visits: _HostHistory) -> None:
         visits.last = hit
+        visits.under_way.append(hit)
         visits.pages += not (failed(hit) or is_robots(hit.url))
         for until, why in self._rests(hit, visits):
             if until > visits.quiet_until:
@@ -137,18 +150,20 @@ class PolitenessJudge:
         ]
         if any(delay_s is not None for delay_s in delays):
             own_s = 0.0 if is_lost else min([own_s if each is None else each for each in delays])
-        yield hit.end + own_s, f"its last answer took {took_s:.3f} s"
+        if self._connections(hit, visits) == 1:  # else others may have been leased with it
+            yield hit.end + own_s, f"its last answer took {took_s:.3f} s"
         copy = self._copy(authority_of(hit.url), hit.end, False)
         # One that came from another host since the lease is known too late for this rest.
         leased_at = hit.start - _UNDER_WAY_S
         is_known = copy is not None and (copy.at <= leased_at or copy.at == hit.end)
-        if copy is not None and is_known and hit.start - copy.at < DAY_S:
+        if copy and is_known and copy.crawl_delay_s and hit.start - copy.at < DAY_S:
             asked_s = min(copy.crawl_delay_s, rules.max_crawl_delay_s)
             yield hit.end + asked_s, f"its Crawl-delay is {copy.crawl_delay_s:g} s"
         if hit.retry_after_s and (not is_lost or self._log.is_head_kept(hit)):
             asked_s = min(hit.retry_after_s, rules.max_retry_after_s)
             yield hit.head_at + asked_s, f"its Retry-After asked for {hit.retry_after_s:g} s"
-        yield hit.end + self._pause_s(hit, visits, is_lost), "it had failed often, and is paused"
+        if (pause_s := self._pause_s(hit, visits, is_lost)) > 0.0:
+            yield hit.end + pause_s, "it had failed often, and is paused"
 
     def _own_s(self, hit: Hit, visits: _HostHistory, took_s: float) -> float:
         """Return the shortest rest after an answer that took so long. A server that has answered
@@ -166,7 +181,7 @@ class PolitenessJudge:
             if not hit.is_cut:
                 visits.failures = visits.pauses = 0
             return 0.0
-        if is_lost or (hit.status is None and self._has_cut_offs):
+        if is_lost or (hit.status is None and self._has_cut_offs) or len(visits.under_way) > 1:
             return 0.0  # perhaps it was not counted
         visits.failures += 1
         if hit.error and hit.status is not None:  # its body broke off

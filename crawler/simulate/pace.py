@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from crawler.config.settings import PolitenessSettings
 from crawler.model.types import Answer, Pace
+from crawler.policy.pacing import at_once, bundle_size, spacing_s
 from crawler.policy.politeness import next_rest
 
 _SPREAD: Final = 0.5  # standard deviation of the logarithm of service times
@@ -31,7 +32,7 @@ class PacedServer:
     workers: int
     service_s: float  # in the mean
     background: float  # share of its workers that others keep busy
-    knee: int = 0  # requests at once above which each takes longer; 0: none
+    knee: int = 0  # busy workers above which each takes longer; 0: none
     brown_out: float = 1.0  # how many times as long a request takes in the second half
     restarts_every_s: float = 0.0  # it answers nothing for some seconds then; 0: never
     most_a_second: float = 0.0  # of our requests; it refuses more with 429; 0: any
@@ -69,68 +70,85 @@ SERVERS: Final = (
 class Controller(Protocol):
     """A way to pace requests to one host."""
 
-    waits_for_answers: bool  # before the next request
+    def on_answer(self, begun_at: float, ended_at: float, answer: Answer) -> None: ...
 
-    def on_answer(self, begun_at: float, answer: Answer) -> None: ...
+    def next_at(self) -> float:
+        """Return when the next request may be sent; infinity: not before an answer."""
 
-    def next_at(self, begun_at: float, ended_at: float) -> float:
-        """Return when the next request may be sent. *ended_at*: of the last answer."""
+    def on_sent(self, at: float) -> None: ...
 
 
 class Resting:
-    """Rests after each answer as this crawler does."""
-
-    waits_for_answers = True
+    """Rests as this crawler does."""
 
     def __init__(self, settings: PolitenessSettings, seed: int = 0) -> None:
         self.pace = Pace()
         self._settings, self._random = settings, Random(seed)
-        self._rest_s = 0.0
+        self._under_way = self._unused = 0  # of a bundle
+        self._turn_at = self._next_at = self._rest_until = 0.0
 
-    def on_answer(self, begun_at: float, answer: Answer) -> None:
-        rest = next_rest(self.pace, answer, self._settings, self._random, begun_at)
-        self.pace, self._rest_s = rest.pace, rest.seconds
+    def on_answer(self, begun_at: float, ended_at: float, answer: Answer) -> None:
+        rest = next_rest(self.pace, answer, self._settings, self._random, self._turn_at)
+        self.pace, self._under_way = rest.pace, self._under_way - 1
+        self._rest_until = max(self._rest_until, ended_at + rest.seconds)
+        if at_once(self.pace, self._settings) == 1:
+            self._unused = 0
 
-    def next_at(self, begun_at: float, ended_at: float) -> float:
-        return ended_at + self._rest_s
+    def next_at(self) -> float:
+        if not self._unused:
+            return inf if self._under_way else self._rest_until
+        is_free = self._under_way < at_once(self.pace, self._settings)
+        return self._next_at if is_free else inf
+
+    def on_sent(self, at: float) -> None:
+        if not self._unused:
+            self._turn_at, self._rest_until = at, at
+            self._unused = bundle_size(self.pace, self._settings)
+        self._unused -= 1
+        self._under_way += 1
+        self._next_at = at + spacing_s(self.pace, self._settings)
 
 
 class Heritrix:
     """Five times the last fetch, from 3 to 30 s."""
 
-    waits_for_answers = True
-
     def __init__(self) -> None:
-        self._rest_s = 3.0
+        self._next_at = 0.0
 
-    def on_answer(self, begun_at: float, answer: Answer) -> None:
-        self._rest_s = min(30.0, max(3.0, 5.0 * answer.duration_s, answer.retry_after_s or 0.0))
+    def on_answer(self, begun_at: float, ended_at: float, answer: Answer) -> None:
+        rest_s = min(30.0, max(3.0, 5.0 * answer.duration_s, answer.retry_after_s or 0.0))
+        self._next_at = ended_at + rest_s
 
-    def next_at(self, begun_at: float, ended_at: float) -> float:
-        return ended_at + self._rest_s
+    def next_at(self) -> float:
+        return self._next_at
+
+    def on_sent(self, at: float) -> None:
+        self._next_at = inf
 
 
 class AutoThrottle:
     """As Scrapy's, for one request at once in the mean, from one request to the next."""
 
-    waits_for_answers = False
-
     def __init__(self) -> None:
-        self._delay_s = 5.0
+        self._delay_s, self._sent_at = 5.0, -inf
 
-    def on_answer(self, begun_at: float, answer: Answer) -> None:
+    def on_answer(self, begun_at: float, ended_at: float, answer: Answer) -> None:
         target_s = answer.duration_s
         new_s = min(60.0, max(target_s, (self._delay_s + target_s) / 2.0))
         if answer.status == 200 or new_s > self._delay_s:
             self._delay_s = new_s
 
-    def next_at(self, begun_at: float, ended_at: float) -> float:
-        return begun_at + self._delay_s
+    def next_at(self) -> float:
+        return max(0.0, self._sent_at + self._delay_s)
+
+    def on_sent(self, at: float) -> None:
+        self._sent_at = at
 
 
 _DEFAULT: Final = PolitenessSettings()
 CONTROLLERS: Final[dict[str, Callable[[], Controller]]] = {
     "ours": lambda: Resting(_DEFAULT),
+    "ours, 8 at once": lambda: Resting(replace(_DEFAULT, paced_connections=8)),
     "10 x": lambda: Resting(replace(_DEFAULT, paced_share=1 / 11)),
     "one second": lambda: Resting(replace(_DEFAULT, delay_factor=0.0)),
     "Heritrix": Heritrix,
@@ -183,14 +201,30 @@ class _PaceSimulation:
         self.result = PacedRun()
 
     def run(self) -> PacedRun:
-        next_at = 0.0 if self._controller else inf
         took: list[float] = []
         for at, service_s in self._others():
-            while next_at <= at:
-                next_at = self._ask(next_at)
+            if self._controller is not None:
+                self._ask_until(at, self._controller)
             took.append(self._serve(at, service_s) - at)
         self.result.others_s = sum(took) / len(took)
         return self.result
+
+    def _ask_until(self, end: float, controller: Controller) -> None:
+        """Send our requests, and let the answers to them come, up to *end*."""
+        while True:
+            answered_at = self._begun[0][0] if self._begun else inf
+            next_at = controller.next_at()
+            if min(answered_at, next_at) > end:
+                return
+            if answered_at <= next_at:
+                _, begun_at, answer = heappop(self._begun)
+                controller.on_answer(begun_at, answered_at, answer)
+                continue
+            answer = self._answer(next_at)
+            ended_at = next_at + answer.duration_s
+            self.result.visits.append(PacedVisit(next_at, ended_at, answer.status))
+            heappush(self._begun, (ended_at, next_at, answer))
+            controller.on_sent(next_at)
 
     def _others(self) -> Iterator[tuple[float, float]]:
         """Yield when the others ask, and how long a worker takes for that."""
@@ -211,27 +245,12 @@ class _PaceSimulation:
             heappop(self._ends)
         if at > self._seconds / 2:
             service_s *= server.brown_out
-        if server.knee and len(self._ends) > server.knee:
-            service_s *= len(self._ends) / server.knee
+        if server.knee:  # they slow each other down; those that wait for a worker do not
+            service_s *= max(1.0, min(len(self._ends), server.workers) / server.knee)
         end = max(at, self._free_at[0]) + service_s
         heapreplace(self._free_at, end)
         heappush(self._ends, end)
         return end
-
-    def _ask(self, at: float) -> float:
-        """Send our request, and return when the next one is sent."""
-        assert self._controller is not None
-        while self._begun and self._begun[0][0] <= at:
-            _, begun_at, answer = heappop(self._begun)
-            self._controller.on_answer(begun_at, answer)
-        answer = self._answer(at)
-        ended_at = at + answer.duration_s
-        self.result.visits.append(PacedVisit(at, ended_at, answer.status))
-        if self._controller.waits_for_answers:
-            self._controller.on_answer(at, answer)
-        else:
-            heappush(self._begun, (ended_at, at, answer))
-        return self._controller.next_at(at, ended_at)
 
     def _answer(self, at: float) -> Answer:
         server = self._server

@@ -14,7 +14,7 @@ from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.records import DeadLetter
 from crawler.model.types import ConfigError, Pace
 from crawler.policy.operator_rules import OperatorRules, Overrides, read_rules
-from crawler.policy.pacing import factor_of
+from crawler.policy.pacing import at_once, factor_of
 from crawler.policy.politeness import PAUSE_AFTER_CHALLENGES, is_left
 from crawler.shared.codec import WorkerRecord
 from crawler.view.formats import FAR, many, span
@@ -132,8 +132,10 @@ def _rest_because(pace: Pace, delay_s: float | None, politeness: PolitenessSetti
     if pacing is not None and pacing.interval_s and pace.gap_s < pacing.interval_s:
         return f"it refused to be asked more often than every {span(pacing.interval_s)}"
     if pacing is not None and pacing.step:
-        base = span(pacing.base_s)
-        return f"its fetches stay near the {base} of a server hardly used: {factor:g} times a fetch"
+        base, requests = span(pacing.base_s), at_once(pace, politeness)
+        beside = f", {requests} at once" if requests > 1 else ""
+        stays = f"its fetches stay near the {base} of a server hardly used"
+        return f"{stays}: {factor:g} times a fetch{beside}"
     if pace.gap_s > politeness.min_delay_s and factor:
         took = span(pace.gap_s / factor)
         return (

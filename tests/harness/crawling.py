@@ -59,8 +59,10 @@ def crawl(
     settings: dict[str, Any] | None = None,
     **args: Any,
 ) -> Crawled:
-    """Until it ends by itself, some minutes at most."""
+    """Until it ends by itself, some minutes at most. A setting of None is left as it is by
+    default."""
     chosen = {**QUICK, "CRAWLER_DATA_DIR": str(data), **(settings or {})}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
 
     async def run() -> Crawled:
         runner = AsyncCrawlerRunner(chosen)

@@ -146,7 +146,9 @@ def test_a_crawl_delay_that_a_dead_process_may_leave_unknown_is_noted(
 ) -> None:
     lease = Lease(1, plan().lease.candidate, Pace(crawl_delay_s=known_s), 0.0)
     parts: dict[str, Any] = dict.fromkeys(Loop.__dataclass_fields__)
-    loop = Loop(**parts | {"frontier": Mock(), "figures": Mock(), "now": lambda: 5.0})
+    loop = Loop(
+        **parts | {"frontier": Mock(), "figures": Mock(), "now": lambda: 5.0, "bundles": {}}
+    )
     loop.begin(Life(Plan(lease=lease, url=lease.candidate.url, crawl_delay_s=asked_s)))
     rest = Rest(20.0, Pace(crawl_delay_s=20.0))
     noted = [((lease, rest, 5.0),)] if is_noted else []

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace as with_settings
 from functools import cache
+from random import Random
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from crawler.config.settings import PolitenessSettings, read_config
-from crawler.model.types import Pacing
+from crawler.model.types import Answer, Pace, Pacing
+from crawler.policy.operator_rules import Overrides
 from crawler.policy.pacing import (
     FIRST_ANSWERS,
     MOVES,
@@ -20,6 +23,7 @@ from crawler.policy.pacing import (
     PaceChange,
     Stage,
     Window,
+    at_once,
     change_of,
     factor_of,
     factors,
@@ -28,6 +32,7 @@ from crawler.policy.pacing import (
     pacing_after_trouble,
     stage_of,
 )
+from crawler.policy.politeness import next_rest, overridden
 from crawler.simulate.pace import CONTROLLERS, SERVERS, PacedRun, PacedServer, Resting, run_pace
 
 DEFAULT = PolitenessSettings()
@@ -50,6 +55,10 @@ class Host:
     @property
     def step(self) -> int:
         return self.pacing.step if self.pacing else 0
+
+    @property
+    def at_once(self) -> int:
+        return self.pacing.at_once if self.pacing else 1
 
     def answer(self, fetch_s: float, times: int = 1) -> None:
         for _ in range(times):
@@ -79,6 +88,7 @@ def test_each_stage_has_a_move_for_each_window_that_it_can_have() -> None:
         Stage.FIRST: {Window.OVER, Window.TROUBLE},
         Stage.PROBES: {Window.OVER, Window.TROUBLE},
         Stage.PACED: {Window.FAST, Window.FAIR, Window.SLOW, Window.TROUBLE},
+        Stage.PARALLEL: {Window.FAST, Window.FAIR, Window.SLOW, Window.TROUBLE},
     }
 
 
@@ -195,6 +205,75 @@ def test_other_trouble_takes_one_step_back_for_a_minute() -> None:
     assert host.step == 3
 
 
+def parallel_host(connections: int = 4) -> Host:
+    """A host that is asked for as many URLs at once as the user allows."""
+    host = Host(with_settings(DEFAULT, paced_connections=connections))
+    host.answer_for(60.0 + connections * 2 * WINDOW_S, 0.2)
+    assert host.at_once == connections
+    return host
+
+
+def test_more_is_asked_for_at_once_only_where_the_user_allows_it() -> None:
+    host = fast_host()
+    host.answer_for(600.0, 0.2)
+    assert host.at_once == 1
+    parallel_host(4)
+
+
+def test_a_server_that_gets_slower_is_asked_for_fewer_at_once() -> None:
+    host = parallel_host(8)
+    host.answer(0.2 * 2.5, 20)
+    assert host.at_once == 5, "0.7 of them"
+    host.answer_for(30.0, 0.2)
+    assert host.at_once == 5, "for a minute it stays so"
+
+
+def test_nothing_is_asked_for_at_once_with_trouble_a_crawl_delay_or_probes() -> None:
+    host = parallel_host()
+    assert host.pacing is not None
+    settings = host.settings
+    pace = Pace(pacing=host.pacing)
+    assert at_once(pace, settings) == 4
+    for other in ({"failures": 1}, {"crawl_delay_s": 2.0}, {"unwelcome": 1}):
+        assert at_once(replace(pace, **other), settings) == 1
+    assert at_once(Pace(pacing=replace(host.pacing, is_probing=True)), settings) == 1
+    assert at_once(pace, DEFAULT) == 1, "the user does not allow it any more"
+
+
+def test_what_is_refused_of_a_bundle_halves_it_and_its_rate_is_remembered() -> None:
+    host = parallel_host()
+    assert host.pacing is not None
+    turn_s = 0.9
+    host.now = host.pacing.begun_at + turn_s
+    host.refuse()
+    for _ in range(3):  # the others of the bundle
+        host.refuse(was_failing=True)
+    assert host.at_once == 2
+    assert host.pacing.interval_s == pytest.approx(turn_s / 4 / 0.9)
+
+
+def test_trouble_of_a_bundle_counts_once() -> None:
+    host = parallel_host()
+    pace, random = Pace(pacing=host.pacing, answered=True, has_page=True), Random(1)
+    for _ in range(8):
+        rest = next_rest(pace, Answer(0.2, error="connect"), host.settings, random, host.now)
+        pace = rest.pace
+    assert (pace.failures, pace.pauses) == (1, 0)
+    pace = replace(pace, failures=0)
+    for _ in range(8):
+        refused = Answer(0.2, status=403, error="challenge")
+        pace = next_rest(pace, refused, host.settings, random, host.now + 9.0).pace
+    assert pace.unwelcome == 1
+
+
+@pytest.mark.parametrize("given", [{"delay_s": 1.0}, {"crawl_delay_s": 1.0}])
+def test_a_delay_of_the_operator_lets_one_be_asked_for_at_once(given: dict[str, float]) -> None:
+    host = parallel_host()
+    politeness = overridden(host.settings, Overrides(connections=4, **given))
+    pace = Pace(pacing=host.pacing, crawl_delay_s=given.get("crawl_delay_s", 0.0))
+    assert at_once(pace, politeness) == 1
+
+
 @pytest.mark.parametrize(
     ("given", "found"),
     [
@@ -244,6 +323,17 @@ def test_more_is_fetched_than_at_ten_times_and_others_wait_no_longer(server: Pac
     assert ours.others_s <= found("AutoThrottle", server).others_s * 1.005
     least = {1: 1.0, 2: 2.0}.get(server.workers, 5.0)
     assert ours.pages >= least * found("10 x", server).pages
+
+
+MANY_WORKERS = [each for each in OPEN if each.workers > 2]
+
+
+@pytest.mark.parametrize("server", MANY_WORKERS, ids=lambda each: each.name)
+def test_with_more_connections_more_is_fetched_than_by_autothrottle(server: PacedServer) -> None:
+    """With two workers who fetches as much makes others wait 1.5 times as long: AutoThrottle."""
+    ours = found("ours, 8 at once", server)
+    assert ours.pages > found("AutoThrottle", server).pages
+    assert ours.others_s <= 1.3 * alone_s(server)
 
 
 def test_a_large_site_is_done_in_a_fifth_of_the_time_and_its_visitors_do_not_notice() -> None:

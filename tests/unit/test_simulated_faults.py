@@ -21,6 +21,7 @@ from crawler.model.types import Candidate, HostKey, RetryAt
 from crawler.model.url import authority_of
 from crawler.policy import politeness, robots_cache
 from crawler.policy.operator_rules import NO_RULES
+from crawler.policy.pacing import bundle_size
 from crawler.policy.redirects import FollowRedirect
 from crawler.policy.robots_cache import (
     RobotsAllowed,
@@ -151,6 +152,11 @@ def robots_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(robots_cache, "is_valid", is_valid)
 
 
+def whole_bundle_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(loop_module, "spacing_s", lambda pace, settings: 0.0)
+    patch.setattr(loop_module, "at_once", bundle_size)
+
+
 @dataclass(frozen=True)
 class Fault:
     name: str
@@ -170,6 +176,12 @@ FAULTS = [
         "robots asked after the page",
         "before its robots.txt",
         policy=replace(SMALL, robots=AsksForRobotsLater),
+    ),
+    Fault(
+        "more requests at once than the user allows",
+        "was being answered",
+        whole_bundle_at_once,
+        first_seed=67,
     ),
     Fault("a retry that loses its count", "was tried", retry_loses_its_count),
     Fault("a redirect not seen-tested", "and again at", redirect_not_seen_tested),
