@@ -28,7 +28,7 @@ COMPILE = $(PY) -c 'from crawler.content.compiling import load; load()'
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo lint check test compiled retest fuzz lives kills simulate bench flame bench-scale format settings screenshots again
+.PHONY: help setup crawl demo lint check test compiled retest fuzz lives kills paces simulate bench flame bench-scale format settings screenshots again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -84,6 +84,9 @@ simulate: $(WORK)  ## SEEDS=10000 crawls on a virtual clock, and as many of seve
 
 kills: $(WORK)  ## crawls killed 0 to 100 ms after a 429, five of each kind: is its Retry-After kept?
 	$(PY) -m tests.harness.retry_after_kills 5
+
+paces: $(WORK)  ## five minutes of 200 hosts at their own pace, by name, domain and address, with kills: what do their logs say?
+	for unit in host domain address; do $(PY) -m tests.harness.paced_hosts --unit $$unit || exit 1; done
 
 bench: $(WORK)  ## beside plain Scrapy, crawlee and scrapy-redis on the same web: CPU, pages/s, memory
 	$(PY) -m bench

@@ -35,11 +35,13 @@ def crawl_command(
     spider: str = "web",
     **arguments: object,
 ) -> list[str]:
+    """Return the command of a crawl. A setting of None is left as it is by default."""
     command = [sys.executable, "-m", "scrapy", "crawl", spider]
     for name, value in arguments.items():
         command += ["-a", f"{name}={value}"]
     for name, value in {**QUICK, "CRAWLER_DATA_DIR": data, **(settings or {})}.items():
-        command += ["-s", f"{name}={value}"]
+        if value is not None:
+            command += ["-s", f"{name}={value}"]
     return command
 
 
