@@ -30,9 +30,9 @@ from crawler.download.resolver import (
     PREFETCHES,
     AresLookup,
     NamePrefetch,
-    ResolvedName,
     Resolver,
 )
+from crawler.model.page import ResolvedName
 from crawler.model.types import Lease, Pace, Rest, Standing
 
 NAMES: Final = 10_000

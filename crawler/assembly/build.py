@@ -378,6 +378,7 @@ def _crawl(
             cohorts=Cohorts(slots.limits.concurrency),
             replay=replay,
             faults=CodeFaults(),
+            shared_names=parts.shared_names,
         ),
         content=Contents(
             parsers=parsers, duplicates=parts.duplicates, near_duplicates=parts.near_duplicates

@@ -39,6 +39,7 @@ from crawler.policy.priority import Prioritizer
 
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
     from crawler.shared.owned.worker import OwnedWorker
+    from crawler.shared.worker.names import SharedNames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,7 @@ class Fetching:
     cohorts: Cohorts
     replay: Replay | None  # None: pages are fetched from the network
     faults: CodeFaults
+    shared_names: SharedNames | None  # what name servers said to other workers, if it is shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

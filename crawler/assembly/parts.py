@@ -34,6 +34,7 @@ from crawler.policy.robots_cache import RobotsCache, RobotsStore
 
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
     from crawler.shared.owned.worker import OwnedWorker
+    from crawler.shared.worker.names import SharedNames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,3 +100,4 @@ class FrontierParts:
     outcomes: OutcomeSink
     embedded: EmbeddedFrontier | None = None
     shared: OwnedWorker | None = None
+    shared_names: SharedNames | None = None

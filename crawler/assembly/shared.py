@@ -34,6 +34,7 @@ from crawler.shared.pushed import PushedContext, PushedRequestReader, push_setti
 from crawler.shared.worker.batcher import Batcher
 from crawler.shared.worker.exact_duplicates import SharedDuplicates
 from crawler.shared.worker.join import JoinedCrawl, kept_arguments
+from crawler.shared.worker.names import SharedNames
 from crawler.shared.worker.near_duplicates import NearSearch, SharedNearDuplicates
 
 
@@ -79,6 +80,9 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
     owned = frontier.frontier
     others = OtherWorkers(lambda authority: not owned.owns(host_of(authority)), owned.send_robots)
     robots = RobotsRecords(base.store)
+    names = None
+    if config.shared.share_names:
+        names = SharedNames(shard_client, worker.settings.name, worker.nodes.commands)
     precheck = base.precheck(origins, robots, pattern_stats, base.store, others)
     return FrontierParts(
         frontier=frontier,
@@ -91,6 +95,7 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
         operator_store=SharedStore(worker.nodes, worker.settings.name, version),
         outcomes=work,
         shared=frontier,
+        shared_names=names,
     )
 
 

@@ -247,6 +247,11 @@ class SharedSettings:
         or_word(integer("bytes", least=1024 * 1024), AutoByServer),
         "Above this a server's new links wait on our disk; auto: 0.8 of its maxmemory, if any.",
     )
+    share_names: bool = setting(
+        False,
+        flag(),
+        "Whether workers of a shared crawl use each other's answers of name servers.",
+    )
 
     def full_bytes(self, maxmemory_bytes: int) -> int | None:
         """Return when a server of *maxmemory_bytes* (0: no limit) counts as full; None: never."""

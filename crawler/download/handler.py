@@ -130,6 +130,7 @@ def _port(crawler: Crawler, crawl: Crawl) -> FetchPort:
     resolver = Resolver(
         options.admits,
         AresLookup(crawl.settings.config.fetch.name_servers),
+        shared=crawl.fetching.shared_names,
         on_lookup=crawl.stats.count_lookup,
         on_use=crawl.stats.count_name,
     )

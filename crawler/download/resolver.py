@@ -3,7 +3,8 @@ not be connected to.
 
 Rule: every address is checked each time before its use, be it from DNS, the hosts file or the URL.
 Answers are cached for their TTL, and names without an address for NEGATIVE_TTL_S. While the name
-servers do not answer, addresses are used for up to a day longer.
+servers do not answer, addresses are used for up to a day longer. Another worker's answer counts as
+one of a name server, for as long as that is left, but only where its addresses are admitted.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 from time import monotonic
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import aiodns
 
-from crawler.model.page import AddressRefused
+from crawler.model.page import AddressRefused, ResolvedName
 from crawler.policy.scope import AddressKind, address_kind
+
+if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
+    from crawler.shared.worker.names import SharedNames
 
 CACHE_SIZE: Final = 65_536  # about 30 MB
 MIN_TTL_S: Final = 60.0  # as Chromium (kMinimumTTLSeconds), also for the hosts file, whose TTL is 0
@@ -32,14 +36,6 @@ RECHECK_S: Final = 30.0  # RFC 8767 5: the least until servers that did not answ
 LOOKUP_TIMEOUT_S: Final = 5.0
 PROBED_NAME: Final = "a.root-servers.net"
 """Every resolver begins with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedName:
-    """The addresses of a name; empty if it does not exist or has none."""
-
-    ips: tuple[str, ...]
-    ttl_s: float
 
 
 class LookupFailed(OSError):
@@ -67,6 +63,7 @@ class _CachedName:
     ips: tuple[str, ...] | None  # None: the name servers did not answer
     fresh_until: float
     usable_until: float = 0.0  # so long they are used if the name servers do not answer
+    is_shared: bool = False  # another worker was told so
     is_stale: bool = False  # they are used so now
 
 
@@ -80,17 +77,20 @@ class Resolver:
         clock: Callable[[], float] = monotonic,
         size: int = CACHE_SIZE,
         *,
+        shared: SharedNames | None = None,
         on_lookup: Callable[[str, float], None] | None = None,
         on_use: Callable[[str], None] | None = None,
     ) -> None:
-        """*on_lookup* is called after each question to the name servers, with its result (found,
-        absent, failed) and its seconds. *on_use* is called for each name that a connection needs
-        (cached, stale, or waited for), for each that is prefetched, and for each that is evicted.
-        None: they are not counted."""
+        """*shared* has what the name servers said to other workers. *on_lookup* is called after
+        each question to the name servers, with its result (found, absent, failed) and its seconds.
+        *on_use* is called for each name that a connection needs (cached, stale, or waited for), for
+        each that is prefetched, shared (another worker had it), disbelieved (what that had is
+        refused), or evicted. None: they are not counted."""
         self._admits = admits
         self._lookup = lookup
         self._clock = clock
         self._size = size
+        self._shared = shared
         self._on_lookup = on_lookup
         self._on_use = on_use
         self._cache: OrderedDict[str, _CachedName] = OrderedDict()
@@ -103,9 +103,14 @@ class Resolver:
             self.check_literal(host, port)
             return [host]
         ips = await self._find(host)
+        admitted = [ip for ip in ips if self._admits(ip, host, port)]
+        if not admitted and self._is_shared(host):
+            # Anyone who can write to Redis could stop the fetches of a host so.
+            self._count("disbelieved")
+            ips = (await self._ask(_lookup_form(host))).ips
+            admitted = [ip for ip in ips if self._admits(ip, host, port)]
         if not ips:
             raise OSError(None, f"no address for {host}")
-        admitted = [ip for ip in ips if self._admits(ip, host, port)]
         if not admitted:
             raise AddressRefused(f"{host} is {', '.join(ips[:3])}: {_what_is(ips[0])}")
         return admitted
@@ -129,6 +134,8 @@ class Resolver:
         """Cancel the lookups under way. The cache stays."""
         for task in self._lookups.values():
             task.cancel()
+        if self._shared is not None:
+            self._shared.close()
         await self._lookup.close()
 
     def needs_lookup(self, host: str, within_s: float) -> bool:
@@ -172,9 +179,21 @@ class Resolver:
         if not task.cancelled():
             task.exception()  # or asyncio would log it, if all waiters were cancelled
 
+    def _is_shared(self, host: str) -> bool:
+        known = self._cache.get(_lookup_form(host))
+        return known is not None and known.is_shared
+
     async def _renew(self, name: str) -> tuple[str, ...]:
-        """Return what the name servers answer, or what they answered before. Raises
-        LookupFailed."""
+        """Return what another worker or the name servers answer, or what they answered before.
+        Raises LookupFailed."""
+        found = None if self._shared is None else await self._shared.find(name)
+        if found is not None:
+            self._count("shared")
+            fresh_until = self._clock() + min(found.ttl_s, MAX_TTL_S)
+            self._keep(
+                name, _CachedName(found.ips, fresh_until, fresh_until + STALE_S, is_shared=True)
+            )
+            return found.ips
         try:
             return (await self._ask(name)).ips
         except LookupFailed:
@@ -198,8 +217,10 @@ class Resolver:
                 self._on_lookup(result, self._clock() - began_at)
         now = self._clock()
         if found.ips:
-            fresh_until = now + min(max(found.ttl_s, MIN_TTL_S), MAX_TTL_S)
-            self._keep(name, _CachedName(found.ips, fresh_until, fresh_until + STALE_S))
+            ttl_s = min(max(found.ttl_s, MIN_TTL_S), MAX_TTL_S)
+            self._keep(name, _CachedName(found.ips, now + ttl_s, now + ttl_s + STALE_S))
+            if self._shared is not None:
+                self._shared.add(name, ResolvedName(found.ips, ttl_s))
         else:
             self._keep(name, _CachedName((), now + NEGATIVE_TTL_S))
         return found

@@ -293,8 +293,9 @@ class CrawlStats:
         self.dns_s.observe(seconds)
 
     def count_name(self, event: str) -> None:
-        """Count a name that a connection needed (cached, stale, waited), that was prefetched, or
-        for which there was no room (evicted)."""
+        """Count a name that a connection needed (cached, stale, waited), that was prefetched, that
+        another worker had (shared) or had of refused addresses (disbelieved), or for which there
+        was no room (evicted)."""
         self.counters[f"names/{event}"] += 1
 
     def idle_s(self, now: float, fetching: int) -> float:

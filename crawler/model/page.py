@@ -136,6 +136,14 @@ class AddressRefused(CrawlerError):
     reason: Final = "inside_address"
 
 
+@dataclass(frozen=True, slots=True)
+class ResolvedName:
+    """The addresses of a name; empty if it does not exist or has none."""
+
+    ips: tuple[str, ...]
+    ttl_s: float
+
+
 # What parsers take and return: values that msgpack can encode, for parsers in child processes.
 
 

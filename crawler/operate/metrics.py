@@ -267,6 +267,17 @@ METRICS: Final = (
         _stat("names/prefetched"),
     ),
     _counter(
+        "dns_shared_total",
+        "Names of which another worker had asked the name servers (CRAWLER_SHARE_NAMES).",
+        _stat("names/shared"),
+    ),
+    _counter(
+        "dns_unshared_total",
+        "Names looked up all the same: Redis was silent, or what it had is refused (disbelieved).",
+        _each(unanswered="names/unanswered", disbelieved="names/disbelieved"),
+        "reason",
+    ),
+    _counter(
         "dns_evictions_total",
         "Names dropped, as more than 65,536 were known.",
         _stat("names/evicted"),

@@ -59,6 +59,12 @@ SHARD_KEYS: Final = (
         "Fingerprints of pages that share a quarter of theirs.",
         "different texts",
     ),
+    RedisKey(
+        "<root>:names",
+        "hash",
+        "Addresses of names, if shared; until when, as text; expires.",
+        "names, a million in all",
+    ),
 )
 CRAWL_KEYS: Final = (
     RedisKey(
@@ -132,6 +138,10 @@ def key_files(name: str, shard: int) -> str:
 
 def near(name: str, shard: int, table: int, quarter: int) -> str:
     return f"{root(name, shard)}:a:{table}:{quarter}"
+
+
+def names(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:names"
 
 
 def format_key(name: str) -> str:

@@ -29,7 +29,6 @@ from crawler.download.port import Fetched, FetchWatch, WireRequest
 from crawler.download.resolver import (
     AresLookup,
     LookupFailed,
-    ResolvedName,
     Resolver,
 )
 from crawler.download.watch import WatchParts
@@ -38,7 +37,7 @@ from crawler.engine.request_meta import LEASE
 from crawler.loop.life import Life
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.model.choices import Tls
-from crawler.model.page import DownloadOptions, Exchange
+from crawler.model.page import DownloadOptions, Exchange, ResolvedName
 from tests.harness.body_memory import Leases, Memory
 
 CAP_BYTES: Final = 2_000_000

@@ -23,7 +23,7 @@ KINDS: Final = {
     "zset": "ZADD ZREM ZSCORE ZRANGE ZRANGEBYSCORE ZCARD ZSCAN",
     "set": "SADD SREM SMEMBERS SISMEMBER SCARD",
     "string": "GET SET GETRANGE STRLEN APPEND",
-    "": "DEL EXISTS TYPE PTTL",
+    "": "DEL EXISTS TYPE PTTL PEXPIRE",
 }
 OF_KIND: Final = {name: kind for kind, names in KINDS.items() for name in names.split()}
 WITHOUT_KEYS: Final = {

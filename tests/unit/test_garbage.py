@@ -21,8 +21,9 @@ from crawler.config.settings import ContentSettings
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import Parsers
 from crawler.download.connection import Connections, Server, ssl_context
-from crawler.download.resolver import AresLookup, LookupFailed, ResolvedName, Resolver
+from crawler.download.resolver import AresLookup, LookupFailed, Resolver
 from crawler.model.choices import Tls
+from crawler.model.page import ResolvedName
 from crawler.spiders.web import WebSpider
 from tests.harness.commands import PATIENCE_S, run
 from tests.harness.waiting import wait_until

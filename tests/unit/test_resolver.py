@@ -21,11 +21,10 @@ from crawler.download.resolver import (
     AresLookup,
     LookupFailed,
     NamePrefetch,
-    ResolvedName,
     Resolver,
     is_address,
 )
-from crawler.model.page import AddressRefused
+from crawler.model.page import AddressRefused, ResolvedName
 from tests.servers.names import NameServer
 
 PUBLIC, OTHER, INSIDE = "192.0.2.1", "2001:db8::1", "10.0.0.1"

@@ -263,6 +263,7 @@ class OwnedQueues:
             yield touched
         for shard in self._kept_part():
             await self._forget_claims(shard.commands.shard, is_meant)
+            await self._forget_names(shard.commands.shard)
 
     async def forget_unsent(self, is_meant: Callable[[str], bool]) -> None:
         for _ in self._outbox.forget(lambda link: is_meant(link.url)):
@@ -299,6 +300,10 @@ class OwnedQueues:
                 ]
             )
             begin = buckets.stop
+
+    async def _forget_names(self, shard: int) -> None:
+        """Forget the addresses of all names: those that fetches still need are looked up again."""
+        await self._ask_each([(shard, ("DEL", keys.names(self._nodes.name, shard)))])
 
     async def _ask_each(self, asks: Sequence[tuple[int, Command]]) -> list[Any]:
         """Return the replies to commands, each with its shard. Raises the first Fault."""

@@ -33,8 +33,11 @@ SEEN_KEYS: Final = "s"
 INBOX: Final = "inbox"  # "i" has the records of this letter
 ACTS: Final = "acts"
 _NAMES: Final = ("open", "claim", "apply", "release", "push", "plan")
-_CONTENT_NAMES: Final = ("reserve_content", "claim_content", "owner_of_content", "near", "outbox")
-"""Operations on what is not the frontier's: contents, fingerprints, notes of outboxes."""
+_CONTENT_NAMES: Final = (
+    *("reserve_content", "claim_content", "owner_of_content"),
+    *("near", "outbox", "names"),
+)
+"""Operations on what is not the frontier's: contents, fingerprints, notes of outboxes, names."""
 
 
 class OwnedScripts:
@@ -58,7 +61,10 @@ class OwnedScripts:
         prelude = f"{_source('content')}\n{keys.source('claims')}"
         return {
             **{name: self._with_clock(_source(name)) for name in _NAMES},
-            **{name: keys.with_prelude("", prelude, keys.source(name)) for name in _CONTENT_NAMES},
+            **{
+                name: self._with_clock(keys.with_prelude("", prelude, keys.source(name)))
+                for name in _CONTENT_NAMES
+            },
         }
 
     def _with_clock(self, text: str) -> str:

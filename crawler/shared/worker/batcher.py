@@ -39,12 +39,17 @@ at 1,000 a second 26. Only a page waits for it whose host rests already, so noth
 
 
 class Batcher(Generic[Query]):
-    """Gathers questions for GATHER_S and sends them together. Several batches may be under way.
+    """Gathers questions for a moment and sends them together. Several batches may be under way.
     Bound: the questions of waiting callers."""
 
-    def __init__(self, run: Callable[[Sequence[Query]], Awaitable[list[Any]]]) -> None:
+    def __init__(
+        self,
+        run: Callable[[Sequence[Query]], Awaitable[list[Any]]],
+        gather_s: float = GATHER_S,
+    ) -> None:
         """*run* returns for each question its reply or a Fault."""
         self._run = run
+        self._gather_s = gather_s
         self._pending: list[_Pending[Query]] = []
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -64,7 +69,7 @@ class Batcher(Generic[Query]):
         return found
 
     async def _send(self) -> None:
-        await asyncio.sleep(GATHER_S)
+        await asyncio.sleep(self._gather_s)
         pending, self._pending = self._pending, []
         waiting = [each for each in pending if not each[1].done()]
         together = [question for questions, _ in waiting for question in questions]

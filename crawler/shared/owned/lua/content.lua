@@ -6,8 +6,10 @@
 --   <root>:v:<digest>   string  the page that has it reserved; expires
 --   <root>:a:<t>:<q>    string  fingerprints of which quarter t is q (codec.py)
 --   <root>:outboxes     set     workers that have links on their own disks
+--   <root>:names        hash    addresses of names, with the time at which they expire
 local root = KEYS[1]
 local TOTALS, FILES, OUTBOXES = root, root .. ':n', root .. ':outboxes'
+local NAMES = root .. ':names'
 local function claims_key(bucket) return root .. ':g:' .. bucket end
 local function near_key(table, quarter) return root .. ':a:' .. table .. ':' .. quarter end
 local function reservation_key(digest) return root .. ':v:' .. digest end
