@@ -12,12 +12,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from typing import Final
 
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import authority_of
 from crawler.policy.pacing import FIRST_ANSWERS
 from crawler.policy.patterns import pattern_of
+from crawler.policy.politeness import LEFT
 from crawler.policy.robots_cache import UNREACHABLE
 from crawler.simulate.run import Run
 from crawler.simulate.run_log import PRECISION_S, Hit, Loss, RulesChange
@@ -25,6 +27,8 @@ from crawler.simulate.web import DAY_S, ROBOTS_PATH, is_robots
 
 _IN_FORCE_S: Final = 2.0  # within which new rules are in force
 _UNDER_WAY_S: Final = 5.0  # from a lease to its request, at most
+_IN_A_ROW: Final = 3  # challenges that pause a host
+_PROBES: Final = 5  # after which it is left
 _LATE_S: Final = 250.0  # beyond the longest rest that an answer can ask for; a pause is longer
 _ROBOTS_HOPS: Final = 5
 _VISITS: Final = 3  # of one URL in a chain of redirects
@@ -37,8 +41,9 @@ def judge(found: Run) -> list[str]:
 
 
 def failed(hit: Hit) -> bool:
-    """Return whether its answer shows the host, not the page, in trouble."""
-    return hit.status is None or hit.status == 429 or hit.status >= 500 or hit.error != ""
+    """Return whether its answer shows the host, not the page, in trouble, or refuses robots."""
+    is_trouble = hit.status is None or hit.status == 429 or hit.status >= 500 or hit.error != ""
+    return is_trouble or hit.is_challenge
 
 
 class _RobotsCopy:
@@ -68,6 +73,8 @@ class _HostHistory:
     failures: int = 0  # in a row, of which we know
     pauses: int = 0
     pages: int = 0  # answered without trouble
+    challenges: int = 0  # in a row, of which we know
+    tried: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -140,8 +147,11 @@ class PolitenessJudge:
         rules, is_lost = self._rules, hit.is_cut or self._log.may_be_lost(hit)
         if self._log.is_unsynced(hit.end):  # not even its lease may be known any more
             if not failed(hit):
-                visits.failures = visits.pauses = 0
+                visits.failures = visits.pauses = visits.challenges = 0
             return
+        if (pause_s := self._challenge_pause_s(hit, visits, is_lost)) > 0.0:
+            what = "is left" if pause_s == inf else "is paused"
+            yield hit.end + pause_s, f"it sent {visits.challenges} challenges in a row, and {what}"
         took_s = hit.end - hit.start
         own_s = self._own_s(hit, visits, took_s)
         delays = [
@@ -177,7 +187,7 @@ class PolitenessJudge:
 
     def _pause_s(self, hit: Hit, visits: _HostHistory, is_lost: bool) -> float:
         """Count a failure, and return how long the host is paused for it."""
-        if not failed(hit):
+        if not failed(hit) or hit.is_challenge:
             if not hit.is_cut:
                 visits.failures = visits.pauses = 0
             return 0.0
@@ -191,6 +201,27 @@ class PolitenessJudge:
             return 0.0
         visits.pauses += 1
         return min(self._rules.pause_s * 2.0 ** (visits.pauses - 1), self._rules.pause_max_s)
+
+    def _challenge_pause_s(self, hit: Hit, visits: _HostHistory, is_lost: bool) -> float:
+        """Count a challenge, and return how long the host is paused for it; inf: it is left. A page
+        ends the row, and the further tries of one URL are none at a host with pages."""
+        is_further_try = hit.url in visits.tried and visits.pages > 0
+        visits.tried.add(hit.url)
+        if not failed(hit):
+            if not is_robots(hit.url) and hit.status == 200:
+                visits.challenges = 0
+            return 0.0
+        if is_lost or (hit.status is None and self._has_cut_offs):
+            return 0.0  # perhaps it was not counted
+        if hit.is_challenge and (visits.challenges >= _IN_A_ROW or not is_further_try):
+            visits.challenges += 1
+        more = visits.challenges - _IN_A_ROW
+        if more < 0:
+            return 0.0
+        if more >= _PROBES:
+            return inf
+        longest_s = self._rules.challenge_pause_max_s
+        return min(self._rules.challenge_pause_s * 2.0**more, longest_s)
 
     def _forbidden(self, hit: Hit) -> Iterator[str]:
         """Judge by the robots.txt in force; by an older one too, if a crash may have undone the
@@ -423,7 +454,15 @@ class OutcomeJudge:
                 hit for hit in self._of_host[failed_host] if hit.end <= outcome.at + PRECISION_S
             ]
             has_answered = [not failed(hit) and not self._may_be_undone(hit) for hit in hits]
-            if "has failed for hours" in outcome.reason:
+            if outcome.reason.startswith(LEFT):
+                pages = [
+                    at
+                    for at, (hit, is_known) in enumerate(zip(hits, has_answered, strict=True))
+                    if is_known and hit.status == 200 and not is_robots(hit.url)
+                ]
+                row = hits[pages[-1] + 1 :] if pages else hits
+                is_wrong = sum(hit.is_challenge for hit in row) < _IN_A_ROW + _PROBES
+            elif "has failed for hours" in outcome.reason:
                 most = self._run.policy.config.politeness.pause_after_failures
                 is_wrong = any(has_answered[-most:])
             else:

@@ -48,6 +48,7 @@ from crawler.model.types import (
     Rest,
 )
 from crawler.model.url import fetch_form
+from crawler.page.challenge import Headers, Signatures
 from crawler.page.soft404 import looks_like_error
 from crawler.policy.operator_rules import OperatorRules, RuleBudgets, read_rules
 from crawler.policy.politeness import Uplink, UplinkLimits, is_retry_status
@@ -63,6 +64,7 @@ from crawler.simulate.web import Content
 
 _AT_ONCE_S: Final = 0.001  # until it is asked again, where something may be leased now
 _MOST_REFUSED: Final = 1000  # leases in one turn: what is written in it is searched again and again
+_CHALLENGE_HEADERS: Final[Headers] = {b"Cf-Mitigated": [b"challenge"]}
 _DUPLICATE_S: Final = 0.05  # between two looks whether the page with the same content is finished
 
 
@@ -220,7 +222,7 @@ class Process:
         levels = len(config.frontier.level_shares)
         self.origins.set_operator_rules(policy.rules_at_start(disk.rules_text, levels))
         self._turns, self._figures = FrontierTurns(), _Figures()
-        self._prioritizer = policy.prioritizer(levels)
+        self._prioritizer, self._signatures = policy.prioritizer(levels), Signatures()
         self._contents = _ContentReservations()
         self._syncs = _Syncs(self._sync_later)
         slots = Slots(SlotLimits(concurrency=machine.concurrency), self._allow_lease)
@@ -481,6 +483,7 @@ class Process:
             retry_after_s=reply.retry_after_s,
             head_at=reply.head_at,
             process=self.number,
+            is_challenge=reply.is_challenge,
         )
         self.log.hits.append(hit)
         self.log.note(self.now, f"request {url}")
@@ -512,6 +515,11 @@ class Process:
                 error=reply.error,
                 retry_after=reply.retry_after,
                 body_bytes=size,
+                challenge=self._signatures.challenge_of(
+                    reply.status,
+                    _CHALLENGE_HEADERS if reply.is_challenge else {},
+                    reply.content.text.encode(),
+                ),
             )
         self._step()
         match life.plan.purpose:
@@ -546,6 +554,11 @@ class Process:
         is_retried = loop.answered(life, answer)
         self._step()
         if is_retried or reply.status is None:
+            self._end_transfer(transfer)
+            self._complete(life)
+            return
+        if life.is_challenged:
+            life.archive(self._disk.append_record())
             self._end_transfer(transfer)
             self._complete(life)
             return

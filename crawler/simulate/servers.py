@@ -12,12 +12,12 @@ from collections import deque
 from dataclasses import dataclass
 from email.utils import formatdate
 from enum import StrEnum
-from math import exp, log, pi, sin, sqrt
+from math import exp, inf, log, pi, sin, sqrt
 from random import Random
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-from crawler.simulate.web import DAY_S, START, Content, SeededDraws, Web
+from crawler.simulate.web import DAY_S, START, Content, SeededDraws, Web, is_robots
 
 _normal: Final = NormalDist().inv_cdf
 _TINY: Final = 1e-9
@@ -45,6 +45,19 @@ class Trouble(NamedTuple):
     retry_after_s: float = 0.0  # the time that it asks for; 0: until the end
 
 
+class Guard(NamedTuple):
+    """What stands before a server, and sends challenges in place of pages from *begin* to *end*,
+    epoch seconds."""
+
+    begin: float
+    end: float
+    status: int  # of its challenges
+    share: float  # of the requests for pages that it challenges
+
+    def challenges(self, now: float, draw: float) -> bool:
+        return self.begin <= now < self.end and draw < self.share
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerParameters:
     """The shape of all servers of a web."""
@@ -62,6 +75,7 @@ class ServerParameters:
     broken_off: float = 0.01  # share of answers whose body breaks off
     dead: float = 0.1  # share of servers that never answer
     cut_offs: int = 0  # times in which our own line is down
+    guarded: float = 0.0  # share of servers behind a guard
 
 
 class Reply(NamedTuple):
@@ -74,6 +88,7 @@ class Reply(NamedTuple):
     content: Content
     retry_after: bytes | None = None
     retry_after_s: float = 0.0  # what retry_after asks for, from *head_at*
+    is_challenge: bool = False
 
 
 class OriginServer:
@@ -95,6 +110,7 @@ class OriginServer:
         self._limit_form = random.choice(("", "seconds", "date"))
         self.troubles = sorted([*_draw_troubles(parameters, random), *cut_offs])
         self._begins = [each.begin for each in self.troubles]
+        self._guard = _draw_guard(name, parameters, draws)
         self._recent: deque[float] = deque()  # our requests of the last minute
         self._count = 0
 
@@ -130,6 +146,10 @@ class OriginServer:
         if self._limit and len(recent) > self._limit:
             until = Trouble(now, recent[0] + 60.0, TroubleKind.BUSY)
             return self._refusal(429, self._limit_form, until, now, now + min(took_s, 0.01))
+        guard = self._guard
+        if guard is not None and not is_robots(url) and guard.challenges(now, self._unit("guard")):
+            challenge = Content(guard.status, text="Just a moment")
+            return Reply(end, end, guard.status, "", challenge, is_challenge=True)
         content = web.content(url, now)
         head_at = now + 0.7 * took_s
         is_cut = content.status == 200 and self._unit("cut") < self._parameters.broken_off
@@ -200,6 +220,19 @@ class Servers:
         if server is None:
             return Reply(now, now + 0.02, None, "dns", _NOTHING)
         return server.answer(url, now, self._web, timeout_s)
+
+
+def _draw_guard(name: str, parameters: ServerParameters, draws: SeededDraws) -> Guard | None:
+    """Return what stands before the server *name*: for a while, or for ever, from the start or from
+    some pages on. Its draws are of its own: no other changes where there are guards."""
+    if draws.unit(f"guarded {name}") >= parameters.guarded:
+        return None
+    random = draws.random(f"guard {name}")
+    begin = START + random.choice((0.0, 0.0, random.uniform(0.0, 600.0)))
+    lasts_s = random.choice((600.0, 3 * 3600.0, DAY_S, inf, inf))
+    return Guard(
+        begin, begin + lasts_s, random.choice((200, 403, 429, 503)), random.choice((0.5, 1.0, 1.0))
+    )
 
 
 def _draw_troubles(parameters: ServerParameters, random: Random) -> list[Trouble]:

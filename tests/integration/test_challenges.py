@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from crawler.model.types import ConfigError, Outcome
 from tests.harness.archive_judges import Read, answers, query, read_folder
-from tests.harness.commands import run
+from tests.harness.commands import PATIENCE_S, crawl_command, run
 from tests.harness.crawling import Crawled, crawl
+from tests.harness.fork_server import running
+from tests.harness.waiting import wait_until
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, not_here, page
 
 GUARDED, OPENED, PARTLY, STORM = (f"127.0.9.{number}" for number in (21, 22, 23, 24))
@@ -187,6 +191,46 @@ def test_an_operator_puts_a_left_host_back(web: Guarded, served: LoopbackWeb, fi
     assert fetched == {f"/{number}" for number in range(PAGES)}
     assert len(again.asked[STORM]) >= 23
     assert answers(data)
+
+
+def test_a_pause_for_challenges_survives_a_kill(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    settings = {"CRAWLER_MIN_DELAY_S": 0.1, "CRAWLER_DELAY_FACTOR": 0, "CRAWLER_SOFT_404": False}
+    many = "".join(f'<a href="/{number}">{number}</a>' for number in range(500))
+
+    def answer(ask: Ask) -> Reply:
+        if ask.path == "/robots.txt":
+            return not_here(ask)
+        return GUARD if ask.host == GUARDED else Reply(f"<p>{ask.path}</p>{many}")
+
+    with LoopbackWeb(answer, (GUARDED, OPENED)) as served:
+        urls = [served.url(GUARDED, f"/{number}") for number in range(PAGES)]
+        seeds = ",".join([*urls, served.url(OPENED, "/0")])
+        command = crawl_command(data, settings, seeds=seeds, scope="host")
+
+        def asked(host: str) -> int:
+            visits = served.visits
+            return sum(one.host == host and one.path != "/robots.txt" for one in visits)
+
+        def rest_until() -> float:
+            words = ["hosts", "--json", "-s", f"CRAWLER_DATA_DIR={data}"]
+            shown = json.loads(run([sys.executable, "-m", "scrapy", "frontier", *words]).stdout)
+            return float({row["host"]: row["next_at"] for row in shown}[GUARDED])
+
+        with running(command, log) as process:
+            wait_until(lambda: "does not welcome us" in log.read_text(), PATIENCE_S)
+            process.kill()
+            process.wait()
+        until = rest_until()
+        assert until > time.time() + 3000
+        for _ in range(2):
+            is_further = partial(lambda before: asked(OPENED) > before + 10, asked(OPENED))
+            with running(command, log) as process:
+                wait_until(is_further, PATIENCE_S, log=log.read_text)
+                process.kill()
+                process.wait()
+        assert asked(GUARDED) == 3
+        assert rest_until() == until
 
 
 def test_an_error_in_the_table_of_a_user_ends_the_crawl_before_it_begins(tmp_path: Path) -> None:

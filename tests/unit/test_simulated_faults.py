@@ -17,7 +17,7 @@ from crawler.loop import loop as loop_module
 from crawler.loop.life import Life
 from crawler.loop.links import LinkSelection
 from crawler.loop.loop import Loop
-from crawler.model.types import Candidate, HostKey, RetryAt
+from crawler.model.types import Answer, Candidate, HostKey, Purpose, Rest, RetryAt
 from crawler.model.url import authority_of
 from crawler.policy import politeness, robots_cache
 from crawler.policy.operator_rules import NO_RULES
@@ -54,6 +54,14 @@ class FinishesBeforeTheSync(Loop):
         durability, self.durability = self.durability, None
         super().complete(life)
         self.durability = durability
+
+
+class TakesRobotsForPages(Loop):
+    def _next_rest(self, life: Life, answer: Answer) -> Rest:
+        rest = super()._next_rest(life, answer)
+        if life.plan.purpose is Purpose.ROBOTS and answer.status == 200:
+            return replace_struct(rest, pace=politeness.as_new(rest.pace))
+        return rest
 
 
 class ForgetsSitemaps(LinkSelection):
@@ -143,6 +151,18 @@ def put_back_in_two_writes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "_put_back_lost", put_back)
 
 
+def challenge_pause_not_doubled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        politeness,
+        "_challenge_pause_s",
+        lambda unwelcome, settings: settings.challenge_pause_s,
+    )
+
+
+def left_host_asked_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(loop_module, "is_left", lambda pace: False)
+
+
 def robots_kept(patch: pytest.MonkeyPatch) -> None:
     original = robots_cache.is_valid
 
@@ -197,6 +217,19 @@ FAULTS = [
         "a power cut took its record",
         policy=replace(SMALL, loop=FinishesBeforeTheSync),
     ),
+    Fault(
+        "a challenge pause that does not double",
+        "in a row",
+        challenge_pause_not_doubled,
+        first_seed=12,
+    ),
+    Fault(
+        "a robots.txt taken for a page",
+        "in a row",
+        policy=replace(SMALL, loop=TakesRobotsForPages),
+        first_seed=12,
+    ),
+    Fault("a left host that is asked again", "and is left", left_host_asked_again, first_seed=12),
     Fault("leases put back in two writes", "was lost", put_back_in_two_writes, first_seed=26),
     Fault(
         "the sitemaps of a robots.txt forgotten",
