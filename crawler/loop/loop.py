@@ -419,7 +419,8 @@ class Loop:
             else None,
         )
         if life.plan.purpose is not Purpose.ROBOTS:
-            answer = with_challenge(answer, challenge, life.lease.pace, life.candidate.attempts)
+            attempts = life.candidate.attempts if life.is_of_page else 0  # a probe is another URL
+            answer = with_challenge(answer, challenge, life.lease.pace, attempts)
         is_hung = self.slots.limits.is_hung(answer, body_bytes)
         return replace(answer, hung=True) if is_hung else answer
 

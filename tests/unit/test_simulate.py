@@ -30,6 +30,7 @@ def test_a_crawl_does_nothing_wrong(first: int) -> None:
     [
         pytest.param(920, id="a host that never answered is paused when only such hosts are left"),
         pytest.param(950, id="two hosts, each with the robots.txt of the other"),
+        pytest.param(3562, id="a probe for a URL that was tried before is challenged"),
         pytest.param(5170, id="the host that has the robots.txt of another never answers"),
         pytest.param(6255, id="a host that never answered is paused, and then another one in turn"),
         pytest.param(8416, id="a host that is given up answers for the robots.txt of another"),
