@@ -92,10 +92,16 @@ def hosts_text(hosts: Sequence[HostRow], now: float) -> Iterator[str]:
         "crawl-delay",
         "failures",
         "pauses",
+        "base",
+        "factor",
+        "at once",
+        "share",
+        "refused",
+        "stage",
         "place",
     )
     rows = [_host_row(host, now) for host in hosts]
-    yield from table([head, *rows], right=set(range(1, 8)))
+    yield from table([head, *rows], right=set(range(1, 13)))
 
 
 def _host_row(row: HostRow, now: float) -> tuple[str, ...]:
@@ -108,6 +114,12 @@ def _host_row(row: HostRow, now: float) -> tuple[str, ...]:
         span(row.crawl_delay_s) if row.crawl_delay_s else "-",
         number(row.failures),
         number(row.pauses),
+        span(row.base_s) if row.base_s else "-",
+        f"{row.factor:g}" if row.stage else "-",
+        number(row.at_once),
+        f"{row.share:.1%}" if row.share else "-",
+        f"{span(row.refused_interval_s)} apart" if row.refused_interval_s else "-",
+        row.stage or "-",
         row.place,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from math import exp
 from typing import Final
 
 import msgspec
@@ -14,8 +15,8 @@ from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.records import DeadLetter
 from crawler.model.types import ConfigError, Pace
 from crawler.policy.operator_rules import OperatorRules, Overrides, read_rules
-from crawler.policy.pacing import at_once, factor_of
-from crawler.policy.politeness import PAUSE_AFTER_CHALLENGES, is_left
+from crawler.policy.pacing import at_once, factor_of, stage_of
+from crawler.policy.politeness import PAUSE_AFTER_CHALLENGES, is_left, overridden
 from crawler.shared.codec import WorkerRecord
 from crawler.view.formats import FAR, many, span
 from crawler.view.hosts import HostQuery
@@ -34,6 +35,12 @@ class HostRow(msgspec.Struct, frozen=True):
     failures: int  # in a row
     pauses: int  # in a row
     admitted: int  # URLs ever admitted
+    stage: str  # of its pace: first | probes | paced | parallel; empty: not asked yet, or not paced
+    base_s: float  # how long its fetches take while it is hardly used; 0: not known
+    factor: float  # times its last fetch that it rests, if nothing asks for more
+    at_once: int  # requests
+    share: float  # of the time that its server works for us: 0 to 1, by its mean fetch
+    refused_interval_s: float  # it refused to be asked more often; 0: it did not
     because: str  # why it is not contacted now; empty: nothing keeps it from being
     rest_because: str  # why its rests are as long as they are
 
@@ -66,6 +73,8 @@ def next_contact(
 
 def _host(state: HostState, rules: OperatorRules, config: Config, now: float) -> HostRow:
     overrides = rules.of_host(state.host)
+    settings = overridden(config.politeness, overrides)
+    pace = _with_cap(state.pace, overrides.crawl_delay_s, config.politeness)
     return HostRow(
         host=state.host,
         waiting=state.waiting,
@@ -76,13 +85,23 @@ def _host(state: HostState, rules: OperatorRules, config: Config, now: float) ->
         failures=state.pace.failures,
         pauses=state.pace.pauses,
         admitted=state.admitted,
+        stage="" if pace.pacing is None else stage_of(pace.pacing),
+        base_s=0.0 if pace.pacing is None else pace.pacing.base_s,
+        factor=factor_of(pace.pacing, settings),
+        at_once=at_once(pace, settings),
+        share=_share(pace),
+        refused_interval_s=0.0 if pace.pacing is None else pace.pacing.interval_s,
         because=_because(state, rules, config.politeness, now),
-        rest_because=_rest_because(
-            _with_cap(state.pace, overrides.crawl_delay_s, config.politeness),
-            overrides.delay_s,
-            config.politeness,
-        ),
+        rest_because=_rest_because(pace, overrides.delay_s, config.politeness),
     )
+
+
+def _share(pace: Pace) -> float:
+    """Return which share of a fetch and the rest after it the fetch is."""
+    if not pace.fetches:
+        return 0.0
+    fetch_s = exp(pace.log_fetch_s)
+    return fetch_s / (fetch_s + max(pace.gap_s, pace.crawl_delay_s))
 
 
 _CLOCKS_DIFFER_S: Final = 1.0  # those of a server and of this machine

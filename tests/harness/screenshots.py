@@ -58,7 +58,9 @@ def main() -> None:
     settings = {
         "CRAWLER_HTTP": f"127.0.0.1:{free_port()}",
         "CRAWLER_MIN_DELAY_S": 0.4,
-        "CRAWLER_DELAY_FACTOR": 2,
+        "CRAWLER_DELAY_FACTOR": 10,
+        "CRAWLER_PACED_SHARE": 0.5,
+        "CRAWLER_PACED_MIN_DELAY_S": 0.2,
         "CRAWLER_SOFT_404": False,
     }
     with (

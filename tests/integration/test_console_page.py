@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from crawler.data.operator_files import Act, Audit
+from crawler.view.rows import HostRow
 from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.waiting import wait_until
@@ -140,6 +143,51 @@ def test_a_crawl_is_seen_and_acted_on(console: Console, tmp_path: Path) -> None:
         assert tab.errors == refused, "the edit with an error alone"
     console.web.settle()
     assert not judge(console.web.visits, {}, Gap(MIN_DELAY_S, 0)).found, "with a page open"
+
+
+def test_the_pace_of_a_host_is_seen_on_wide_and_narrow_screens(
+    console: Console, tmp_path: Path
+) -> None:
+    row = HostRow(
+        host="www.a-name-that-is-not-short.example.org",
+        waiting=1234567,
+        place="resting",
+        next_at=time.time() + 4000.0,
+        gap_s=0.16,
+        crawl_delay_s=0.0,
+        failures=0,
+        pauses=0,
+        admitted=2345678,
+        stage="parallel",
+        base_s=0.08,
+        factor=1.0,
+        at_once=4,
+        share=0.3333,
+        refused_interval_s=5.0,
+        because="rests 0.2 s: its fetches stay near the 80 ms of a server hardly used: 2 times",
+        rest_because="",
+    )
+    with open_tab(tmp_path / "browser") as tab:
+        tab.open(console.url)
+        tab.wait("!!latest")
+        rows = f"[{msgspec.json.encode(row).decode()}]"
+        tab.run(f"asked = get, get = async (...p) => p[0] === 'hosts' ? {rows} : asked(...p), true")
+        for width in (1280, 390):
+            tab.resize((width, 800))
+            tab.run(f"location.hash = 'hosts/{row.host}', true")
+            tab.wait("!!document.querySelector('.card') && !!document.querySelector('tbody tr')")
+            cards = tab.run("[...document.querySelectorAll('.card b')].map((e) => e.innerText)")
+            assert cards == ["parallel", "80 ms", "\u00d7 1", "4 at once", "33.3 %", "5.0 s apart"]
+            cells = tab.run("[...document.querySelectorAll('tbody td')].map((e) => e.innerText)")
+            cells = [cell.replace("\u00a0", " ") for cell in cells]
+            assert cells[8:11] == ["parallel", "80 ms", "\u00d7 1, 4 at once, 33.3 %, 5.0 s apart"]
+            assert tab.run("document.documentElement.scrollWidth") == width
+            table = "document.querySelector('.scroll')"
+            hidden = tab.run(f"{table}.scrollWidth - {table}.clientWidth")
+            assert hidden == 0 or width == 390, "there it is moved with a finger"
+            tab.run("location.hash = 'hosts', true")
+            tab.wait("!document.querySelector('.card')")
+        assert not tab.errors
 
 
 def test_what_comes_from_the_web_runs_nothing(console: Console, tmp_path: Path) -> None:

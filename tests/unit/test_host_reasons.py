@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from math import log
 from typing import Any
 
 import pytest
 
+from crawler.cli.frontier_text import hosts_text
 from crawler.config.settings import Config
-from crawler.model.types import HostKey, Outcome, Pace
+from crawler.model.types import HostKey, Outcome, Pace, Pacing
 from crawler.policy.operator_rules import OperatorRules, read_rules
 from crawler.report.why_text import why_text
 from crawler.view.formats import FAR
 from crawler.view.port import HostState
-from crawler.view.rows import _because, _rest_because, next_contact
+from crawler.view.rows import _because, _host, _rest_because, next_contact
 from crawler.view.why import Why
 
 NOW = 1000.0
@@ -68,6 +70,46 @@ def test_why_a_host_is_not_contacted(host: HostState, rules: OperatorRules, said
 def test_a_pause_counts_for_when_a_host_may_be_contacted(text: str, next_at: float) -> None:
     rules = read_rules(text, 3)
     assert next_contact(NOW + 5, rules.of_host("a.example"), rules, NOW) == next_at
+
+
+MEAN_S = 0.08
+PACED: dict[str, Any] = {"gap_s": 0.16, "fetches": 64, "log_fetch_s": log(MEAN_S)}
+
+
+@pytest.mark.parametrize(
+    ("pace", "rules", "stage", "base_s", "factor", "share", "refused_interval_s"),
+    [
+        pytest.param(Pace(), NO_RULES, "", 0, 10, 0, 0, id="never asked"),
+        pytest.param(Pace(**PACED, pacing=Pacing(count=5)), NO_RULES, "first", 0, 10, 1 / 3, 0,
+                     id="the first answers"),
+        pytest.param(Pace(**PACED, pacing=Pacing(step=2, base_s=0.07)), NO_RULES,
+                     "paced", 0.07, 2, 1 / 3, 0, id="fast"),
+        pytest.param(Pace(**PACED, pacing=Pacing(step=2, base_s=0.07, is_probing=True)), NO_RULES,
+                     "probes", 0.07, 5, 1 / 3, 0, id="the base is measured anew"),
+        pytest.param(Pace(**PACED, pacing=Pacing(step=1, base_s=0.07, interval_s=4)), NO_RULES,
+                     "paced", 0.07, 5, 1 / 3, 4, id="it refused"),
+        pytest.param(Pace(**PACED, crawl_delay_s=7.92, pacing=Pacing(step=3, base_s=0.07)),
+                     NO_RULES, "paced", 0.07, 1, 0.01, 0, id="a Crawl-delay"),
+        pytest.param(Pace(**PACED | {"gap_s": 30.0}, pacing=Pacing(step=2, base_s=0.07)), SLOWER,
+                     "paced", 0.07, 0, MEAN_S / 30.08, 0, id="a rule"),
+    ],
+)  # fmt: skip
+def test_the_pace_of_a_host_in_columns(
+    pace: Pace,
+    rules: OperatorRules,
+    stage: str,
+    base_s: float,
+    factor: float,
+    share: float,
+    refused_interval_s: float,
+) -> None:
+    row = _host(HostState(HostKey("a.example"), 5, "active", NOW, pace, 9), rules, Config(), NOW)
+    assert (row.stage, row.base_s, row.refused_interval_s) == (stage, base_s, refused_interval_s)
+    assert row.at_once == 1
+    assert (row.factor, row.share) == pytest.approx((factor, share))
+    line = list(hosts_text([row], NOW))[1].split()
+    assert line[-2] == (stage or "-")
+    assert ("apart" in line) == (refused_interval_s > 0)
 
 
 def test_why_a_host_that_was_never_asked_rests() -> None:

@@ -337,6 +337,17 @@ async function plotted(time) {
 const HOST_SORTS = { waiting: "waiting", next: "next contact", failures: "failures", admitted: "admitted", rest: "rest, the slowest first", name: "host" };
 const MOST_IN_ORDER = 10000; // the crawl puts no more of them in order by a figure
 
+// What is known of the pace of a host: [what it is, what that means].
+const PACE = {
+  stage: [(row) => row.stage || "–", "first: the base is not known yet. probes: it is measured anew. paced: rests are as short as the server stays near it. parallel: and several URLs are fetched at once"],
+  base: [(row) => row.base_s ? span(row.base_s) : "–", "how long its fetches take while it is hardly used"],
+  factor: [(row) => row.stage ? `× ${Number(row.factor.toPrecision(3))}` : "–", "so many times what the last fetch took the host rests, if nothing asks for more"],
+  "at once": [(row) => row.at_once > 1 ? `${row.at_once} at once` : "–", "most requests that are under way together"],
+  share: [(row) => row.share ? `${(100 * row.share).toFixed(1)} %` : "–", "of the time that the server works for us, by its mean fetch"],
+  refused: [(row) => row.refused_interval_s ? `${span(row.refused_interval_s)} apart` : "–", "it refused to be asked more often than so, with 429 or 503"],
+};
+const evidence = (row) => ["factor", "at once", "share", "refused"].map((name) => PACE[name][0](row)).filter((shown) => shown !== "–").map((shown) => shown.replaceAll(" ", "\u00a0")).join(", ") || "–";
+
 function hostsView(main, only) {
   const asked = { sort: "waiting", match: only || "", offset: 0, top: 50 };
   const place = el("div");
@@ -361,14 +372,23 @@ function hostsView(main, only) {
       ["waiting", (row) => number(row.waiting), "number", sorted("waiting")],
       ["taken", (row) => number(Math.max(0, row.admitted - row.waiting)), "number"],
       ["state", (row) => row.place],
-      ["why it is not contacted", (row) => row.because, "long"],
+      ["why not now", (row) => row.because, "why"],
       ["until", (row) => row.next_at > 9e10 ? "it is resumed" : row.next_at > now() ? `in ${span(row.next_at - now())}` : "now", "short", sorted("next")],
       ["rest", (row) => row.crawl_delay_s ? `${span(row.gap_s)}, Crawl-delay ${span(row.crawl_delay_s)}` : span(row.gap_s), "short", sorted("rest")],
-      ["failures in a row", (row) => number(row.failures), "number", sorted("failures")],
-      ["acts", acts, "acts"],
+      ["failures", (row) => number(row.failures), "number", sorted("failures")],
+      ["stage", PACE.stage[0]],
+      ["base", PACE.base[0], "short"],
+      ["evidence", evidence, "evidence"],
+      ["acts", acts, "many"],
     ], found, "No such host."));
+    const chosen = found.find((row) => row.host === asked.match);
+    if (chosen) {
+      const rows = Object.entries(PACE).map(([name, [value, meaning]]) => [name, value(chosen), meaning]);
+      made.prepend(el("h2", {}, `The pace of ${chosen.host}`), cards(rows), meanings(rows));
+    }
     const step = (by) => el("button", { disabled: by < 0 ? !asked.offset : found.length < asked.top || asked.sort !== "name" && asked.offset + 2 * asked.top > MOST_IN_ORDER, onclick: () => { asked.offset = Math.max(0, asked.offset + by * asked.top); rows.again(); } }, by < 0 ? "‹ before" : "next ›");
-    made.append(el("p", { className: "faint" }, "taken: URLs that left the queue. rest: the pause between two fetches, some times what the last answer took."
+    made.append(el("p", { className: "faint" }, "taken: URLs that left the queue. why not now: what keeps it from being contacted. rest: the pause between two fetches, some times what the last answer took."
+      + " failures: in a row. base: what a fetch takes while the server is hardly used; while it stays near that, the factor falls. share: of the time that it works for us."
       + " level: 0 is fetched first. drop: make dead letters of what waits, which can be tried again."));
     made.append(el("div", { className: "row" }, step(-1), step(1), el("span", { className: "faint" }, `from ${number(asked.offset + 1)}, by ${HOST_SORTS[asked.sort]}`)));
     return made;
