@@ -91,6 +91,7 @@ class Pacing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     refused_at: float = 0.0  # when it had trouble, or its rate rose, last
     at_once: int = 1  # requests that its server takes at once without getting slower
     begun_before_at: float = 0.0  # when it was asked before `begun_at`
+    base_answers: int = 0  # of which the base is the mean, up to a bound
 
 
 class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):

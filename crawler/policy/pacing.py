@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import lru_cache
+from math import sqrt
 from typing import Final
 
 from msgspec.structs import replace
@@ -33,15 +34,15 @@ FIRST_ANSWERS: Final = 16  # by which the base is known at first
 PROBES: Final = 8
 """Answers by which the base is measured anew. At factor 5 they take as long as 13 others."""
 PROBE_FACTOR: Final = 5.0
-_NEWEST: Final = 0.25  # the weight of the newest measurement in the base
-_NEWEST_AT_LOW_RATE: Final = 0.5  # of what is seldom asked: then it is the server that is slower
+MOST_BASE_ANSWERS: Final = 64  # of which the base is the mean: then the latest count more
 PROBED_EVERY_S: Final = 60.0
 FAST: Final = 1.15  # times the base: then the factor may fall
 SLOW: Final = 1.25  # times the base, three times in a row: then it rises
 VERY_SLOW: Final = 2.0  # times the base, once
 _SLOW_WINDOWS: Final = 3
+CHANCE: Final = 0.5  # spread of service times: more is asked of means of few answers
 PARALLEL_FAST: Final = 1.25  # as these, of several requests at once, which wait for each other, too
-PARALLEL_SLOW: Final = 1.7
+PARALLEL_SLOW: Final = 1.5
 _TURNS: Final = 2  # URLs of a bundle for each of those at once: a rest after each is half the time
 _FALLING: Final = (5.0, 2.0, 1.0, 0.5)
 _FEWER: Final = 0.7  # of the requests at once, where these make a server slower
@@ -288,11 +289,16 @@ def _window(pacing: Pacing) -> Window:
     if pacing.begun_at < pacing.since + WINDOW_S:
         return Window.OPEN
     mean_s = pacing.sum_s / pacing.count
-    fast, slow = _LIMITS[stage]
-    if mean_s <= fast * pacing.base_s:
+    if mean_s <= _LIMITS[stage][0] * pacing.base_s:
         return Window.FAST
-    is_slow = mean_s > slow * pacing.base_s and pacing.slow + 1 >= _SLOW_WINDOWS
+    is_slow = _is_slow(pacing, stage, mean_s) and pacing.slow + 1 >= _SLOW_WINDOWS
     return Window.SLOW if is_slow or mean_s > VERY_SLOW * pacing.base_s else Window.FAIR
+
+
+def _is_slow(pacing: Pacing, stage: Stage, mean_s: float) -> bool:
+    """Return whether a window is slow, and it is hardly by chance."""
+    by_chance = CHANCE * sqrt(1.0 / pacing.count + 1.0 / max(1, pacing.base_answers))
+    return mean_s > (_LIMITS[stage][1] + by_chance) * pacing.base_s
 
 
 def _fewest(stage: Stage, requests: int) -> int:
@@ -343,8 +349,10 @@ def _moved(pacing: Pacing, window: Window, now: float, settings: PolitenessSetti
     is_at_low_rate = factor_of(pacing, settings) >= _probe_factor(settings)
     is_at_low_rate &= window is not Window.TROUBLE
     if window is Window.OVER or is_at_low_rate:
-        weight = _NEWEST if pacing.is_probing else _NEWEST_AT_LOW_RATE
-        base_s, probed_at = base_s + weight * (mean_s - base_s) if base_s else mean_s, now
+        known = pacing.base_answers
+        base_s += (mean_s - base_s) * pacing.count / (known + pacing.count)
+        probed_at = now
+        pacing = replace(pacing, base_answers=min(known + pacing.count, MOST_BASE_ANSWERS))
     is_back = (step, requests) < (pacing.step, pacing.at_once)
     if is_back:
         pacing = _stepped_back(pacing, now, is_proven=window is Window.SLOW)
@@ -352,7 +360,7 @@ def _moved(pacing: Pacing, window: Window, now: float, settings: PolitenessSetti
         pacing = replace(pacing, setbacks=pacing.setbacks - 1, wait_until=now)
     slow = pacing.slow
     if before in (Stage.PACED, Stage.PARALLEL):
-        is_slow = mean_s > _LIMITS[before][1] * pacing.base_s and window is not Window.SLOW
+        is_slow = window is Window.FAIR and _is_slow(pacing, before, mean_s)
         slow = pacing.slow + 1 if is_slow else 0
     is_probe_due = step > 0 and now - probed_at >= PROBED_EVERY_S
     is_still_probed = before is Stage.PROBES and window is not Window.OVER

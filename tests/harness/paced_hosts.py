@@ -137,8 +137,8 @@ def run(
     slow: int = 0,
     seed: int = 1,
 ) -> Found:
-    """Crawl for so many *seconds*, with so many kills, and judge. *slow*: the last hosts take SLOW_S
-    for each answer."""
+    """Crawl for so many *seconds*, with so many kills, and judge. *slow*: so many hosts, the last
+    ones, take SLOW_S for each answer."""
     random, layout = Random(seed), Layout.of(unit, hosts)
     addresses = list(dict.fromkeys(layout.addresses.values()))
     of_address = {
