@@ -160,7 +160,7 @@ class Crawl:
         """Take no more leases. Called when the engine begins to wait for requests under way."""
         self.storage.archive.allow_last_pages()
         self.storage.room.stop_waiting()
-        self.loop.give_back_unused()
+        self.loop.bundles.give_back_all(self.leases.clock.now())
         if self.leases.shared is not None:
             self.leases.shared.stop_leasing()
         self.lifecycle.note_stopping()

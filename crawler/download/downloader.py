@@ -191,7 +191,7 @@ class FrontierDownloader(Downloader):
         if life is not None:
             life.note_fetched()
         name, slot = self._get_slot(request)
-        is_bundled = life is not None and self.crawl.loop.is_bundled(life)
+        is_bundled = life is not None and self.crawl.loop.bundles.has(life)
         is_free = is_bundled or slot.free_transfer_slots() > 0
         if slot.queue or slot.latercall or slot.delay or not is_free:
             return await self._enqueue_request(request)

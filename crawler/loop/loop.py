@@ -9,11 +9,9 @@ loses nothing.
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from heapq import heappop, heappush
 from random import Random
 from typing import Final, Protocol
 
@@ -21,6 +19,7 @@ from msgspec.structs import replace
 
 from crawler.config.settings import Config, PolitenessSettings
 from crawler.frontier.port import Frontier
+from crawler.loop.bundles import Bundles
 from crawler.loop.life import DeadEnd, Life, LifeEvent, Lives, Plan
 from crawler.loop.links import LinkSelection, Tally
 from crawler.loop.outcome import lease_to_finish, outcome_of, verdict_of
@@ -49,7 +48,7 @@ from crawler.model.url import authority_of
 from crawler.page.challenge import Challenge
 from crawler.policy.admission import Admission
 from crawler.policy.operator_rules import OperatorRules, Overrides
-from crawler.policy.pacing import at_once, bundle_size, change_of, spacing_s
+from crawler.policy.pacing import change_of
 from crawler.policy.politeness import (
     CHALLENGE,
     LEFT,
@@ -84,19 +83,6 @@ from crawler.policy.scope import Refusal
 from crawler.policy.silent_hosts import NEVER_ANSWERED, SilentHosts
 
 _CANCELLED: Final = "cancelled"
-
-
-@dataclass(slots=True, eq=False)
-class LeaseBundle:
-    """URLs of a host that were leased together, and are asked for one after another without waiting
-    for each answer. Each fetch begins with the pace that those before it have left."""
-
-    host: HostKey
-    pace: Pace
-    unused: deque[Lease]  # no fetch has begun under them
-    lives: list[Life] = field(default_factory=list)  # that are not released
-    begun_at: float = 0.0  # of its first request; 0: none was sent
-    next_at: float = 0.0  # the next request is not sent before
 
 
 class Origins(Protocol):
@@ -188,9 +174,13 @@ class Loop:
     figures: LoopFigures
     random: Random
     now: Callable[[], float]
-    bundles: dict[HostKey, LeaseBundle] = field(default_factory=dict)
-    spaced: list[tuple[float, HostKey]] = field(default_factory=list)
-    """A heap: when the next URL of a bundle may be asked for."""
+    bundles: Bundles = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bundles = Bundles(self.frontier, self._politeness_of)
+
+    def _politeness_of(self, host: HostKey) -> PolitenessSettings:
+        return overridden(self.limits.politeness, self.origins.operator.of_host(host))
 
     # A lease is taken, and it is decided what is fetched under it.
 
@@ -209,7 +199,7 @@ class Loop:
         """Take a lease; None if there is none. If it is refused, complete it without a request;
         else fetch its plan."""
         if not self.may_lease():
-            self.give_back_unused()
+            self.bundles.give_back_all(self.now())
             return None
         now = self.now()
         lease = self._next_lease(now)
@@ -219,13 +209,12 @@ class Loop:
         if isinstance(plan, Plan):
             plan = self._given_up(plan) or plan
         if plan.purpose is not Purpose.PAGE:
-            self._give_back_unused(lease.candidate.host)  # they would ask for the same
+            self.bundles.give_back(lease.candidate.host, now)  # they would ask for the same
         skip = plan if isinstance(plan, Skip) else None
         if isinstance(plan, Skip):
             plan = Plan(lease=lease, url=lease.candidate.url, purpose=plan.purpose)
         life = self.lives.add(plan)
-        if (bundle := self.bundles.get(lease.candidate.host)) is not None:
-            bundle.lives.append(life)
+        self.bundles.add(life)
         if skip is not None:
             if skip.robots_candidate is not None:
                 self.frontier.add([skip.robots_candidate], now)
@@ -234,70 +223,11 @@ class Loop:
 
     def _next_lease(self, now: float) -> Lease | None:
         standings = self.slots.free_standings()
-        while self.spaced and self.spaced[0][0] <= now:
-            bundle = self.bundles.get(self.spaced[0][1])
-            if bundle is not None and bundle.pace.standing not in standings:
-                break
-            at, _ = heappop(self.spaced)
-            if bundle is None or not bundle.unused or at != bundle.next_at:
-                continue  # it is over, or filed again
-            if not self._is_busy(bundle):  # else it is filed again when one of its fetches ends
-                return self._next_of(bundle, now)
-        leases = self.frontier.lease(now, 1, standings, self._bundle_size)
-        if len(leases) > 1:
-            host = leases[0].candidate.host
-            bundle = self.bundles[host] = LeaseBundle(host, leases[0].pace, deque(leases))
-            return self._next_of(bundle, now)
-        return leases[0] if leases else None
-
-    def _next_of(self, bundle: LeaseBundle, now: float) -> Lease:
-        lease = bundle.unused.popleft()
-        bundle.next_at = now + spacing_s(bundle.pace, self._politeness_of(bundle.host))
-        if bundle.unused:
-            heappush(self.spaced, (bundle.next_at, bundle.host))
-        return replace(lease, pace=bundle.pace)
-
-    def _is_busy(self, bundle: LeaseBundle) -> bool:
-        """Return whether as many requests to its host are under way as may be."""
-        return len(bundle.lives) >= at_once(bundle.pace, self._politeness_of(bundle.host))
-
-    def _bundle_size(self, host: HostKey, pace: Pace) -> int:
-        if pace.pacing is None or pace.pacing.at_once == 1:
-            return 1
-        return bundle_size(pace, self._politeness_of(host))
-
-    def _politeness_of(self, host: HostKey) -> PolitenessSettings:
-        return overridden(self.limits.politeness, self.origins.operator.of_host(host))
-
-    def give_back_unused(self) -> None:
-        """Put the URLs back that were leased with others and are not asked for yet."""
-        for host in list(self.bundles):
-            self._give_back_unused(host)
-
-    def _give_back_unused(self, host: HostKey) -> None:
-        bundle = self.bundles.get(host)
-        while bundle is not None and bundle.unused:
-            lease = bundle.unused.pop()
-            self.frontier.release(lease, Rest(0.0, bundle.pace, "unused"), self.now())
-            self.frontier.finish(lease, PutBack(is_first=True), self.now())
-        if bundle is not None and not bundle.lives:
-            del self.bundles[host]
-
-    def _note_released(self, life: Life, pace: Pace) -> None:
-        """Let the URLs that were leased with that of *life*, which is released, go on with *pace*,
-        or put them back if it lets no other be asked for at once."""
-        host = life.candidate.host
-        bundle = self.bundles.get(host)
-        if bundle is None or life not in bundle.lives:
-            return
-        if self._is_busy(bundle) and bundle.unused:
-            heappush(self.spaced, (bundle.next_at, host))
-        bundle.pace = pace
-        bundle.lives.remove(life)
-        for other in bundle.lives:
-            other.note_pace(pace)
-        if at_once(pace, self._politeness_of(host)) == 1 or not bundle.unused:
-            self._give_back_unused(host)
+        lease = self.bundles.next(now, standings)
+        if lease is not None:
+            return lease
+        leases = self.frontier.lease(now, 1, standings, self.bundles.size)
+        return self.bundles.first_of(leases, now) if len(leases) > 1 else next(iter(leases), None)
 
     def wake_at(self) -> float | None:
         """Return when to call `next` again, if nothing ends before; None: nothing waits."""
@@ -308,13 +238,9 @@ class Loop:
         if self.uplink.is_down(now):
             return self.uplink.probe_at
         wake_at = self.frontier.wake_at(self.slots.free_standings())
-        if not self.spaced:
-            return wake_at
-        at, host = self.spaced[0]
-        bundle = self.bundles.get(host)
-        if bundle is not None and bundle.pace.standing not in self.slots.free_standings():
-            return wake_at
-        return at if wake_at is None else min(at, wake_at)
+        spaced_at = self.bundles.wake_at(self.slots.free_standings())
+        times = [at for at in (wake_at, spaced_at) if at is not None]
+        return min(times, default=None)
 
     def _given_up(self, plan: Plan) -> Skip | None:
         """Return the end of *plan* if its host is left, as it does not welcome us, or is one of the
@@ -353,17 +279,16 @@ class Loop:
         needs no gap. `complete` ends it later."""
         self.lives.step(life, LifeEvent.REFUSE)
         life.decide(verdict, reason)
-        self.frontier.release(life.lease, Rest(rest_s, life.lease.pace), self.now())
-        self._note_released(life, life.lease.pace)
+        now, pace = self.now(), life.lease.pace
+        self.frontier.release(life.lease, Rest(rest_s, pace), now)
+        self.bundles.note_released(life, pace, now)
 
     # Its request is sent.
 
     def begin(self, life: Life) -> None:
         now = self.now()
         life.begin(now)
-        bundle = self.bundles.get(life.candidate.host)
-        if bundle is not None:
-            bundle.begun_at = bundle.begun_at or now
+        self.bundles.note_begun(life, now)
         self.figures.count_begun(life.candidate.host, now)
         asked_s, pace = life.plan.crawl_delay_s, life.lease.pace
         if asked_s is not None and asked_s > pace.crawl_delay_s:
@@ -393,7 +318,7 @@ class Loop:
         if asked_s is None and not is_trouble(head):
             return
         life.note_head(head)
-        self._give_back_unused(life.candidate.host)
+        self.bundles.give_back(life.candidate.host, now)
         self.frontier.note_trouble(life.lease, self._next_rest(life, head), now)
 
     def answer(
@@ -602,7 +527,7 @@ class Loop:
             # A handler of the user's gives no head, and some trouble is seen in the body only.
             self.frontier.note_trouble(life.lease, rest, now)
         self.frontier.release(life.lease, rest, now)
-        self._note_released(life, rest.pace)
+        self.bundles.note_released(life, rest.pace, now)
         self.figures.count_rest(life.candidate.host, answer, rest, now)
         if (change := change_of(life.lease.pace.pacing, rest.pace.pacing)) is not None:
             self.figures.count(f"politeness/pace/{change}")
@@ -614,7 +539,7 @@ class Loop:
         overrides = self.origins.operator.of_url(life.candidate.url)
         politeness = overridden(self.limits.politeness, overrides)
         # A robots.txt is answered in another time than pages.
-        begun_at = None if life.plan.purpose is Purpose.ROBOTS else self._turn_begun_at(life)
+        begun_at = None if life.plan.purpose is Purpose.ROBOTS else self.bundles.begun_at(life)
         rest = next_rest(_pace(life, overrides), answer, politeness, self.random, begun_at)
         if not life.is_of_page and answer.error != CHALLENGE:
             # Neither a robots.txt nor what cannot exist is a page.
@@ -633,16 +558,6 @@ class Loop:
         proven = life.lease.pace.standing is Standing.ANSWERS
         standing = Standing.ANSWERS if proven else Standing.NEW
         return replace(rest, pace=replace(rest.pace, standing=standing))
-
-    def is_bundled(self, life: Life) -> bool:
-        """Return whether other URLs of its host may be fetched beside that of *life*."""
-        bundle = self.bundles.get(life.candidate.host)
-        return bundle is not None and life in bundle.lives
-
-    def _turn_begun_at(self, life: Life) -> float:
-        """Return when the host of *life* was asked first in this turn."""
-        bundle = self.bundles.get(life.candidate.host)
-        return bundle.begun_at if bundle is not None else life.began_at
 
     def _give_up(self, life: Life, rest: Rest) -> None:
         trouble = life.answer.trouble if life.answer else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import fields
 from typing import Any
 from unittest.mock import Mock
 
@@ -145,10 +146,8 @@ def test_a_crawl_delay_that_a_dead_process_may_leave_unknown_is_noted(
     asked_s: float | None, known_s: float, is_noted: bool
 ) -> None:
     lease = Lease(1, plan().lease.candidate, Pace(crawl_delay_s=known_s), 0.0)
-    parts: dict[str, Any] = dict.fromkeys(Loop.__dataclass_fields__)
-    loop = Loop(
-        **parts | {"frontier": Mock(), "figures": Mock(), "now": lambda: 5.0, "bundles": {}}
-    )
+    parts: dict[str, Any] = dict.fromkeys([each.name for each in fields(Loop) if each.init])
+    loop = Loop(**parts | {"frontier": Mock(), "figures": Mock(), "now": lambda: 5.0})
     loop.begin(Life(Plan(lease=lease, url=lease.candidate.url, crawl_delay_s=asked_s)))
     rest = Rest(20.0, Pace(crawl_delay_s=20.0))
     noted = [((lease, rest, 5.0),)] if is_noted else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +30,7 @@ PLAN = Plan(lease=Lease(1, FOUND, Pace(), BEGUN), url=FOUND.url)
 
 def loop(now: float) -> Loop:
     """Return a loop that can make answers, and no more."""
-    parts: dict[str, Any] = dict.fromkeys(Loop.__dataclass_fields__)
+    parts: dict[str, Any] = dict.fromkeys([each.name for each in fields(Loop) if each.init])
     slots = SimpleNamespace(limits=SlotLimits())
     limits = LoopLimits(politeness=PolitenessSettings())
     return Loop(**parts | {"slots": slots, "limits": limits, "now": lambda: now})

@@ -13,6 +13,7 @@ from msgspec.structs import replace as replace_struct
 from crawler.frontier.hosts import HostScheduler
 from crawler.frontier.recovery import Recovery
 from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.loop import bundles
 from crawler.loop import loop as loop_module
 from crawler.loop.life import Life
 from crawler.loop.links import LinkSelection
@@ -173,8 +174,8 @@ def robots_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def whole_bundle_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(loop_module, "spacing_s", lambda pace, settings: 0.0)
-    patch.setattr(loop_module, "at_once", bundle_size)
+    patch.setattr(bundles, "spacing_s", lambda pace, settings: 0.0)
+    patch.setattr(bundles, "at_once", bundle_size)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,143 @@
+"""Bundles: URLs of a host that were leased together, as the user allows several requests to it at
+once. They are asked for one after another, without waiting for each answer.
+
+Rule: a request of a bundle is begun with the pace that the answers before it have left. When that
+lets no other be asked for at once, as after trouble, what is left is put back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from msgspec.structs import replace
+
+from crawler.config.settings import PolitenessSettings
+from crawler.frontier.port import Frontier
+from crawler.loop.life import Life
+from crawler.model.types import HostKey, Lease, Pace, PutBack, Rest, Standing
+from crawler.policy.pacing import at_once, bundle_size, spacing_s
+
+
+@dataclass(slots=True, eq=False)
+class LeaseBundle:
+    """What is left of one bundle."""
+
+    host: HostKey
+    pace: Pace
+    unused: deque[Lease]  # no fetch has begun under them
+    lives: list[Life] = field(default_factory=list)  # that are not released
+    begun_at: float = 0.0  # of its first request; 0: none was sent
+    next_at: float = 0.0  # the next request is not sent before
+
+
+class Bundles:
+    """The bundles of a crawl. Bound: the leases that are open."""
+
+    def __init__(
+        self, frontier: Frontier, politeness_of: Callable[[HostKey], PolitenessSettings]
+    ) -> None:
+        self._frontier = frontier
+        self._politeness_of = politeness_of
+        self._of_host: dict[HostKey, LeaseBundle] = {}
+        # A heap: when the next URL of each may be asked for. An entry at another time than
+        # `next_at` is over.
+        self._spaced: list[tuple[float, HostKey]] = []
+
+    def size(self, host: HostKey, pace: Pace) -> int:
+        """Return how many URLs of *host* are leased together."""
+        if pace.pacing is None or pace.pacing.at_once == 1:
+            return 1
+        return bundle_size(pace, self._politeness_of(host))
+
+    def first_of(self, leases: Sequence[Lease], now: float) -> Lease:
+        """Begin the bundle of *leases*, and take the first."""
+        host = leases[0].candidate.host
+        bundle = self._of_host[host] = LeaseBundle(host, leases[0].pace, deque(leases))
+        return self._take(bundle, now)
+
+    def next(self, now: float, standings: Sequence[Standing]) -> Lease | None:
+        """Take a lease whose turn has come; of a host of *standings*, which have free slots."""
+        while self._spaced and self._spaced[0][0] <= now:
+            bundle = self._of_host.get(self._spaced[0][1])
+            if bundle is not None and bundle.pace.standing not in standings:
+                break
+            at, _ = heappop(self._spaced)
+            if bundle is None or not bundle.unused or at != bundle.next_at:
+                continue
+            if not self._is_busy(bundle):  # else it is filed again when one of its fetches ends
+                return self._take(bundle, now)
+        return None
+
+    def _take(self, bundle: LeaseBundle, now: float) -> Lease:
+        lease = bundle.unused.popleft()
+        bundle.next_at = now + spacing_s(bundle.pace, self._politeness_of(bundle.host))
+        if bundle.unused:
+            heappush(self._spaced, (bundle.next_at, bundle.host))
+        return replace(lease, pace=bundle.pace)
+
+    def wake_at(self, standings: Sequence[Standing]) -> float | None:
+        """Return when to call `next`; None: when a fetch has ended."""
+        if not self._spaced:
+            return None
+        at, host = self._spaced[0]
+        bundle = self._of_host.get(host)
+        return at if bundle is None or bundle.pace.standing in standings else None
+
+    def add(self, life: Life) -> None:
+        """Note that *life* has a lease of a bundle, if it has."""
+        if (bundle := self._of_host.get(life.candidate.host)) is not None:
+            bundle.lives.append(life)
+
+    def has(self, life: Life) -> bool:
+        """Return whether other URLs of its host may be fetched beside that of *life*."""
+        return self._bundle_of(life) is not None
+
+    def note_begun(self, life: Life, now: float) -> None:
+        """Note that the request of *life* is sent."""
+        if (bundle := self._bundle_of(life)) is not None:
+            bundle.begun_at = bundle.begun_at or now
+
+    def begun_at(self, life: Life) -> float:
+        """Return when the host of *life* was asked first in this turn."""
+        bundle = self._bundle_of(life)
+        return life.began_at if bundle is None else bundle.begun_at
+
+    def note_released(self, life: Life, pace: Pace, now: float) -> None:
+        """Let the others of the bundle of *life*, whose host was released and has *pace*, go on
+        with that, or put them back."""
+        if (bundle := self._bundle_of(life)) is None:
+            return
+        if self._is_busy(bundle) and bundle.unused:
+            heappush(self._spaced, (bundle.next_at, bundle.host))
+        bundle.pace = pace
+        bundle.lives.remove(life)
+        for other in bundle.lives:
+            other.note_pace(pace)
+        if not bundle.unused or at_once(pace, self._politeness_of(bundle.host)) == 1:
+            self.give_back(bundle.host, now)
+
+    def give_back_all(self, now: float) -> None:
+        """Put all URLs back that are not asked for yet."""
+        for host in list(self._of_host):
+            self.give_back(host, now)
+
+    def give_back(self, host: HostKey, now: float) -> None:
+        """Put the URLs of *host* back that are not asked for yet."""
+        bundle = self._of_host.get(host)
+        while bundle is not None and bundle.unused:
+            lease = bundle.unused.pop()
+            self._frontier.release(lease, Rest(0.0, bundle.pace, "unused"), now)
+            self._frontier.finish(lease, PutBack(is_first=True), now)
+        if bundle is not None and not bundle.lives:
+            del self._of_host[host]
+
+    def _bundle_of(self, life: Life) -> LeaseBundle | None:
+        bundle = self._of_host.get(life.candidate.host)
+        return bundle if bundle is not None and life in bundle.lives else None
+
+    def _is_busy(self, bundle: LeaseBundle) -> bool:
+        """Return whether as many requests to its host are under way as may be."""
+        return len(bundle.lives) >= at_once(bundle.pace, self._politeness_of(bundle.host))
