@@ -89,6 +89,7 @@ class Ours:
             store=RocksStore(folder / FRONTIER),
             limits=LIMITS,
             lease_rules=None,
+            addresses=None,
             free_slots=lambda standing: self._slots if standing is Standing.NEW else 0,
             wake=lambda: None,
             on_taken_in=lambda: None,

@@ -73,6 +73,7 @@ from crawler.engine.interactive import is_interactive
 from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.long_steps import long_step
 from crawler.engine.stats import CrawlStats
+from crawler.frontier.groups import LateAddresses
 from crawler.frontier.open import frontier_limits, open_frontier
 from crawler.frontier.port import DurableStore
 from crawler.frontier.rocks_store import RocksStore
@@ -80,6 +81,7 @@ from crawler.loop.life import Lives
 from crawler.loop.links import LinkSelection
 from crawler.loop.loop import Loop, loop_limits
 from crawler.loop.slots import SlotLimits, Slots
+from crawler.model.choices import HostUnit
 from crawler.model.clock import Clock
 from crawler.model.types import (
     ConfigError,
@@ -116,6 +118,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
         on_decided=base.stats.count_added,
         background=work,
         store=store,
+        addresses=base.addresses,
     )
     _log_put_back(frontier.put_back_at_open)
     pattern_stats = LocalPatternStats(frontier.records, config.patterns)
@@ -232,6 +235,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             slots=_slots(crawler, config, lifecycle),
             stats=stats,
             lifecycle=lifecycle,
+            addresses=LateAddresses() if config.politeness.host_unit is HostUnit.ADDRESS else None,
         )
         with long_step("Opening the frontier"):
             parts = embedded_parts(base) if joined is None else _shared_parts(base, joined)
@@ -365,6 +369,7 @@ def _crawl(
             put_back_count=parts.put_back_count,
             embedded=parts.embedded,
             shared=parts.shared,
+            addresses=base.addresses,
         ),
         selection=Selection(
             allowed_origins=origins,

@@ -26,6 +26,7 @@ from crawler.duplicates.near import NearDuplicatesIndex
 from crawler.engine.errors import CodeFaults
 from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.stats import CrawlStats
+from crawler.frontier.groups import LateAddresses
 from crawler.frontier.port import Frontier
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
@@ -67,6 +68,7 @@ class Leases:
     put_back_count: int  # how many leases of the last run were put back
     embedded: EmbeddedFrontier | None  # the same frontier, if it is in the data directory
     shared: OwnedWorker | None  # the same frontier, if workers share it
+    addresses: LateAddresses | None  # by which it groups hosts; None: it does not
 
     @property
     def own_frontier(self) -> TwoTierFrontier:

@@ -21,6 +21,7 @@ from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
 from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.stats import CrawlStats
+from crawler.frontier.groups import LateAddresses
 from crawler.frontier.port import Frontier, FrontierLimits, LeaseRules, OrderedStore
 from crawler.frontier.rocks_store import RocksStore
 from crawler.loop.loop import OutcomeSink
@@ -55,6 +56,7 @@ class BaseParts:
     slots: Slots
     stats: CrawlStats
     lifecycle: Lifecycle
+    addresses: LateAddresses | None  # by which hosts are grouped; None: they are not
 
     def allowed_origins(self, key_seed: int, now: float) -> AllowedOrigins:
         return AllowedOrigins(

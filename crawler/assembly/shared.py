@@ -66,6 +66,7 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
         store=RocksStore(folder / FRONTIER),
         limits=base.frontier_limits,
         lease_rules=base.lease_rules(origins),
+        addresses=base.addresses,
         free_slots=base.slots.free_slots,
         wake=base.lifecycle.wake,
         on_taken_in=lambda: pattern_stats.forget(),

@@ -345,7 +345,16 @@ class PolitenessSettings:
     """How long a host rests."""
 
     host_unit: HostUnit = setting(
-        HostUnit.HOST, choice(HostUnit), "What one host is: a host name, or a registered domain."
+        HostUnit.HOST,
+        choice(HostUnit),
+        "What one host is: a name, a registered domain, or all names of one address.",
+    )
+    address_wait_s: float = setting(
+        # twice the longest rest that a slow answer leads to. With the shortest rests, so an address
+        # gets more than one request at once only if it has some 500 names.
+        600.0,
+        number("seconds", least=1),
+        "Longest that a host waits for others of its address, where CRAWLER_HOST_UNIT is that.",
     )
     min_delay_s: float = setting(
         1.0,

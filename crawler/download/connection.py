@@ -26,6 +26,7 @@ from crawler.download.answer_reader import AnswerEnd, AnswerReader
 from crawler.download.http_head import AnswerHead
 from crawler.download.resolver import Resolver
 from crawler.engine.errors import (
+    AddressFound,
     ConnectionDropped,
     ConnectionFailed,
     FetchTimedOut,
@@ -251,6 +252,7 @@ class Server(NamedTuple):
     is_tls: bool = False
     proxy: Server | None = None  # through which it is reached
     proxy_authorization: str = ""
+    address: str | None = None  # the only one; empty: none was known; None: any of the host's
 
 
 class Connections:
@@ -327,12 +329,18 @@ class Connections:
         reached = f"the proxy {through.host}:{through.port}" if server.proxy else server.host
         resolver = self._proxy_resolver if server.proxy else self._resolver
         try:
-            ips = await resolver.addresses(through.host, through.port)
+            if through.address:
+                resolver.check_known(through.address, through.host, through.port)
+                ips = [through.address]
+            else:
+                ips = await resolver.addresses(through.host, through.port)
         except OSError as error:
             if _is_out_of_files():  # the look-up does not say so
                 self._close_all()
                 raise NoFileLeft(f"{reached}: {error}") from error
             raise NameNotFound(f"{reached}: {error}") from error
+        if through.address == "":
+            raise AddressFound(f"{reached} has an address by now, of which others may be asked")
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 connection = await self._connect_with_room(through, ips)

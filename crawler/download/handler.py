@@ -27,11 +27,12 @@ from crawler.assembly.crawl import Crawl
 from crawler.download.network import NetworkFetch
 from crawler.download.port import Fetched, FetchPort, WireRequest
 from crawler.download.replay import ReplayFetch
-from crawler.download.resolver import AresLookup, NamePrefetch, Resolver
+from crawler.download.resolver import AresLookup, LookedUpAddresses, NamePrefetch, Resolver
 from crawler.download.watch import RequestWatch, WatchParts, headers_of
+from crawler.loop.life import Life
 from crawler.model.choices import HostUnit
 from crawler.model.page import STOPPED, head_fields
-from crawler.model.types import StoreUnavailable
+from crawler.model.types import HostKey, StoreUnavailable
 from crawler.model.url import split
 
 HTTP_1_0: Final = b"HTTP/1.0"
@@ -106,11 +107,13 @@ class FetchHandler(BaseDownloadHandler):
 
     async def download_request(self, request: Request) -> Response:
         watch = RequestWatch(self._parts, request)
-        fetch = self._port.fetch(wire_request(request, is_leased=watch.life is not None), watch)
-        fetched = await self.transfers.run(watch.in_time(fetch))
+        wire = wire_request(request, watch.life)
+        fetched = await self.transfers.run(watch.in_time(self._port.fetch(wire, watch)))
         response = response_of(request, fetched, watch)
         if watch.life is not None:
             watch.life.receive(*fetched.exchanges)
+            if not wire.proxy and wire.address is None:
+                watch.life.note_address(fetched.exchanges[-1].ip)
         return response
 
     async def close(self) -> None:
@@ -139,8 +142,20 @@ def _port(crawler: Crawler, crawl: Crawl) -> FetchPort:
     if not getproxies().keys() & {"http", "https"}:  # as Scrapy's middleware for proxies
         prefetch = NamePrefetch(resolver, partial(_upcoming_names, crawl, resolver))
         crawl.lifecycle.call_at_stop(prefetch.end)
+        if crawl.leases.addresses is not None:
+            addresses = LookedUpAddresses(resolver, prefetch, partial(_note_known, crawl))
+            crawl.leases.addresses.answer_with(addresses)
     local_address = normalize_bind_address(crawler.settings.get("DOWNLOAD_BIND_ADDRESS"))
     return NetworkFetch(options, resolver, local_address, prefetch)
+
+
+def _note_known(crawl: Crawl, host: HostKey) -> None:
+    """Let *host*, whose name was looked up, be leased."""
+    try:
+        crawl.leases.own_frontier.note_known(host, crawl.leases.clock.now())
+    except StoreUnavailable as error:
+        crawl.lifecycle.fail(error)
+    crawl.lifecycle.wake()
 
 
 _UPCOMING: Final = 4096
@@ -157,7 +172,7 @@ def _upcoming_names(crawl: Crawl, resolver: Resolver, within_s: float) -> list[s
     names: list[str] = []
     try:
         hosts = frontier.upcoming_hosts(now + within_s, _UPCOMING)
-        if crawl.settings.config.politeness.host_unit is HostUnit.HOST:
+        if crawl.settings.config.politeness.host_unit is not HostUnit.DOMAIN:
             names += hosts
         else:
             urls = map(frontier.next_url, hosts)
@@ -173,8 +188,12 @@ def _upcoming_names(crawl: Crawl, resolver: Resolver, within_s: float) -> list[s
     return [name for name in names if resolver.needs_lookup(name, within_s) and is_admitted(name)]
 
 
-def wire_request(request: Request, *, is_leased: bool) -> WireRequest:
-    """Return *request* as it is sent."""
+def wire_request(request: Request, life: Life | None) -> WireRequest:
+    """Return *request*, of *life* if it has a lease, as it is sent."""
+    address = None if life is None else life.lease.address
+    if life is not None and address is not None:
+        name = split(request.url).hostname.rstrip(".")
+        address = address if name == life.candidate.host else None  # a middleware sent it elsewhere
     # `items` of Scrapy's Headers would normalize each name once more.
     fields = dict.items(request.headers)
     return WireRequest(
@@ -183,7 +202,8 @@ def wire_request(request: Request, *, is_leased: bool) -> WireRequest:
         fields=tuple([(name, value) for name, values in fields for value in values]),
         body=request.body,
         proxy=request.meta.get("proxy") or "",
-        is_leased=is_leased,
+        is_leased=life is not None,
+        address=address,
     )
 
 

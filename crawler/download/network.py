@@ -188,7 +188,7 @@ def _origin(authority: str) -> Origin:
 def _through_proxy(server: Server, request: WireRequest) -> Server:
     """Return *server*, reached by the proxy of *request*, if it has one."""
     if not request.proxy:
-        return server
+        return server if request.address is None else server._replace(address=request.address)
     try:
         proxy = _origin(
             request.proxy if _SCHEME.match(request.proxy) else f"http://{request.proxy}"

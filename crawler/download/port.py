@@ -24,6 +24,9 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
     proxy: str = ""  # URL or host and port; a Proxy-Authorization among the fields is for it
     is_leased: bool = True  # it is sent once; without a lease it may be repeated
+    # The only one that is connected to, empty if none was known; None: any of its host's. Not of a
+    # request that goes through a proxy.
+    address: str | None = None
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import socket
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import ip_address
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import aiodns
 
 from crawler.model.page import AddressRefused, ResolvedName
+from crawler.model.types import HostKey
 from crawler.policy.scope import AddressKind, address_kind
 
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
@@ -147,6 +148,26 @@ class Resolver:
         known = self._cache.get(name)
         return known is None or known.fresh_until <= self._clock() + within_s
 
+    def known(self, host: str) -> tuple[str, ...] | None:
+        """Return the addresses of *host*, the preferred one first: only public ones, if it has any.
+        Returns none if it has none, or the name servers did not answer just now, and None if they
+        are to be asked."""
+        literal = host.strip("[]")
+        if is_address(literal):
+            return (literal,)
+        known = self._cache.get(_lookup_form(host))
+        if known is None or known.fresh_until <= self._clock():
+            return None
+        ips = known.ips or ()
+        public = tuple(ip for ip in ips if address_kind(ip) is AddressKind.PUBLIC)
+        return public or ips
+
+    def check_known(self, ip: str, host: str, port: int) -> None:
+        """Raise AddressRefused unless *ip*, an address of *host*, may be connected to."""
+        self._count("cached")
+        if not self._admits(ip, host, port):
+            raise AddressRefused(f"{host} is {ip}: {_what_is(ip)}")
+
     def prefetch(self, host: str, on_ended: Callable[[], None]) -> None:
         """Look *host* up, which is no address, and call *on_ended* after that."""
         self._count("prefetched")
@@ -255,18 +276,19 @@ class NamePrefetch:
         self._upcoming = upcoming
         self._room = asyncio.Semaphore(PREFETCHES)
         self._task: asyncio.Task[None] | None = None
-        self._is_over = False
+        self.is_over = False
+        """Whether nothing is looked up ahead any more: the crawl stops, or uses a proxy."""
 
     def note_request(self, *, by_proxy: bool) -> None:
         """Note that a request is sent."""
         if by_proxy:
             self.end()
-        elif self._task is None and not self._is_over:
+        elif self._task is None and not self.is_over:
             self._task = asyncio.create_task(self._run(), name="names")
 
     def end(self) -> None:
         """Begin no look-up any more."""
-        self._is_over = True
+        self.is_over = True
         if self._task is not None:
             self._task.cancel()
 
@@ -277,6 +299,36 @@ class NamePrefetch:
                     await self._room.acquire()
                     self._resolver.prefetch(name, self._room.release)
             await asyncio.sleep(LOOK_S)
+
+
+class LookedUpAddresses:
+    """Implements frontier.port.HostAddresses: looks names up as hosts come to their turns. That
+    many of them were looked up before is the work of NamePrefetch, and when that is over, no host
+    has an address here."""
+
+    def __init__(
+        self, resolver: Resolver, prefetch: NamePrefetch, on_known: Callable[[HostKey], None]
+    ) -> None:
+        """*on_known* is called with a host for which `addresses` has returned None, when it was
+        looked up."""
+        self._resolver = resolver
+        self._on_known = on_known
+        self._prefetch = prefetch
+        self._looked_up: set[HostKey] = set()
+
+    def addresses(self, host: HostKey) -> tuple[str, ...] | None:
+        if self._prefetch.is_over:
+            return ()
+        known = self._resolver.known(host)
+        if known is None and host not in self._looked_up and len(self._looked_up) < PREFETCHES:
+            self._looked_up.add(host)
+            self._resolver.prefetch(host, partial(self._note_known, host))
+        return known
+
+    def _note_known(self, host: HostKey) -> None:
+        self._looked_up.discard(host)
+        if not self._prefetch.is_over:
+            self._on_known(host)
 
 
 # For the answers to all that is asked at once, in memory of the kernel: 1 kB each.

@@ -70,6 +70,11 @@ class ClosedWhileIdle(DownloadCancelledError):
     cost, and the host rests as after an answer."""
 
 
+class AddressFound(DownloadCancelledError):
+    """The name of the host had no address when its turn came, and has one now, from which another
+    host may be fetched. Its URL is put back, at no cost, and goes when that address is free."""
+
+
 class NoFileLeft(DownloadCancelledError):
     """This process has too many open files. Its URL is put back, at no cost."""
 

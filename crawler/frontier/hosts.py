@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Final
 
 from crawler.frontier import records as keys
+from crawler.frontier.groups import AddressGroup, AddressGroups
 from crawler.frontier.port import FrontierLimits
 from crawler.frontier.queues import FrontQueue, TimedQueue, UrlQueues
 from crawler.frontier.records import (
@@ -25,7 +26,7 @@ from crawler.frontier.records import (
     next_place,
 )
 from crawler.frontier.refusals import Refusals
-from crawler.frontier.staging import WriteBatch
+from crawler.frontier.staging import WriteBatch, slices
 from crawler.model.types import (
     STANDINGS,
     Candidate,
@@ -40,6 +41,7 @@ _MOMENT_S: Final = 1.0  # more than the time from a decision to the release that
 # those of the front queues. A second of a crawl of new hosts only.
 _DUE_AHEAD: Final = 64
 _FRONT_AHEAD: Final = 512
+_WAITS: Final = b"w"  # in the record of a host at rest: only because it waits for its address
 # Bound once, because each look-up of a member of an enumeration takes 0.2 us.
 _EMPTY, _FRONT, _ACTIVE = HostPlace.EMPTY, HostPlace.FRONT, HostPlace.ACTIVE
 
@@ -203,12 +205,18 @@ class HostScheduler:
     their rests."""
 
     def __init__(
-        self, batch: WriteBatch, queues: UrlQueues, limits: FrontierLimits, refusals: Refusals
+        self,
+        batch: WriteBatch,
+        queues: UrlQueues,
+        limits: FrontierLimits,
+        refusals: Refusals,
+        groups: AddressGroups,
     ) -> None:
         self._batch = batch
         self._queues = queues
         self._limits = limits
         self._refusals = refusals
+        self._groups = groups
         self._front = FrontQueue(batch)
         self._resting = TimedQueue(batch, keys.RESTING)
         self._stride = StrideScheduler(limits.level_shares)
@@ -234,7 +242,9 @@ class HostScheduler:
         for key, _ in self._resting.take_due(now, self._limits.due_slice):
             host = HostKey(key[9:].decode())
             record = self._batch.host(host)
-            self._file(host, record, first=_is_begun(record))
+            self._file(host, record, first=_is_begun(record) or record.waits_for_address)
+            if record.place is _EMPTY:
+                self._leave_group(host, record, now)
 
     def wake_at(self, standings: Iterable[Standing]) -> float | None:
         for standing in standings:
@@ -417,9 +427,15 @@ class HostScheduler:
         end, so many of them in one call."""
         for _ in range(self._limits.due_slice):
             active = self.active.take(standing, level)
-            if active is None or active.generation == self._refusals.generation:
+            if active is None:
+                return None
+            if active.generation != self._refusals.generation:
+                self._end_turn(active, now)
+            elif not self._groups.are_any or self._groups.may_go(active.host, active.record, now):
                 return active
-            self._end_turn(active, now)
+            else:
+                self._leave(active)
+                self._wait_for_address(active.host, active.record, now)
         return None
 
     def _activate(self, standing: Standing, level: int, now: float) -> ActiveHost | None:
@@ -441,6 +457,13 @@ class HostScheduler:
         if not self._has_room(record, now, 1):
             self._rest(host, record)
             return None
+        if (
+            self._groups.are_any
+            and record.rest_until <= now
+            and not self._groups.may_go(host, record, now)
+        ):
+            self._wait_for_address(host, record, now)
+            return None
         record.place = next_place(record.place, HostEvent.ACTIVATE)
         head = self._refusals.head(host, record, record.level, self._limits.head_urls, now)
         if not head:  # all URLs there were refused, or as many as one call may judge
@@ -448,6 +471,7 @@ class HostScheduler:
             level = record.best_level()
             if level is None:
                 record.place = next_place(record.place, HostEvent.RUN_DRY)
+                self._leave_group(host, record, now)
             else:
                 self._front.put(host, record, level)
             return None
@@ -459,6 +483,57 @@ class HostScheduler:
             return active
         self.active.wait(active, now)
         return None
+
+    def _wait_for_address(self, host: HostKey, record: HostRecord, now: float) -> None:
+        """Let *host* rest on disk, wherever its rest would be, until its address is free: what
+        waits must not fill the memory."""
+        self._rest(host, record)
+        if record.address:
+            self.call_next(self._groups.of(record.address, host, now), now)
+
+    def _leave_group(self, host: HostKey, record: HostRecord, now: float) -> None:
+        """Let *host*, of which no URL is left, hold up no other host of its address."""
+        group = self._groups.leave(host, record)
+        if group is not None:
+            self.call_next(group, now)
+
+    def call_next(self, group: AddressGroup, now: float) -> None:
+        """Call the first host that waits for *group*, if nothing is fetched from there."""
+        for host, at in self._groups.to_call(group, now):
+            if self.call(host, at, now):
+                return
+
+    def call(self, host: HostKey, at: float, now: float) -> bool:
+        """Let *host*, which waits for its address, come to its turn at *at*. Returns whether it
+        does: not if its URLs were dropped, or its shard is on its way to another owner."""
+        record = self._batch.peek(host)
+        is_stopped = self._batch.shards.of(host) in self._stopped
+        if not record.waits_for_address or is_stopped or record.best_level() is None:
+            return False
+        if record.place is not HostPlace.RESTING:
+            return record.place in (_FRONT, _ACTIVE)  # it comes anyway
+        record = self._batch.host(host)
+        self._resting.remove(keys.timed(keys.RESTING, record.rest_until, host.encode()))
+        record.rest_until = at
+        if at <= now:
+            self._file(host, record, first=True)
+        else:
+            self._resting.put(at, host.encode(), _WAITS)
+        return True
+
+    def end_waits(self, now: float) -> Iterator[None]:
+        """Let the hosts that waited for their addresses when a process died come to their turns:
+        the order in which they waited was in its memory. Yields after each step."""
+        for found in slices(self._batch, keys.RESTING, self._limits.recovered_slice):
+            for key, value in found:
+                if value == _WAITS:
+                    host = HostKey(key[9:].decode())
+                    record = self._batch.host(host)
+                    record.rest_until = now
+                    self._batch.delete(key)
+                    self._file(host, record, first=False)
+            yield
+        self._resting.read_again()
 
     def _end_turn(self, active: ActiveHost, now: float) -> None:
         self._leave(active)
@@ -479,7 +554,8 @@ class HostScheduler:
 
     def _rest(self, host: HostKey, record: HostRecord) -> None:
         record.place = next_place(record.place, HostEvent.REST)
-        self._resting.put(record.rest_until, host.encode(), b"")
+        waits = _WAITS if record.waits_for_address else b""
+        self._resting.put(record.rest_until, host.encode(), waits)
 
     def _has_room(self, record: HostRecord, now: float, entering: int) -> bool:
         """Return True for a due host, and for one at rest while memory has room for it."""

@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from crawler.config.settings import Arguments, Config
-from crawler.frontier.port import FRONTIER, SEEN, DurableStore, FrontierLimits, LeaseRules
+from crawler.frontier.port import (
+    FRONTIER,
+    SEEN,
+    DurableStore,
+    FrontierLimits,
+    HostAddresses,
+    LeaseRules,
+)
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.shards import Shards
@@ -34,6 +41,7 @@ def frontier_limits(config: Config, arguments: Arguments | None = None) -> Front
         max_retry_after_s=config.politeness.max_retry_after_s,
         max_rest_s=max(config.politeness.max_retry_after_s, config.politeness.max_crawl_delay_s)
         + config.politeness.pause_max_s,
+        address_wait_s=config.politeness.address_wait_s,
         max_urls_per_domain=config.limits.urls_per_domain(scope),
         max_urls_per_host=config.limits.max_urls_per_host,
     )
@@ -50,14 +58,16 @@ def open_frontier(
     store: DurableStore | None = None,
     runs: RunFolder | None = None,
     shards: Shards | None = None,
+    addresses: HostAddresses | None = None,
 ) -> TwoTierFrontier:
     """Open the frontier in *folder*, or begin one, and put back the leases that a dead process left
     open. Its `close` closes it; a frontier that is closed in the middle of its work is as one whose
     process was killed there.
 
-    *lease_rules*, *on_decided*, *background* and *shards* as of TwoTierFrontier. *store*: its
-    records, if they are open already, or in memory. *runs*: the files of its seen URLs, if they are
-    elsewhere. Raises DataDirError, with nothing changed, if a file is damaged or in use.
+    *lease_rules*, *on_decided*, *background*, *shards* and *addresses* as of TwoTierFrontier.
+    *store*: its records, if they are open already, or in memory. *runs*: the files of its seen
+    URLs, if they are elsewhere. Raises DataDirError, with nothing changed, if a file is damaged or
+    in use.
     """
     opened = RocksStore(folder / FRONTIER) if store is None else store
     try:
@@ -70,6 +80,7 @@ def open_frontier(
             on_decided=on_decided,
             background=background,
             shards=shards,
+            addresses=addresses,
         )
     except BaseException:
         if store is None:

@@ -42,7 +42,9 @@ class Frontier(Protocol):
     1. A URL added is leased again and again until it is finished; done without a next
        visit, it is never leased again.
     2. Never two unreleased leases on one host, but for those that one call took of it, a bundle;
-       and none before the host's rest is over: across eviction and restart too.
+       and none before the host's rest is over: across eviction and restart too. The same of an
+       address, if hosts are grouped by it, but for hosts that have waited for it as long as they
+       may.
     3. A result under a lease that is no longer held returns False and changes nothing.
     4. Each call is atomic: after a crash all of it has happened, or nothing. It is durable when
        `wait_until_durable`, awaited after it, returns. A process that crashes before that repeats
@@ -118,6 +120,15 @@ class Frontier(Protocol):
     async def wait_until_durable(self) -> None:
         """Return when every call made before it is durable. Raises StoreUnavailable if that cannot
         come any more."""
+
+
+class HostAddresses(Protocol):
+    """The addresses that the names of hosts lead to."""
+
+    def addresses(self, host: HostKey) -> Sequence[str] | None:
+        """Return the addresses of *host*, the preferred one first; none if it has none, or they are
+        not to be looked up here. Returns None if they are looked up now: then
+        `TwoTierFrontier.note_known` is called at the end of that. It never waits."""
 
 
 class LeaseRules(Protocol):
@@ -199,6 +210,8 @@ class FrontierLimits:
     longest_fetch_s: float = 30.0
     max_retry_after_s: float = 86_400.0  # the longest Retry-After that is remembered of a host
     max_rest_s: float = 86_400.0  # no rest is longer
+    # Longest that a host waits for others of its address, beyond its own rest.
+    address_wait_s: float = 600.0
     # A host that rests longer leaves memory: at 10 x the fetch time most gaps are below 30 s.
     evict_rest_s: float = 60.0
     max_front_reads: int = (
@@ -210,6 +223,12 @@ class FrontierLimits:
     max_urls_per_domain: int | None = None
     max_urls_per_host: int | None = None
     rule_budgets: RuleBudgets | None = None  # that go before these two
+
+    @property
+    def longest_address_rest_s(self) -> float:
+        """How long an address rests of which a fetch may be under way elsewhere."""
+        own_s = min(self.gap_factor * self.longest_fetch_s, self.max_gap_s)
+        return self.longest_fetch_s + max(own_s, self.min_gap_s)
 
     def budgets_of(self, host: str, domain: str) -> Budgets:
         """Return how many URLs of *host* and of its registered *domain* may be admitted."""

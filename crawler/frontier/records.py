@@ -1,8 +1,8 @@
 """The keys and records of a frontier in its ordered store.
 
 Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort in their order. The
-records of a shard (b c d h l o u v x y z) have it, two bytes, in front of a host or a domain, or in
-n, a number that is used once: behind the letter, in `l` behind the time.
+records of a shard (A b c d h l o u v x y z) have it, two bytes, in front of a host, a domain or an
+address, or in n, a number that is used once: behind the letter, in `l` behind the time.
 
     m                       totals: counters, ends of the front queues
     m <shard>               the counters of one shard, where a frontier has several
@@ -15,8 +15,9 @@ n, a number that is used once: behind the letter, in `l` behind the time.
     h <host>                host record: place, rest, pace, ends of its queues
     f p q <level> <n>       front queues: a host waiting for its turn; f: it was never fetched from,
                             p: it answers, q: its last fetch failed
+    A <address>             until when an address that hosts share rests
     a <host>                active host: in memory, or it was when the process died
-    r <time> <host>         host at rest, by the end of its rest
+    r <time> <host>         host at rest, by the end of its rest; whether it waits for its address
     l <time> <n>            later URL, by its date
     o <lease id>            open lease: the URL it holds
     d <n>                   dead letter
@@ -60,6 +61,7 @@ ARRIVED: Final = b"u"
 UNDECIDED: Final = b"v"
 ADMITTED_KEYS: Final = b"z"
 HOST: Final = b"h"
+ADDRESS: Final = b"A"
 FRONTS: Final = (b"f", b"p", b"q")  # by standing
 ACTIVE: Final = b"a"
 RESTING: Final = b"r"
@@ -342,6 +344,9 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     admitted: int = 0  # URLs of it ever admitted
     retry_after_s: int = 0  # the longest Retry-After that it sent
     trouble_at: int = 0  # epoch seconds of its last trouble, if it ever sent one
+    address: str = ""  # that it was fetched from last, or is to be next; empty: not known
+    # It rests only because others are fetched from its address, or that is not known.
+    waits_for_address: bool = False
 
     def note_trouble(self, asked_s: float, now: float) -> None:
         """Note trouble, and the *asked_s* of its Retry-After, 0 if it has none."""
@@ -364,6 +369,12 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
 
     def waiting(self) -> int:
         return sum(map(len, self.queue_ends))
+
+
+class AddressRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """An address that hosts share."""
+
+    rest_until: float  # epoch seconds
 
 
 class DomainRecord(msgspec.Struct, array_like=True, gc=False):
@@ -532,6 +543,7 @@ def waiting_of(packed: Sequence[bytes]) -> NDArray[np.int64]:
     return waiting
 
 
+decode_address = msgspec.msgpack.Decoder(AddressRecord).decode
 decode_domain = msgspec.msgpack.Decoder(DomainRecord).decode
 decode_totals = msgspec.msgpack.Decoder(FrontierTotals).decode
 decode_entry = msgspec.msgpack.Decoder(FrontEntry).decode

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from crawler.frontier import records as keys
+from crawler.frontier.groups import AddressGroups
 from crawler.frontier.hosts import HostScheduler, LongestHosts
 from crawler.frontier.port import FrontierLimits
 from crawler.frontier.records import HostRecord, OpenRecord, UrlEvent, UrlState, decode_open
@@ -18,7 +19,7 @@ from crawler.frontier.staging import WriteBatch, all_records, slices
 from crawler.model.types import HostKey
 
 _DROPPED: Final = (
-    *(keys.HOST, keys.QUEUED, keys.OPEN, keys.DEAD, keys.REFUSED),
+    *(keys.HOST, keys.ADDRESS, keys.QUEUED, keys.OPEN, keys.DEAD, keys.REFUSED),
     *(keys.ARRIVED, keys.UNDECIDED, keys.ADMITTED_KEYS, keys.DOMAIN, keys.PATTERN),
 )
 """The records of a shard, but those with a date, which have it first. The keys of its URLs stay in
@@ -34,11 +35,13 @@ class Recovery:
         scheduler: HostScheduler,
         longest: LongestHosts,
         limits: FrontierLimits,
+        groups: AddressGroups,
     ) -> None:
         self._batch = batch
         self._scheduler = scheduler
         self._longest = longest
         self._limits = limits
+        self._groups = groups
 
     def recover(self, now: float) -> int:
         """File the active hosts of a dead process again, and put back its leases. Returns how many
@@ -47,6 +50,8 @@ class Recovery:
             for key, _ in markers:
                 host = HostKey(keys.name_of(key))
                 self._longest.note(host, self._scheduler.refile(host, now))
+            self._batch.commit()
+        for _ in self._scheduler.end_waits(now):
             self._batch.commit()
         return sum(self._put_back_leases(keys.OPEN, now))
 
@@ -63,6 +68,10 @@ class Recovery:
                 self._count_levels(record, 1)
                 for counted in (self._batch.totals, self._batch.totals_of(shard)):
                     counted.waiting += record.waiting()
+            yield
+        for addresses in slices(self._batch, keys.ADDRESS + shard, self._limits.recovered_slice):
+            for key, packed in addresses:
+                self._groups.take_in(key, packed, now)
             yield
         for _ in self._put_back_leases(keys.OPEN + shard, now):
             yield
@@ -128,6 +137,9 @@ class Recovery:
                 record.note_trouble(lost.asked_s, now)
             until = self._rest_after(lost.taken_at, record, now)
             record.rest_until = max(until, lost.rest_until, record.rest_until)
+            if record.address:
+                host = lost.candidate.host
+                self._groups.note_rest(record.address, host, record.rest_until, now)
         self._batch.delete(key)
         self._batch.count(keys.shard_in(key), UrlState.LEASED, UrlEvent.LOSE)
         self._scheduler.put_back(lost.candidate)

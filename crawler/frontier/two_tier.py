@@ -16,10 +16,12 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
+from crawler.frontier.groups import AddressGroups
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler, LongestHosts
 from crawler.frontier.port import (
     DurableStore,
     FrontierLimits,
+    HostAddresses,
     LeaseRules,
     OrderedStore,
     PerHost,
@@ -125,19 +127,24 @@ class TwoTierFrontier:
         on_decided: Callable[[Added], None] | None = None,
         background: Background | None = None,
         shards: Shards | None = None,
+        addresses: HostAddresses | None = None,
     ) -> None:
         """Open the frontier in *store* with the seen set in *runs*, and put back leases that a dead
         process left open. *lease_rules* judge waiting URLs before they are leased; None: all are
         admitted. *on_decided* is called with the result of URLs that `add` left undecided.
         *background*: None if each call commits, and does the work that is due, itself. *shards*: of
-        the crawl, some of which this frontier has (`take_in`); None: it has all hosts."""
+        the crawl, some of which this frontier has (`take_in`); None: it has all hosts. *addresses*:
+        by which hosts are grouped; None: they are not."""
         self._store, self._limits = store, limits
         self._batch = WriteBatch(store, len(limits.level_shares), limits.known_hosts, shards)
         self._queues = UrlQueues(self._batch, limits.chunk_urls)
         self._seen = SeenSet(self._batch, runs, limits.recent_keys)
         self._admitter = Admitter(self._batch, limits, self._seen)
         self._refusals = Refusals(self._batch, self._queues, self._admitter, limits, lease_rules)
-        self._scheduler = HostScheduler(self._batch, self._queues, limits, self._refusals)
+        self.groups = AddressGroups(self._batch, addresses, limits.address_wait_s)
+        self._scheduler = HostScheduler(
+            self._batch, self._queues, limits, self._refusals, self.groups
+        )
         self._longest = LongestHosts(limits.min_gap_s)
         self._later = TimedQueue(self._batch, keys.LATER)
         self._sweep = Sweep(
@@ -152,7 +159,7 @@ class TwoTierFrontier:
         self._taken_in: set[bytes] = set()  # of several shards
         self._arrived = ArrivedUrls(self._batch, limits, self._seen)
         self._batch.totals.clock = max(now, self.clock)
-        self._recovery = Recovery(self._batch, self._scheduler, self._longest, limits)
+        self._recovery = Recovery(self._batch, self._scheduler, self._longest, limits, self.groups)
         self.put_back_at_open = self._recovery.recover(self.clock)
         """Leases of other processes that were put back, at the opening or with a shard."""
         if background is None:
@@ -329,7 +336,11 @@ class TwoTierFrontier:
             self._batch.here.discard(shard)
         number_of_shard = int.from_bytes(shard)
         ended = [number for number in self._open if keys.shard_of_number(number) == number_of_shard]
-        leases = [self._open.pop(number).lease for number in ended]
+        held = [self._open.pop(number) for number in ended]
+        for each in held:
+            if not each.released:
+                self._release_address(each.lease, self._limits.longest_address_rest_s, now)
+        leases = [each.lease for each in held]
         self._arrived.drop(shard)
         self._admitter.drop(shard)
         return leases
@@ -450,6 +461,12 @@ class TwoTierFrontier:
             self._scheduler.end_rest(host, until, now)
         self._end_call(now)
 
+    def note_known(self, host: HostKey, now: float) -> None:
+        """Note that the addresses of *host* were looked up."""
+        if self.groups.note_known(host):
+            self._scheduler.call(host, now, now)
+            self._end_call(now)
+
     def may_begin(self, lease: Lease) -> bool:
         """Return as port.Frontier.may_begin. Then the lease is on disk: if the process dies during
         the fetch, the next one must not contact the host too early."""
@@ -515,7 +532,8 @@ class TwoTierFrontier:
             packed = active.head.popleft()
             self._queues.drop_head(active.host, record, active.level)
             number = self._batch.next_number(shard)
-            lease = Lease(number, decode_candidate(packed), record.pace, now)
+            address = self.groups.take(active.host, record, now) if self.groups.are_any else None
+            lease = Lease(number, decode_candidate(packed), record.pace, now, address)
             opened = encode_open(packed, now, is_bundled=urls > 1)
             self._batch.put(keys.numbered(keys.OPEN, lease.id), opened)
             self._batch.count(shard, _WAITING, _LEASE)
@@ -536,10 +554,23 @@ class TwoTierFrontier:
             lease = held.lease
             released = OpenRecord(lease.candidate, lease.taken_at)
             self._batch.put(keys.numbered(keys.OPEN, lease.id), encode(released))
+        if rest.address:
+            record.address = rest.address
+        if held.lease.address:
+            if rest.pace.standing is Standing.FAILS:
+                self.groups.turn_to_next(held.active.host, record)
+            seconds = rest.seconds if rest.address_s is None else rest.address_s
+            self._release_address(held.lease, seconds, now)
         held.active.unreleased -= 1
         if not held.active.leased:
             self._longest.note(held.active.host, record)
             self._scheduler.on_fetch_ended(held.active, now)
+
+    def _release_address(self, lease: Lease, rest_s: float, now: float) -> None:
+        if lease.address:
+            rest_s = min(max(rest_s, 0.0), self._limits.max_rest_s)
+            group = self.groups.release(lease.address, lease.candidate.host, rest_s, now)
+            self._scheduler.call_next(group, now)
 
     def _apply_verdict(self, lease: Lease, verdict: Verdict, now: float) -> None:
         candidate = lease.candidate

@@ -125,6 +125,7 @@ class Life:
     state: LifeState = LifeState.PLANNED
     requests: list[object] = field(default_factory=list)  # of Scrapy, that fetch under it
     returned: object = None  # the request that a middleware returned in place of an answer
+    address: str = ""  # from which its answer came; empty: it is known by the lease, or not at all
     sent_aside: int = 0  # how often its own request is being sent past the frontier, too
     began_at: float = 0.0  # when its fetch began; 0: not yet
     ended_at: float = 0.0  # when its answer was whole; 0: not yet, or not known
@@ -208,6 +209,10 @@ class Life:
     def receive(self, *exchanges: Exchange) -> None:
         """Note what was fetched; nothing: that is not known, or not to be archived."""
         self.exchanges = exchanges
+
+    def note_address(self, ip: str) -> None:
+        """Note from which address of its host its answer came."""
+        self.address = ip
 
     def put_back(self) -> None:
         """Decide nothing about its URL: the failure is ours."""

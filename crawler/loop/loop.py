@@ -280,7 +280,7 @@ class Loop:
         self.lives.step(life, LifeEvent.REFUSE)
         life.decide(verdict, reason)
         now, pace = self.now(), life.lease.pace
-        self.frontier.release(life.lease, Rest(rest_s, pace), now)
+        self.frontier.release(life.lease, Rest(rest_s, pace, address_s=0.0), now)
         self.bundles.note_released(life, pace, now)
 
     # Its request is sent.
@@ -526,6 +526,8 @@ class Loop:
         if is_seen_late and answer.status is not None and rest.asked_s is not None:
             # A handler of the user's gives no head, and some trouble is seen in the body only.
             self.frontier.note_trouble(life.lease, rest, now)
+        if life.address:
+            rest = replace(rest, address=life.address)
         self.frontier.release(life.lease, rest, now)
         self.bundles.note_released(life, rest.pace, now)
         self.figures.count_rest(life.candidate.host, answer, rest, now)

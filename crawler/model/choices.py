@@ -13,6 +13,7 @@ class HostUnit(StrEnum):
 
     HOST = "host"
     DOMAIN = "domain"
+    ADDRESS = "address"  # hosts by their names, of which those of one address take turns
 
 
 class ScopeChoice(StrEnum):

@@ -17,7 +17,8 @@ import msgspec
 HTTP_OK: Final = range(200, 300)
 
 HostKey = NewType("HostKey", str)
-"""The unit of politeness: a host name or a registered domain, as configured."""
+"""The unit of politeness: a host name or a registered domain, as configured. Those of one address
+may be grouped beyond that."""
 
 
 class Purpose(StrEnum):
@@ -124,6 +125,8 @@ class Lease(msgspec.Struct, frozen=True):
     candidate: Candidate
     pace: Pace
     taken_at: float
+    # The only one that may be connected to, empty if its host has none; None: any of the host's.
+    address: str | None = None
 
 
 class Rest(msgspec.Struct, frozen=True):
@@ -134,6 +137,9 @@ class Rest(msgspec.Struct, frozen=True):
     reason: str = "gap"
     # What the Retry-After of an answer with trouble asked for, 0 without one; None: no trouble.
     asked_s: float | None = None
+    # How long the other hosts of its address get none; None: as long.
+    address_s: float | None = None
+    address: str = ""  # from which it answered; empty: it did not, or that is known by its lease
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -129,8 +129,11 @@ def canonical_rules(config: Config) -> CanonicalRules:
 
 
 def identity_of_urls(config: Config) -> tuple[str, ...]:
-    """Return the settings that URL keys depend on, which are fixed when the crawl begins."""
-    return (*sorted(canonical_rules(config).on), f"unit={config.politeness.host_unit}")
+    """Return the settings that URL keys depend on, which are fixed when the crawl begins. Where
+    addresses are grouped, the queues are by name, as without."""
+    unit = config.politeness.host_unit
+    named = HostUnit.HOST if unit is HostUnit.ADDRESS else unit
+    return (*sorted(canonical_rules(config).on), f"unit={named}")
 
 
 class LinkVerdicts(msgspec.Struct, frozen=True):

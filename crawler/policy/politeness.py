@@ -32,6 +32,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.config.settings import PolitenessSettings
+from crawler.model.choices import HostUnit
 from crawler.model.types import (
     HTTP_OK,
     Answer,
@@ -237,7 +238,33 @@ def next_rest(
         asked_s = min(max(answer.retry_after_s, 0.0), settings.max_retry_after_s)
         delays.append((_at_least_s(asked_s, settings, random), "retry-after"))
     seconds, reason = max(delays)
-    return Rest(seconds, replace(after, gap_s=gap_s), reason, asked_s)
+    of_address_s = None
+    if settings.host_unit is HostUnit.ADDRESS:
+        concern = _OF_ADDRESS if _is_of_address(answer) else _OF_EACH_FETCH
+        of_address_s = max(delay_s for delay_s, why in delays if why in concern)
+    return Rest(seconds, replace(after, gap_s=gap_s), reason, asked_s, of_address_s)
+
+
+# What other hosts on the address of a host rest for, too. The machine has done the work of a fetch,
+# whichever name it was for. A crawl-delay is the wish of one site: the hoster has not asked for it,
+# and its other customers would wait for it. So are pauses: each host has its own. But a machine
+# that says that it is asked too often, or is not reached, means all that asks it: many hosters
+# count requests by the address of the client.
+_OF_EACH_FETCH: Final = frozenset({"gap", "easing"})
+_OF_ADDRESS: Final = _OF_EACH_FETCH | {"backoff", "retry-after"}
+
+
+def _is_of_address(answer: Answer) -> bool:
+    """Return whether the trouble in *answer*, if any, is likely that of the machine, not of one of
+    its names."""
+    if answer.error == CHALLENGE:
+        return False
+    return (
+        answer.status in TOO_MANY
+        or answer.error == TOO_FAST
+        or answer.retry_after_s is not None
+        or (no_contact(answer) and answer.error != "dns")
+    )
 
 
 def with_challenge(

@@ -71,6 +71,19 @@ TIGHT = FrontierLimits(
 )
 
 
+class Addresses:
+    """Implements port.HostAddresses. A host that it does not have is looked up."""
+
+    def __init__(self, of: dict[str, list[str]]) -> None:
+        self.of = of
+        self.asked: set[str] = set()
+
+    def addresses(self, host: HostKey) -> list[str] | None:
+        if host not in self.of:
+            self.asked.add(host)
+        return self.of.get(host)
+
+
 class EmbeddedWorld:
     """A store that outlives its frontiers: `reopen` is a restart after a crash."""
 
@@ -80,6 +93,7 @@ class EmbeddedWorld:
         self.runs = RunFolder(folder / SEEN)
         self.limits = limits
         self.turns: FrontierTurns | None = None  # None: each call ends its turn
+        self.addresses: Addresses | None = None
 
     def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> TwoTierFrontier:
         return open_frontier(
@@ -87,6 +101,7 @@ class EmbeddedWorld:
             lease_rules=lease_rules,
             background=self.turns,
             store=self.store,
+            addresses=self.addresses,
         )
 
     def letters(self) -> list[DeadLetter]:

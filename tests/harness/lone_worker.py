@@ -168,6 +168,7 @@ class LoneWorker:
             store=SmallDisk(lambda: self.is_disk_full),
             limits=RULES,
             lease_rules=None,
+            addresses=None,
             free_slots=self._free_slots,
             wake=lambda: None,
             on_taken_in=lambda: None,

@@ -17,7 +17,13 @@ from msgspec.structs import replace
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import SEEN, DurableStore, FrontierLimits, LeaseRules
+from crawler.frontier.port import (
+    SEEN,
+    DurableStore,
+    FrontierLimits,
+    HostAddresses,
+    LeaseRules,
+)
 from crawler.frontier.records import SHARD_BYTES, decode_host, decode_urls
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.shards import Shards
@@ -133,6 +139,7 @@ class Owner:
         lease_rules: LeaseRules | None = None,
         background: Background | None = None,
         on_written: Callable[[], None] | None = None,
+        addresses: HostAddresses | None = None,
     ) -> None:
         self._ask = ask
         self._limits = limits
@@ -146,6 +153,7 @@ class Owner:
             store=self.store,
             runs=self.runs,
             shards=shards,
+            addresses=addresses,
         )
 
     def load(self, commands: ShardCommands, claimed: ClaimedShard, now: float) -> LoadedShard:
@@ -215,6 +223,7 @@ class OwnedWorld(EmbeddedWorld):
             shards=Shards(SHARDS),
             lease_rules=lease_rules,
             on_written=self.send,
+            addresses=self.addresses,
         )
         shards = []
         for shard in range(SHARDS):

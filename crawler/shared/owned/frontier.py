@@ -23,6 +23,7 @@ from crawler.frontier.open import open_frontier
 from crawler.frontier.port import (
     DurableStore,
     FrontierLimits,
+    HostAddresses,
     LeaseRules,
     OrderedStore,
     PerHost,
@@ -131,6 +132,7 @@ class OwnedFrontier:
         rests: Mapping[HostKey, NotedRest],
         settle_s: float = 0.0,
         lease_rules: LeaseRules | None = None,
+        addresses: HostAddresses | None = None,
         on_decided: Callable[[Added], None] | None = None,
     ) -> None:
         """*store*, in *folder*, is empty. *now*: epoch seconds. *rests*: of hosts, that a dead
@@ -154,6 +156,7 @@ class OwnedFrontier:
             background=background,
             store=self._mirrored,
             shards=self._shards,
+            addresses=addresses,
         )
         self._loaded: dict[bytes, OwnedShard] = {}
         self._taken_in: dict[bytes, OwnedShard] = {}  # of these, and not stopped or closed
@@ -359,7 +362,8 @@ class OwnedFrontier:
     def _give_back(self, unused: Iterable[Lease], rest_s: float = 0.0) -> None:
         for lease in unused:
             self._ahead[lease.pace.standing].remove(lease)
-            self.frontier.release(lease, Rest(rest_s, lease.pace, "unused"), self._now())
+            rest = Rest(rest_s, lease.pace, "unused", address_s=0.0)
+            self.frontier.release(lease, rest, self._now())
             self.frontier.finish(lease, PutBack(), self._now())
 
     def is_idle(self, shard: int) -> bool:

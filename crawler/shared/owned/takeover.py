@@ -160,6 +160,8 @@ class ShardLoader:
         for name, packed in fields:
             record = decode_host(packed)
             record.place = HostPlace.EMPTY
+            if record.waits_for_address:  # its own rest was over, and its place is forgotten
+                record.rest_until = 0.0
             before = record.rest_until
             if self._claimed.is_lossy:
                 rest_until = self._now + self._longest_s(record)

@@ -19,7 +19,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.data.frontier_work import FrontierWork
-from crawler.frontier.port import DurableStore, FrontierLimits, LeaseRules, PerHost, one
+from crawler.frontier.port import (
+    DurableStore,
+    FrontierLimits,
+    HostAddresses,
+    LeaseRules,
+    PerHost,
+    one,
+)
 from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
@@ -85,6 +92,7 @@ class OwnedWorker:
         store: DurableStore,
         limits: FrontierLimits,
         lease_rules: LeaseRules | None,
+        addresses: HostAddresses | None,
         free_slots: Callable[[Standing], int],
         wake: Callable[[], None],
         on_taken_in: Callable[[], None],
@@ -124,6 +132,7 @@ class OwnedWorker:
             rests=rests,
             settle_s=settle_s,
             lease_rules=lease_rules,
+            addresses=addresses,
             on_decided=base.listener.on_added,
         )
         self._outbox_note = OutboxNote(base.nodes, base.contents, me.name, base.outbox)

@@ -1,0 +1,123 @@
+"""Hosts of one address in whole crawls, as their server sees them: one request at a time, and a
+rest after each, whatever name it was for, over kills and restarts too."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.harness.commands import crawl_command
+from tests.harness.crawling import crawl
+from tests.harness.fork_server import run, running
+from tests.servers.judge import Gap, Kind, judge
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
+from tests.servers.names import NameServer
+
+CONTACT = "ops@w3.org"  # no placeholder; all requests stay on loopback
+ONE, OTHER = "127.0.0.1", "127.0.0.2"
+ON_ONE = [f"www.one{number}.example" for number in range(8)]
+ON_OTHER = [f"www.other{number}.example" for number in range(2)]
+BUSY = ON_ONE[0]  # asks for a longer rest, once
+PAGES = 3
+DELAY_S = 0.1
+KILLS = 6
+
+
+class HostedPages:
+    """The pages of all names. One of them is refused once, with a Retry-After."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+
+    def __call__(self, ask: Ask) -> Reply:
+        name = dict(ask.headers)["Host"]
+        if ask.path.endswith("/robots.txt"):
+            return Reply(status=404)
+        if name.startswith(BUSY) and ask.path == "/1" and not self.refused:
+            self.refused += 1
+            return Reply(status=429, headers=(("Retry-After", "2"),))
+        links = (f'<a href="/{number}">{name}{ask.path}</a>' for number in range(1, PAGES))
+        return Reply("".join(links), wait_s=0.02)
+
+
+def settings_for(names: NameServer) -> dict[str, object]:
+    return {
+        "CRAWLER_CONTACT": CONTACT,
+        "CRAWLER_NAME_SERVERS": names.address,
+        "CRAWLER_HOST_UNIT": "address",
+        "CRAWLER_MIN_DELAY_S": DELAY_S,
+        "CRAWLER_DELAY_FACTOR": 1,
+    }
+
+
+def found_at(web: LoopbackWeb):
+    web.settle()
+    return judge(web.visits, {}, Gap(DELAY_S, 1.0))
+
+
+def test_an_address_is_asked_one_request_at_a_time(tmp_path: Path) -> None:
+    records = dict.fromkeys(ON_ONE, (ONE,)) | dict.fromkeys(ON_OTHER, (OTHER,))
+    with LoopbackWeb(HostedPages(), [ONE, OTHER]) as web, NameServer(records) as names:
+        seeds = ",".join(f"http://{name}:{web.port}/" for name in records)
+        done = crawl(tmp_path / "data", settings=settings_for(names), seeds=seeds)
+        found = found_at(web)
+    pages = Counter(each.host for each in done.outcomes if each.status == 200)
+    assert pages == dict.fromkeys(records, PAGES), "each page of each host"
+    assert found.statuses[429] == 1
+    assert not found.found, found
+
+
+def test_kills_and_restarts_bring_no_request_too_early_to_an_address(tmp_path: Path) -> None:
+    records = dict.fromkeys(ON_ONE, (ONE,)) | dict.fromkeys(ON_OTHER, (OTHER,))
+    moments = random.Random(5)
+    with LoopbackWeb(HostedPages(), [ONE, OTHER]) as web, NameServer(records) as names:
+        seeds = ",".join(f"http://{name}:{web.port}/" for name in records)
+        command = crawl_command(tmp_path / "data", settings_for(names), seeds=seeds)
+        for _ in range(KILLS):
+            with running(command, tmp_path / "log") as process:
+                try:
+                    process.wait(moments.uniform(0.5, 1.2))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+        last = run(command)
+        found = found_at(web)
+    assert last.returncode == 0, last.stderr[-2000:]
+    assert not found.of(Kind.OVERLAP), found
+    assert not found.found, found
+
+
+def test_a_host_that_moves_is_asked_at_its_new_address(tmp_path: Path) -> None:
+    name = "www.moves.example"
+    records = {name: (OTHER, ONE)}
+    with LoopbackWeb(HostedPages(), [ONE, OTHER]) as web, NameServer(records) as names:
+        seeds = f"http://{name}:{web.port}/"
+        crawl(tmp_path / "data", settings=settings_for(names), seeds=seeds)
+        assert {visit.host for visit in web.visits} == {ONE}, "the least, and no other one"
+
+
+def test_a_host_is_asked_at_another_of_its_addresses_if_one_does_not_answer(
+    tmp_path: Path,
+) -> None:
+    name = "www.half.example"
+    with LoopbackWeb(HostedPages(), [OTHER]) as web, NameServer({name: (ONE, OTHER)}) as names:
+        seeds = f"http://{name}:{web.port}/"
+        done = crawl(tmp_path / "data", settings=settings_for(names), seeds=seeds)
+    assert sum(each.status == 200 for each in done.outcomes) == PAGES
+
+
+def test_names_are_not_looked_up_where_a_proxy_does_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LoopbackWeb(HostedPages(), [ONE]) as proxy, NameServer({}) as names:
+        monkeypatch.setenv("http_proxy", proxy.url(ONE))
+        seeds = "http://www.a.example/,http://www.b.example/"
+        done = crawl(tmp_path / "data", settings=settings_for(names), seeds=seeds)
+    assert {each.host for each in done.outcomes if each.status == 200} == {
+        "www.a.example",
+        "www.b.example",
+    }
+    assert not names.asked
