@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from ipaddress import ip_address
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -157,7 +158,18 @@ def _host_query(opts: argparse.Namespace) -> HostQuery:
     if opts.host is not None:
         return HostQuery(host=HostKey(opts.host.lower()))
     sort = HostSort(opts.sort or HostSort.WAITING)
-    return HostQuery(top, sort, (opts.match or "").lower(), offset)
+    match = (opts.match or "").lower()
+    return HostQuery(top, sort, match, offset, address=_address(opts.address))
+
+
+def _address(given: str | None) -> str:
+    """Return the address as records have it. Raises UsageError."""
+    if given is None:
+        return ""
+    try:
+        return str(ip_address(given.strip("[]")))
+    except ValueError:
+        raise UsageError(f"--address takes an IP address, not {given!r}") from None
 
 
 def _dead(args: FrontierArguments) -> CommandOutput:
@@ -346,7 +358,7 @@ _OPTIONS_OF_VERBS: Final = frozenset({"level", "again", "dry_run", "archive"})
 _ACTIONS: Final = MappingProxyType(
     {  # function, what it takes, options
         "counts": (_counts, "", frozenset[str]()),
-        "hosts": (_hosts, "", frozenset({"top", "host", "sort", "match", "offset"})),
+        "hosts": (_hosts, "", frozenset({"top", "host", "sort", "match", "offset", "address"})),
         "dead": (_dead, "", frozenset({"limit"})),
         "audit": (_audit, "", frozenset({"limit"})),
         "retry": (_retry, "one URL", frozenset({"all"})),

@@ -99,6 +99,7 @@ def hosts_text(hosts: Sequence[HostRow], now: float) -> Iterator[str]:
         "refused",
         "stage",
         "place",
+        "address",
     )
     rows = [_host_row(host, now) for host in hosts]
     yield from table([head, *rows], right=set(range(1, 13)))
@@ -121,6 +122,7 @@ def _host_row(row: HostRow, now: float) -> tuple[str, ...]:
         f"{span(row.refused_interval_s)} apart" if row.refused_interval_s else "-",
         row.stage or "-",
         row.place,
+        row.address or "-",
     )
 
 

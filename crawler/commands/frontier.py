@@ -41,6 +41,9 @@ class FrontierCommand(ScrapyCommand):
             "--match", metavar="TEXT", help="hosts: those with this in their names only"
         )
         parser.add_argument(
+            "--address", metavar="IP", help="hosts: those that were fetched from this address only"
+        )
+        parser.add_argument(
             "--offset", type=int, metavar="N", help="hosts: leave out the first N of them"
         )
         parser.add_argument("--limit", type=int, metavar="N", help=f"dead, audit: how many ({TOP})")

@@ -71,6 +71,7 @@ class HostsAsked(Paging, frozen=True):
     match: str = ""  # a part of the name
     offset: int = 0
     host: str = ""  # this one only
+    address: str = ""  # those that were fetched from there only
 
     def __post_init__(self) -> None:
         Paging.__post_init__(self)
@@ -144,7 +145,8 @@ class View:
 
 
 def _hosts(shown: Shown, asked: HostsAsked) -> Rows:
-    query = HostQuery(asked.top, asked.sort, asked.match.lower(), asked.offset)
+    match = asked.match.lower()
+    query = HostQuery(asked.top, asked.sort, match, asked.offset, address=asked.address)
     if asked.host:
         query = HostQuery(host=HostKey(asked.host.lower()))
     with shown.place.view() as view:

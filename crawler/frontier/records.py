@@ -518,6 +518,9 @@ class HostFigures(msgspec.Struct, array_like=True, gc=False):
     rest_until: float = 0.0
     pace: Pace = Pace()
     admitted: int = 0
+    retry_after_s: int = 0
+    trouble_at: int = 0
+    address: str = ""
 
 
 decode_figures = msgspec.msgpack.Decoder(HostFigures).decode

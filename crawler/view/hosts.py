@@ -31,14 +31,15 @@ class HostSort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostQuery:
-    """*top* hosts after the first *offset*, of those with *match* in their name; or *host* alone,
-    if it is known."""
+    """*top* hosts after the first *offset*, of those with *match* in their name and, if it is
+    given, on *address*; or *host* alone, if it is known."""
 
     top: int = 1
     sort: HostSort = HostSort.WAITING
     match: str = ""
     offset: int = 0
     host: HostKey | None = None
+    address: str = ""
 
 
 _MOST_KEPT: Final = 10_000
@@ -61,6 +62,11 @@ def figures_of(packed: Sequence[bytes], sort: HostSort) -> SortFigures:
     if sort is HostSort.WAITING:
         return waiting_of(packed).astype(float)
     return np.array(_FIGURES[sort](map(decode_figures, packed)), float)
+
+
+def is_at(address: str, packed: bytes) -> bool:
+    """Return whether the host with this record was fetched from *address* last."""
+    return address.encode() in packed and decode_figures(packed).address == address
 
 
 class TopHosts:

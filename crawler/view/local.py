@@ -53,7 +53,7 @@ from crawler.model.url import authority_of
 from crawler.policy.patterns import PatternStats
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.keys import URGENT_LEVEL
-from crawler.view.hosts import HostQuery, HostSort, TopHosts, figures_of
+from crawler.view.hosts import HostQuery, HostSort, TopHosts, figures_of, is_at
 from crawler.view.port import (
     CrawlIdentity,
     Grounds,
@@ -154,6 +154,8 @@ class LocalView:
         known, match = self._each(keys.HOST), query.match.encode()
         if match:
             known = (each for each in known if match in keys.name_of_record(each[0]))
+        if query.address:
+            known = (each for each in known if is_at(query.address, each[1]))
         if query.sort is HostSort.NAME:
             listed = islice(known, query.offset, query.offset + query.top)
             return [HostKey(keys.name_in_shard(key)) for key, _ in listed]
@@ -179,6 +181,8 @@ def host_state(host: HostKey, record: HostRecord) -> HostState:
         rest_until=record.rest_until,
         pace=record.pace,
         admitted=record.admitted,
+        address=record.address,
+        waits_for_address=record.waits_for_address,
     )
 
 

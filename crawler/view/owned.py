@@ -57,7 +57,7 @@ from crawler.shared.owned.inbox import unpack_links
 from crawler.shared.owned.mirror import unpack_chunk
 from crawler.shared.owned.readings import worker_of
 from crawler.shared.owned.scripts import INBOX, SEEN_KEYS, OwnedScripts
-from crawler.view.hosts import HostQuery, TopHosts, figures_of
+from crawler.view.hosts import HostQuery, TopHosts, figures_of, is_at
 from crawler.view.local import (
     find_url,
     host_state,
@@ -380,7 +380,10 @@ class OwnedView:
         match = f"*{escaped(query.match)}*" if query.match else "*"
         for shard in self._reader.shards:
             with self._reader.reading(shard.key(records.HOST)):
-                for found in shard.pairs(records.HOST, match):
+                for some in shard.pairs(records.HOST, match):
+                    found = [
+                        each for each in some if not query.address or is_at(query.address, each[1])
+                    ]
                     if found:
                         names, packed = zip(*found, strict=True)
                         first.add(names, figures_of(packed, query.sort))

@@ -48,6 +48,8 @@ class HostState:
     rest_until: float
     pace: Pace
     admitted: int  # URLs ever admitted
+    address: str = ""  # that it was fetched from last; empty: not known
+    waits_for_address: bool = False  # it rests only because others are fetched from there
 
 
 @dataclass(frozen=True, slots=True)

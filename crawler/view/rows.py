@@ -43,6 +43,7 @@ class HostRow(msgspec.Struct, frozen=True):
     refused_interval_s: float  # it refused to be asked more often; 0: it did not
     because: str  # why it is not contacted now; empty: nothing keeps it from being
     rest_because: str  # why its rests are as long as they are
+    address: str = ""  # that it was fetched from last, or is to be next; empty: not known
 
 
 def host_rows(view: CrawlView, query: HostQuery, config: Config) -> list[HostRow]:
@@ -93,6 +94,7 @@ def _host(state: HostState, rules: OperatorRules, config: Config, now: float) ->
         refused_interval_s=0.0 if pace.pacing is None else pace.pacing.interval_s,
         because=_because(state, rules, config.politeness, now),
         rest_because=_rest_because(pace, overrides.delay_s, config.politeness),
+        address=state.address,
     )
 
 
@@ -122,6 +124,8 @@ def _because(
         return "left, as it does not welcome us: scrapy frontier retry puts it back"
     if state.rest_until <= now:
         return ""
+    if state.waits_for_address:
+        return f"waits for its turn at {state.address or 'its address, which is looked up'}"
     pace = _with_cap(state.pace, overrides.crawl_delay_s, politeness)
     if pace.unwelcome >= PAUSE_AFTER_CHALLENGES:
         return f"paused, as it does not welcome us: {many(pace.unwelcome, 'challenge')} in a row"

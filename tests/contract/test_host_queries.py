@@ -36,6 +36,9 @@ FIGURES: dict[HostSort, Callable[[HostState], float]] = {
 QUERIES = [
     HostQuery(top, sort, match, offset)
     for top, sort, match, offset in product((7, 100), HostSort, ("", "h", "b.ex", "*"), (0, 5))
+] + [
+    HostQuery(100, sort, match, address=f"192.0.2.{at}")
+    for sort, match, at in product(HostSort, ("", "h"), range(4))
 ]
 
 
@@ -55,7 +58,8 @@ def lived(world: EmbeddedWorld, seed: int) -> Any:
             if dice.random() < 0.1:
                 continue  # it stays open
             pace = Pace(gap_s=dice.uniform(0, 9), failures=dice.choice((0, 0, 1, 300)))
-            frontier.release(lease, Rest(dice.uniform(0, 9), pace), now)
+            at = f"192.0.2.{LETTERS.index(lease.candidate.host[0]) % 3}"
+            frontier.release(lease, Rest(dice.uniform(0, 9), pace, address=at), now)
             verdicts = (Done(), PutBack(), Dead("no"), RetryAt(now + dice.uniform(-1, 9)))
             frontier.finish(lease, dice.choice(verdicts), now)
         if number == 200:
@@ -64,7 +68,11 @@ def lived(world: EmbeddedWorld, seed: int) -> Any:
 
 
 def first_of(states: Sequence[HostState], query: HostQuery) -> list[HostState]:
-    fitting = [state for state in states if query.match in state.host]
+    fitting = [
+        state
+        for state in states
+        if query.match in state.host and query.address in ("", state.address)
+    ]
     fitting.sort(key=lambda state: (-FIGURES[query.sort](state), state.host))
     return fitting[query.offset : query.offset + query.top]
 
@@ -75,6 +83,7 @@ def known_states(view: CrawlView, waiting: dict[str, int]) -> list[HostState]:
     states = [state for host in HOSTS for state in view.hosts(HostQuery(host=HostKey(host)))]
     assert {state.host: state.waiting for state in states if state.waiting} == waiting
     assert 20 < len(waiting) < len(states), "some hosts have run dry"
+    assert len({state.address for state in states}) > 3, "each record names an address"
     return states
 
 

@@ -201,7 +201,9 @@ def live(crawl: Crawl, seed: int) -> None:
             if dice.random() < 0.1:
                 continue  # it stays open
             pace = Pace(gap_s=dice.uniform(0, 9), failures=dice.choice((0, 0, 1, 300)))
-            frontier.release(lease, Rest(dice.uniform(0, 9), pace), now)
+            frontier.release(
+                lease, Rest(dice.uniform(0, 9), pace, address=f"192.0.2.{number % 3}"), now
+            )
             verdicts = (Done(), PutBack(), Dead("no"), RetryAt(now + dice.uniform(-1, 9)))
             frontier.finish(lease, dice.choice(verdicts), now)
         if number == 60:
@@ -248,6 +250,9 @@ def test_what_is_seen_is_what_the_owner_has(crawl: Crawl, seed: int, slice_entri
         for top, sort, match, offset in product((3, 99), HostSort, ("", "b.ex", "*"), (0, 5)):
             query = HostQuery(top, sort, match, offset)
             assert view.hosts(query) == first_of(states, query), query
+        assert view.hosts(HostQuery(99, address="192.0.2.1")) == first_of(
+            [state for state in states if state.address == "192.0.2.1"], HostQuery(99)
+        )
         assert view.hosts(HostQuery(host=HostKey(HOSTS[3]))) == first_of(
             states, HostQuery(1, match=HOSTS[3])
         )

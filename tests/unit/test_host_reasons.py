@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 from typing import Any
 
@@ -53,6 +54,11 @@ def state(rest_s: float, **pace: float) -> HostState:
 )  # fmt: skip
 def test_why_a_host_is_not_contacted(host: HostState, rules: OperatorRules, said: str) -> None:
     assert _because(host, rules, POLITENESS, NOW) == said
+
+
+def test_a_host_that_waits_for_its_address_says_so() -> None:
+    waiting = replace(state(90, gap_s=1), address="192.0.2.1", waits_for_address=True)
+    assert _because(waiting, NO_RULES, POLITENESS, NOW) == "waits for its turn at 192.0.2.1"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +114,7 @@ def test_the_pace_of_a_host_in_columns(
     assert row.at_once == 1
     assert (row.factor, row.share) == pytest.approx((factor, share))
     line = list(hosts_text([row], NOW))[1].split()
-    assert line[-2] == (stage or "-")
+    assert line[-3] == (stage or "-")
     assert ("apart" in line) == (refused_interval_s > 0)
 
 
