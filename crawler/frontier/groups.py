@@ -21,7 +21,7 @@ from math import inf
 from typing import Final
 
 from crawler.frontier import records as keys
-from crawler.frontier.port import HostAddresses
+from crawler.frontier.port import AddressLeases, HostAddresses
 from crawler.frontier.records import AddressRecord, HostRecord, decode_address, encode
 from crawler.frontier.staging import WriteBatch
 from crawler.model.types import HostKey
@@ -67,6 +67,7 @@ class LateAddresses:
 class AddressGroup:
     """The hosts of one address, as far as they wait for it."""
 
+    address: str
     rest_until: float = 0.0
     open: int = 0  # leases that are not released: one, or more if hosts had waited too long
     queue: OrderedDict[HostKey, float] = field(default_factory=OrderedDict)
@@ -78,8 +79,10 @@ class AddressGroup:
 
     def is_free_for(self, host: HostKey, now: float) -> bool:
         is_kept = self.called not in (None, host) and now < self.called_until
-        is_free = not self.open and now >= self.rest_until and not is_kept
-        return is_free or now >= self.queue.get(host, inf)
+        return not self.open and now >= self.rest_until and not is_kept
+
+    def has_waited_enough(self, host: HostKey, now: float) -> bool:
+        return now >= self.queue.get(host, inf)
 
     def next_place(self, now: float, longest_wait_s: float) -> float:
         """Return until when a host that comes now waits at the latest: between half of the bound
@@ -88,14 +91,33 @@ class AddressGroup:
         return now + longest_wait_s * (0.5 + 0.5 * (self.arrivals * _GOLDEN % 1.0))
 
 
+@dataclass(frozen=True, slots=True)
+class AddressUse:
+    """What is done with an address now."""
+
+    is_fetched_from: bool = False
+    is_waited_for: bool = False
+    rest_until: float = 0.0
+
+    @property
+    def is_any(self) -> bool:
+        return self.is_fetched_from or self.is_waited_for
+
+
 class AddressGroups:
     """The groups of a frontier, in memory as long as something is to be known of them."""
 
     def __init__(
-        self, batch: WriteBatch, addresses: HostAddresses | None, longest_wait_s: float
+        self,
+        batch: WriteBatch,
+        addresses: HostAddresses | None,
+        longest_wait_s: float,
+        leases: AddressLeases | None = None,
     ) -> None:
-        """*addresses*: None if hosts do not wait for each other."""
+        """*addresses*: None if hosts do not wait for each other. *leases*: None if no other process
+        fetches from the same addresses."""
         self._batch = batch
+        self._leases = leases
         self._addresses = addresses
         self._longest_wait_s = longest_wait_s
         self._groups: dict[str, AddressGroup] = {}
@@ -127,7 +149,9 @@ class AddressGroups:
         if not address:
             return True
         group = self.of(address, host, now)
-        if group.is_free_for(host, now):
+        if group.has_waited_enough(host, now):
+            return True
+        if self._may_use(address) and group.is_free_for(host, now):
             return True
         self.put_backs += 1
         record.waits_for_address = True
@@ -174,7 +198,7 @@ class AddressGroups:
         """Note the record of an address in a shard that is taken in."""
         if (until := decode_address(packed).rest_until) > now:
             address = keys.name_in_shard(key)
-            group = self._groups.setdefault(address, AddressGroup())
+            group = self._groups.setdefault(address, AddressGroup(address))
             group.rest_until = max(group.rest_until, until)
 
     def leave(self, host: HostKey, record: HostRecord) -> AddressGroup | None:
@@ -194,10 +218,22 @@ class AddressGroups:
         self._unknown.discard(host)
         return is_unknown
 
+    def use_of(self, address: str) -> AddressUse:
+        """Return what is done with *address* now."""
+        group = self._groups.get(address)
+        if group is None:
+            return AddressUse()
+        return AddressUse(group.open > 0, bool(group.queue), group.rest_until)
+
+    def _may_use(self, address: str) -> bool:
+        return self._leases is None or self._leases.may_use(address)
+
     def to_call(self, group: AddressGroup, now: float) -> Iterator[tuple[HostKey, float]]:
         """Yield, until one of them is called, the hosts that wait for *group*, the first one first,
         each with the time that it is called for. Those before it have ceased to wait."""
         if group.open or (group.called is not None and now < group.called_until):
+            return
+        if group.queue and not self._may_use(group.address):
             return
         at = max(group.rest_until, now)
         group.called = None
@@ -212,6 +248,9 @@ class AddressGroups:
             group.called = None
             self._pop(group, host)
 
+    def get(self, address: str) -> AddressGroup | None:
+        return self._groups.get(address)
+
     def of(self, address: str, host: HostKey, now: float) -> AddressGroup:
         """Return the group of *address*, as the shard of *host* has it."""
         group = self._groups.get(address)
@@ -220,7 +259,7 @@ class AddressGroups:
                 self._drop_idle(now)
             packed = self._batch.get(self._key(address, host))
             until = decode_address(packed).rest_until if packed else 0.0
-            group = self._groups[address] = AddressGroup(until)
+            group = self._groups[address] = AddressGroup(address, until)
         return group
 
     def _rest(self, group: AddressGroup, address: str, host: HostKey, until: float) -> None:

@@ -13,6 +13,7 @@ from crawler.config.settings import Arguments, Config
 from crawler.frontier.port import (
     FRONTIER,
     SEEN,
+    AddressLeases,
     DurableStore,
     FrontierLimits,
     HostAddresses,
@@ -59,15 +60,16 @@ def open_frontier(
     runs: RunFolder | None = None,
     shards: Shards | None = None,
     addresses: HostAddresses | None = None,
+    address_leases: AddressLeases | None = None,
 ) -> TwoTierFrontier:
     """Open the frontier in *folder*, or begin one, and put back the leases that a dead process left
     open. Its `close` closes it; a frontier that is closed in the middle of its work is as one whose
     process was killed there.
 
-    *lease_rules*, *on_decided*, *background*, *shards* and *addresses* as of TwoTierFrontier.
-    *store*: its records, if they are open already, or in memory. *runs*: the files of its seen
-    URLs, if they are elsewhere. Raises DataDirError, with nothing changed, if a file is damaged or
-    in use.
+    *lease_rules*, *on_decided*, *background*, *shards*, *addresses* and *address_leases* as of
+    TwoTierFrontier. *store*: its records, if they are open already, or in memory. *runs*: the files
+    of its seen URLs, if they are elsewhere. Raises DataDirError, with nothing changed, if a file is
+    damaged or in use.
     """
     opened = RocksStore(folder / FRONTIER) if store is None else store
     try:
@@ -81,6 +83,7 @@ def open_frontier(
             background=background,
             shards=shards,
             addresses=addresses,
+            address_leases=address_leases,
         )
     except BaseException:
         if store is None:

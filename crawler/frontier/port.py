@@ -131,6 +131,14 @@ class HostAddresses(Protocol):
         `TwoTierFrontier.note_known` is called at the end of that. It never waits."""
 
 
+class AddressLeases(Protocol):
+    """Which addresses this process may fetch from, where other processes do so too."""
+
+    def may_use(self, address: str) -> bool:
+        """Return whether hosts of *address* may be leased now. If not, it is asked for, and
+        `TwoTierFrontier.note_usable` is called when they may. It never waits."""
+
+
 class LeaseRules(Protocol):
     """The rules of this start, by which a frontier judges waiting URLs."""
 

@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
-from crawler.frontier.groups import AddressGroups
+from crawler.frontier.groups import AddressGroups, AddressUse
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler, LongestHosts
 from crawler.frontier.port import (
+    AddressLeases,
     DurableStore,
     FrontierLimits,
     HostAddresses,
@@ -128,20 +129,22 @@ class TwoTierFrontier:
         background: Background | None = None,
         shards: Shards | None = None,
         addresses: HostAddresses | None = None,
+        address_leases: AddressLeases | None = None,
     ) -> None:
         """Open the frontier in *store* with the seen set in *runs*, and put back leases that a dead
         process left open. *lease_rules* judge waiting URLs before they are leased; None: all are
         admitted. *on_decided* is called with the result of URLs that `add` left undecided.
         *background*: None if each call commits, and does the work that is due, itself. *shards*: of
         the crawl, some of which this frontier has (`take_in`); None: it has all hosts. *addresses*:
-        by which hosts are grouped; None: they are not."""
+        by which hosts are grouped; None: they are not. *address_leases*: None if no other
+        process fetches from the same addresses."""
         self._store, self._limits = store, limits
         self._batch = WriteBatch(store, len(limits.level_shares), limits.known_hosts, shards)
         self._queues = UrlQueues(self._batch, limits.chunk_urls)
         self._seen = SeenSet(self._batch, runs, limits.recent_keys)
         self._admitter = Admitter(self._batch, limits, self._seen)
         self._refusals = Refusals(self._batch, self._queues, self._admitter, limits, lease_rules)
-        self.groups = AddressGroups(self._batch, addresses, limits.address_wait_s)
+        self.groups = AddressGroups(self._batch, addresses, limits.address_wait_s, address_leases)
         self._scheduler = HostScheduler(
             self._batch, self._queues, limits, self._refusals, self.groups
         )
@@ -465,6 +468,18 @@ class TwoTierFrontier:
         """Note that the addresses of *host* were looked up."""
         if self.groups.note_known(host):
             self._scheduler.call(host, now, now)
+            self._end_call(now)
+
+    def use_of(self, address: str) -> AddressUse:
+        """Return what is done with *address* now."""
+        return self.groups.use_of(address)
+
+    def note_usable(self, address: str, now: float) -> None:
+        """Note that hosts of *address* may be leased now, as far as other processes are
+        concerned."""
+        group = self.groups.get(address)
+        if group is not None:
+            self._scheduler.call_next(group, now)
             self._end_call(now)
 
     def may_begin(self, lease: Lease) -> bool:

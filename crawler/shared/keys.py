@@ -46,6 +46,12 @@ SHARD_KEYS: Final = (
     RedisKey("<root>:c", "hash", "URLs admitted of a registered domain.", "domains, with a budget"),
     RedisKey("<root>:y", "hash", "Statistics of patterns of URLs.", "patterns of URLs"),
     RedisKey("<root>:A", "hash", "Until when addresses of hosts rest.", "addresses, if grouped"),
+    RedisKey(
+        "<root>:w:<address>",
+        "hash",
+        "Which worker has an address, and who waits for it; expires.",
+        "addresses, if grouped",
+    ),
     RedisKey("<root>:outboxes", "set", "Workers that have links on their own disks.", "workers"),
     RedisKey(
         "<root>:g:<bucket>", "list", "Claims: pages that own a digest, 10-40.", "different pages"

@@ -6,16 +6,18 @@ from __future__ import annotations
 import random
 import subprocess
 from collections import Counter
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.harness.commands import crawl_command
 from tests.harness.crawling import crawl
-from tests.harness.fork_server import run, running
+from tests.harness.fork_server import ForkedProcess, run, running
 from tests.servers.judge import Gap, Kind, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.names import NameServer
+from tests.servers.redis import RedisServer
 
 CONTACT = "ops@w3.org"  # no placeholder; all requests stay on loopback
 ONE, OTHER = "127.0.0.1", "127.0.0.2"
@@ -121,3 +123,49 @@ def test_names_are_not_looked_up_where_a_proxy_does_that(
         "www.b.example",
     }
     assert not names.asked
+
+
+WORKERS = 3
+SHARED = {
+    "CRAWLER_FRONTIER_NAME": "addresses",
+    "CRAWLER_FRONTIER_SHARDS": 6,
+    "CRAWLER_LEASE_S": 12,
+    "CRAWLER_TOTAL_TIMEOUT_S": 2,
+    "CRAWLER_CONNECT_TIMEOUT_S": 1,
+    "CRAWLER_MAX_DELAY_S": 2,
+}
+
+
+@pytest.mark.parametrize("kills", [0, 2])
+def test_workers_ask_an_address_one_request_at_a_time(tmp_path: Path, kills: int) -> None:
+    names_on_one = [f"www.site{number}.example" for number in range(12)]
+    records = dict.fromkeys(names_on_one, (ONE,))
+    dice = random.Random(3)
+    with (
+        RedisServer() as server,
+        LoopbackWeb(HostedPages(), [ONE]) as web,
+        NameServer(records) as names,
+        ExitStack() as stack,
+    ):
+        seeds = ",".join(f"http://{name}:{web.port}/" for name in records)
+        settings = settings_for(names) | SHARED | {"CRAWLER_FRONTIER_URL": server.url}
+
+        def start(worker: int) -> ForkedProcess:
+            given = settings | {"CRAWLER_WORKER_NAME": f"w{worker}"}
+            command = crawl_command(tmp_path / f"w{worker}", given, seeds=seeds)
+            return stack.enter_context(running(command, tmp_path / f"log{worker}"))
+
+        at_work = [start(worker) for worker in range(WORKERS)]
+        for _ in range(kills):
+            with suppress(subprocess.TimeoutExpired):
+                at_work[0].wait(dice.uniform(2.0, 4.0))
+            victim = dice.randrange(WORKERS)
+            at_work[victim].kill()
+            at_work[victim].wait()
+            at_work[victim] = start(victim)
+        ends = [process.wait() for process in at_work]
+        found = found_at(web)
+    assert ends == [0] * WORKERS, [(tmp_path / f"log{n}").read_text()[-800:] for n in range(3)]
+    assert found.statuses[200] >= PAGES * len(records)
+    assert not found.of(Kind.OVERLAP), found
+    assert not found.found, found

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import (
+    AddressLeases,
     DurableStore,
     FrontierLimits,
     HostAddresses,
@@ -133,6 +134,7 @@ class OwnedFrontier:
         settle_s: float = 0.0,
         lease_rules: LeaseRules | None = None,
         addresses: HostAddresses | None = None,
+        address_leases: AddressLeases | None = None,
         on_decided: Callable[[Added], None] | None = None,
     ) -> None:
         """*store*, in *folder*, is empty. *now*: epoch seconds. *rests*: of hosts, that a dead
@@ -157,7 +159,11 @@ class OwnedFrontier:
             store=self._mirrored,
             shards=self._shards,
             addresses=addresses,
+            address_leases=address_leases,
         )
+        self._address_leases = address_leases
+        self._in_turn: set[int] = set()
+        """Leases whose address this worker had then; others had waited for as long as they may."""
         self._loaded: dict[bytes, OwnedShard] = {}
         self._taken_in: dict[bytes, OwnedShard] = {}  # of these, and not stopped or closed
         self._coming: dict[bytes, asyncio.Task[None]] = {}  # loaded, and not taken in
@@ -237,6 +243,7 @@ class OwnedFrontier:
         return ready
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
+        self._in_turn.discard(lease.id)
         return self.frontier.release(lease, rest, now)
 
     def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
@@ -276,7 +283,13 @@ class OwnedFrontier:
         self.frontier.end_rests(own, now)
 
     def may_begin(self, lease: Lease) -> bool:
-        return self.frontier.may_begin(lease) and self._is_acked(lease)
+        if not (self.frontier.may_begin(lease) and self._is_acked(lease)):
+            return False
+        return lease.id not in self._in_turn or self._may_use(lease)
+
+    def _may_use(self, lease: Lease) -> bool:
+        leases = self._address_leases
+        return leases is None or not lease.address or leases.may_use(lease.address)
 
     def is_congested(self) -> bool:
         return self.frontier.is_congested()
@@ -362,6 +375,7 @@ class OwnedFrontier:
     def _give_back(self, unused: Iterable[Lease], rest_s: float = 0.0) -> None:
         for lease in unused:
             self._ahead[lease.pace.standing].remove(lease)
+            self._in_turn.discard(lease.id)
             rest = Rest(rest_s, lease.pace, "unused", address_s=0.0)
             self.frontier.release(lease, rest, self._now())
             self.frontier.finish(lease, PutBack(), self._now())
@@ -377,6 +391,7 @@ class OwnedFrontier:
         self._taken_in.pop(key, None)
         unused = {lease.id for lease in self._all_ahead()}
         held = self.frontier.close_shard(key, self._now())
+        self._in_turn.difference_update([lease.id for lease in held])
         self.commit()
         self._mirrored.mirrors.pop(key, None)
         for standing, leases in self._ahead.items():
@@ -485,6 +500,8 @@ class OwnedFrontier:
             wanted = self._hooks.free_slots(standing) - len(self._ahead[standing])
             if wanted > 0 and (taken := self.frontier.lease(now, wanted, (standing,), per_host)):
                 self._ahead[standing] += taken
+                if self._address_leases is not None:
+                    self._in_turn.update([each.id for each in taken if self._may_use(each)])
                 self.commit()  # until then no mirror knows that they are not acknowledged
                 owners = {self._loaded[self._shard_of(lease)] for lease in taken}
                 self._unacked += [(owner, owner.mirror.position) for owner in owners]

@@ -5,12 +5,18 @@ scripts know batches and owners, and nothing of URLs.
 
     <root>          hash: owner (the token of the last claim), until (the end of its lease, ms),
                     lease (its length, ms), seq (the number of the last batch), totals, run (of the
-                    server), inbox (how many pushes have written to its inbox), acts (which acts of
-                    operators were carried out in it, acts.py), and while they are so: lost (a
-                    restart may have lost some), filling (it is filled again)
+                    server), restarted (when it was noted first that this is another one, ms), inbox
+                    (how many pushes have written to its inbox), acts (which acts of operators were
+                    carried out in it, acts.py), and while they are so: lost (a restart may have
+                    lost some), filling (it is filled again)
     <root>:inbox    hash: entries that workers send to its owner, by names of theirs (inbox.py)
     <root>:b        hash: chunks of waiting URLs, packed, by their records' names
     <root>:s        list: keys of admitted URLs, eight bytes each
+    <root>:w:<address>
+                    hash: an address that hosts of workers share: owner (the worker that has it),
+                    ends (of its slice, ms), free (when it rests no longer, ms), run (of the server
+                    when that was written), w:<worker> (one that waits: since when, and when it
+                    asked last, ms)
     <root>:<letter> hash: the records of this letter (crawler/frontier/records.py), as they are
 """
 
@@ -32,7 +38,7 @@ Command: TypeAlias = tuple[Argument, ...]
 SEEN_KEYS: Final = "s"
 INBOX: Final = "inbox"  # "i" has the records of this letter
 ACTS: Final = "acts"
-_NAMES: Final = ("open", "claim", "apply", "release", "push", "plan")
+_NAMES: Final = ("open", "claim", "apply", "release", "push", "plan", "address")
 _CONTENT_NAMES: Final = (
     *("reserve_content", "claim_content", "owner_of_content"),
     *("near", "outbox", "names"),
@@ -174,6 +180,24 @@ class InboxCommands:
 
     def _evalsha(self, script: str, *names: str) -> Command:
         return ("EVALSHA", self._sha[script], len(names), *names)
+
+
+class AddressCommands:
+    """The commands of one worker on addresses that hosts of several workers share."""
+
+    def __init__(self, scripts: OwnedScripts, name: str, worker: str) -> None:
+        """*name*: of the crawl. *worker*: of its session, that no other one has."""
+        self._sha = scripts.sha("address")
+        self._name, self._worker = name, worker
+
+    def lease_address(
+        self, shard: int, address: str, verb: str, times_s: Iterable[float]
+    ) -> Command:
+        """*shard*: that has the address. *verb* and *times_s*: see the script."""
+        of_shard = root(self._name, shard)
+        names = (of_shard, f"{of_shard}:w:{address}")
+        times = [round(each * 1000) for each in times_s]
+        return ("EVALSHA", self._sha, len(names), *names, self._worker, verb, *times)
 
 
 class ShardCommands(InboxCommands):

@@ -49,13 +49,14 @@ from crawler.shared.crawl_format import CrawlFormat
 from crawler.shared.faults import FAULTS, Unreachable
 from crawler.shared.keys import Scripts
 from crawler.shared.longest import MOST_READ, LongestReader, OwnHostsWriter
+from crawler.shared.owned.addresses import SLICE, LeasedAddresses
 from crawler.shared.owned.frontier import OwnedFrontier, OwnedHooks
 from crawler.shared.owned.handover import ShardHolder
 from crawler.shared.owned.inbox import VERDICT_DELAY_S, LinkPushes
 from crawler.shared.owned.leader import PlanLeader
 from crawler.shared.owned.overview import CrawlReading
 from crawler.shared.owned.pushed_links import InboxDelivery
-from crawler.shared.owned.scripts import InboxCommands, OwnedScripts
+from crawler.shared.owned.scripts import AddressCommands, InboxCommands, OwnedScripts
 from crawler.shared.owned.side_calls import SideSender
 from crawler.shared.owned.takeover import NotedRest
 from crawler.shared.pushed import PushedContext, PushedUrls, WorkerHooks
@@ -112,6 +113,17 @@ class OwnedWorker:
         self._status_log = base.status_log
         settles = not (settings.is_ack_durable or base.nodes.single_server)
         settle_s = VERDICT_DELAY_S if settles else 0.0
+        self._address_leases = None
+        if addresses is not None:
+            commands = AddressCommands(scripts, settings.name, f"{me.name}/{me.session}")
+            self._address_leases = LeasedAddresses(
+                base.nodes,
+                commands,
+                steady=base.steady,
+                now=base.now,
+                slice_s=SLICE * settings.lease_s,
+                after_s=limits.longest_address_rest_s,
+            )
         self.frontier = OwnedFrontier(
             *(folder, store, base.nodes, limits),
             shards=settings.shards,
@@ -133,6 +145,7 @@ class OwnedWorker:
             settle_s=settle_s,
             lease_rules=lease_rules,
             addresses=addresses,
+            address_leases=self._address_leases,
             on_decided=base.listener.on_added,
         )
         self._outbox_note = OutboxNote(base.nodes, base.contents, me.name, base.outbox)
@@ -320,6 +333,10 @@ class OwnedWorker:
             with suppress(TimeoutError, CrawlerError):
                 async with asyncio.timeout(CLOSE_S):
                     await step()
+        if self._address_leases is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._address_leases.give_all(self.frontier.frontier)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -350,7 +367,7 @@ class OwnedWorker:
         await self._connect()
         await self.membership.announce()  # before a plan is made
         async with asyncio.TaskGroup() as group:
-            for work in (self.holder.run, self._side_sender.run, self._tick_loop):
+            for work in (self.holder.run, self._side_sender.run, self._tick_loop, self._ask):
                 group.create_task(self._guard(work))
 
     async def _connect(self) -> None:
@@ -371,6 +388,11 @@ class OwnedWorker:
         except Exception as bug:
             logger.exception("The shared frontier has failed")
             self._status_log.on_failed(StoreUnavailable(f"the shared frontier has failed: {bug!r}"))
+
+    async def _ask(self) -> None:
+        """Ask for addresses that hosts of other workers share."""
+        if self._address_leases is not None:
+            await self._address_leases.run(self.frontier.frontier)
 
     async def _tick_loop(self) -> None:
         while True:

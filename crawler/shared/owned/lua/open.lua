@@ -9,7 +9,7 @@
 local last, lease = unpack(redis.call('HMGET', KEYS[1], 'run', 'lease'))
 if last ~= ARGV[1] then redis.call('HSET', KEYS[1], 'run', ARGV[1]) end
 if last and last ~= ARGV[1] then
-  redis.call('HSET', KEYS[1], 'lost', 1)
+  redis.call('HSET', KEYS[1], 'lost', 1, 'restarted', now_ms())
   if lease then redis.call('HSET', KEYS[1], 'until', now_ms() + lease) end
 end
 return redis.status_reply('OK')
