@@ -15,6 +15,7 @@ from itertools import pairwise
 from math import inf
 from typing import Final
 
+from crawler.model.choices import HostUnit
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import authority_of
 from crawler.policy.pacing import FIRST_ANSWERS
@@ -37,7 +38,12 @@ _FINAL: Final = frozenset({"done", "moved", "dead"})
 
 def judge(found: Run) -> list[str]:
     """Return what *found* did wrong, one sentence for each."""
-    return [*PolitenessJudge(found).findings(), *OutcomeJudge(found).findings()]
+    are_grouped = found.policy.config.politeness.host_unit is HostUnit.ADDRESS
+    return [
+        *PolitenessJudge(found).findings(),
+        *(AddressJudge(found).findings() if are_grouped else ()),
+        *OutcomeJudge(found).findings(),
+    ]
 
 
 def failed(hit: Hit) -> bool:
@@ -288,6 +294,45 @@ class PolitenessJudge:
         return [each for each in changes[first:] if each.at <= end]
 
 
+class AddressJudge:
+    """Judges when each address was contacted for one host after another. What is asked of one host
+    is the business of PolitenessJudge."""
+
+    def __init__(self, found: Run) -> None:
+        self._log, self._servers = found.log, found.servers
+        self._least_s = found.policy.config.politeness.paced_min_delay_s
+        self._longest_s = found.policy.config.politeness.max_retry_after_s
+        self._may_be_hurried = any("delay_s" in each.text for each in self._log.rules_changes)
+
+    def findings(self) -> Iterator[str]:
+        last: defaultdict[str, dict[str, Hit]] = defaultdict(dict)  # by address, then host
+        for hit in self._log.hits:
+            at = self._servers.addresses(hit.host)
+            if not at:
+                continue
+            of_address = last[at[0]]
+            for other in of_address.values():
+                if other.host != hit.host and (why := self._too_early(hit, other)):
+                    yield f"{hit.url} was asked for at {at[0]} {why}"
+            of_address[hit.host] = hit
+
+    def _too_early(self, hit: Hit, other: Hit) -> str:
+        """Return what *hit*, after or during *other*, of another host, is at fault for."""
+        is_lost = other.is_cut or self._log.may_be_lost(other)
+        if self._log.is_unsynced(other.end):  # not even its lease may be known any more
+            return ""
+        if hit.start < other.end - PRECISION_S:
+            return f"while {other.url} was being answered"
+        if hit.start < other.end + self._least_s - PRECISION_S and not self._may_be_hurried:
+            return f"{hit.start - other.end:.3f} s after {other.url}"
+        is_asked = other.retry_after_s and other.status in (429, 503)
+        if is_asked and (not is_lost or self._log.is_head_kept(other)):
+            until = other.head_at + min(other.retry_after_s, self._longest_s)
+            if hit.start < until - PRECISION_S:
+                return f"{until - hit.start:.3f} s before the Retry-After of {other.url} was over"
+        return ""
+
+
 class OutcomeJudge:
     """Judges what became of each URL."""
 
@@ -475,6 +520,8 @@ class OutcomeJudge:
         if self._run.world.machine.concurrency < len(self._run.web.sites):
             return
         rules, known = self._run.policy.config.politeness, self._known_since()
+        if rules.host_unit is HostUnit.ADDRESS:
+            return  # it may have waited for others of its address, which rest for any time
         changes = (each.at for each in self._log.rules_changes)
         losses = (each.at for each in self._log.losses)
         stops = sorted([*self._log.crashes, *changes, *losses])

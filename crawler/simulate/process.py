@@ -8,6 +8,7 @@ committed batch holds.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1
@@ -35,6 +36,7 @@ from crawler.loop.links import LinkSelection
 from crawler.loop.loop import Durability, Loop, loop_limits
 from crawler.loop.precheck import OtherWorkers, Precheck, ProbeResult, Probes, SoftErrorVerdict
 from crawler.loop.slots import CHECKS, SlotLimits, Slots
+from crawler.model.choices import HostUnit
 from crawler.model.page import Flaw, Link, Page, Parsed
 from crawler.model.types import (
     Added,
@@ -275,15 +277,17 @@ class Process:
     def _open(self, policy: Policy, rules: LeaseRules, slots: Slots) -> Frontier:
         """Open the frontier of the crawl, and `local_frontier`, the one of this process. Raises as
         the constructor."""
-        disk = self._disk
+        disk, politeness = self._disk, policy.config.politeness
+        are_grouped = politeness.host_unit is HostUnit.ADDRESS
         self.local_frontier = policy.frontier(
             disk.folder,
-            self._machine.frontier,
+            dataclasses.replace(self._machine.frontier, address_wait_s=politeness.address_wait_s),
             self.now,
             lease_rules=rules,
             background=self._turns,
             store=disk.store,
             runs=disk.runs,
+            addresses=self._servers if are_grouped else None,
         )
         return self.local_frontier
 

@@ -20,6 +20,7 @@ from crawler.config.settings import (
     PolitenessSettings,
 )
 from crawler.frontier.open import frontier_limits
+from crawler.model.choices import HostUnit
 from crawler.model.types import DataDirError
 from crawler.policy.admission import Admission
 from crawler.policy.operator_rules import read_rules
@@ -238,6 +239,18 @@ SMALL: Final = Policy(
     )
 )
 """The policy of `make test`: the defaults, with patterns that stop in small webs, too."""
+
+
+SHARED_ADDRESSES: Final = replace(
+    SMALL,
+    config=replace(
+        SMALL.config,
+        politeness=replace(
+            SMALL.config.politeness, host_unit=HostUnit.ADDRESS, address_wait_s=60 * DAY_S
+        ),
+    ),
+)
+"""The same where hosts of one address take turns, however long each waits."""
 
 
 def _acts(random: Random, hosts: list[str], at_once: int) -> tuple[OperatorAct, ...]:

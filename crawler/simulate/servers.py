@@ -214,6 +214,12 @@ class Servers:
             name: OriginServer(name, parameters, self._draws, cut_offs) for name in web.sites
         }
         self.cut_offs = cut_offs
+        self._addresses = _draw_addresses(list(web.sites), self._draws.random("addresses"))
+
+    def addresses(self, host: str) -> tuple[str, ...]:
+        """Implements frontier.port.HostAddresses: two hosts share an address, in the mean."""
+        address = self._addresses.get(host)
+        return () if address is None else (address,)
 
     def answer(self, host: str, url: str, now: float, timeout_s: float) -> Reply:
         server = self.of_host.get(host)
@@ -233,6 +239,11 @@ def _draw_guard(name: str, parameters: ServerParameters, draws: SeededDraws) -> 
     return Guard(
         begin, begin + lasts_s, random.choice((200, 403, 429, 503)), random.choice((0.5, 1.0, 1.0))
     )
+
+
+def _draw_addresses(hosts: list[str], random: Random) -> dict[str, str]:
+    """Return the address of each host."""
+    return {host: f"192.0.2.{random.randint(1, max(1, len(hosts) // 2))}" for host in hosts}
 
 
 def _draw_troubles(parameters: ServerParameters, random: Random) -> list[Trouble]:

@@ -14,10 +14,9 @@ from tests.servers.redis_glossary import WITHOUT_KEYS, Glossary
 from tests.servers.redis_monitor import Asked, monitored
 
 NAME = "glossary"
-RARE = {"<root>:outboxes", "<root>:x", "<root>:c", "<root>:v", "<root>:A", "<root>:names"}
+RARE = {"<root>:outboxes", "<root>:x", "<root>:c", "<root>:v", "<root>:names"}
 """No link waits on a disk in this crawl, no rule refuses one later, domains have no budget, so few
-URLs are new that none is looked for in files, hosts are not grouped by address, and the host has no
-name."""
+URLs are new that none is looked for in files, and the host has no name."""
 
 
 def test_every_key_of_a_crawl_is_in_the_glossary(tmp_path: Path) -> None:
@@ -35,6 +34,7 @@ def test_every_key_of_a_crawl_is_in_the_glossary(tmp_path: Path) -> None:
             "CRAWLER_FRONTIER_URL": server.url,
             "CRAWLER_FRONTIER_NAME": NAME,
             "CRAWLER_FRONTIER_SHARDS": 3,
+            "CRAWLER_HOST_UNIT": "address",
         }
         with monitored(server) as seen:
             done = crawl(tmp_path / "data", settings=settings, seeds=web.url("/"))

@@ -13,7 +13,7 @@ import pytest
 from crawler.page.soft404 import looks_like_error
 from crawler.simulate.judges import judge
 from crawler.simulate.policies import policy_world
-from crawler.simulate.run import SMALL, run, small_world
+from crawler.simulate.run import SHARED_ADDRESSES, SMALL, run, small_world
 from crawler.simulate.servers import ServerParameters
 from crawler.simulate.web import START, Web, WebParameters, read_edges
 
@@ -23,6 +23,12 @@ def test_a_crawl_does_nothing_wrong(first: int) -> None:
     for seed in range(first, first + 10):
         found = judge(run(small_world(seed), SMALL))
         assert found == [], f"python -m crawler.simulate --seed {seed}"
+
+
+def test_hosts_of_one_address_take_turns() -> None:
+    for seed in range(30):
+        found = judge(run(small_world(seed), SHARED_ADDRESSES))
+        assert found == [], f"SHARED_ADDRESSES, seed {seed}"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replace_struct
 
+from crawler.frontier.groups import AddressGroup, AddressGroups
 from crawler.frontier.hosts import HostScheduler
 from crawler.frontier.recovery import Recovery
 from crawler.frontier.two_tier import TwoTierFrontier
@@ -34,7 +35,7 @@ from crawler.policy.robots_cache import (
 )
 from crawler.simulate.judges import judge
 from crawler.simulate.process import Policy
-from crawler.simulate.run import SMALL, run, small_world
+from crawler.simulate.run import SHARED_ADDRESSES, SMALL, run, small_world
 
 SEEDS = 200
 """Worlds in which each fault must be found: the first ones, of which `make test` runs a hundred."""
@@ -187,7 +188,32 @@ class Fault:
     first_seed: int = 0  # where it was found last: is tried first, which saves half a minute
 
 
+def address_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AddressGroup, "is_free_for", lambda self, host, now: True)
+
+
+def address_without_rest(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AddressGroups, "_rest", lambda self, *given: None)
+
+
+def address_forgotten_by_a_crash(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AddressGroups, "note_rest", lambda self, *given: None)
+
+
 FAULTS = [
+    Fault(
+        "hosts do not wait for their address",
+        "was being answered",
+        address_not_waited_for,
+        SHARED_ADDRESSES,
+    ),
+    Fault("an address does not rest", " s after http", address_without_rest, SHARED_ADDRESSES),
+    Fault(
+        "a crash forgets that an address is in use",
+        "was asked for at 192.0.2.",
+        address_forgotten_by_a_crash,
+        SHARED_ADDRESSES,
+    ),
     Fault("a rest forgotten at eviction", "too early", rest_forgotten),
     Fault("a lease returned without its rest", "too early", returned_without_rest),
     Fault("links after the verdict", "was lost", policy=replace(SMALL, loop=LinksAfterTheVerdict)),
