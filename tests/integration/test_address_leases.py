@@ -6,15 +6,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from crawler.frontier.groups import AddressUse
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.open import open_frontier
+from crawler.frontier.port import FrontierLimits
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import Done, Lease, Rest
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
 from crawler.shared.owned.addresses import LeasedAddresses
 from crawler.shared.owned.scripts import AddressCommands, OwnedScripts
+from tests.harness.frontiers import Addresses, candidate
 from tests.servers.redis import RedisServer
 from tests.servers.redis_process import HOST
 
@@ -220,5 +228,83 @@ def test_a_server_that_lost_who_has_an_address_gives_it_to_nobody_else(
             assert await first.want(), "it knows that it has it"
             clock.at(1200.0)
             assert await second.want(), "long after"
+
+    asyncio.run(run())
+
+
+NAMES, PAGES, WORKERS = 120, 3, 3
+TICK_S = 0.25
+
+
+class Fetches:
+    """The frontiers of some workers whose hosts are all on one address, on the test's clock."""
+
+    def __init__(self, clock: Clock, made: list[Worker], folder: Path) -> None:
+        self._clock, self._workers, self._random = clock, made, Random(1)
+        self._names = [f"h{number}" for number in range(NAMES)]
+        addresses = Addresses({name: [ONE] for name in self._names})
+        self.frontiers = [
+            open_frontier(
+                folder / str(number),
+                FrontierLimits(address_wait_s=1e6),
+                clock.now_s,
+                store=MemoryStore(),
+                addresses=addresses,
+                address_leases=worker.leases,
+            )
+            for number, worker in enumerate(made)
+        ]
+        for number, frontier in enumerate(self.frontiers):
+            own = self._names[number::WORKERS]
+            found = [candidate(f"{page}", host=host) for host in own for page in range(PAGES)]
+            frontier.add(found, clock.now_s)
+        self._due_at = dict.fromkeys(self._names, clock.now_s)
+        self._under_way: list[tuple[float, TwoTierFrontier, Lease, float]] = []
+        self._free_at_s = 0.0
+        self.waits: list[float] = []
+        self.breaches: list[str] = []
+
+    async def run(self) -> None:
+        while len(self.waits) < NAMES * PAGES:
+            ends = min([each[0] for each in self._under_way], default=inf)
+            self._clock.at(min(ends, self._clock.now_s + TICK_S))
+            self._end()
+            for worker, frontier in zip(self._workers, self.frontiers, strict=True):
+                await worker.leases.ask(frontier)
+            for frontier in self.frontiers:
+                for lease in frontier.lease(self._clock.now_s, 2):
+                    self._begin(frontier, lease)
+
+    def _begin(self, frontier: TwoTierFrontier, lease: Lease) -> None:
+        now_s = self._clock.now_s
+        if self._under_way or now_s < self._free_at_s:
+            self.breaches.append(lease.candidate.url)
+        self.waits.append(now_s - self._due_at[lease.candidate.host])
+        ends_s = now_s + self._random.lognormvariate(-3, 1)
+        self._under_way.append((ends_s, frontier, lease, self._random.uniform(0.5, 3.0)))
+
+    def _end(self) -> None:
+        over = [each for each in self._under_way if each[0] <= self._clock.now_s]
+        self._under_way = [each for each in self._under_way if each not in over]
+        for ends_s, frontier, lease, rest_s in over:
+            frontier.release(lease, Rest(rest_s, lease.pace), ends_s)
+            frontier.finish(lease, Done(), ends_s)
+            self._free_at_s = self._due_at[lease.candidate.host] = ends_s + rest_s
+
+
+def test_workers_take_turns_at_an_address(server: RedisServer, tmp_path: Path) -> None:
+    """One request at a time, hardly more than one put-back for each, and no host waits for more
+    than twice the mean."""
+
+    async def run() -> None:
+        clock = Clock(server)
+        async with workers(server, clock, WORKERS) as made:
+            fetches = Fetches(clock, made, tmp_path / "frontiers")
+            await fetches.run()
+        assert not fetches.breaches
+        put_backs = sum(each.groups.put_backs for each in fetches.frontiers)
+        assert put_backs <= 1.2 * NAMES * PAGES
+        later = fetches.waits[NAMES:]
+        assert max(later) < 2 * sum(later) / len(later)
 
     asyncio.run(run())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any, Final, Protocol
 
 from xxhash import xxh3_64_intdigest
@@ -26,6 +27,7 @@ twenty fetches."""
 ASK_S: Final = 2.0  # between two questions of one who waits
 _PATIENCE_S: Final = 3 * ASK_S  # who has not asked for so long waits no longer
 _LOOK_S: Final = 0.05  # between two looks at what is to be asked: questions of so long go together
+_USE_LOOK_S: Final = 0.2  # between two looks whether an address that others want is in use
 _RENEW_AT: Final = 0.5  # of a slice
 
 
@@ -43,7 +45,6 @@ class _Address:
     ask_at_s: float = 0.0
     is_contested: bool = False  # others wait for it: its slice is not renewed
     was_held: bool = False  # since it was given back
-    wanted_at_s: float = 0.0  # when it was used or waited for last
 
 
 class LeasedAddresses:
@@ -67,12 +68,14 @@ class LeasedAddresses:
         self._steady, self._now = steady, now
         self._slice_s, self._after_s = slice_s, after_s
         self._addresses: dict[str, _Address] = {}
+        self._looks: list[tuple[float, str]] = []  # a heap: when to look at each of them next
         self._has_any = asyncio.Event()
 
     def may_use(self, address: str) -> bool:
         known = self._addresses.get(address)
         if known is None:
             self._addresses[address] = _Address()
+            heappush(self._looks, (self._steady(), address))
             self._has_any.set()
             return False
         return self._steady() < known.until_s
@@ -87,53 +90,59 @@ class LeasedAddresses:
             await asyncio.sleep(_LOOK_S)
 
     async def ask(self, uses: UsesOfAddresses) -> None:
-        """Ask for all that is wanted now, and give back what is not, once."""
+        """Ask for what is wanted now, and give back what is not, once."""
         asked_at_s = self._steady()
+        looked_at: list[str] = []
         asked: list[tuple[str, str]] = []
-        for address, known in self._addresses.items():
-            if (verb := self._next(address, known, uses.use_of(address), asked_at_s)) is not None:
+        while self._looks and self._looks[0][0] <= asked_at_s:
+            _, address = heappop(self._looks)
+            known, use = self._addresses[address], uses.use_of(address)
+            verb = self._next(known, use, asked_at_s)
+            if verb is None and not (known.was_held or use.is_any):
+                del self._addresses[address]
+                continue
+            looked_at.append(address)
+            if verb is not None:
                 asked.append((address, verb))
                 known.ask_at_s = asked_at_s + ASK_S
-        if not asked:
-            self._drop_unused(uses)
-            return
-        replies = await self._nodes.commands(
-            [self._command(address, verb, uses) for address, verb in asked]
-        )
-        for (address, _), reply in zip(asked, replies, strict=True):
-            if not isinstance(reply, FAULTS):
-                self._on_reply(address, reply, asked_at_s, uses)
+        try:
+            replies = await self._nodes.commands(
+                [self._command(address, verb, uses) for address, verb in asked]
+            )
+            for (address, _), reply in zip(asked, replies, strict=True):
+                if not isinstance(reply, FAULTS):
+                    self._on_reply(address, reply, asked_at_s, uses)
+        finally:
+            for address in looked_at:
+                if (again := self._addresses.get(address)) is not None:
+                    heappush(self._looks, (self._look_at_s(again, asked_at_s), address))
 
-    def _drop_unused(self, uses: UsesOfAddresses) -> None:
-        """Forget the addresses that are neither wanted nor held."""
-        unused = [
-            address
-            for address, known in self._addresses.items()
-            if not known.was_held and not uses.use_of(address).is_any
-        ]
-        for address in unused:
-            del self._addresses[address]
+    def _look_at_s(self, known: _Address, now_s: float) -> float:
+        """Return when to look at an address again."""
+        is_held = now_s < known.until_s
+        if is_held and not known.is_contested:
+            return known.ask_at_s
+        soon_s = now_s + _USE_LOOK_S  # whether it is in use
+        return soon_s if known.was_held else max(known.ask_at_s, now_s + _LOOK_S)
 
     async def give_all(self, uses: UsesOfAddresses) -> None:
         """Give all addresses back: this worker leaves."""
         held = [address for address, known in self._addresses.items() if known.was_held]
         await self._nodes.commands([self._command(address, "give", uses) for address in held])
         self._addresses.clear()
+        self._looks.clear()
 
-    def _next(self, address: str, known: _Address, use: AddressUse, now_s: float) -> str | None:
-        """Return what is to be sent about *address* now."""
+    def _next(self, known: _Address, use: AddressUse, now_s: float) -> str | None:
+        """Return what is to be sent about an address now."""
         is_held, is_due = now_s < known.until_s, now_s >= known.ask_at_s
-        is_wanted = use.is_fetched_from or use.is_waited_for
-        if is_wanted:
-            known.wanted_at_s = now_s
-        is_idle = now_s >= known.wanted_at_s + self._slice_s
+        is_idle = not use.is_any and self._now() >= use.rest_until + self._slice_s
         if is_held and not (known.is_contested or is_idle):
             return "ask" if is_due else None
         if use.is_fetched_from:
             return None  # when that is over, it is given back
-        if known.was_held and not (is_held and is_wanted):
+        if known.was_held and not (is_held and use.is_waited_for):
             return "give"
-        if not is_held and is_wanted and is_due:
+        if not is_held and use.is_waited_for and is_due:
             return "ask"
         return None
 
