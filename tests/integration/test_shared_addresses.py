@@ -3,14 +3,23 @@ rest after each, whatever name it was for, over kills and restarts too."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import subprocess
 from collections import Counter
+from collections.abc import AsyncIterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from crawler.download.http_head import AnswerHead
+from crawler.download.network import NetworkFetch
+from crawler.download.port import KeptBody, WireRequest
+from crawler.download.resolver import AresLookup, Resolver
+from crawler.engine.errors import AddressFound
+from crawler.model.page import AddressRefused, DownloadOptions
 from tests.harness.commands import crawl_command
 from tests.harness.crawling import crawl
 from tests.harness.fork_server import ForkedProcess, run, running
@@ -169,3 +178,43 @@ def test_workers_ask_an_address_one_request_at_a_time(tmp_path: Path, kills: int
     assert found.statuses[200] >= PAGES * len(records)
     assert not found.of(Kind.OVERLAP), found
     assert not found.found, found
+
+
+class EachRequest:
+    """Implements port.FetchWatch: all may be sent, and all is kept."""
+
+    def may_send(self) -> bool:
+        return True
+
+    def note_head(self, head: AnswerHead) -> None: ...
+
+    def room(self, head: AnswerHead) -> int:
+        return 1 << 20
+
+    async def keep(self, pieces: AsyncIterable[bytes], room: int) -> KeptBody:
+        return KeptBody(b"".join([piece async for piece in pieces]))
+
+
+def test_a_fetch_connects_to_the_address_of_its_lease_only() -> None:
+    options = DownloadOptions(
+        cap=lambda content_type, url: 1 << 20, admits=lambda ip, host, port: ip != "127.0.0.3"
+    )
+
+    async def run(web: LoopbackWeb) -> None:
+        fetch = NetworkFetch(options, Resolver(options.admits, AresLookup()))
+        request = WireRequest(url=f"http://localhost:{web.port}/")
+
+        async def ip_of(address: str | None) -> str:
+            fetched = await fetch.fetch(replace(request, address=address), EachRequest())
+            return fetched.exchanges[-1].ip
+
+        assert [await ip_of(at) for at in (OTHER, ONE, OTHER, None)] == [OTHER, ONE, OTHER, ONE]
+        with pytest.raises(AddressFound):
+            await ip_of("")
+        with pytest.raises(AddressRefused):
+            await ip_of("127.0.0.3")
+        await fetch.close()
+
+    with LoopbackWeb(HostedPages(), [ONE, OTHER]) as web:
+        asyncio.run(run(web))
+        assert [visit.host for visit in web.visits] == [OTHER, ONE, OTHER, ONE]

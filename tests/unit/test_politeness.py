@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.config.settings import PolitenessSettings
+from crawler.model.choices import HostUnit
 from crawler.model.types import Answer, HostKey, Pace, Rest
 from crawler.page.challenge import Challenge, Reception
 from crawler.policy.politeness import (
@@ -515,3 +516,26 @@ def test_the_uplink_stores_the_hosts_that_answered_last() -> None:
     assert uplink.charges_host()
     uplink.observe(HostKey("a"), NO_ROUTE, 100.0)
     assert not uplink.charges_host()
+
+
+@pytest.mark.parametrize(
+    ("pace", "answer", "of_host_s", "of_address_s"),
+    [
+        pytest.param(FRESH, ok(0.5), 5.0, 5.0, id="the machine has done the work of a fetch"),
+        pytest.param(Pace(crawl_delay_s=60.0), ok(0.5), 60.0, 5.0, id="one site's Crawl-delay"),
+        pytest.param(FRESH, bad(500), 1.0, 1.0, id="an error of one site"),
+        pytest.param(FRESH, bad(429, "", 90.0), 90.0, 90.0, id="the machine asks for a rest"),
+        pytest.param(FRESH, bad(503, "", 90.0), 90.0, 90.0, id="the same, overloaded"),
+        pytest.param(FRESH, bad(404, "", 90.0), 90.0, 90.0, id="any Retry-After"),
+        pytest.param(FRESH, bad(403, "challenge", 90.0), 90.0, 1.0, id="a guard of one site"),
+        pytest.param(Pace(failures=4), bad(502), 301.0, 1.0, id="the pause of one site"),
+        pytest.param(Pace(failures=4), bad(None, "connect"), 301.0, 1.0, id="the same, unreached"),
+    ],
+)
+def test_what_others_on_the_address_of_a_host_wait_for(
+    pace: Pace, answer: Answer, of_host_s: float, of_address_s: float
+) -> None:
+    by_address = replace(RULES, host_unit=HostUnit.ADDRESS)
+    rest = next_rest(pace, answer, by_address, Least())
+    assert (rest.seconds, rest.address_s) == (of_host_s, of_address_s)
+    assert next_rest(pace, answer, RULES, Least()).address_s is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from random import Random
 
+import msgspec
 import pytest
 
 from crawler.config.settings import PolitenessSettings
@@ -14,9 +15,13 @@ from crawler.frontier.records import (
     FrontierTotals,
     HostEvent,
     HostPlace,
+    HostRecord,
     IllegalTransition,
+    QueueEnds,
     UrlEvent,
     UrlState,
+    decode_host,
+    encode,
     next_place,
     next_state,
 )
@@ -82,3 +87,9 @@ def test_every_state_of_a_url_is_left_and_reached():
     assert {state for state, _ in URL_TRANSITIONS} == set(UrlState)
     assert set(URL_TRANSITIONS.values()) == set(UrlState)
     assert {event for _, event in URL_TRANSITIONS} == set(UrlEvent)
+
+
+def test_a_record_of_a_host_from_before_addresses_were_noted_can_be_read() -> None:
+    record = HostRecord([QueueEnds()], HostPlace.RESTING, rest_until=5.0, admitted=7)
+    *before, _, _ = msgspec.structs.astuple(record)
+    assert decode_host(encode(before)) == record

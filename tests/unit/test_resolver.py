@@ -19,12 +19,14 @@ from crawler.download.resolver import (
     RECHECK_S,
     STALE_S,
     AresLookup,
+    LookedUpAddresses,
     LookupFailed,
     NamePrefetch,
     Resolver,
     is_address,
 )
 from crawler.model.page import AddressRefused, ResolvedName
+from crawler.model.types import HostKey
 from tests.servers.names import NameServer
 
 PUBLIC, OTHER, INSIDE = "192.0.2.1", "2001:db8::1", "10.0.0.1"
@@ -481,3 +483,29 @@ def test_each_lookup_is_counted_with_its_result_and_time() -> None:
 def test_whether_the_name_servers_are_reached(names: dict[str, ResolvedName], reached: bool):
     resolver = Desk(**names).resolver
     assert asyncio.run(resolver.reaches_name_servers()) is reached
+
+
+def test_the_addresses_of_a_host_are_known_before_its_turn() -> None:
+    async def scenario() -> None:
+        six, four = "2606:2800:220:1::1", "93.184.216.34"
+        desk = Desk(both=found(six, INSIDE, four, ttl_s=60.0), inside=found(INSIDE), gone=found())
+        known: list[str] = []
+        prefetch = NamePrefetch(desk.resolver, lambda _: ())
+        addresses = LookedUpAddresses(desk.resolver, prefetch, known.append)
+        hosts = ["both", "inside", "gone", "fails"]
+        for host in hosts * 2:
+            assert addresses.addresses(HostKey(host)) is None, "it is looked up"
+        while len(known) < len(hosts):
+            await asyncio.sleep(0)
+        assert desk.book.asked.total() == len(hosts), "each once"
+        assert addresses.addresses(HostKey("both")) == (six, four), "the public ones"
+        assert addresses.addresses(HostKey("inside")) == (INSIDE,), "refused where it is used"
+        assert addresses.addresses(HostKey("gone")) == ()
+        assert addresses.addresses(HostKey("fails")) == (), "its fetch asks once more"
+        assert addresses.addresses(HostKey(f"[{six}]")) == (six,)
+        desk.now += 61.0
+        assert addresses.addresses(HostKey("both")) is None, "its time is over"
+        prefetch.end()  # a request went through a proxy
+        assert addresses.addresses(HostKey("other")) == ()
+
+    asyncio.run(scenario())
