@@ -95,15 +95,13 @@ class Bundles:
         """Return whether other URLs of its host may be fetched beside that of *life*."""
         return self._bundle_of(life) is not None
 
-    def note_begun(self, life: Life, now: float) -> None:
-        """Note that the request of *life* is sent."""
-        if (bundle := self._bundle_of(life)) is not None:
-            bundle.begun_at = bundle.begun_at or now
-
-    def begun_at(self, life: Life) -> float:
-        """Return when the host of *life* was asked first in this turn."""
-        bundle = self._bundle_of(life)
-        return life.began_at if bundle is None else bundle.begun_at
+    def turn_at(self, life: Life, now: float) -> float:
+        """Return when the host of *life*, whose request is sent now, was asked first in this
+        turn."""
+        if (bundle := self._bundle_of(life)) is None:
+            return now
+        bundle.begun_at = bundle.begun_at or now
+        return bundle.begun_at
 
     def note_released(self, life: Life, pace: Pace, now: float) -> None:
         """Let the others of the bundle of *life*, whose host was released and has *pace*, go on

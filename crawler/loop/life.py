@@ -128,6 +128,7 @@ class Life:
     address: str = ""  # from which its answer came; empty: it is known by the lease, or not at all
     sent_aside: int = 0  # how often its own request is being sent past the frontier, too
     began_at: float = 0.0  # when its fetch began; 0: not yet
+    turn_at: float = 0.0  # when its host was asked first in its turn, for this or another URL
     ended_at: float = 0.0  # when its answer was whole; 0: not yet, or not known
     is_fetched: bool = False  # its request has passed the middlewares, on the way to its handler
     paused_s: float = 0.0  # time of the fetch in which it waited for memory for its body

@@ -288,7 +288,7 @@ class Loop:
     def begin(self, life: Life) -> None:
         now = self.now()
         life.begin(now)
-        self.bundles.note_begun(life, now)
+        life.turn_at = self.bundles.turn_at(life, now)
         self.figures.count_begun(life.candidate.host, now)
         asked_s, pace = life.plan.crawl_delay_s, life.lease.pace
         if asked_s is not None and asked_s > pace.crawl_delay_s:
@@ -541,7 +541,7 @@ class Loop:
         overrides = self.origins.operator.of_url(life.candidate.url)
         politeness = overridden(self.limits.politeness, overrides)
         # A robots.txt is answered in another time than pages.
-        begun_at = None if life.plan.purpose is Purpose.ROBOTS else self.bundles.begun_at(life)
+        begun_at = None if life.plan.purpose is Purpose.ROBOTS else life.turn_at
         rest = next_rest(_pace(life, overrides), answer, politeness, self.random, begun_at)
         if not life.is_of_page and answer.error != CHALLENGE:
             # Neither a robots.txt nor what cannot exist is a page.

@@ -137,7 +137,7 @@ def stage_of(pacing: Pacing) -> Stage:
 
 def factor_of(pacing: Pacing | None, settings: PolitenessSettings) -> float:
     """Return so many times as long as its last fetch a host rests."""
-    if pacing is None or stage_of(pacing) is Stage.FIRST:
+    if pacing is None or not pacing.base_s:
         return settings.delay_factor
     steps = factors(settings)
     factor = steps[min(pacing.step, len(steps) - 1)]
@@ -150,13 +150,10 @@ def _probe_factor(settings: PolitenessSettings) -> float:
 
 def least_rest_s(pacing: Pacing | None, fetch_s: float, settings: PolitenessSettings) -> float:
     """Return how long a host rests after a fetch of *fetch_s* without trouble, by its pace."""
-    own_s = factor_of(pacing, settings) * fetch_s
-    if pacing is None or stage_of(pacing) is Stage.FIRST or not pacing.step:
+    own_s = max(factor_of(pacing, settings) * fetch_s, settings.paced_min_delay_s)
+    if pacing is None or not pacing.step:
         own_s = max(own_s, settings.min_delay_s)
-    own_s = max(own_s, settings.paced_min_delay_s)
-    refused_s = 0.0
-    if pacing is not None:
-        refused_s = pacing.interval_s - fetch_s
+    refused_s = 0.0 if pacing is None else pacing.interval_s - fetch_s
     return max(min(own_s, settings.max_delay_s), refused_s)
 
 
@@ -210,9 +207,18 @@ def pacing_after_answer(
     if not is_paced(settings):
         return None
     pacing = pacing or Pacing(begun_at=begun_at)
-    pacing = _asked(_with_risen_rate(pacing, begun_at), begun_at)
-    pacing = replace(pacing, sum_s=pacing.sum_s + fetch_s, count=pacing.count + 1)
-    return _moved(pacing, _window(pacing), begun_at, settings)
+    if pacing.interval_s:
+        pacing = _with_risen_rate(pacing, begun_at)
+    is_new_turn = begun_at > pacing.begun_at  # else it was asked for several URLs at once
+    pacing = replace(
+        pacing,
+        sum_s=pacing.sum_s + fetch_s,
+        count=pacing.count + 1,
+        begun_at=begun_at if is_new_turn else pacing.begun_at,
+        begun_before_at=pacing.begun_at if is_new_turn else pacing.begun_before_at,
+    )
+    window = _window(pacing)
+    return pacing if window is Window.OPEN else _moved(pacing, window, begun_at, settings)
 
 
 def pacing_after_trouble(
@@ -227,7 +233,9 @@ def pacing_after_trouble(
     too many. *was_failing*: it had trouble before, which has been counted."""
     if pacing is None or not is_paced(settings):
         return pacing
-    pacing = replace(_asked(pacing, begun_at), refused_at=begun_at)
+    if begun_at > pacing.begun_at:
+        pacing = replace(pacing, begun_at=begun_at, begun_before_at=pacing.begun_at)
+    pacing = replace(pacing, refused_at=begun_at)
     seen_s = (begun_at - pacing.begun_before_at) / _at_once(pacing, settings)
     if is_rate and not was_failing and 0.0 < seen_s < _LONGEST_INTERVAL_S:
         interval_s = max(pacing.interval_s, seen_s / _REFUSED_SHARE)
@@ -239,13 +247,6 @@ def pacing_after_trouble(
     if is_rate or was_failing:
         return pacing
     return _moved(pacing, Window.TROUBLE, begun_at, settings)
-
-
-def _asked(pacing: Pacing, begun_at: float) -> Pacing:
-    """Return *pacing* of a host that was asked at *begun_at*: for several URLs at once, perhaps."""
-    if begun_at <= pacing.begun_at:
-        return pacing
-    return replace(pacing, begun_at=begun_at, begun_before_at=pacing.begun_at)
 
 
 def _half(requests: int) -> int:
@@ -275,20 +276,20 @@ def change_of(before: Pacing | None, after: Pacing | None) -> PaceChange | None:
 
 def _with_risen_rate(pacing: Pacing, now: float) -> Pacing:
     """Return *pacing* with a higher rate, if the host has had no trouble for long."""
-    if not pacing.interval_s or now - pacing.refused_at < _RATE_RISES_AFTER_S:
+    if now - pacing.refused_at < _RATE_RISES_AFTER_S:
         return pacing
     return replace(pacing, interval_s=pacing.interval_s / _RATE_RISE, refused_at=now)
 
 
 def _window(pacing: Pacing) -> Window:
-    stage = stage_of(pacing)
-    if pacing.count < _fewest(stage, pacing.at_once):
+    count = pacing.count
+    if not pacing.base_s or pacing.is_probing:
+        fewest = PROBES if pacing.base_s else FIRST_ANSWERS
+        return Window.OVER if count >= fewest else Window.OPEN
+    is_short = count < max(WINDOW, 2 * pacing.at_once)
+    if is_short or pacing.begun_at < pacing.since + WINDOW_S:
         return Window.OPEN
-    if stage in (Stage.FIRST, Stage.PROBES):
-        return Window.OVER
-    if pacing.begun_at < pacing.since + WINDOW_S:
-        return Window.OPEN
-    mean_s = pacing.sum_s / pacing.count
+    stage, mean_s = stage_of(pacing), pacing.sum_s / count
     if mean_s <= _LIMITS[stage][0] * pacing.base_s:
         return Window.FAST
     is_slow = _is_slow(pacing, stage, mean_s) and pacing.slow + 1 >= _SLOW_WINDOWS
@@ -299,16 +300,6 @@ def _is_slow(pacing: Pacing, stage: Stage, mean_s: float) -> bool:
     """Return whether a window is slow, and it is hardly by chance."""
     by_chance = CHANCE * sqrt(1.0 / pacing.count + 1.0 / max(1, pacing.base_answers))
     return mean_s > (_LIMITS[stage][1] + by_chance) * pacing.base_s
-
-
-def _fewest(stage: Stage, requests: int) -> int:
-    """Return the fewest answers of a window."""
-    match stage:
-        case Stage.FIRST:
-            return FIRST_ANSWERS
-        case Stage.PROBES:
-            return PROBES
-    return max(WINDOW, 2 * requests)
 
 
 def _speed(pacing: Pacing, move: Move, now: float, settings: PolitenessSettings) -> tuple[int, int]:
@@ -340,8 +331,6 @@ def _is_bound(pacing: Pacing, settings: PolitenessSettings) -> bool:
 
 
 def _moved(pacing: Pacing, window: Window, now: float, settings: PolitenessSettings) -> Pacing:
-    if window is Window.OPEN:
-        return pacing
     before = stage_of(pacing)
     step, requests = _speed(pacing, MOVES[before, window], now, settings)
     mean_s = pacing.sum_s / pacing.count if pacing.count else 0.0

@@ -365,7 +365,7 @@ def _count_failures(pace: Pace, event: CircuitEvent) -> Pace:
     if event is CircuitEvent.CANCELLED:
         return pace
     if event in (CircuitEvent.ANSWERED, CircuitEvent.CHALLENGED):
-        return replace(pace, failures=0, pauses=0)
+        return replace(pace, failures=0, pauses=0) if pace.failures or pace.pauses else pace
     if event is CircuitEvent.BROKE_OFF:
         return replace(pace, failures=pace.failures + 1, pauses=0)
     paused = TRANSITIONS[circuit(pace), event] is Circuit.OPEN
@@ -423,13 +423,13 @@ def _gaps(
     stage = None if event in _TROUBLE else pacing
     own_s = least_rest_s(stage, answer.duration_s, settings)
     asked_s = min(pace.crawl_delay_s, settings.max_crawl_delay_s)
+    delays = [(own_s, "gap"), (asked_s, "crawl-delay")]
+    if event is CircuitEvent.ANSWERED and pacing is not None and pacing.step and not pace.failures:
+        return delays  # a mean of its answers decides, not the last one
     # After a probe that failed the pause is longer, in place of the gap.
     is_failed_probe = circuit(pace) is not Circuit.CLOSED and event in _FAILURES
     factor = 1.0 if is_failed_probe else GAP_FACTORS[event]
-    if event is CircuitEvent.ANSWERED and pacing is not None and pacing.step and not pace.failures:
-        factor = 0.0  # a mean of its answers decides, not the last one
-    eased_s = factor * min(pace.gap_s, MAX_REMEMBERED_GAP_S)
-    return [(own_s, "gap"), (asked_s, "crawl-delay"), (eased_s, "easing")]
+    return [*delays, (factor * min(pace.gap_s, MAX_REMEMBERED_GAP_S), "easing")]
 
 
 def _pause_s(pauses: int, settings: PolitenessSettings) -> float:
