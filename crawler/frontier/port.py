@@ -138,6 +138,9 @@ class AddressLeases(Protocol):
         """Return whether hosts of *address* may be leased now. If not, it is asked for, and
         `TwoTierFrontier.note_usable` is called when they may. It never waits."""
 
+    def note_rest(self, address: str, rest_s: float) -> None:
+        """Note that *address* rests for *rest_s* from now on, whatever becomes of this process."""
+
 
 class LeaseRules(Protocol):
     """The rules of this start, by which a frontier judges waiting URLs."""

@@ -169,6 +169,7 @@ class RedisModel:
         last, meta[b"run"] = meta.get(b"run"), argv[0]
         if last not in (None, argv[0]) and self._notes_restarts:
             meta[b"lost"] = b"1"
+            meta[b"restarted"] = as_bytes(max(opened_ms, self.now_ms))
             if b"lease" in meta:
                 opened_ms = max(opened_ms, self.now_ms)
                 meta[b"until"] = as_bytes(opened_ms + int(meta[b"lease"]))
@@ -238,6 +239,47 @@ class RedisModel:
         self._begin_write()
         self._put(names[0], {b"owner": b""})
         return [b"ok"]
+
+    def _address(self, names: list[bytes], argv: list[bytes]) -> Any:
+        me, verb = argv[:2]
+        slice_ms, after_ms, held_ms, rest_ms, patience_ms = map(int, argv[2:])
+        now, of, meta = self.now_ms, dict(self._hashes.get(names[1], {})), self._meta(names[0])
+        owner, ends, free = (of.get(each, b"") for each in (b"owner", b"ends", b"free"))
+        ends_ms, free_ms, run = int(ends or 0), int(free or 0), meta[b"run"]
+        is_of_run = of.get(b"run") == run or not self._notes_restarts
+        if not is_of_run and b"restarted" in meta and not held_ms:
+            free_ms = max(free_ms, int(meta[b"restarted"]) + slice_ms + after_ms)
+        if owner == me or (held_ms and not is_of_run):
+            owner, free_ms = b"", max(free_ms, now + rest_ms)
+        elif owner:
+            free_ms = max(free_ms, ends_ms + after_ms)
+        waiting = {
+            field: tuple(map(int, times.split()))
+            for field, times in of.items()
+            if field.startswith(b"w:")
+        }
+        mine = b"w:" + me
+        joined = waiting.pop(mine, (now, now))[0]
+        self._begin_write()
+        gone = [field for field, (_, last) in waiting.items() if last + patience_ms < now]
+        self._remove(names[1], gone)
+        others = [since for field, (since, _) in waiting.items() if field not in gone]
+        reply: list[Any]
+        if verb == b"give":
+            self._remove(names[1], [mine])
+            reply = [b"given"]
+        elif held_ms and others:
+            owner, ends_ms, reply = me, now + held_ms, [b"held", held_ms, 1]
+        elif held_ms or (now >= free_ms and all(joined <= since for since in others)):
+            owner, ends_ms, reply = me, now + slice_ms, [b"held", slice_ms, int(bool(others))]
+            self._remove(names[1], [mine])
+        else:
+            self._put(names[1], {mine: b"%d %d" % (joined, now)})
+            reply = [b"busy", max(0, free_ms - now)]
+        if me in (owner, of.get(b"owner")):
+            times = {b"ends": as_bytes(ends_ms), b"free": as_bytes(free_ms)}
+            self._put(names[1], {b"owner": owner, b"run": run} | times)
+        return reply
 
     def _plan(self, names: list[bytes], argv: list[bytes]) -> Any:
         token, lead_ms, before, plan = argv

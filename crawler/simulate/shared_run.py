@@ -27,6 +27,7 @@ from crawler.config.settings import (
     RobotsSettings,
 )
 from crawler.frontier.open import frontier_limits
+from crawler.model.choices import HostUnit
 from crawler.policy.operator_rules import read_rules
 from crawler.shared import keys
 from crawler.shared.crawl_format import CrawlFormat, encode_format
@@ -38,7 +39,7 @@ from crawler.simulate.redis_servers import NAME, RedisServers
 from crawler.simulate.run import SMALL, Crash, Run, World
 from crawler.simulate.run_log import RulesChange, RunLog
 from crawler.simulate.servers import ServerParameters, Servers
-from crawler.simulate.web import START, RobotsKind, Web, WebParameters
+from crawler.simulate.web import DAY_S, START, RobotsKind, Web, WebParameters
 from crawler.simulate.worker import SharedCrawl, SimulatedWorker
 
 _LEFT: Final = ("b", "l", "o", "i", "u", "inbox")  # what a shard has left
@@ -401,3 +402,14 @@ SHARED: Final = replace(
     ),
 )
 """The policy of shared worlds: the same promises, with shorter times."""
+
+SHARED_ADDRESSES_OF_WORKERS: Final = replace(
+    SHARED,
+    config=replace(
+        SHARED.config,
+        politeness=replace(
+            SHARED.config.politeness, host_unit=HostUnit.ADDRESS, address_wait_s=60 * DAY_S
+        ),
+    ),
+)
+"""The same where hosts of one address take turns, however long each waits."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -20,11 +20,13 @@ from crawler.frontier.shards import Shards, shard_of
 from crawler.loop.loop import Durability
 from crawler.loop.precheck import OtherWorkers
 from crawler.loop.slots import Slots
+from crawler.model.choices import HostUnit
 from crawler.model.types import CrawlerError, Lease, Outcome, StoreUnavailable, Verdict
 from crawler.shared import keys
 from crawler.shared.codec import ALIVE_S
 from crawler.shared.crawl_format import CrawlFormat
 from crawler.shared.keys import root
+from crawler.shared.owned.addresses import SLICE, LeasedAddresses
 from crawler.shared.owned.frontier import OwnedFrontier, OwnedHooks
 from crawler.shared.owned.handover import ShardHolder
 from crawler.shared.owned.inbox import VERDICT_DELAY_S, LinkPushes
@@ -32,7 +34,7 @@ from crawler.shared.owned.leader import PlanLeader
 from crawler.shared.owned.owner import OwnedShard
 from crawler.shared.owned.readings import OUTBOXES, is_over, read_rests
 from crawler.shared.owned.robots_results import host_of
-from crawler.shared.owned.scripts import ClaimedShard, InboxCommands, ShardCommands
+from crawler.shared.owned.scripts import AddressCommands, ClaimedShard, InboxCommands, ShardCommands
 from crawler.shared.worker.outbox import Outbox, Overflow
 from crawler.simulate.disk import Disk
 from crawler.simulate.event_loop import SimulatedEventLoop
@@ -140,6 +142,8 @@ class SimulatedWorker(Process):
                 self._begin(work)
                 for work in (self._announce(), self._holder.run(), self._look_for_end())
             ]
+            if self._leases is not None:
+                self._begin(self._leases.run(self.local_frontier))
 
     def _open(self, policy: Policy, rules: LeaseRules, slots: Slots) -> Frontier:
         crawl, disk, shards = self._crawl, self._disk, self._crawl.format.shards
@@ -147,12 +151,23 @@ class SimulatedWorker(Process):
         self._nodes = nodes = SimulatedNodes(
             *(crawl.redis, shards, self._loop, self._schedule), self._note_unsent
         )
+        politeness, limits = policy.config.politeness, self._machine.frontier
+        self._leases = None
+        if politeness.host_unit is HostUnit.ADDRESS:
+            self._leases = LeasedAddresses(
+                nodes,
+                AddressCommands(SCRIPTS, NAME, f"{self.name}/{self.number}"),
+                steady=self.clock,
+                now=self.clock,
+                slice_s=SLICE * crawl.lease_s,
+                after_s=limits.longest_address_rest_s,
+            )
         self.owned = _WatchedFrontier(
             partial(self._note_loss, even_sent=True),
             disk.folder / str(self.number),
             MemoryStore(),
             nodes,
-            self._machine.frontier,
+            replace(limits, address_wait_s=politeness.address_wait_s),
             shards=shards,
             now=self.clock,
             steady=self.clock,
@@ -173,6 +188,8 @@ class SimulatedWorker(Process):
             rests={},
             settle_s=0.0 if nodes.single_server else VERDICT_DELAY_S,
             lease_rules=rules,
+            addresses=self._servers if self._leases is not None else None,
+            address_leases=self._leases,
         )
         self.local_frontier = self.owned.frontier
         self._outbox = Outbox(disk.store, partial(shard_of, shards=shards))
@@ -341,6 +358,8 @@ class SimulatedWorker(Process):
     async def _leave(self) -> None:
         await self._nodes.command(_ALIVE, "ZREM", _ALIVE, self.name)
         await self._holder.release_all()
+        if self._leases is not None:
+            await self._leases.give_all(self.local_frontier)
         self.has_left = True
 
     async def _look_for_end(self) -> None:

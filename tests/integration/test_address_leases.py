@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import accumulate
 from math import inf
 from pathlib import Path
 from random import Random
@@ -22,6 +23,7 @@ from crawler.shared.address import Address
 from crawler.shared.client import Nodes
 from crawler.shared.owned.addresses import LeasedAddresses
 from crawler.shared.owned.scripts import AddressCommands, OwnedScripts
+from crawler.simulate.redis_model import RedisModel
 from tests.harness.frontiers import Addresses, candidate
 from tests.servers.redis import RedisServer
 from tests.servers.redis_process import HOST
@@ -308,3 +310,34 @@ def test_workers_take_turns_at_an_address(server: RedisServer, tmp_path: Path) -
         assert max(later) < 2 * sum(later) / len(later)
 
     asyncio.run(run())
+
+
+def test_a_rest_that_an_answer_asks_for_outlives_the_worker(server: RedisServer) -> None:
+    async def run() -> None:
+        clock = Clock(server)
+        async with workers(server, clock) as (first, second):
+            await first.want()
+            first.leases.note_rest(ONE, 500.0)
+            await asyncio.sleep(0.05)  # it dies when the kernel has it
+            clock.at(1499.0)
+            assert not await second.want()
+            clock.at(1502.0)
+            assert await second.want()
+
+    asyncio.run(run())
+
+
+def test_the_model_of_simulations_answers_as_the_script_does(server: RedisServer) -> None:
+    dice, model = Random(1), RedisModel(SCRIPTS)
+    commands = [AddressCommands(SCRIPTS, "a", f"w{number}") for number in range(3)]
+    with server.client() as client:
+        client.script_load(SCRIPTS.text("address"))
+        client.hset("a:{0}", "run", "run0")
+        for now_s in accumulate(dice.choice((0.0, 0.5, 3.0, 40.0)) for _ in range(2000)):
+            client.set("now", round(now_s * 1000))
+            model.pass_time(round(now_s * 1000))
+            held_s, rest_s = dice.choice((0.0, 0.0, 2.0)), dice.choice((0.0, 1.0, 20.0))
+            command = dice.choice(commands).lease_address(
+                0, ONE, dice.choice(("ask", "ask", "give")), (4.0, 10.0, held_s, rest_s, 6.0)
+            )
+            assert client.execute_command(*command) == model.ask(command), now_s

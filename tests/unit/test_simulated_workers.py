@@ -14,13 +14,20 @@ from typing import Any
 import pytest
 
 from crawler.frontier import records as keys
+from crawler.shared.owned.addresses import LeasedAddresses
 from crawler.shared.owned.mirror import Changes, Mirror
 from crawler.shared.owned.owner import OwnedShard
 from crawler.shared.owned.takeover import ShardLoader
 from crawler.simulate.judges import judge
+from crawler.simulate.process import Policy
 from crawler.simulate.redis_model import RedisModel
 from crawler.simulate.run import Run
-from crawler.simulate.shared_run import SHARED, run_shared, shared_world
+from crawler.simulate.shared_run import (
+    SHARED,
+    SHARED_ADDRESSES_OF_WORKERS,
+    run_shared,
+    shared_world,
+)
 
 SEEDS = 200
 """Worlds in which each fault must be found: the first ones."""
@@ -31,6 +38,12 @@ def test_a_crawl_of_several_workers_does_nothing_wrong(first: int) -> None:
     for seed in range(first, first + 5):
         found = judge(run_shared(shared_world(seed), SHARED))
         assert found == [], f"python -m crawler.simulate --shared --seed {seed}"
+
+
+def test_workers_let_the_hosts_of_one_address_take_turns() -> None:
+    for seed in range(10):
+        found = judge(run_shared(shared_world(seed), SHARED_ADDRESSES_OF_WORKERS))
+        assert found == [], f"SHARED_ADDRESSES_OF_WORKERS, seed {seed}"
 
 
 def test_the_same_seed_gives_the_same_events_in_each_process() -> None:
@@ -73,6 +86,14 @@ def request_before_the_ack(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OwnedShard, "may_begin", lambda shard, *_: shard.is_owned)
 
 
+def address_not_asked_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeasedAddresses, "may_use", lambda self, address: True)
+
+
+def address_given_without_rest(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeasedAddresses, "_rest_s", lambda self, address, uses: 0.0)
+
+
 def nothing(patch: pytest.MonkeyPatch) -> None:
     """The fault is in the model of the server."""
 
@@ -84,6 +105,7 @@ class WorkerFault:
     put_in: Callable[[pytest.MonkeyPatch], None] = nothing
     model: Callable[..., RedisModel] = RedisModel
     first_seed: int = 0  # where it was found last: is tried first, which saves half a minute
+    policy: Policy = SHARED
 
 
 FAULTS = [
@@ -99,6 +121,19 @@ FAULTS = [
         first_seed=52,
     ),
     WorkerFault(
+        "an address is not asked for",
+        "was asked for at 192.0.2.",
+        address_not_asked_for,
+        policy=SHARED_ADDRESSES_OF_WORKERS,
+    ),
+    WorkerFault(
+        "an address is given back without its rest",
+        " s after http",
+        address_given_without_rest,
+        first_seed=63,
+        policy=SHARED_ADDRESSES_OF_WORKERS,
+    ),
+    WorkerFault(
         "an inbox trimmed by count",
         "was lost",
         model=partial(RedisModel, deletes_by_name=False),
@@ -109,7 +144,7 @@ FAULTS = [
 
 def found_by(seed: int, fault: WorkerFault) -> list[str]:
     try:
-        found: Run = run_shared(shared_world(seed), SHARED, model=fault.model)
+        found: Run = run_shared(shared_world(seed), fault.policy, model=fault.model)
     except AssertionError as error:  # an invariant of the product may find it first
         return [str(error)]
     return [each for each in judge(found) if fault.words in each]

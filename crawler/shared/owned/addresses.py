@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, Final, Protocol
@@ -69,24 +70,33 @@ class LeasedAddresses:
         self._slice_s, self._after_s = slice_s, after_s
         self._addresses: dict[str, _Address] = {}
         self._looks: list[tuple[float, str]] = []  # a heap: when to look at each of them next
-        self._has_any = asyncio.Event()
+        self._has_new = asyncio.Event()
 
     def may_use(self, address: str) -> bool:
         known = self._addresses.get(address)
         if known is None:
             self._addresses[address] = _Address()
             heappush(self._looks, (self._steady(), address))
-            self._has_any.set()
+            self._has_new.set()
             return False
         return self._steady() < known.until_s
+
+    def note_rest(self, address: str, rest_s: float) -> None:
+        """Send a rest that is longer than the one after a process has died, before this returns."""
+        known = self._addresses.get(address)
+        if rest_s > self._after_s and known is not None and known.was_held:
+            shard, command = self._command(address, "ask", rest_s)
+            self._nodes.post_command(shard, command, lambda: None)
 
     async def run(self, uses: UsesOfAddresses) -> None:
         """Ask for addresses, and give them back, until this is cancelled."""
         while True:
-            await self._has_any.wait()
             await self.ask(uses)
-            if not self._addresses:
-                self._has_any.clear()
+            self._has_new.clear()
+            wait_s = self._looks[0][0] - self._steady() if self._looks else None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._has_new.wait()
             await asyncio.sleep(_LOOK_S)
 
     async def ask(self, uses: UsesOfAddresses) -> None:
@@ -106,9 +116,10 @@ class LeasedAddresses:
                 asked.append((address, verb))
                 known.ask_at_s = asked_at_s + ASK_S
         try:
-            replies = await self._nodes.commands(
-                [self._command(address, verb, uses) for address, verb in asked]
-            )
+            commands = [
+                self._command(address, verb, self._rest_s(address, uses)) for address, verb in asked
+            ]
+            replies = await self._nodes.commands(commands) if commands else []
             for (address, _), reply in zip(asked, replies, strict=True):
                 if not isinstance(reply, FAULTS):
                     self._on_reply(address, reply, asked_at_s, uses)
@@ -128,7 +139,9 @@ class LeasedAddresses:
     async def give_all(self, uses: UsesOfAddresses) -> None:
         """Give all addresses back: this worker leaves."""
         held = [address for address, known in self._addresses.items() if known.was_held]
-        await self._nodes.commands([self._command(address, "give", uses) for address in held])
+        await self._nodes.commands(
+            [self._command(address, "give", self._rest_s(address, uses)) for address in held]
+        )
         self._addresses.clear()
         self._looks.clear()
 
@@ -146,10 +159,13 @@ class LeasedAddresses:
             return "ask"
         return None
 
-    def _command(self, address: str, verb: str, uses: UsesOfAddresses) -> tuple[int, Command]:
+    def _rest_s(self, address: str, uses: UsesOfAddresses) -> float:
+        """Return for how long *address* rests yet."""
+        return max(0.0, uses.use_of(address).rest_until - self._now())
+
+    def _command(self, address: str, verb: str, rest_s: float) -> tuple[int, Command]:
         known = self._addresses.get(address, _Address())
         held_s = max(0.0, known.until_s - self._steady()) if verb == "ask" else 0.0
-        rest_s = max(0.0, uses.use_of(address).rest_until - self._now())
         shard = xxh3_64_intdigest(address.encode()) % self._nodes.shards
         times = (self._slice_s, self._after_s, held_s, rest_s, _PATIENCE_S)
         return shard, self._commands.lease_address(shard, address, verb, times)

@@ -244,10 +244,12 @@ class OwnedFrontier:
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
         self._in_turn.discard(lease.id)
+        self._note_address_rest(lease, rest)
         return self.frontier.release(lease, rest, now)
 
     def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
         self.frontier.note_trouble(lease, rest, now)
+        self._note_address_rest(lease, rest)
         owner = self._loaded.get(self._shard_of(lease))
         if owner is not None and self._sender is not None:
             self._sender.post(owner)
@@ -286,6 +288,11 @@ class OwnedFrontier:
         if not (self.frontier.may_begin(lease) and self._is_acked(lease)):
             return False
         return lease.id not in self._in_turn or self._may_use(lease)
+
+    def _note_address_rest(self, lease: Lease, rest: Rest) -> None:
+        if self._address_leases is not None and lease.address:
+            rest_s = rest.seconds if rest.address_s is None else rest.address_s
+            self._address_leases.note_rest(lease.address, rest_s)
 
     def _may_use(self, lease: Lease) -> bool:
         leases = self._address_leases
