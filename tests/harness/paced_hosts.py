@@ -2,8 +2,9 @@
 the servers' logs.
 
 Rule: each unit of politeness, a name, a domain or an address, has a server of its own on an address
-of its own. So whatever the unit is, the log is judged by address. Some servers refuse what is above
-four requests a second, some ask for a rest now and then, some have a Crawl-delay.
+of its own. So whatever the unit is, the log is judged by address; a Crawl-delay, which is the wish
+of one site, by name. Some servers refuse what is above four requests a second, some ask for a rest
+now and then.
 
     python -m tests.harness.paced_hosts --unit address --hosts 200 --seconds 300 --kills 5
     python -m tests.harness.paced_hosts --hosts 100 --slow 1000 --seconds 120 --kills 0
@@ -16,7 +17,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapreplace
 from itertools import pairwise
 from math import exp
@@ -26,7 +27,7 @@ from typing import Final
 
 from crawler.policy.pacing import FIRST_ANSWERS
 from tests.harness.commands import crawl_command, running
-from tests.servers.judge import ROBOTS, TOLERANCE_S, Gap, Rules, judge
+from tests.servers.judge import ROBOTS, TOLERANCE_S, Gap, Kind, Rules, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, Visit
 from tests.servers.names import NameServer
 
@@ -77,9 +78,9 @@ class BoundedServer:
 
 def _text(ask: Ask) -> str:
     number = int(ask.path.rpartition("/p")[2] or 0) if "/p" in ask.path else 0
-    name = dict(ask.headers)["Host"]
+    name = dict(ask.headers)["Host"].partition(":")[0]
     found = [LINKS * number + each for each in range(1, LINKS + 1)]
-    links = [f'<a href="/p{each}">{each}</a>' for each in found if each < PAGES]
+    links = [f'<a href="/{name}/p{each}">{each}</a>' for each in found if each < PAGES]
     return f"<title>{name} {number}</title><a href=/private/{number}>no</a>" + " ".join(links)
 
 
@@ -175,13 +176,25 @@ def run(
                 process.kill()
         web.settle()
     rules = {address: server.rules for address, server in of_address.items()}
-    judged = judge(web.visits, rules, LATER_GAP)
+    judged = judge(
+        web.visits, {at: replace(each, crawl_delay_s=0.0) for at, each in rules.items()}, LATER_GAP
+    )
+    by_name = [
+        replace(each, host=each.path.split("/")[1]) for each in web.visits if "/p" in each.path
+    ]
+    late = [
+        found
+        for name, address in layout.addresses.items()
+        if (delay_s := rules[address].crawl_delay_s)
+        for found in judge([v for v in by_name if v.host == name], {}, Gap(delay_s, 0.0)).found
+        if found.kind is Kind.GAP
+    ]
     return Found(
-        Counter(str(each.kind) for each in judged.found),
+        Counter(str(each.kind) for each in (*judged.found, *late)),
         list(_early_at_first(web.visits)),
         judged.visits,
         Counter(each.status for each in web.visits),
-        [str(each) for each in judged.found[:10]],
+        [str(each) for each in (*judged.found, *late)[:10]],
         sum(each.status == 200 and not of_address[each.host].slow_s for each in web.visits),
     )
 
