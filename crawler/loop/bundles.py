@@ -31,6 +31,7 @@ class LeaseBundle:
     lives: list[Life] = field(default_factory=list)  # that are not released
     begun_at: float = 0.0  # of its first request; 0: none was sent
     next_at: float = 0.0  # the next request is not sent before
+    is_stopped: bool = False  # nothing else of it is sent
 
 
 class Bundles:
@@ -114,8 +115,21 @@ class Bundles:
         bundle.lives.remove(life)
         for other in bundle.lives:
             other.note_pace(pace)
-        if not bundle.unused or at_once(pace, self._politeness_of(bundle.host)) == 1:
+        if at_once(pace, self._politeness_of(bundle.host)) == 1:
+            self.stop(bundle.host, now)
+        elif not bundle.unused:
             self.give_back(bundle.host, now)
+
+    def stop(self, host: HostKey, now: float) -> None:
+        """Send nothing else of the bundle of *host*, though it may be handed out already."""
+        if (bundle := self._of_host.get(host)) is not None:
+            bundle.is_stopped = True
+            self.give_back(host, now)
+
+    def is_stopped(self, life: Life) -> bool:
+        """Return whether the request of *life* is not to be sent any more."""
+        bundle = self._bundle_of(life)
+        return bundle is not None and bundle.is_stopped
 
     def give_back_all(self, now: float) -> None:
         """Put all URLs back that are not asked for yet."""

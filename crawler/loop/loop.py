@@ -299,7 +299,7 @@ class Loop:
 
     def may_send(self, life: Life) -> bool:
         """Return whether its request may still be sent; if not, its URL is put back."""
-        if self.frontier.may_begin(life.lease):
+        if self.frontier.may_begin(life.lease) and not self.bundles.is_stopped(life):
             return True
         life.put_back()
         life.begin(self.now())  # so that the time it waited does not count as fetching
@@ -318,7 +318,7 @@ class Loop:
         if asked_s is None and not is_trouble(head):
             return
         life.note_head(head)
-        self.bundles.give_back(life.candidate.host, now)
+        self.bundles.stop(life.candidate.host, now)
         self.frontier.note_trouble(life.lease, self._next_rest(life, head), now)
 
     def answer(
