@@ -133,7 +133,8 @@ def due_after(
     if crawl_value(rate, longest_days, weight) <= multiplier:
         return longest_days
     shape, days = rate
-    sought, most = multiplier / (weight * days), longest_days / days
+    sought = max(multiplier / (weight * days), 1e-100)  # below, squares would be zero
+    most = longest_days / days
     # Both are too early: the value is below shape/2 s^2, and below shape/(1-shape) s^(1-shape).
     since = min(sqrt(2.0 * sought / shape), most)
     if shape < 0.9:
