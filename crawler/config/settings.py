@@ -715,8 +715,7 @@ def _as_set(politeness: PolitenessSettings, given: Mapping[str, object]) -> Poli
     }
     if "min_delay_s" in set_by_user:
         least_s = max(politeness.min_delay_s, politeness.paced_min_delay_s)
-        connections = 1 if politeness.min_delay_s else politeness.paced_connections
-        politeness = replace(politeness, paced_min_delay_s=least_s, paced_connections=connections)
+        politeness = replace(politeness, paced_min_delay_s=least_s)
     if "delay_factor" in set_by_user and "paced_share" not in set_by_user:
         share = 1.0 / (1.0 + politeness.delay_factor)
         politeness = replace(politeness, paced_share=min(share, politeness.paced_share))

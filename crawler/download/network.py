@@ -90,6 +90,8 @@ class NetworkFetch:
         if self._prefetch is not None:
             self._prefetch.note_request(by_proxy=bool(request.proxy))
         server = _through_proxy(origin.server, request)
+        if server.address == "" and self._prefetch is not None and self._prefetch.is_over:
+            server = server._replace(address=None)  # no address is known before a fetch any more
         sent, recorded = _request_heads(request, origin, server, target)
         connection, answer, head = await self._send(server, sent, request, watch)
         try:

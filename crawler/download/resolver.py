@@ -208,6 +208,10 @@ class Resolver:
         """Return what another worker or the name servers answer, or what they answered before.
         Raises LookupFailed."""
         found = None if self._shared is None else await self._shared.find(name)
+        if found is not None and not any(self._admits(ip, name, 0) for ip in found.ips):
+            # Anyone who can write to Redis could stop the fetches of a host so.
+            self._count("disbelieved")
+            found = None
         if found is not None:
             self._count("shared")
             fresh_until = self._clock() + min(found.ttl_s, MAX_TTL_S)

@@ -39,10 +39,10 @@ def choose_address(found: Sequence[str], last: str, *, has_failed: bool = False)
     """Return which of the addresses *found*, of which there is at least one, a host is fetched
     from: *last*, as long as it is among them, and the one after it if it *has_failed*.
 
-    Only those of the family that the resolver put first count, as this machine reaches them. Of
-    these all hosts begin with the least: so those with the same addresses are one group."""
+    Those of the family that the resolver put first come before the others. Of these all hosts
+    begin with the least: so those with the same addresses are one group."""
     is_v6 = ":" in found[0]
-    ordered = sorted(ip for ip in found if (":" in ip) is is_v6)
+    ordered = sorted(found, key=lambda ip: ((":" in ip) is not is_v6, ip))
     if last not in ordered:
         return ordered[0]
     return ordered[(ordered.index(last) + has_failed) % len(ordered)]
@@ -145,6 +145,9 @@ class AddressGroups:
         address = choose_address(found, record.address) if found else ""
         if address != record.address:
             self._leave_queue(record.address, host)
+            former = self._groups.get(record.address)
+            if former is not None and former.called == host:
+                former.called = None
             record.address = address
         if not address:
             return True

@@ -431,7 +431,7 @@ class HostScheduler:
                 return None
             if active.generation != self._refusals.generation:
                 self._end_turn(active, now)
-            elif not self._groups.are_any or self._groups.may_go(active.host, active.record, now):
+            elif not self._groups.are_any or self._may_go(active.host, active.record, now):
                 return active
             else:
                 self._leave(active)
@@ -460,7 +460,7 @@ class HostScheduler:
         if (
             self._groups.are_any
             and record.rest_until <= now
-            and not self._groups.may_go(host, record, now)
+            and not self._may_go(host, record, now)
         ):
             self._wait_for_address(host, record, now)
             return None
@@ -483,6 +483,15 @@ class HostScheduler:
             return active
         self.active.wait(active, now)
         return None
+
+    def _may_go(self, host: HostKey, record: HostRecord, now: float) -> bool:
+        """Return whether *host* may be leased as far as its address is concerned. If that is not
+        the one that it had, who waits for the former is called in its place."""
+        former = record.address
+        may_go = self._groups.may_go(host, record, now)
+        if former and record.address != former and (group := self._groups.get(former)) is not None:
+            self.call_next(group, now)
+        return may_go
 
     def _wait_for_address(self, host: HostKey, record: HostRecord, now: float) -> None:
         """Let *host* rest on disk, wherever its rest would be, until its address is free: what

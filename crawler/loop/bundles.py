@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -31,6 +32,7 @@ class LeaseBundle:
     lives: list[Life] = field(default_factory=list)  # that are not released
     begun_at: float = 0.0  # of its first request; 0: none was sent
     next_at: float = 0.0  # the next request is not sent before
+    is_filed: bool = False  # it is known when that is
     is_stopped: bool = False  # nothing else of it is sent
 
 
@@ -38,13 +40,16 @@ class Bundles:
     """The bundles of a crawl. Bound: the leases that are open."""
 
     def __init__(
-        self, frontier: Frontier, politeness_of: Callable[[HostKey], PolitenessSettings]
+        self,
+        frontier: Frontier,
+        politeness_of: Callable[[HostKey], PolitenessSettings],
+        politeness_of_url: Callable[[str], PolitenessSettings],
     ) -> None:
         self._frontier = frontier
         self._politeness_of = politeness_of
+        self._politeness_of_url = politeness_of_url
         self._of_host: dict[HostKey, LeaseBundle] = {}
-        # A heap: when the next URL of each may be asked for. An entry at another time than
-        # `next_at` is over.
+        # A heap: when the next URL of each may be asked for.
         self._spaced: list[tuple[float, HostKey]] = []
 
     def size(self, host: HostKey, pace: Pace) -> int:
@@ -54,10 +59,17 @@ class Bundles:
         return bundle_size(pace, self._politeness_of(host))
 
     def first_of(self, leases: Sequence[Lease], now: float) -> Lease:
-        """Begin the bundle of *leases*, and take the first."""
-        host = leases[0].candidate.host
-        bundle = self._of_host[host] = LeaseBundle(host, leases[0].pace, deque(leases))
+        """Begin the bundle of *leases*, and take the first. It ends before a URL that a rule gives
+        a rest of its own."""
+        first = leases[0]
+        host = first.candidate.host
+        bundle = self._of_host[host] = LeaseBundle(host, first.pace, deque(leases))
+        together = takewhile(self._may_be_beside_others, leases)
+        self._give_back(bundle, max(1, sum(1 for _ in together)), now)
         return self._take(bundle, now)
+
+    def _may_be_beside_others(self, lease: Lease) -> bool:
+        return at_once(lease.pace, self._politeness_of_url(lease.candidate.url)) > 1
 
     def next(self, now: float, standings: Sequence[Standing]) -> Lease | None:
         """Take a lease whose turn has come; of a host of *standings*, which have free slots."""
@@ -66,18 +78,24 @@ class Bundles:
             if bundle is not None and bundle.pace.standing not in standings:
                 break
             at, _ = heappop(self._spaced)
-            if bundle is None or not bundle.unused or at != bundle.next_at:
-                continue
-            if not self._is_busy(bundle):  # else it is filed again when one of its fetches ends
+            if bundle is None or at != bundle.next_at:
+                continue  # it is over
+            bundle.is_filed = False
+            # If it is busy, it is filed again when one of its fetches ends.
+            if bundle.unused and not self._is_busy(bundle):
                 return self._take(bundle, now)
         return None
 
     def _take(self, bundle: LeaseBundle, now: float) -> Lease:
         lease = bundle.unused.popleft()
         bundle.next_at = now + spacing_s(bundle.pace, self._politeness_of(bundle.host))
-        if bundle.unused:
-            heappush(self._spaced, (bundle.next_at, bundle.host))
+        self._file(bundle)
         return replace(lease, pace=bundle.pace)
+
+    def _file(self, bundle: LeaseBundle) -> None:
+        if bundle.unused and not bundle.is_filed:
+            bundle.is_filed = True
+            heappush(self._spaced, (bundle.next_at, bundle.host))
 
     def wake_at(self, standings: Sequence[Standing]) -> float | None:
         """Return when to call `next`; None: when a fetch has ended."""
@@ -96,6 +114,11 @@ class Bundles:
         """Return whether other URLs of its host may be fetched beside that of *life*."""
         return self._bundle_of(life) is not None
 
+    def are_fetched(self, host: HostKey) -> bool:
+        """Return whether URLs of a bundle of *host* are under way."""
+        bundle = self._of_host.get(host)
+        return bundle is not None and bool(bundle.lives)
+
     def turn_at(self, life: Life, now: float) -> float:
         """Return when the host of *life*, whose request is sent now, was asked first in this
         turn."""
@@ -109,8 +132,7 @@ class Bundles:
         with that, or put them back."""
         if (bundle := self._bundle_of(life)) is None:
             return
-        if self._is_busy(bundle) and bundle.unused:
-            heappush(self._spaced, (bundle.next_at, bundle.host))
+        self._file(bundle)
         bundle.pace = pace
         bundle.lives.remove(life)
         for other in bundle.lives:
@@ -138,13 +160,17 @@ class Bundles:
 
     def give_back(self, host: HostKey, now: float) -> None:
         """Put the URLs of *host* back that are not asked for yet."""
-        bundle = self._of_host.get(host)
-        while bundle is not None and bundle.unused:
+        if (bundle := self._of_host.get(host)) is not None:
+            self._give_back(bundle, 0, now)
+            if not bundle.lives:
+                del self._of_host[host]
+
+    def _give_back(self, bundle: LeaseBundle, kept: int, now: float) -> None:
+        """Put all but the first *kept* unused leases back."""
+        while len(bundle.unused) > kept:
             lease = bundle.unused.pop()
             self._frontier.release(lease, Rest(0.0, bundle.pace, "unused"), now)
             self._frontier.finish(lease, PutBack(is_first=True), now)
-        if bundle is not None and not bundle.lives:
-            del self._of_host[host]
 
     def _bundle_of(self, life: Life) -> LeaseBundle | None:
         bundle = self._of_host.get(life.candidate.host)

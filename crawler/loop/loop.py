@@ -177,10 +177,13 @@ class Loop:
     bundles: Bundles = field(init=False)
 
     def __post_init__(self) -> None:
-        self.bundles = Bundles(self.frontier, self._politeness_of)
+        self.bundles = Bundles(self.frontier, self._politeness_of, self._politeness_of_url)
 
     def _politeness_of(self, host: HostKey) -> PolitenessSettings:
         return overridden(self.limits.politeness, self.origins.operator.of_host(host))
+
+    def _politeness_of_url(self, url: str) -> PolitenessSettings:
+        return overridden(self.limits.politeness, self.origins.operator.of_url(url))
 
     # A lease is taken, and it is decided what is fetched under it.
 
@@ -208,8 +211,12 @@ class Loop:
         plan = self.precheck.check(lease, now)
         if isinstance(plan, Plan):
             plan = self._given_up(plan) or plan
-        if plan.purpose is not Purpose.PAGE:
-            self.bundles.give_back(lease.candidate.host, now)  # they would ask for the same
+        asks_for_rest = isinstance(plan, Plan) and bool(plan.crawl_delay_s)
+        if plan.purpose is not Purpose.PAGE or asks_for_rest:
+            # Others would ask for the same robots.txt, or not keep the Crawl-delay of this one's.
+            self.bundles.give_back(lease.candidate.host, now)
+            if asks_for_rest and self.bundles.are_fetched(lease.candidate.host):
+                plan = Skip(PutBack(), "its robots.txt asks for a rest before it")
         skip = plan if isinstance(plan, Skip) else None
         if isinstance(plan, Skip):
             plan = Plan(lease=lease, url=lease.candidate.url, purpose=plan.purpose)

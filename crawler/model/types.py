@@ -89,10 +89,12 @@ class Pacing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     wait_until: float = 0.0  # its factor does not fall before
     begun_at: float = 0.0  # when it was asked last
     interval_s: float = 0.0  # the least time between two requests, since it refused some
-    refused_at: float = 0.0  # when it had trouble, or its rate rose, last
+    refused_at: float = 0.0  # when that time was set last: it gets shorter after a while
     at_once: int = 1  # requests that its server takes at once without getting slower
     begun_before_at: float = 0.0  # when it was asked before `begun_at`
     base_answers: int = 0  # of which the base is the mean, up to a bound
+    troubled_at: float = 0.0  # when the turn began in which it had trouble last
+    refused_share: float = 0.0  # of its latest answers; the last ones count most
 
 
 class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -317,12 +317,13 @@ def _read_rule(table: dict[str, Any], number: int, lines: _Lines, levels: int) -
         if name not in _NOT_KEYS
     }
     overrides = Overrides(**said)
-    if overrides.max_urls is not None and not all(map(_may_have_budget, targets)):
-        at = lines.of_key("max_urls", line)
-        raise ConfigError(
-            f"rules.toml line {at}: max_urls is for a host (www.example.org) or a registered domain"
-            " (*.example.org)"
-        )
+    for key in ("max_urls", "connections"):
+        if getattr(overrides, key) is not None and not all(map(_may_have_budget, targets)):
+            at = lines.of_key(key, line)
+            raise ConfigError(
+                f"rules.toml line {at}: {key} is for a host (www.example.org) or a registered"
+                " domain (*.example.org)"
+            )
     if overrides.level is not None and overrides.level >= levels:
         at = lines.of_key("level", line)
         raise ConfigError(

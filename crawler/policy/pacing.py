@@ -50,6 +50,10 @@ _STEP_BACK_S: Final = 60.0  # after a step back, doubled with each
 _MOST_STEP_BACKS: Final = 6  # so at most an hour
 _STEP_BACK_EXPIRES_S: Final = 600.0  # without another step back, for each
 _REFUSED_SHARE: Final = 0.9  # of the rate that was refused
+_NEWEST: Final = 1 / 16  # the weight of an answer in the share of those that are refused
+_OFTEN_REFUSED: Final = 0.15
+"""Three of the last 16: it refuses what is too much. A few broken pages answer 503 however seldom
+they are asked for."""
 _RATE_RISE: Final = 1.02
 _RATE_RISES_AFTER_S: Final = 600.0
 _LONGEST_INTERVAL_S: Final = 60.0
@@ -167,7 +171,10 @@ def at_once(pace: Pace, settings: PolitenessSettings) -> int:
 
 def bundle_size(pace: Pace, settings: PolitenessSettings) -> int:
     """Return how many URLs of a host of *pace* are asked for before it rests."""
-    requests = at_once(pace, settings)
+    return _bundle_size(at_once(pace, settings))
+
+
+def _bundle_size(requests: int) -> int:
     return _TURNS * requests if requests > 1 else 1
 
 
@@ -192,7 +199,13 @@ def times_as_fast(pace: Pace, settings: PolitenessSettings) -> float:
 def _at_once(pacing: Pacing, settings: PolitenessSettings) -> int:
     if stage_of(pacing) is not Stage.PARALLEL:
         return 1
-    return min(pacing.at_once, settings.paced_connections)
+    return min(pacing.at_once, _most_at_once(settings))
+
+
+def _most_at_once(settings: PolitenessSettings) -> int:
+    """Return how many the user allows: one, where their shortest rest holds at each stage."""
+    holds = settings.paced_min_delay_s >= settings.min_delay_s > 0.0
+    return 1 if holds else settings.paced_connections
 
 
 def is_paced(settings: PolitenessSettings) -> bool:
@@ -205,7 +218,7 @@ def pacing_after_answer(
 ) -> Pacing | None:
     """Return the pace of a host after an answer without trouble to a request of *begun_at*."""
     if not is_paced(settings):
-        return None
+        return pacing
     pacing = pacing or Pacing(begun_at=begun_at)
     if pacing.interval_s:
         pacing = _with_risen_rate(pacing, begun_at)
@@ -216,6 +229,7 @@ def pacing_after_answer(
         count=pacing.count + 1,
         begun_at=begun_at if is_new_turn else pacing.begun_at,
         begun_before_at=pacing.begun_at if is_new_turn else pacing.begun_before_at,
+        refused_share=pacing.refused_share * (1.0 - _NEWEST),
     )
     window = _window(pacing)
     return pacing if window is Window.OPEN else _moved(pacing, window, begun_at, settings)
@@ -235,18 +249,33 @@ def pacing_after_trouble(
         return pacing
     if begun_at > pacing.begun_at:
         pacing = replace(pacing, begun_at=begun_at, begun_before_at=pacing.begun_at)
-    pacing = replace(pacing, refused_at=begun_at)
-    seen_s = (begun_at - pacing.begun_before_at) / _at_once(pacing, settings)
-    if is_rate and not was_failing and 0.0 < seen_s < _LONGEST_INTERVAL_S:
-        interval_s = max(pacing.interval_s, seen_s / _REFUSED_SHARE)
-        pacing = replace(pacing, interval_s=min(interval_s, _LONGEST_INTERVAL_S))
-        if pacing.at_once > 1:
-            halved = replace(pacing, at_once=_half(pacing.at_once))
-            return _stepped_back(halved, begun_at, is_proven=True)
+    pacing = replace(pacing, troubled_at=begun_at)
+    if not is_rate:
+        return pacing if was_failing else _moved(pacing, Window.TROUBLE, begun_at, settings)
+    share = pacing.refused_share
+    pacing = replace(pacing, refused_share=share + (1.0 - share) * _NEWEST)
+    if was_failing:
         return pacing
-    if is_rate or was_failing:
-        return pacing
-    return _moved(pacing, Window.TROUBLE, begun_at, settings)
+    is_proven = not pacing.interval_s or pacing.refused_share >= _OFTEN_REFUSED
+    if is_proven:
+        interval_s = max(pacing.interval_s, _seen_s(pacing, settings) / _REFUSED_SHARE)
+        interval_s = min(interval_s, _LONGEST_INTERVAL_S)
+        pacing = replace(pacing, interval_s=interval_s, refused_at=begun_at)
+    if pacing.at_once > 1:
+        halved = replace(pacing, at_once=_half(pacing.at_once))
+        return _stepped_back(halved, begun_at, is_proven=False)  # its rate is remembered
+    return pacing
+
+
+def _seen_s(pacing: Pacing, settings: PolitenessSettings) -> float:
+    """Return the time from one request to the next when a host refused: of the last turn, but no
+    more than twice what its pace asks for. If it was asked less often, that had other reasons, and
+    was not too often."""
+    requests = _at_once(pacing, settings)
+    mean_s = pacing.base_s or (pacing.sum_s / pacing.count if pacing.count else 0.0)
+    usual_s = mean_s + least_rest_s(pacing, mean_s, settings)
+    turn_s = pacing.begun_at - pacing.begun_before_at
+    return max(0.0, min(turn_s / _bundle_size(requests), 2.0 * usual_s / requests))
 
 
 def _half(requests: int) -> int:
@@ -304,15 +333,16 @@ def _is_slow(pacing: Pacing, stage: Stage, mean_s: float) -> bool:
 
 def _speed(pacing: Pacing, move: Move, now: float, settings: PolitenessSettings) -> tuple[int, int]:
     """Return the step of the factor and the requests at once after *move*."""
-    step, requests = pacing.step, min(pacing.at_once, settings.paced_connections)
+    step, most = pacing.step, _most_at_once(settings)
+    requests = min(pacing.at_once, most)
     last, may_rise = len(factors(settings)) - 1, now >= pacing.wait_until
     match move:
         case Move.BEGIN | Move.FALL if may_rise:
             if step < last:
                 return step + 1, requests
-            return last, 1 if _is_bound(pacing, settings) else min(2, settings.paced_connections)
+            return last, 1 if _is_bound(pacing, settings) else min(2, most)
         case Move.MORE if may_rise and not _is_bound(pacing, settings):
-            return step, min(requests + 1, settings.paced_connections)
+            return step, min(requests + 1, most)
         case Move.RISE:
             return max(min(step, last) - 1, 0), requests
         case Move.FEWER:
@@ -323,11 +353,11 @@ def _speed(pacing: Pacing, move: Move, now: float, settings: PolitenessSettings)
 
 
 def _is_bound(pacing: Pacing, settings: PolitenessSettings) -> bool:
-    """Return whether a rate that was refused keeps a host at rest for longer than its speed would:
-    more requests at once would be as many in a minute."""
+    """Return whether a rate that was refused keeps a host at rest for so long that more requests at
+    once would hardly be more in a minute: only the rest after a bundle would be seldomer."""
     mean_s = pacing.sum_s / max(1, pacing.count)
     own_s = max(factor_of(pacing, settings) * mean_s, settings.paced_min_delay_s)
-    return pacing.interval_s > (mean_s + own_s) / _at_once(pacing, settings)
+    return pacing.interval_s > 2.0 * (mean_s + own_s) / _at_once(pacing, settings)
 
 
 def _moved(pacing: Pacing, window: Window, now: float, settings: PolitenessSettings) -> Pacing:

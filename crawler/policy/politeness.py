@@ -324,9 +324,8 @@ def overridden(settings: PolitenessSettings, overrides: Overrides) -> Politeness
     if crawl_delay_s is not None:
         longest_s = max(crawl_delay_s, settings.max_crawl_delay_s)
         settings = dataclasses.replace(settings, max_crawl_delay_s=longest_s)
-    connections = 1 if delay_s else overrides.connections
-    if connections is not None:
-        settings = dataclasses.replace(settings, paced_connections=connections)
+    if overrides.connections is not None:
+        settings = dataclasses.replace(settings, paced_connections=overrides.connections)
     return settings
 
 
@@ -336,10 +335,9 @@ def should_give_up(pace: Pace) -> bool:
 
 
 def _is_trouble_counted(pace: Pace, begun_at: float | None) -> bool:
-    """Return whether the last trouble of a host was with a request of *begun_at*: what is asked for
-    at once fails at once, and counts as one failure."""
-    is_in_trouble = bool(pace.failures or pace.unwelcome)
-    return is_in_trouble and pace.pacing is not None and pace.pacing.refused_at == begun_at
+    """Return whether the last trouble of a host was in the turn that began at *begun_at*: what is
+    asked for at once fails at once, and counts as one failure."""
+    return pace.pacing is not None and pace.pacing.troubled_at == begun_at
 
 
 def _count_challenges(pace: Pace, answer: Answer) -> Pace:

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from crawler.frontier.groups import choose_address
 from crawler.model.types import Dead, Done, Pace, Rest, Standing
 from tests.harness.frontiers import TIGHT, Addresses, candidate, drain
 
@@ -206,3 +207,12 @@ def test_hosts_wait_alike_and_are_put_back_hardly_more_than_once(embedded):
     assert frontier.groups.put_backs <= 1.2 * fetches
     later = waits[len(names) :]
     assert max(later) < 2 * sum(later) / len(later)
+
+
+def test_a_host_whose_preferred_family_is_dead_is_reached_by_the_other() -> None:
+    found, address = ("2001:db8::1", "192.0.2.1"), ""
+    tried = []
+    for failed in (False, True, True):
+        address = choose_address(found, address, has_failed=failed)
+        tried.append(address)
+    assert "192.0.2.1" in tried

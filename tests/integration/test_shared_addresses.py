@@ -7,11 +7,13 @@ import asyncio
 import random
 import subprocess
 from collections import Counter
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import scrapy
 from msgspec.structs import replace
 
 from crawler.download.http_head import AnswerHead
@@ -218,3 +220,43 @@ def test_a_fetch_connects_to_the_address_of_its_lease_only() -> None:
     with LoopbackWeb(HostedPages(), [ONE, OTHER]) as web:
         asyncio.run(run(web))
         assert [visit.host for visit in web.visits] == [OTHER, ONE, OTHER, ONE]
+
+
+DIRECT = [f"a.n{number}.example" for number in range(3)]
+
+
+class SomeProxied(scrapy.Spider):
+    """Asks for one URL through a proxy, and for the others itself."""
+
+    name = "some-proxied"
+
+    def __init__(self, port: int, proxy: str, **more: Any) -> None:
+        super().__init__(**more)
+        self.port, self.proxy = port, proxy
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        yield scrapy.Request(f"http://p.other.example:{self.port}/", meta={"proxy": self.proxy})
+        for number in range(4):
+            for host in DIRECT:
+                yield scrapy.Request(f"http://{host}:{self.port}/{number}")
+
+    def parse(self, response: Any) -> None:
+        """Nothing is looked for."""
+
+
+def some_page(ask: Ask) -> Reply:
+    return Reply(status=404) if ask.path.endswith("/robots.txt") else Reply("<p>" + ask.path)
+
+
+def test_a_request_by_proxy_stops_no_host_that_is_grouped_by_address(tmp_path: Path) -> None:
+    names = {**dict.fromkeys(DIRECT, ("127.0.143.1",)), "p.other.example": ("127.0.143.2",)}
+    with NameServer(names) as server, LoopbackWeb(some_page, ["127.0.143.1", "127.0.143.2"]) as web:
+        settings = {
+            "CRAWLER_HOST_UNIT": "address",
+            "CRAWLER_NAME_SERVERS": server.address,
+            "CRAWLER_CONTACT": "https://w3.org/bot",
+        }
+        proxy = f"http://127.0.143.2:{web.port}"
+        crawl(tmp_path, SomeProxied, settings, port=web.port, proxy=proxy)
+        pages = [each for each in web.visits if each.host == "127.0.143.1" and each.status == 200]
+    assert len(pages) == 4 * len(DIRECT)

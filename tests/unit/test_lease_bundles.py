@@ -29,7 +29,7 @@ def life_of(bundles: Bundles, lease: Lease | None) -> Life:
 def begun() -> tuple[Mock, Bundles, list[Life]]:
     """A bundle of six URLs of which two are handed out."""
     frontier = Mock()
-    bundles = Bundles(frontier, lambda _: SETTINGS)
+    bundles = Bundles(frontier, lambda _: SETTINGS, lambda _: SETTINGS)
     lives = [life_of(bundles, bundles.first_of(LEASES, 0.0))]
     assert bundles.next(SPACING_S - 0.01, ANSWERS) is None, "they are spread"
     assert bundles.wake_at(ANSWERS) == SPACING_S
@@ -83,3 +83,29 @@ def test_a_pause_of_the_crawl_puts_back_what_is_not_asked_for() -> None:
     for life in lives:
         bundles.note_released(life, PACE, 2.0)
     assert not bundles.has(lives[0])
+
+
+def test_a_bundle_goes_on_when_the_operator_allows_more_in_its_middle() -> None:
+    allowed = [2]
+
+    def politeness(_: object) -> PolitenessSettings:
+        return PolitenessSettings(paced_connections=allowed[0])
+
+    bundles = Bundles(Mock(), politeness, politeness)
+    lives = [life_of(bundles, bundles.first_of(LEASES, 0.0))]
+    lives.append(life_of(bundles, bundles.next(1.0, ANSWERS)))
+    assert bundles.next(2.0, ANSWERS) is None, "two are under way"
+    allowed[0] = 3
+    for life in lives:
+        bundles.note_released(life, PACE, 3.0)
+    assert bundles.next(4.0, ANSWERS) is not None
+
+
+def test_a_bundle_ends_before_a_url_that_a_rule_gives_a_rest_of_its_own() -> None:
+    frontier = Mock()
+    alone = PolitenessSettings(paced_connections=3, min_delay_s=2.0, paced_min_delay_s=2.0)
+    bundles = Bundles(
+        frontier, lambda _: SETTINGS, lambda url: alone if url.endswith(("2", "4")) else SETTINGS
+    )
+    assert bundles.first_of(LEASES, 0.0) == LEASES[0]
+    assert put_back(frontier) == [2, 3, 4, 5]

@@ -30,10 +30,19 @@ from crawler.policy.pacing import (
     least_rest_s,
     pacing_after_answer,
     pacing_after_trouble,
+    spacing_s,
     stage_of,
 )
 from crawler.policy.politeness import next_rest, overridden
-from crawler.simulate.pace import CONTROLLERS, SERVERS, PacedRun, PacedServer, Resting, run_pace
+from crawler.simulate.pace import (
+    CONTROLLERS,
+    SERVERS,
+    PacedRun,
+    PacedServer,
+    Resting,
+    _PaceSimulation,
+    run_pace,
+)
 
 DEFAULT = PolitenessSettings()
 HOUR_S = 3600.0
@@ -249,7 +258,7 @@ def test_what_is_refused_of_a_bundle_halves_it_and_its_rate_is_remembered() -> N
     for _ in range(3):  # the others of the bundle
         host.refuse(was_failing=True)
     assert host.at_once == 2
-    assert host.pacing.interval_s == pytest.approx(turn_s / 4 / 0.9)
+    assert host.pacing.interval_s == pytest.approx(turn_s / 8 / 0.9)
 
 
 def test_trouble_of_a_bundle_counts_once() -> None:
@@ -301,7 +310,7 @@ def test_the_pace_survives_in_the_record_of_its_host() -> None:
     host = fast_host()
     packed = msgspec.msgpack.encode(host.pacing)
     assert msgspec.msgpack.decode(packed, type=Pacing) == host.pacing
-    assert len(packed) < 100
+    assert len(packed) < 110
 
 
 @cache
@@ -369,3 +378,64 @@ def test_a_share_of_the_user_bounds_what_a_connection_does() -> None:
     visits = run_pace(SERVERS[4], Resting(settings), 600.0).visits[-200:]
     busy_s = sum(each.ended_at - each.begun_at for each in visits)
     assert busy_s <= 0.21 * (visits[-1].ended_at - visits[0].begun_at)
+
+
+FAST_SERVER = PacedServer(name="fast", workers=8, service_s=0.05, background=0.3)
+
+
+class SomeRefused(_PaceSimulation):
+    """One page of a hundred is answered 503, however seldom it is asked for."""
+
+    def _answer(self, at: float) -> Answer:
+        if self._ours.random() < 0.01:
+            return Answer(0.05, status=503)
+        return super()._answer(at)
+
+
+def test_a_server_with_a_few_broken_pages_is_asked_no_less_often_than_before() -> None:
+    pages = {
+        name: SomeRefused(FAST_SERVER, CONTROLLERS[name](), 3 * HOUR_S, 1).run().pages
+        for name in ("ours", "10 x")
+    }
+    assert pages["ours"] >= pages["10 x"]
+
+
+def test_a_refusal_after_an_idle_time_is_not_taken_for_a_rate() -> None:
+    host = fast_host()
+    rest_s = least_rest_s(host.pacing, 0.2, DEFAULT)
+    host.now += 50.0  # it waited for a slot, or had no URL, or the crawl was started again
+    host.refuse()
+    assert least_rest_s(host.pacing, 0.2, DEFAULT) < 10 * rest_s
+
+
+def test_of_a_bundle_most_of_the_refused_rate_is_kept() -> None:
+    server = with_settings(FAST_SERVER, workers=32, most_a_second=20.0)
+    pages = run_pace(server, Resting(with_settings(DEFAULT, paced_connections=8)), HOUR_S).pages
+    assert pages >= 0.65 * 20.0 * HOUR_S, "less than of one connection: a bundle ends with a rest"
+
+
+def test_refusals_and_answers_of_one_bundle_halve_it_once() -> None:
+    host = parallel_host(8)
+    pace = Pace(pacing=host.pacing, answered=True, has_page=True)
+    for turn in range(16):
+        answer = Answer(0.2, status=200 if turn % 4 else 429)
+        pace = next_rest(pace, answer, host.settings, Random(1), host.now + 1.0).pace
+    assert pace.pacing is not None and pace.pacing.at_once == 4
+
+
+def test_a_shortest_rest_of_the_user_bounds_connections_of_a_rule() -> None:
+    read = read_config({"CRAWLER_CONTACT": CONTACT, "CRAWLER_MIN_DELAY_S": "5"}).politeness
+    settings = overridden(read, Overrides(connections=4))
+    pace = Pace(pacing=parallel_host(4).pacing)
+    assert spacing_s(pace, settings) >= 5.0
+
+
+def test_a_delay_for_one_url_forgets_no_refused_rate() -> None:
+    host = fast_host()
+    host.refuse()
+    assert host.pacing is not None and host.pacing.interval_s
+    settings = overridden(host.settings, Overrides(delay_s=1.0))  # of the pattern of its URL
+    rest = next_rest(
+        Pace(pacing=host.pacing), Answer(0.2, status=200), settings, Random(1), host.now
+    )
+    assert rest.pace.pacing is not None and rest.pace.pacing.interval_s

@@ -25,6 +25,7 @@ from crawler.download.resolver import (
     Resolver,
     is_address,
 )
+from crawler.frontier.groups import choose_address
 from crawler.model.page import AddressRefused, ResolvedName
 from crawler.model.types import HostKey
 from tests.servers.names import NameServer
@@ -509,3 +510,27 @@ def test_the_addresses_of_a_host_are_known_before_its_turn() -> None:
         assert addresses.addresses(HostKey("other")) == ()
 
     asyncio.run(scenario())
+
+
+def test_an_inside_address_planted_in_redis_stops_no_host_whose_address_is_chosen() -> None:
+    class Planted:
+        async def find(self, name: str) -> ResolvedName:
+            return ResolvedName(("10.0.0.1",), 300.0)
+
+        def add(self, name: str, found: ResolvedName) -> None: ...
+
+        def close(self) -> None: ...
+
+    async def lookup(name: str) -> ResolvedName:
+        return ResolvedName(("192.0.2.1",), 300.0)
+
+    async def look() -> None:
+        resolver = Resolver(lambda ip, host, port: ip != "10.0.0.1", lookup, shared=Planted())
+        known = asyncio.Event()
+        resolver.prefetch("www.example.com", known.set)
+        await asyncio.wait_for(known.wait(), 5)
+        found = resolver.known("www.example.com")
+        if found is not None:  # None: it is looked up again
+            resolver.check_known(choose_address(found, ""), "www.example.com", 80)
+
+    asyncio.run(look())
