@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem
 
-from crawler.archive.record_bytes import sha1_of_parts
+from crawler.archive.record_bytes import sha1_label, sha1_of_parts
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.content.to_capture import archive_exchange, archive_page, wire_sha1
-from crawler.loop.life import Life
+from crawler.loop.life import ArchivedPage, Life
 from crawler.loop.outcome import claim_of
 from crawler.loop.precheck import ProbeResult, SoftErrorVerdict
 from crawler.model.choices import NearDuplicateChoice
@@ -45,6 +45,7 @@ from crawler.page.links import (
     with_headers,
 )
 from crawler.page.media_type import actual_type, type_by_content
+from crawler.page.row import is_row
 from crawler.page.simhash import fingerprint
 from crawler.page.soft404 import looks_like_error
 from crawler.policy.admission import unreadable_refusal
@@ -304,7 +305,10 @@ class ArchivePipeline(PipelineStage):
         # In a shared crawl a claim never changes, and its fingerprint is stored elsewhere.
         may_change = self.crawl.leases.shared is None
         claim = claim_of(page, body_sha1, self.crawl.leases.clock.now(), may_change=may_change)
-        life.archive(record, claim if is_stored else None)
+        announced = None
+        if self.crawl.storage.consumers is not None and is_row(page):
+            announced = ArchivedPage(sha1_label(page.digest), page.media_type)
+        life.archive(record, claim if is_stored else None, announced)
         if page.is_answered:
             language = page.parsed.language if page.parsed else ""
             self.crawl.stats.count_page(page.media_type, language)

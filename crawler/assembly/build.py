@@ -52,7 +52,8 @@ from crawler.content.crawl_archive import CrawlArchive, PreviousArchive, deliver
 from crawler.content.feed_export import make_pages_items
 from crawler.content.parsing import Parsers
 from crawler.data import data_dir as datadir
-from crawler.data.data_dir import COMPILED, DataDir, TemporaryDataDir, refuse_other_kind
+from crawler.data.changes import ChangeFeed, ConsumerWatch
+from crawler.data.data_dir import CHANGES, COMPILED, DataDir, TemporaryDataDir, refuse_other_kind
 from crawler.data.disk_room import DiskRoom, WaitWarnings
 from crawler.data.frontier_work import FrontierWork
 from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords
@@ -220,6 +221,10 @@ def _assemble(crawler: Crawler) -> Crawl:
         room = joined.base.disk if joined else _disk_room(lifecycle)
         outcomes = OutcomeLog(data.outcomes, room.wait_for_room)
         opened.callback(outcomes.close)
+        changes = None
+        if config.archive.changes:
+            changes = ChangeFeed(data.path / CHANGES, room.wait_for_room)
+            opened.callback(changes.close)
         base = BaseParts(
             crawler=crawler,
             config=config,
@@ -248,8 +253,8 @@ def _assemble(crawler: Crawler) -> Crawl:
             _log_put_back(joined.put_back)
         _log_what_is_left(parts, data.path)
         sync = partial(_sync_verdicts, store, outcomes, room.wait_for_room)
-        archive = CrawlArchive(config, data, delivery, room.wait_for_room, sync, lifecycle)
-        crawl = _crawl(base, parts, archive, parsers, replay)
+        archive = CrawlArchive(config, data, delivery, room.wait_for_room, sync, lifecycle, changes)
+        crawl = _crawl(base, parts, archive, parsers, replay, changes)
         opened.pop_all()  # from here on `Crawl.close` closes all
     return crawl
 
@@ -328,6 +333,7 @@ def _crawl(
     archive: CrawlArchive,
     parsers: Parsers,
     replay: Replay | None,
+    changes: ChangeFeed | None,
 ) -> Crawl:
     config, stats = base.config, base.stats
     lives, is_ours, clock = Lives(), parts.frontier.may_begin, parts.clock
@@ -354,12 +360,17 @@ def _crawl(
         bodies=memory,
         contents=(parts.duplicates, parts.near_duplicates),
         durability=archive.group_commit,
+        changes=changes,
         figures=stats,
         random=base.random,
         now=clock.now,
     )
     slots.set_concurrency(origins.operator.concurrency)
     credentials = config.operator.credentials
+    consumers = None
+    if changes is not None:
+        most = config.archive.changes_max_lag
+        consumers = ConsumerWatch(changes, most, base.room, base.lifecycle.wake)
     return Crawl(
         settings=UserSettings(config=config, arguments=base.arguments),
         loop=loop,
@@ -394,6 +405,7 @@ def _crawl(
             outcomes=base.outcomes,
             archive=archive,
             room=base.room,
+            consumers=consumers,
         ),
         stats=stats,
         lifecycle=base.lifecycle,

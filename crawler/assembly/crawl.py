@@ -16,6 +16,7 @@ from crawler.content.cohorts import Cohorts
 from crawler.content.crawl_archive import CrawlArchive
 from crawler.content.parsing import Parsers
 from crawler.data.allowed_origins import AllowedOrigins
+from crawler.data.changes import ConsumerWatch
 from crawler.data.data_dir import DataDir
 from crawler.data.disk_room import DiskRoom
 from crawler.data.frontier_work import FrontierWork
@@ -119,6 +120,12 @@ class Storage:
     outcomes: OutcomeLog
     archive: CrawlArchive  # the archive, and the syncs that pages wait for
     room: DiskRoom
+    consumers: ConsumerWatch | None  # of the change feed; None: there is none
+
+    @property
+    def waits_for_consumer(self) -> bool:
+        """Whether nothing may be leased until a consumer of the change feed has taken more."""
+        return self.consumers is not None and self.consumers.is_behind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +159,8 @@ class Crawl:
         """Start the background work, when the event loop runs."""
         self.stats.begin(self.leases.clock.now())
         self.storage.archive.begin()
+        if self.storage.consumers is not None:
+            self.storage.consumers.begin()
         embedded, shared = self.leases.embedded, self.leases.shared
         if embedded is not None:
             embedded.work.begin(embedded.frontier, self.leases.clock.now)
@@ -171,6 +180,8 @@ class Crawl:
         """Close all parts. *is_finished*: nothing is left to fetch."""
         self.lifecycle.note_closing()
         try:
+            if self.storage.consumers is not None:
+                await self.storage.consumers.close()
             await self.content.parsers.close()
             try:
                 await self.storage.archive.close(is_finished=is_finished)
@@ -187,6 +198,8 @@ class Crawl:
     def abandon(self) -> None:
         """Unlock the data directory of a crawl that is over, or never began."""
         self.storage.outcomes.close()
+        if self.storage.consumers is not None:
+            self.storage.consumers.feed.close()
         self.content.near_duplicates.close()
         self.storage.store.close()
         self.storage.data.close()

@@ -189,6 +189,22 @@ class ArchiveSettings:
         number("seconds", least=0.01),
         "With CRAWLER_FSYNC, time between two syncs; a page is done after the next one.",
     )
+    changes: bool = setting(
+        False, flag(), "Write the change feed, for whoever keeps an index of the pages."
+    )
+    changes_max_lag: int | None = setting(
+        None,
+        or_none(integer("entries", least=1)),
+        "With a consumer of that feed further behind, fetching waits.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.changes and not (self.warc and self.fsync):
+            off = "CRAWLER_FSYNC" if self.warc else "CRAWLER_WARC"
+            raise ConfigError(
+                f"CRAWLER_CHANGES needs {off}, which is off: an entry of the change feed says where"
+                " the record of its page is, when that is on the disk"
+            )
 
 
 # A server fuller than this would soon refuse writes. The rest is for what must go on: verdicts,

@@ -50,6 +50,7 @@ from crawler.content.columns_rebuild_child import (
 )
 from crawler.content.group_commit import GroupCommit
 from crawler.content.parsing import rebuild_settings
+from crawler.data.changes import ChangeFeed
 from crawler.data.data_dir import DataDir
 from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.long_steps import long_step
@@ -240,12 +241,14 @@ class CrawlArchive:
         waits_for_room: WaitsForRoom,
         sync_verdicts: Callable[[], None],
         lifecycle: Lifecycle,
+        changes: ChangeFeed | None,
     ) -> None:
-        """*sync_verdicts* is that of `GroupCommit`."""
+        """*sync_verdicts* is that of `GroupCommit`; *changes* is written with each sync."""
         self._config = config
         self._data = data
         self._waits_for_room = waits_for_room
         self._archive: Archive | None = None
+        self._changes = changes
         self.delivery = delivery
         self._columns_rebuild = (
             ColumnsRebuild(data.warc, config) if config.archive.columns else None
@@ -279,10 +282,13 @@ class CrawlArchive:
         return self._archive
 
     def _sync(self) -> None:
-        """Make all records so far survive a power cut. It blocks, so call it in a thread. Raises
-        StoreUnavailable."""
+        """Make all records so far survive a power cut, then the changes that they are. It blocks,
+        so call it in a thread. Raises StoreUnavailable."""
+        changes = self._changes.taken() if self._changes is not None else []
         if self._archive is not None:
             self._archive.sync()
+        if self._changes is not None:
+            self._changes.write(changes)
 
     def _unsynced_bytes(self) -> int:
         return self._archive.unsynced_bytes if self._archive is not None else 0

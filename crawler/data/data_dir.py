@@ -34,6 +34,7 @@ SHARDS: Final = "shards"  # of a shared crawl: the shards that the worker has; a
 WORKERS: Final = "workers"  # the data directories of several workers on this machine
 WARC: Final = "warc"
 OUTCOMES: Final = "outcomes.jsonl"
+CHANGES: Final = "changes"  # the change feed, and how far its consumers are
 SUMMARY: Final = "summary.json"
 COMPILED: Final = "compiled"  # what numba made, where the package is read-only
 CONSOLE: Final = "control.address"  # host and port of the console, while it is served

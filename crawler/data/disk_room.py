@@ -93,6 +93,11 @@ class DiskRoom:
         )
         return not self._is_ending and not self._is_hopeless()
 
+    def report_wait(self, kind: str, text: str) -> None:
+        """Say that the crawl waits for something else, *kind* in words; *text* says why. To be
+        called about once a second, as long as it does."""
+        self._warnings.report(kind, text)
+
     def log_recovered(self) -> None:
         """Log once that there is room again. To be called about once a second."""
         self._warnings.log_recovered()

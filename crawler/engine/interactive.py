@@ -18,6 +18,7 @@ SCHEDULER: Final = "crawler.scheduler.interactive.InteractiveScheduler"
 SETTINGS: Final[Mapping[str, object]] = {
     "CRAWLER_WARC": False,
     "CRAWLER_COLUMNS": False,
+    "CRAWLER_CHANGES": False,
     "CRAWLER_ARCHIVE_URL": "",
     "CRAWLER_FRONTIER_URL": "",
     "JOBDIR": None,  # Scrapy's scheduler would pickle its requests there

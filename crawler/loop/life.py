@@ -87,6 +87,14 @@ class Archived(msgspec.Struct, frozen=True):
 
     record: str = ""  # "file:offset"
     claim: Claim | None = None
+    page: ArchivedPage | None = None  # None: the answer is no page
+
+
+class ArchivedPage(msgspec.Struct, frozen=True):
+    """What the change feed says of a page beside its outcome."""
+
+    digest: str
+    media_type: str
 
 
 class PageFacts(msgspec.Struct, frozen=True):
@@ -235,9 +243,11 @@ class Life:
         """Note *page* as a stage of its processing has left it."""
         self.page = page
 
-    def archive(self, record: str, claim: Claim | None = None) -> None:
+    def archive(
+        self, record: str, claim: Claim | None = None, page: ArchivedPage | None = None
+    ) -> None:
         """Note that its answer is in the archive."""
-        self.archived = Archived(record, claim)
+        self.archived = Archived(record, claim, page)
 
     def add_links(self, links: list[Candidate]) -> None:
         """Add *links* to those that are added to the frontier with its record."""

@@ -22,13 +22,14 @@ from crawler.frontier.port import Frontier
 from crawler.loop.bundles import Bundles
 from crawler.loop.life import DeadEnd, Life, LifeEvent, Lives, Plan
 from crawler.loop.links import LinkSelection, Tally
-from crawler.loop.outcome import lease_to_finish, outcome_of, verdict_of
+from crawler.loop.outcome import lease_to_finish, outcome_of, page_change, verdict_of
 from crawler.loop.precheck import Precheck, ProbeResult, Skip
 from crawler.loop.slots import Slots
 from crawler.model.types import (
     Added,
     Answer,
     Candidate,
+    Change,
     CrawlerError,
     Dead,
     Done,
@@ -105,6 +106,12 @@ class OutcomeSink(Protocol):
     def append(self, outcome: Outcome) -> None: ...
 
 
+class ChangeSink(Protocol):
+    def add(self, change: Change) -> None:
+        """Write *change* with the next sync of the records, after these and before the calls of
+        `Durability`."""
+
+
 class Reservations(Protocol):
     def release(self, lease_id: int) -> None: ...
 
@@ -171,6 +178,7 @@ class Loop:
     bodies: Reservations  # the memory of bodies, needed until the record is written
     contents: Sequence[Reservations]  # needed until the verdict
     durability: Durability | None  # None: no verdict waits for a sync
+    changes: ChangeSink | None = None  # None: there is no change feed
     figures: LoopFigures
     random: Random
     now: Callable[[], float]
@@ -599,7 +607,16 @@ class Loop:
         if self.durability is None or not life.archived.record or is_fetched_again:
             self._finish(life, verdict)
         else:
+            self._announce(life, verdict, now)
             self.durability.when_synced(partial(self._finish_synced, life, verdict))
+
+    def _announce(self, life: Life, verdict: Verdict, now: float) -> None:
+        """Add what *verdict* is for an index to the change feed, before it is the verdict: after a
+        crash between the two the page is fetched, and announced, again."""
+        if self.changes is None or (change := page_change(life, verdict, now)) is None:
+            return
+        if not self.origins.operator.of_url(change.url).refuse:  # else perhaps it was purged
+            self.changes.add(change)
 
     def _finish_synced(self, life: Life, verdict: Verdict, error: CrawlerError | None) -> None:
         # After an error the record may be lost, so the URL is not done.

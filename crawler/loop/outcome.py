@@ -13,6 +13,8 @@ from crawler.model.page import Flaw, Page
 from crawler.model.types import (
     HTTP_OK,
     Answer,
+    Change,
+    ChangeKind,
     Claim,
     Dead,
     Done,
@@ -22,6 +24,7 @@ from crawler.model.types import (
     PutBack,
     RetryAt,
     Verdict,
+    change_key,
 )
 from crawler.policy.politeness import CHALLENGE, LEFT, is_retry_status
 from crawler.policy.silent_hosts import NEVER_ANSWERED
@@ -110,6 +113,28 @@ def outcome_of(life: Life, verdict: Verdict, now: float) -> Outcome:
         failure=failure_of(life, reason) if isinstance(verdict, RetryAt | Dead) else "",
         seed=seed,
         seed_fate=seed_fate(life, verdict, reason) if seed else "",
+    )
+
+
+def page_change(life: Life, verdict: Verdict, now: float) -> Change | None:
+    """Return the entry of the change feed for a page that *verdict* makes done, or None if there is
+    nothing for an index: no page, a page without a record (noindex, a near-copy that is not
+    stored), or a URL that is not done yet."""
+    page, record = life.archived.page, life.archived.record
+    if page is None or not record or not isinstance(verdict, Done):
+        return None
+    url, facts = life.candidate.url, life.facts
+    return Change(
+        kind=ChangeKind.NEW,
+        at=round(now, 3),
+        key=change_key(url),
+        url=url,
+        record=record,
+        digest=page.digest,
+        status=life.answer.status if life.answer else None,
+        media_type=page.media_type,
+        original=facts.original,
+        bits=facts.bits,
     )
 
 

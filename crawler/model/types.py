@@ -10,6 +10,7 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from hashlib import sha256
 from typing import Final, NewType, TypeAlias
 
 import msgspec
@@ -265,6 +266,37 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 encode_outcome = msgspec.json.Encoder().encode
 decode_outcome = msgspec.json.Decoder(Outcome).decode
+
+
+class ChangeKind(StrEnum):
+    """What has happened to a page, for whoever keeps an index of the crawl."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    GONE = "gone"
+    CAME_BACK = "came_back"
+    PURGED = "purged"
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One entry of the change feed, as one line of it (docs/changes.md)."""
+
+    kind: ChangeKind
+    at: float  # epoch seconds
+    key: str  # SHA-256 of the URL, 64 hexadecimal digits
+    number: int = 0  # its place in the feed, from 1; given when it is written
+    url: str = ""  # purged: empty
+    record: str = ""  # "file:offset" in the archive
+    digest: str = ""  # of the body, as in the columns
+    status: int | None = None
+    media_type: str = ""
+    original: str = ""  # of a copy: the URL whose content it repeats, exactly or nearly
+    bits: int | None = None  # of a near-copy: of 64 that differ
+
+
+def change_key(url: str) -> str:
+    """Return what stands for *url* in the change feed when it was purged."""
+    return sha256(url.encode()).hexdigest()
 
 
 # Errors, grouped by what the caller must do. An expected result of a fetch (404, refused by

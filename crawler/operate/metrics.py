@@ -24,6 +24,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from crawler.assembly.crawl import Crawl
+from crawler.data.changes import ConsumerWatch
 from crawler.engine.stats import Histogram
 from crawler.loop.outcome import FAILURES
 from crawler.model.counts import Counts
@@ -141,6 +142,14 @@ def _sync_lag_s(crawl: Crawl) -> Value:
 def _undelivered_bytes(crawl: Crawl) -> Value:
     delivery = crawl.storage.archive.delivery
     return delivery.figures.waiting_bytes if delivery is not None else None
+
+
+def _changes(read: Callable[[ConsumerWatch], float]) -> Callable[[Crawl], Value]:
+    def value(crawl: Crawl) -> Value:
+        consumers = crawl.storage.consumers
+        return read(consumers) if consumers is not None else None
+
+    return value
 
 
 def _workers(crawl: Crawl) -> Value:
@@ -361,6 +370,21 @@ METRICS: Final = (
         "undelivered_bytes",
         "Bytes of finished files that wait for the object store.",
         _undelivered_bytes,
+    ),
+    _counter(
+        "changes_total",
+        "Number of the last entry of the change feed, of all runs (CRAWLER_CHANGES).",
+        _changes(lambda consumers: consumers.feed.last),
+    ),
+    _gauge(
+        "changes_lag",
+        "Entries that the consumer furthest behind has not taken.",
+        _changes(lambda consumers: consumers.lag),
+    ),
+    _gauge(
+        "changes_waiting",
+        "1 while nothing is fetched, as a consumer is too far behind (CRAWLER_CHANGES_MAX_LAG).",
+        _changes(lambda consumers: consumers.is_behind),
     ),
     _gauge(
         "redis_lag_seconds",

@@ -264,6 +264,7 @@ class FrontierScheduler(BaseScheduler):
             or crawl.loop.is_crowded()
             or crawl.storage.archive.is_congested()
             or crawl.storage.room.is_full
+            or crawl.storage.waits_for_consumer
         )
 
     def _is_page_limit_reached(self) -> bool:

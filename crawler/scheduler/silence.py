@@ -67,6 +67,7 @@ def _is_idle(crawl: Crawl) -> bool:
         crawl.loop.waits_for_silent_hosts()
         and origins.is_complete
         and origins.operator.paused_until(now) is None
+        and not crawl.storage.waits_for_consumer
         and not crawl.loop.uplink.is_down(now)
         and not crawl.lifecycle.has_start_requests
         and not crawl.lifecycle.is_stopping

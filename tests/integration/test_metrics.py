@@ -32,6 +32,7 @@ SETTINGS: Final = {
     "CRAWLER_DELAY_FACTOR": 0,
     "CRAWLER_SOFT_404": False,
     "CRAWLER_HTTP": "127.0.0.1:6940",
+    "CRAWLER_CHANGES": True,
 }
 # What only a shared crawl has, and what only one with an object store.
 SHARED: Final = {"redis_lag_seconds", "outbox_links", "workers"}
