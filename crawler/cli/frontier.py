@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import ip_address
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -28,6 +29,7 @@ from crawler.cli.frontier_text import (
     SharedOverview,
     audit_text,
     check_text,
+    consumers_text,
     dead_text,
     hosts_text,
     overview_text,
@@ -46,7 +48,15 @@ from crawler.config.settings import (
     with_kept_settings,
 )
 from crawler.content.crawl_archive import companions
-from crawler.data.data_dir import REPORT, lock_owner, worker_folders
+from crawler.data.changes import (
+    FeedReader,
+    consumers,
+    forget_consumer,
+    last_number,
+    move_consumer,
+    read_consumer,
+)
+from crawler.data.data_dir import CHANGES, REPORT, lock_owner, read_format, worker_folders
 from crawler.data.operator_files import RulesFile, existing
 from crawler.engine.seeds import open_seeds
 from crawler.model.types import ConfigError, CrawlerError, HostKey
@@ -247,9 +257,9 @@ def _check(args: FrontierArguments) -> CommandOutput:
 
 
 def _seen(args: FrontierArguments) -> CommandOutput:
-    if args.opts.index is None:
+    if args.opts.begin is None:
         raise UsageError("seen needs --from FILE, an index (CDXJ) of another crawl")
-    taken = args.client.take_over(Path(args.opts.index))
+    taken = args.client.take_over(Path(args.opts.begin))
     lines = [f"{many(taken.lines, 'URL')} read, {many(taken.new, 'URL')} of them not seen before"]
     if taken.unreadable:
         lines.append(f"{many(taken.unreadable, 'line')} left out: no http or https URL")
@@ -348,6 +358,75 @@ def _workers(args: FrontierArguments) -> CommandOutput:
     return found, workers_text(found, unowned, now)
 
 
+_FOLLOW_S: Final = 0.5  # between two looks for new entries
+
+
+def _changes(args: FrontierArguments) -> CommandOutput:
+    opts, path = args.opts, data_dir(args.settings, args.config)
+    if workers := worker_folders(path):
+        raise ConfigError(
+            f"each worker of the crawl in {path} has a change feed of its own: say which, with"
+            f" -s CRAWLER_DATA_DIR={workers[0]} (there are {len(workers)})"
+        )
+    read_format(path)  # else a mistyped directory would be created
+    folder, now = path / CHANGES, time.time()
+    if opts.forget is not None:
+        forget_consumer(folder, opts.forget)
+        return {"forgotten": opts.forget}, [f"{opts.forget} is no consumer any more"]
+    if opts.consumers:
+        last, found = last_number(folder), consumers(folder)
+        return found, consumers_text(found, last, now)
+    begin = None if opts.begin is None else _entry_number("--from", opts.begin)
+    if opts.consumer is not None:
+        read_consumer(folder, opts.consumer)  # a name that cannot be is refused before all else
+    if opts.taken is not None:
+        if opts.consumer is None:
+            raise UsageError("--taken needs --consumer NAME")
+        return _note_taken(folder, opts.consumer, _entry_number("--taken", opts.taken), now)
+    if opts.limit is not None and opts.limit < 1:
+        raise UsageError("--limit takes a number of entries, from 1")
+    if opts.json:
+        raise UsageError("changes are JSON lines already: leave out --json")
+    return None, _entries(folder, begin, opts, now)
+
+
+def _entry_number(option: str, given: str | int) -> int:
+    if not str(given).isdecimal() or not int(given):
+        raise UsageError(f"{option} takes the number of an entry, from 1")
+    return int(given)
+
+
+def _note_taken(folder: Path, name: str, taken: int, now: float) -> CommandOutput:
+    known, last = read_consumer(folder, name), last_number(folder)
+    if known is None:
+        raise ConfigError(f"no consumer is called {name}: it begins with --consumer {name}")
+    if taken > last:
+        raise ConfigError(f"the change feed in {folder} ends at entry {last:,}, before {taken:,}")
+    taken = max(taken, known.taken)
+    move_consumer(folder, name, taken, now)
+    return {"name": name, "taken": taken}, [f"{name} has taken {taken:,} of {last:,} entries"]
+
+
+def _entries(
+    folder: Path, begin: int | None, opts: argparse.Namespace, now: float
+) -> Iterator[str]:
+    """Yield the entries that are asked for, and remember a new consumer before the first."""
+    known = read_consumer(folder, opts.consumer) if opts.consumer is not None else None
+    after = begin - 1 if begin is not None else known.taken if known is not None else 0
+    reader, left = FeedReader(folder, after), opts.limit
+    if opts.consumer is not None and (known is None or begin is not None):
+        move_consumer(folder, opts.consumer, after, now)
+    with suppress(KeyboardInterrupt):
+        while True:
+            for entry in islice(reader.read(), left):
+                yield entry.line.decode()
+                left = None if left is None else left - 1
+            if not opts.follow or left == 0:
+                return
+            sys.stdout.flush()
+            time.sleep(_FOLLOW_S)
+
+
 def _json(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
@@ -364,11 +443,16 @@ _ACTIONS: Final = MappingProxyType(
         "retry": (_retry, "one URL", frozenset({"all"})),
         "why": (_why, "one URL", frozenset({"spargs"})),
         "check": (_check, "", frozenset({"repair"})),
-        "seen": (_seen, "", frozenset({"index"})),
+        "seen": (_seen, "", frozenset({"begin"})),
         "snapshot": (_snapshot, "one FOLDER", frozenset[str]()),
         "report": (_report, "", frozenset({"output"})),
+        "changes": (
+            _changes,
+            "",
+            frozenset({"begin", "limit", "consumer", "taken", "follow", "consumers", "forget"}),
+        ),
         "workers": (_workers, "", frozenset({"forget"})),
     }
 )
 _OPTIONS: Final = _OPTIONS_OF_VERBS.union(*(options for _, _, options in _ACTIONS.values()))
-_OTHER_NAMES: Final = {"spargs": "-a", "index": "--from", "output": "-o"}
+_OTHER_NAMES: Final = {"spargs": "-a", "begin": "--from", "output": "-o"}

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from crawler.data.changes import ConsumerPosition
 from crawler.data.data_dir import OUTCOMES
 from crawler.data.snapshots import Snapshot
 from crawler.frontier.port import SEEN
@@ -184,6 +185,16 @@ def dead_text(
     if letters:
         yield f"put one back: {advice('retry URL')}"
         yield f"put all back: {advice('retry --all')}"
+
+
+def consumers_text(found: Sequence[ConsumerPosition], last: int, now: float) -> Iterator[str]:
+    """*last*: the number of the last entry of the change feed."""
+    rows = [
+        (each.name, number(each.taken), number(max(0, last - each.taken)), since(each.at, now))
+        for each in found
+    ]
+    yield from table([("consumer", "taken", "behind", "said"), *rows], right={1, 2})
+    yield f"{many(len(found), 'consumer')}; the change feed ends at entry {number(last)}"
 
 
 def audit_text(acts: Sequence[ActRow], now: float) -> Iterator[str]:

@@ -17,7 +17,7 @@ class FrontierCommand(ScrapyCommand):
         acts = " | ".join(f"{verb.name} {verb.takes}".strip() for verb in VERBS.values())
         return (
             "counts | hosts | dead | audit | why URL | workers | check"
-            f" | seen --from FILE | snapshot FOLDER | report | {acts}  [options]"
+            f" | seen --from FILE | snapshot FOLDER | report | changes | {acts}  [options]"
         )
 
     def short_desc(self) -> str:
@@ -46,7 +46,12 @@ class FrontierCommand(ScrapyCommand):
         parser.add_argument(
             "--offset", type=int, metavar="N", help="hosts: leave out the first N of them"
         )
-        parser.add_argument("--limit", type=int, metavar="N", help=f"dead, audit: how many ({TOP})")
+        parser.add_argument(
+            "--limit",
+            type=int,
+            metavar="N",
+            help=f"dead, audit: how many ({TOP}); changes: at most so many",
+        )
         parser.add_argument(
             "--dry-run",
             action="store_true",
@@ -62,7 +67,31 @@ class FrontierCommand(ScrapyCommand):
         )
         parser.add_argument("--all", action="store_true", default=None, help="retry: all of them")
         parser.add_argument(
-            "--forget", metavar="NAME", help="workers: this one's disk is lost, with its links"
+            "--forget",
+            metavar="NAME",
+            help="workers: this one's disk is lost, with its links; changes: this consumer is no"
+            " more",
+        )
+        parser.add_argument(
+            "--consumer", metavar="NAME", help="changes: those that NAME has not taken"
+        )
+        parser.add_argument(
+            "--taken",
+            type=int,
+            metavar="N",
+            help="changes: --consumer has taken all up to number N",
+        )
+        parser.add_argument(
+            "--follow",
+            action="store_true",
+            default=None,
+            help="changes: go on with those that come",
+        )
+        parser.add_argument(
+            "--consumers",
+            action="store_true",
+            default=None,
+            help="changes: list the consumers, and how far each is",
         )
         parser.add_argument(
             "--repair",
@@ -78,9 +107,10 @@ class FrontierCommand(ScrapyCommand):
         )
         parser.add_argument(
             "--from",
-            dest="index",
-            metavar="FILE",
-            help="seen: an index (CDXJ) of another crawl, whose URLs are not to be fetched",
+            dest="begin",
+            metavar="FILE|N",
+            help="seen: an index (CDXJ) of another crawl, whose URLs are not to be fetched;"
+            " changes: the number of the first",
         )
         parser.add_argument(
             "-o",

@@ -5,6 +5,7 @@ Rule: a rebuilt file replaces the old in one step, and a file that a crawl is wr
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC
@@ -34,7 +35,9 @@ from crawler.archive.warc_file import (
     rebuild_lock,
     remove_unfinished_companions,
 )
+from crawler.data.changes import purge_changes
 from crawler.data.data_dir import (
+    CHANGES,
     locked,
 )
 from crawler.model.types import VERSION, DataDirError
@@ -190,6 +193,10 @@ def purge_archive(
         for done in purge(place.all_stores(), is_meant, place.path, lambda: None):
             line = f"{Path(done.name).name}  {many(done.records, 'record')} deleted"
             yield FileResult(done.name, line)
+        for home in sorted({place.path, *place.homes}):
+            if urls := purge_changes(home / CHANGES, is_meant, time.time()):
+                line = f"{home / CHANGES}  {many(urls, 'URL')} announced as purged"
+                yield FileResult(CHANGES, line)
     added = list(islice(listed(place.path), before, None))
     left = sum(not each.deleted for each in added)
     counted = f"{many(len(added) - left, 'record')} deleted, {many(left, 'revisit')} left of them"
