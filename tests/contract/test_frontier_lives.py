@@ -333,7 +333,7 @@ def lives(number: int) -> settings:
 
 
 TestMemory = FrontierLives.TestCase
-TestMemory.settings = lives(400)
+TestMemory.settings = lives(300)
 TestUndecided = UndecidedLives.TestCase
 TestUndecided.settings = lives(100)
 TestTurns = TurnLives.TestCase

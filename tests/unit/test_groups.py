@@ -20,7 +20,8 @@ A, B, C, V6, W6 = "192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1", "2001:db
         pytest.param([C, B, A], C, True, A, id="and then the first one"),
         pytest.param([A], A, True, A, id="there is no other"),
         pytest.param([V6, A, W6], "", False, V6, id="of the family that is preferred"),
-        pytest.param([A, V6], V6, False, A, id="of the family that is preferred now"),
+        pytest.param([A, V6], V6, False, V6, id="the last one, of whatever family"),
+        pytest.param([V6, A], V6, True, A, id="of the other family, if it did not answer"),
     ],
 )
 def test_the_address_of_a_host(found: list[str], last: str, has_failed: bool, chosen: str) -> None:
