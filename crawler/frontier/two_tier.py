@@ -215,8 +215,7 @@ class TwoTierFrontier:
         standings: Sequence[Standing] = STANDINGS,
         per_host: PerHost = one,
     ) -> list[Lease]:
-        is_congested = self.is_congested()
-        leases = [] if is_congested else self._lease(now, limit, standings, per_host)
+        leases = [] if self.is_congested() else self._lease(now, limit, standings, per_host)
         if (
             not leases
             and _ANSWERS in standings

@@ -98,7 +98,7 @@ class Bundles:
             heappush(self._spaced, (bundle.next_at, bundle.host))
 
     def wake_at(self, standings: Sequence[Standing]) -> float | None:
-        """Return when to call `next`; None: when a fetch has ended."""
+        """Return when to call `next` again; None: no time is known before a fetch ends."""
         if not self._spaced:
             return None
         at, host = self._spaced[0]

@@ -9,9 +9,9 @@ queue that we make ourselves would count as normal, and we would drive it up for
 Where the user allows more than one connection, a host whose factor can fall no further is asked
 for one URL more at once with each window in which it stays fast, and for fewer when it gets slower.
 
-A server that refuses (429, 503) is asked less often than it was when it refused, and after ten
-minutes without a refusal 2 % more often. Any other trouble takes one step back. Both are kept with
-the host, for as long as the host is known.
+A server that refuses (429, 503) is asked less often than it was when it refused, and 2 % more often
+after ten minutes. Any other trouble takes one step back, or halves the requests at once. Both are
+kept with the host, for as long as the host is known.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FAST: Final = 1.15  # times the base: then the factor may fall
 SLOW: Final = 1.25  # times the base, three times in a row: then it rises
 VERY_SLOW: Final = 2.0  # times the base, once
 _SLOW_WINDOWS: Final = 3
-CHANCE: Final = 0.5  # spread of service times: more is asked of means of few answers
+SPREAD: Final = 0.5  # of service times, in times of their mean: means of few answers scatter
 PARALLEL_FAST: Final = 1.25  # as these, of several requests at once, which wait for each other, too
 PARALLEL_SLOW: Final = 1.5
 _TURNS: Final = 2  # URLs of a bundle for each of those at once: a rest after each is half the time
@@ -77,7 +77,7 @@ class Window(StrEnum):
     FAIR = "fair"
     SLOW = "slow"
     TROUBLE = "trouble"
-    OVER = "over"  # enough answers to know the base
+    OVER = "over"  # the base was measured: enough answers of the first stage, or of probes
 
 
 class Move(StrEnum):
@@ -304,7 +304,7 @@ def change_of(before: Pacing | None, after: Pacing | None) -> PaceChange | None:
 
 
 def _with_risen_rate(pacing: Pacing, now: float) -> Pacing:
-    """Return *pacing* with a higher rate, if the host has had no trouble for long."""
+    """Return *pacing* with a higher rate, if the refused one was set or raised long ago."""
     if now - pacing.refused_at < _RATE_RISES_AFTER_S:
         return pacing
     return replace(pacing, interval_s=pacing.interval_s / _RATE_RISE, refused_at=now)
@@ -327,7 +327,7 @@ def _window(pacing: Pacing) -> Window:
 
 def _is_slow(pacing: Pacing, stage: Stage, mean_s: float) -> bool:
     """Return whether a window is slow, and it is hardly by chance."""
-    by_chance = CHANCE * sqrt(1.0 / pacing.count + 1.0 / max(1, pacing.base_answers))
+    by_chance = SPREAD * sqrt(1.0 / pacing.count + 1.0 / max(1, pacing.base_answers))
     return mean_s > (_LIMITS[stage][1] + by_chance) * pacing.base_s
 
 
@@ -353,8 +353,8 @@ def _speed(pacing: Pacing, move: Move, now: float, settings: PolitenessSettings)
 
 
 def _is_bound(pacing: Pacing, settings: PolitenessSettings) -> bool:
-    """Return whether a rate that was refused keeps a host at rest for so long that more requests at
-    once would hardly be more in a minute: only the rest after a bundle would be seldomer."""
+    """Return whether a refused rate, not the host's own speed, decides how often it is asked: then
+    more requests at once would hardly be more in a minute."""
     mean_s = pacing.sum_s / max(1, pacing.count)
     own_s = max(factor_of(pacing, settings) * mean_s, settings.paced_min_delay_s)
     return pacing.interval_s > 2.0 * (mean_s + own_s) / _at_once(pacing, settings)
