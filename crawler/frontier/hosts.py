@@ -219,8 +219,10 @@ class HostScheduler:
         self._groups = groups
         self._front = FrontQueue(batch)
         self._resting = TimedQueue(batch, keys.RESTING)
-        self._stride = StrideScheduler(limits.level_shares)
-        self.active = ActiveSet(len(limits.level_shares))
+        self._stride = StrideScheduler(limits.shares)
+        self.active = ActiveSet(len(limits.shares))
+        self._again = len(limits.shares) - 1  # the level of pages that are visited again
+        self._turns_again = round(1.0 / limits.visit_share)  # one in so many is theirs
         self._stopped: set[bytes] = set()  # shards whose hosts get no turn
 
     def next_due(self, now: float, standings: Iterable[Standing]) -> ActiveHost | None:
@@ -294,16 +296,26 @@ class HostScheduler:
         return HostCounts(self.active.resting, self.active.due, tuple(front))
 
     def on_url_added(
-        self, host: HostKey, level: int, record: HostRecord, *, first: bool = False
+        self,
+        host: HostKey,
+        level: int,
+        record: HostRecord,
+        *,
+        first: bool = False,
+        may_wait: bool = True,
     ) -> None:
         """File *host*, which has *record*, for a URL that now waits at *level*; *first*: before
-        other hosts there."""
-        if record.place is _EMPTY or (record.place is _FRONT and level < record.level):
+        other hosts there. If it *may_wait*, it does for a turn of pages that are visited again."""
+        if record.place is _EMPTY:
+            self._front.put(host, self._batch.host(host), level, first=first)
+        elif level >= record.level or (may_wait and self._is_again_turn(record)):
+            return
+        elif record.place is _FRONT:
             self._front.put(host, self._batch.host(host), level, first=first)
         elif record.place is _ACTIVE:
             active = self.active.get(host)
             assert active is not None, f"{host} is active, but not in memory"
-            self._on_better_url(active, level)
+            self._end_for_better(active, level)
 
     def put_back(self, candidate: Candidate) -> None:
         """Put *candidate* back before all other URLs of its host and level."""
@@ -312,7 +324,10 @@ class HostScheduler:
         if active is not None and active.level == candidate.level:
             active.head.appendleft(encode(candidate))
         record = self._batch.peek(candidate.host)
-        self.on_url_added(candidate.host, candidate.level, record, first=_is_begun(record))
+        is_begun = _is_begun(record)
+        self.on_url_added(
+            candidate.host, candidate.level, record, first=is_begun, may_wait=False
+        )
 
     def on_fetch_ended(self, active: ActiveHost, now: float) -> None:
         """Keep *active*, whose fetches are over, in memory until its rest ends, or end its turn."""
@@ -348,7 +363,7 @@ class HostScheduler:
     def on_urls_removed(self, host: HostKey) -> None:
         """File *host*, which waits for its turn, anew if its best level has no URL any more."""
         record = self._batch.host(host)
-        if record.place is _FRONT and record.level != record.best_level():
+        if record.place is _FRONT and not len(record.queue_ends[record.level]):
             self._file(host, record, first=False)
 
     def end_turn(self, host: HostKey, now: float) -> None:
@@ -364,7 +379,7 @@ class HostScheduler:
 
     def _file(self, host: HostKey, record: HostRecord, *, first: bool) -> None:
         """File *host*, or leave it empty if no URL waits."""
-        level = record.best_level()
+        level = self._next_level(record)
         if level is None:
             record.place = next_place(record.place, HostEvent.RUN_DRY)
         else:
@@ -413,9 +428,21 @@ class HostScheduler:
             self._front.put(host, record, level)
         return record
 
-    def _on_better_url(self, active: ActiveHost, level: int) -> None:
-        if level >= active.level:
-            return
+    def _next_level(self, record: HostRecord) -> int | None:
+        """Return the level of the next turn of a host: the best one that has a URL, but each so
+        many turns that of pages that are visited again."""
+        level = record.best_level()
+        is_again = level is not None and not record.generation % self._turns_again
+        return self._again if is_again and len(record.queue_ends[self._again]) else level
+
+    def _is_again_turn(self, record: HostRecord) -> bool:
+        """Return whether the turn for which a host was filed last is that of pages that are visited
+        again, whatever else waits."""
+        is_theirs = record.level == self._again
+        return is_theirs and not (record.generation - 1) % self._turns_again
+
+    def _end_for_better(self, active: ActiveHost, level: int) -> None:
+        """End the turn of *active*, as a URL of a better *level* has come."""
         if active.leased:
             active.turn_ended = True
         else:
@@ -468,7 +495,7 @@ class HostScheduler:
         head = self._refusals.head(host, record, record.level, self._limits.head_urls, now)
         if not head:  # all URLs there were refused, or as many as one call may judge
             self._queues.end_head(host, record.level)
-            level = record.best_level()
+            level = self._next_level(record)
             if level is None:
                 record.place = next_place(record.place, HostEvent.RUN_DRY)
                 self._leave_group(host, record, now)
@@ -550,7 +577,9 @@ class HostScheduler:
         if record.best_level() is None:
             record.place = next_place(record.place, HostEvent.RUN_DRY)
         elif self._has_room(record, now, 0):
-            self._front.put(active.host, record, _best(record))
+            level = self._next_level(record)
+            assert level is not None, "a host is filed only while URLs wait"
+            self._front.put(active.host, record, level)
         else:
             self._rest(active.host, record)
 
@@ -581,12 +610,6 @@ def _is_begun(record: HostRecord) -> bool:
     """Return whether a new host was fetched from: its robots.txt, but no page yet. It goes before
     hosts that were never fetched from, or it would wait for all of them twice."""
     return record.pace.standing is Standing.NEW and record.rest_until > 0
-
-
-def _best(record: HostRecord) -> int:
-    level = record.best_level()
-    assert level is not None, "a host is filed only while URLs wait"
-    return level
 
 
 _SAMPLED: Final = 100

@@ -231,9 +231,21 @@ class FrontierLimits:
     due_slice: int = 64  # due entries moved in one call (12 us each)
     recovered_slice: int = 1000  # hosts, or leases, filed in one write when a frontier opens
     judged_slice: int = 1000  # refused URLs handled in one call: 10 ms
+    # Of turns of hosts, for pages that are visited again while others wait; and of the turns of
+    # each host.
+    visit_share: float = 0.1
+    visits_per_day: float | None = None  # of pages without a date; None: each in 30 days
+    # In which a page changes once, by the guess before it was visited again.
+    usual_change_days: float = 30.0
     max_urls_per_domain: int | None = None
     max_urls_per_host: int | None = None
     rule_budgets: RuleBudgets | None = None  # that go before these two
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The turns of each level, and of one more behind them: of pages that are visited again."""
+        again = sum(self.level_shares) * self.visit_share / (1.0 - self.visit_share)
+        return (*self.level_shares, again)
 
     @property
     def longest_address_rest_s(self) -> float:

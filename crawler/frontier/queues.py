@@ -260,9 +260,11 @@ class TimedQueue:
     Due entries are removed in slices, oldest first, and the time of the next one is known without a
     read. An entry is always put at a time after the last slice."""
 
-    def __init__(self, batch: WriteBatch, prefix: bytes) -> None:
+    def __init__(self, batch: WriteBatch, prefix: bytes, end: bytes | None = None) -> None:
+        """*end*: of the keys, if others have the same prefix."""
         self._batch = batch
         self._prefix = prefix
+        self._end = end or keys.prefix_end(prefix)
         # Reads begin here, behind the tombstones of entries already taken.
         self._from = prefix
         self._next: float | None = None
@@ -307,5 +309,5 @@ class TimedQueue:
         return found
 
     def _read_next(self) -> None:
-        first = self._batch.scan(self._from, keys.prefix_end(self._prefix), 1)
+        first = self._batch.scan(self._from, self._end, 1)
         self._next = keys.time_of(first[0][0]) if first else None

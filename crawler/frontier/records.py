@@ -19,6 +19,8 @@ address, or in n, a number that is used once: behind the letter, in `l` behind t
     a <host>                active host: in memory, or it was when the process died
     r <time> <host>         host at rest, by the end of its rest; whether it waits for its address
     l <time> <n>            later URL, by its date
+    l <class> <time> <n>    page that is visited again when that is worth it, by its last visit; a
+                            class begins with a byte above 0, a date with 0
     o <lease id>            open lease: the URL it holds
     d <n>                   dead letter
     x <n>                   URL that a rule of the last start refused when its turn came
@@ -190,6 +192,32 @@ def timed(prefix: bytes, when: float, suffix: bytes) -> bytes:
     return prefix + _NUMBER.pack(max(0, -int(-when * _MICROS // 1))) + suffix
 
 
+DATES: Final = LATER + b"\0"
+"""Begins the keys of later URLs that have a date: before the year 4253."""
+_CLASS_BYTES: Final = 3
+_FIRST_CLASS: Final = 1 << 16
+_VISITS_A_SECOND: Final = 256
+
+
+def visit_class(number: int) -> bytes:
+    """Return the prefix of the keys of pages of a class of change rates."""
+    return LATER + (number + _FIRST_CLASS).to_bytes(_CLASS_BYTES)
+
+
+def visited(number: int, at: int, suffix: bytes) -> bytes:
+    """Return the key of a page of a class that was visited last *at*, epoch seconds."""
+    return visit_class(number) + (at * _VISITS_A_SECOND).to_bytes(5) + suffix
+
+
+def class_of_visited(key: bytes) -> int:
+    return int.from_bytes(key[1 : 1 + _CLASS_BYTES]) - _FIRST_CLASS
+
+
+def visited_at(key: bytes) -> int:
+    """Return when the page of this key was visited last, in epoch seconds."""
+    return int.from_bytes(key[1 + _CLASS_BYTES : 9]) // _VISITS_A_SECOND
+
+
 def due_end(prefix: bytes, now: float) -> bytes:
     """Return the end of all keys of *prefix* with a time <= *now*."""
     return numbered(prefix, max(0, int(now * _MICROS)) + 1)
@@ -241,7 +269,7 @@ class UrlState(StrEnum):
 
     UNKNOWN = "unknown"  # never admitted
     WAITING = "waiting"  # in the queue of its host and level
-    LATER = "later"  # it has a date in the future: a retry, or a revisit
+    LATER = "later"  # it is tried, or visited, again at a date or when that is worth it
     LEASED = "leased"  # from its lease until its verdict is applied
     DONE = "done"  # fetched, and its page is durable
     DEAD = "dead"  # given up; kept as a dead letter
@@ -261,7 +289,7 @@ class UrlEvent(StrEnum):
     GIVE_UP = "give up"  # Dead
     LOSE = "lose"  # the process that held the lease has died
     RETRY_DEAD = "retry dead"  # by `scrapy frontier retry`
-    REVISIT = "revisit"  # Done with a next visit
+    REVISIT = "revisit"  # Done, and visited again
     DROP = "drop"  # given up by the operator
     FORGET = "forget"  # a deletion request
 
@@ -347,6 +375,12 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     address: str = ""  # that it was fetched from last, or is to be next; empty: not known
     # It rests only because others are fetched from its address, or that is not known.
     waits_for_address: bool = False
+    # Of its pages that were visited again: visits that found a change, and the seconds between.
+    changes: int = 0
+    watched_s: int = 0
+    # Its pages come again when a visit is worth so many steps more than elsewhere, as it may not be
+    # asked for more.
+    visit_step: int = 0
 
     def note_trouble(self, asked_s: float, now: float) -> None:
         """Note trouble, and the *asked_s* of its Retry-After, 0 if it has none."""
@@ -383,7 +417,10 @@ class DomainRecord(msgspec.Struct, array_like=True, gc=False):
     admitted: int = 0  # URLs of it ever admitted
 
 
-_COUNTERS: Final = ("waiting", "later", "leased", "seen", "done", "dead", "refused")
+_COUNTERS: Final = (
+    *("waiting", "later", "leased", "seen", "done", "dead", "refused"),
+    *("again", "by_worth"),
+)
 
 
 class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
@@ -402,6 +439,9 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     front_answers: list[QueueEnds] = []
     front_fails: list[QueueEnds] = []
     levels: list[int] = []  # of `waiting`, by level
+    again: int = 0  # of `later`, pages that were visited before
+    by_worth: int = 0  # of these, without a date
+    worth: float = 0.0  # what a visit must gain to be due, in days; 0: not known yet
 
     def fronts(self) -> tuple[list[QueueEnds], list[QueueEnds], list[QueueEnds]]:
         """Return the ends of the front queues, by standing and level."""
@@ -434,6 +474,7 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
             refused=self.refused,
             undecided=undecided,
             levels=tuple(self.levels),
+            again=self.again,
         )
 
 

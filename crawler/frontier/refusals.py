@@ -53,7 +53,7 @@ class Refusals:
         self._queues = queues
         self._admitter = admitter
         self._rules = rules
-        self._levels = len(frontier_limits.level_shares)
+        self._levels = len(frontier_limits.shares)
         self._max_judged = self._judgements_left = frontier_limits.judged_slice
         self._unreported: list[tuple[Candidate, Refusal]] = []
         self.generation = 0  # of the rules

@@ -198,6 +198,12 @@ class WriteBatch:
             self._of_shards[shard] = known
         return known
 
+    def count_again(self, shard: bytes, again: int, by_worth: int) -> None:
+        """Count pages of *shard* that are visited again, and those of them without a date."""
+        for totals in (self.totals, self.totals_of(shard))[: 1 + self.shards.are_several]:
+            totals.again += again
+            totals.by_worth += by_worth
+
     def take_in_totals(self, shard: bytes) -> None:
         """Count what a shard has that was written into the store, and use no number of it again."""
         taken = self.totals_of(shard)
@@ -222,7 +228,7 @@ class WriteBatch:
         """Raise ConfigError if the records have more levels than the setting."""
         if begun > self._levels:
             raise ConfigError(
-                f"this crawl was begun with {begun} levels, the setting has {self._levels}:"
+                f"this crawl was begun with {begun - 1} levels, the setting has {self._levels - 1}:"
                 " CRAWLER_LEVEL_SHARES may grow between runs, not shrink"
             )
 

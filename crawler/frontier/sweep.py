@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.hosts import HostScheduler
-from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
+from crawler.frontier.later import LaterUrls
+from crawler.frontier.queues import QueueName, UrlQueues
 from crawler.frontier.records import (
     DeadLetter,
     UrlEvent,
@@ -56,7 +57,7 @@ class Sweep:
         queues: UrlQueues,
         scheduler: HostScheduler,
         refusals: Refusals,
-        later: TimedQueue,
+        later: LaterUrls,
         slice_: int,
     ) -> None:
         """*slice_*: URLs of one step."""
@@ -191,11 +192,11 @@ class Sweep:
                 candidate = decode_candidate(packed)
                 match fate(candidate):
                     case Dead() as verdict:
-                        self._later.remove(key)
+                        self._later.remove(key, candidate)
                         self._give_up(candidate, verdict, UrlState.LATER, now())
                         touched += 1
                     case Forget():
-                        self._later.remove(key)
+                        self._later.remove(key, candidate)
                         self._batch.count(keys.shard_in(key), UrlState.LATER, UrlEvent.FORGET)
                         touched += 1
                     case int() as wanted if wanted != candidate.level:

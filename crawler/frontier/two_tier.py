@@ -28,7 +28,8 @@ from crawler.frontier.port import (
     PerHost,
     one,
 )
-from crawler.frontier.queues import QueueName, TimedQueue, UrlQueues
+from crawler.frontier.later import LaterUrls
+from crawler.frontier.queues import QueueName, UrlQueues
 from crawler.frontier.records import (
     DeadLetter,
     OpenRecord,
@@ -50,6 +51,7 @@ from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
     Added,
+    Again,
     Candidate,
     Claim,
     Dead,
@@ -139,7 +141,7 @@ class TwoTierFrontier:
         by which hosts are grouped; None: they are not. *address_leases*: None if no other
         process fetches from the same addresses."""
         self._store, self._limits = store, limits
-        self._batch = WriteBatch(store, len(limits.level_shares), limits.known_hosts, shards)
+        self._batch = WriteBatch(store, len(limits.shares), limits.known_hosts, shards)
         self._queues = UrlQueues(self._batch, limits.chunk_urls)
         self._seen = SeenSet(self._batch, runs, limits.recent_keys)
         self._admitter = Admitter(self._batch, limits, self._seen)
@@ -149,7 +151,7 @@ class TwoTierFrontier:
             self._batch, self._queues, limits, self._refusals, self.groups
         )
         self._longest = LongestHosts(limits.min_gap_s)
-        self._later = TimedQueue(self._batch, keys.LATER)
+        self._later = LaterUrls(self._batch, limits)
         self._sweep = Sweep(
             *(self._batch, self._queues, self._scheduler, self._refusals, self._later),
             limits.judged_slice,
@@ -591,19 +593,12 @@ class TwoTierFrontier:
         shard = self._batch.shards.of(candidate.host)
         count = partial(self._batch.count, shard)
         match verdict:
-            case Done(next_visit, claim):
+            case Done(claim, again):
                 count(_LEASED, _FINISH)
                 self._write_claim(claim, lease.id)
-                if next_visit is not None:
+                if again is not None:
                     count(UrlState.DONE, UrlEvent.REVISIT)
-                    again = replace(
-                        candidate,
-                        not_before=next_visit,
-                        attempts=0,
-                        chain=(),
-                        may_be_archived=False,
-                    )
-                    self._enqueue(again, now)
+                    self._visit_again(candidate, again, now)
             case RetryAt(when, is_counted):
                 count(UrlState.LEASED, UrlEvent.POSTPONE)
                 attempts = candidate.attempts + is_counted
@@ -630,6 +625,22 @@ class TwoTierFrontier:
                 else:
                     self._append((candidate.host, candidate.level), [candidate])
 
+    def _visit_again(self, candidate: Candidate, again: Again, now: float) -> None:
+        record = self._batch.host(candidate.host)
+        page = replace(
+            candidate,
+            level=len(record.queue_ends) - 1,
+            not_before=again.at or 0,
+            attempts=0,
+            chain=(),
+            may_be_archived=False,
+            history=self._later.learned(candidate.history, again, record),
+        )
+        if again.at is None:
+            self._later.put_again(page)
+        else:
+            self._enqueue(page, now)
+
     def _write_claim(self, claim: Claim | None, lease_id: int) -> None:
         if claim is None:
             return
@@ -645,7 +656,7 @@ class TwoTierFrontier:
     def _enqueue(self, candidate: Candidate, now: float) -> None:
         """Queue *candidate*, which is counted as LATER, unless its date is in the future."""
         if candidate.not_before > now:
-            self._postpone(candidate)
+            self._later.put(candidate)
         else:
             shard = self._batch.shards.of(candidate.host)
             self._batch.count(shard, UrlState.LATER, UrlEvent.COME_DUE)
@@ -685,7 +696,7 @@ class TwoTierFrontier:
                 count(shard, UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER, len(urls) - len(due))
                 for candidate in urls:
                     if candidate.not_before > now:
-                        self._postpone(candidate)
+                        self._later.put(candidate)
         for shard, number in queued.items():
             count(shard, UrlState.UNKNOWN, UrlEvent.ADD, number)
 
@@ -786,15 +797,13 @@ class TwoTierFrontier:
 
         return Work(piece.run, apply)
 
-    def _postpone(self, candidate: Candidate) -> None:
-        number = self._batch.next_number(self._batch.shards.of(candidate.host))
-        self._later.put(candidate.not_before, keys.numbered(b"", number), encode(candidate))
-
     def _move_due(self, now: float) -> None:
         self._scheduler.move_due(now)
-        for key, packed in self._later.take_due(now, self._limits.due_slice):
-            if self._batch.has(keys.shard_in(key)):
-                self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
-            else:
-                self._batch.put(key, packed)
+        for shard, candidate in self._later.take_due(now, self._limits.due_slice):
+            self._batch.count(shard, UrlState.LATER, UrlEvent.COME_DUE)
+            level = candidate.level
+            if candidate.history is not None:
+                level = len(self._batch.peek(candidate.host).queue_ends) - 1
+            due = replace(candidate, not_before=0.0, level=level)
+            self._append((due.host, level), [due])
         self._refusals.readmit_some(self._append)

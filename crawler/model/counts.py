@@ -87,7 +87,7 @@ class Counts(Sums, msgspec.Struct, frozen=True):
     see the same."""
 
     waiting: int = 0  # URLs that wait, later ones not among them
-    later: int = 0  # URLs with a date in the future
+    later: int = 0  # URLs with a date in the future, and pages that are visited again
     leased: int = 0  # leases not finished
     hosts_active: int = 0  # hosts in memory
     seen: int = 0  # URLs ever admitted
@@ -98,11 +98,12 @@ class Counts(Sums, msgspec.Struct, frozen=True):
     # on the disks of workers, until Redis can take them.
     undecided: int = 0
     levels: Annotated[tuple[int, ...], add_by_place] = ()  # of `waiting`, by level
+    again: int = 0  # of `later`, pages that were visited before
 
     @property
     def to_fetch(self) -> int:
-        """How many URLs may be fetched yet, those under way not among them."""
-        return self.waiting + self.later + self.undecided
+        """How many URLs may be fetched yet, those under way and later visits not among them."""
+        return self.waiting + self.later - self.again + self.undecided
 
     @property
     def left(self) -> int:

@@ -30,6 +30,30 @@ class Purpose(StrEnum):
     PROBE = "probe"  # a name that cannot exist: how does the host answer it?
 
 
+class Compared(IntEnum):
+    """What of a page is compared to see whether it has changed."""
+
+    BYTES = 0  # its body
+    TEXT = 1  # its text, or its body if it has none
+    SIMILAR = 2  # the fingerprint of its text, some bits of which may differ
+
+
+class History(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is known of a page from its visits, in 40 bytes. Times are epoch seconds."""
+
+    visited_at: int  # the last visit that told whether it has changed
+    changed_at: int  # the visit that found it changed last, or the first one
+    stored_at: int  # the fetch whose answer the archive has whole
+    visits: int = 1
+    changes: int = 0
+    rate: int = 0  # how often it changes, packed (policy/revisits.py); 0: nothing is known
+    content: int = 0  # 64 bits of its content, as `compared` says
+    compared: Compared = Compared.TEXT
+    gone: int = 0  # answers in a row that it is not there
+    # ETag and Last-Modified of that answer, with a line break between; None: it had none.
+    validators: str | None = None
+
+
 class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A URL that may be fetched. Arrow: links -> frontier."""
 
@@ -52,6 +76,7 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     requisite: int = 0  # hops from the page that needs it to be shown; 0: it is a page itself
     index_hops: int = 0  # a sitemap: how many indexes led to it
     seed: str = ""  # the seed that redirected or refreshed to here; empty: none did
+    history: History | None = None  # None: it was never visited, or is visited once
 
     @property
     def seed_url(self) -> str:
@@ -157,11 +182,19 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     simhash: int | None = None  # of its text
 
 
-class Done(msgspec.Struct, frozen=True):
-    """The URL is fetched and durable. *next_visit*: epoch seconds of a revisit; None: never."""
+class Again(msgspec.Struct, frozen=True):
+    """The page is visited again."""
 
-    next_visit: float | None = None
+    history: History  # with this visit; its rate is that of before
+    is_changed: bool | None = None  # since the visit before; None: that cannot be said
+    at: float | None = None  # epoch seconds; None: when a visit is worth it, by its rate
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The URL is fetched and durable. *again*: None if it is never visited again."""
+
     claim: Claim | None = None
+    again: Again | None = None
 
 
 class RetryAt(msgspec.Struct, frozen=True):

@@ -18,7 +18,8 @@ and named tuples of them. `python -m bench.fresh` runs them so.
 
 from __future__ import annotations
 
-from math import exp, expm1, log, log1p, sqrt
+from math import exp, expm1, inf, log, log1p, sqrt
+from struct import Struct
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -52,6 +53,7 @@ _LEAST_RATE: Final = -32  # powers of 1.41
 _WEIGHTS: Final = 64
 _LEAST_WEIGHT: Final = -32
 CLASSES: Final = _SHAPES * _RATES * _WEIGHTS
+_PACKED: Final = Struct("<ff")
 
 
 class ChangeRate(NamedTuple):
@@ -95,6 +97,17 @@ def after_visit(rate: ChangeRate, interval_days: float, is_changed: bool) -> Cha
     spread = (shape + 1.0) * twice_more * changed / (once_more * once_more) - 1.0
     shape = 1.0 / max(spread, 1.0 / MOST_SHAPE)
     return ChangeRate(shape, shape * days * changed / once_more)
+
+
+def pack_rate(rate: ChangeRate) -> int:
+    """Return *rate* in 8 bytes, to seven digits; never 0."""
+    return int.from_bytes(_PACKED.pack(*rate))
+
+
+def unpack_rate(packed: int) -> ChangeRate | None:
+    """Return the rate that `pack_rate` packed, or None for 0 and what is no rate."""
+    rate = ChangeRate(*_PACKED.unpack(packed.to_bytes(_PACKED.size)))
+    return rate if 0.0 < rate.shape < inf and 0.0 < rate.days < inf else None
 
 
 def stale_chance(rate: ChangeRate, since_days: float) -> float:

@@ -77,6 +77,7 @@ class Packer:
             or candidate.is_sitemap
             or candidate.requisite
             or candidate.seed
+            or candidate.history
         )
         if candidate.needs_seen_test and not has_more and candidate.purpose is _PAGE:
             # A tuple takes a third less time than a _LinkRecord.

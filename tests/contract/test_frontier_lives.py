@@ -20,8 +20,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from crawler.frontier import admit
 from crawler.frontier.gate import Gate
 from crawler.model.types import (
+    Again,
     Dead,
     Done,
+    History,
     Lease,
     Moved,
     PutBack,
@@ -172,7 +174,7 @@ class FrontierLives(RuleBasedStateMachine):
     def verdict(self, what, lease):
         match what:
             case "again":
-                return Done(next_visit=self.now + 5.0)
+                return Done(again=Again(History(int(self.now), 0, 0), at=self.now + 5.0))
             case "retry":
                 return RetryAt(self.now + 5.0)
             case "moved":

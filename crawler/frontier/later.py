@@ -1,0 +1,334 @@
+"""Later URLs: those that have a date, and pages that are visited again when that is worth it.
+
+Rule: the latter are in classes of change rates, each in the order of last visits, and so of what a
+visit would gain (policy/revisits.py). A class is due when that reaches a threshold, which follows
+the budget of visits: with another budget no page is moved.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from msgspec.structs import replace
+
+from crawler.frontier import records as keys
+from crawler.frontier.port import FrontierLimits
+from crawler.frontier.queues import TimedQueue
+from crawler.frontier.records import HostRecord, decode_candidate, encode
+from crawler.frontier.staging import WriteBatch
+from crawler.model.types import Again, Candidate, History
+from crawler.policy.revisits import (
+    CLASSES,
+    ChangeRate,
+    GroupChanges,
+    after_visit,
+    class_of,
+    crawl_value,
+    due_after,
+    is_new_order,
+    longest_days,
+    mean_rate,
+    middle_of,
+    next_multiplier,
+    pack_rate,
+    prior,
+    unpack_rate,
+)
+
+DAY_S: Final = 86_400.0
+LEAST_S: Final = 600.0
+"""Between two visits of a page, whatever the budget is. Guess: no index follows faster."""
+CYCLE_DAYS: Final = 30.0
+"""In which each page has a visit, in the mean, if the budget is not set."""
+_SAVED_S: Final = 60.0  # visits that a crawl that was held up catches up with
+_HELD_S: Final = 1.0  # after which a host that has enough visits before it is looked at again
+_READ: Final = 8  # pages of a class read at once
+# A step is a factor of 1.41, as classes have. The last one is as good as never.
+_STEP: Final = 2**0.5
+_MOST_STEPS: Final = 60
+_WEIGHT: Final = 1.0  # of each page
+
+
+@dataclass(slots=True)
+class _VisitClass:
+    """Pages that change about as often, and wait for the same number of steps."""
+
+    number: int
+    begin: bytes  # reads go on here
+    wait_s: float = 0.0  # after its last visit the first page is due
+    due_at: float = 0.0  # when that is
+    read: deque[tuple[bytes, bytes]] = field(default_factory=deque)
+
+    @property
+    def steps(self) -> int:
+        return self.number // CLASSES
+
+    @property
+    def worth(self) -> tuple[ChangeRate, float]:
+        """Its rate, and the weight of its pages."""
+        return middle_of(self.number % CLASSES)
+
+
+class LaterUrls:
+    """The later URLs of a frontier."""
+
+    def __init__(self, batch: WriteBatch, limits: FrontierLimits) -> None:
+        self._batch = batch
+        self._limits = limits
+        self._usual = 1.0 / limits.usual_change_days
+        self.visits_per_day = limits.visits_per_day
+        """The budget of visits of pages without a date; None: one of each in CYCLE_DAYS."""
+        self._dates = TimedQueue(batch, keys.LATER, keys.visit_class(0))
+        self._classes: dict[int, _VisitClass] = {}
+        self._due: list[tuple[float, int]] = []  # heap; entries with another time are stale
+        self._ordered_by = self._longest_days = 0.0
+        self._visits_left = 0.0  # that may be made now
+        self._counted_at: float | None = None
+        self._held_until = 0.0
+        self._find_classes()
+
+    @property
+    def next_at(self) -> float | None:
+        """When to call `take_due` again, or None if there are none; may be early, never late."""
+        times = (self._dates.next_at, self._next_visit_at())
+        return min([time for time in times if time is not None], default=None)
+
+    def put(self, candidate: Candidate) -> None:
+        """Keep *candidate* until its date."""
+        shard = self._batch.shards.of(candidate.host)
+        number = self._batch.next_number(shard)
+        self._dates.put(candidate.not_before, keys.numbered(b"", number), encode(candidate))
+        if candidate.history is not None:
+            self._batch.count_again(shard, 1, 0)
+
+    def put_again(self, candidate: Candidate) -> None:
+        """Keep *candidate*, a page with a history, until a visit is worth it."""
+        shard = self._batch.shards.of(candidate.host)
+        self._file(candidate, self._batch.peek(candidate.host).visit_step)
+        self._batch.count_again(shard, 1, 1)
+
+    def learned(self, before: History | None, again: Again, record: HostRecord) -> History:
+        """Return the history of a page after a visit, with what is known of its rate. *record*, of
+        its host, is changed: it has the mean of its pages."""
+        if before is None or again.is_changed is None:
+            return replace(again.history, rate=before.rate if before else 0)
+        interval_s = max(0, again.history.visited_at - before.visited_at)
+        known = unpack_rate(before.rate) or self._usual_rate(record)
+        rate = after_visit(known, interval_s / DAY_S, again.is_changed)
+        record.changes += again.is_changed
+        record.watched_s += interval_s
+        return replace(again.history, rate=pack_rate(rate))
+
+    def take_due(self, now: float, most: int) -> list[tuple[bytes, Candidate]]:
+        """Remove and return up to *most* URLs, with their shards, whose date has come or that are
+        worth a visit. Those of a host with enough visits before it are put off."""
+        due = []
+        for key, packed in self._dates.take_due(now, most):
+            shard = keys.shard_in(key)
+            if self._batch.has(shard):
+                candidate = decode_candidate(packed)
+                if candidate.history is not None:
+                    self._batch.count_again(shard, -1, 0)
+                due.append((shard, candidate))
+            else:
+                self._batch.put(key, packed)
+        return due + list(self._take_worth(now, most - len(due)))
+
+    def remove(self, key: bytes, candidate: Candidate) -> None:
+        """Remove *candidate*, which has this key."""
+        is_worth = key >= keys.visit_class(0)
+        if candidate.history is not None:
+            self._batch.count_again(keys.shard_in(key), -1, -int(is_worth))
+        if not is_worth:
+            self._dates.remove(key)
+            return
+        self._batch.delete(key)
+        if (found := self._classes.get(keys.class_of_visited(key))) is not None:
+            found.read.clear()
+            found.begin = keys.visit_class(found.number)
+            self._set_due(found)
+
+    def read_again(self) -> None:
+        """Read what is due next: records were written or deleted in the store."""
+        self._dates.read_again()
+        self._find_classes()
+
+    def _usual_rate(self, record: HostRecord) -> ChangeRate:
+        """Return what is known of a page of the host of *record* that was not visited again yet."""
+        of_host = GroupChanges(record.changes, record.watched_s / DAY_S)
+        return prior(mean_rate(of_host, self._usual))
+
+    # Pages that are visited again when that is worth it.
+
+    def _take_worth(self, now: float, most: int) -> Iterator[tuple[bytes, Candidate]]:
+        self._count_visits(now)
+        self._order()
+        for _ in range(most):
+            first = self._first()
+            if first is None or self._visits_left < 1.0 or now < self._held_until:
+                return
+            if keys.visited_at(first.read[0][0]) + LEAST_S > now:
+                return
+            key, packed = first.read[0]
+            candidate = decode_candidate(packed)
+            record = self._batch.peek(candidate.host)
+            is_full = len(record.queue_ends[-1]) >= self._limits.head_urls
+            if is_full and first.due_at > now:
+                self._held_until = now + _HELD_S
+                return
+            first.read.popleft()
+            first.due_at = 0.0
+            self._batch.delete(key)
+            if is_full:
+                self._file(candidate, min(first.steps + 1, _MOST_STEPS))
+            else:
+                self._visits_left -= 1.0
+                self._follow(first, candidate, now)
+                self._batch.count_again(keys.shard_in(key), -1, -1)
+                self._set_step(candidate, record, first.steps)
+                yield keys.shard_in(key), candidate
+            self._set_due(first)
+
+    def _follow(self, of: _VisitClass, candidate: Candidate, now: float) -> None:
+        """Let the threshold follow what the visit of *candidate* gains."""
+        assert candidate.history is not None, f"{candidate.url} is visited again, but never was"
+        since_days = (now - candidate.history.visited_at) / DAY_S
+        if of.steps or not 0 < since_days < self._longest_days:
+            return
+        _, weight = of.worth
+        rate = unpack_rate(candidate.history.rate) or of.worth[0]
+        totals = self._batch.totals
+        totals.worth = next_multiplier(totals.worth, crawl_value(rate, since_days, weight))
+        self._order()
+
+    def _set_step(self, candidate: Candidate, record: HostRecord, steps: int) -> None:
+        """Let the pages of a host wait for as many steps as those do that come to its queue."""
+        own = record.visit_step
+        is_idle = steps == own and not len(record.queue_ends[-1])
+        if steps != own or (own and is_idle):
+            record = self._batch.host(candidate.host)
+            record.visit_step = own + 1 if steps > own else own - 1
+
+    def _count_visits(self, now: float) -> None:
+        per_s = self._per_day() / DAY_S
+        passed_s = max(0.0, now - self._counted_at) if self._counted_at is not None else 0.0
+        self._counted_at = now
+        self._visits_left = min(self._visits_left + passed_s * per_s, max(1.0, _SAVED_S * per_s))
+
+    def _per_day(self) -> float:
+        """Return how many visits of these pages are made a day, by this process."""
+        if self.visits_per_day is None:
+            return self._batch.totals.by_worth / CYCLE_DAYS
+        here = self._batch.here
+        share = 1.0 if here is None else len(here) / self._batch.shards.count
+        return self.visits_per_day * share
+
+    def _next_visit_at(self) -> float | None:
+        first = self._first()
+        if first is None:
+            return None
+        if self._counted_at is None:
+            return 0.0
+        per_s = max(self._per_day(), 1e-9) / DAY_S
+        visit_at = self._counted_at + max(0.0, 1.0 - self._visits_left) / per_s
+        return max(visit_at, keys.visited_at(first.read[0][0]) + LEAST_S, self._held_until)
+
+    def _first(self) -> _VisitClass | None:
+        """Return the class whose first page is due first, or was put off last."""
+        while self._due:
+            due_at, number = self._due[0]
+            first = self._classes[number]
+            if first.due_at == due_at and self._has_page(first):
+                return first
+            heappop(self._due)
+            if first.due_at == due_at:  # the shards of its pages have gone
+                first.due_at = 0.0
+        return None
+
+    def _file(self, candidate: Candidate, steps: int) -> None:
+        history = candidate.history
+        assert history is not None, f"{candidate.url} is visited again, but never was"
+        known = unpack_rate(history.rate)
+        rate = known or self._usual_rate(self._batch.peek(candidate.host))
+        number = class_of(rate, _WEIGHT) + steps * CLASSES
+        suffix = keys.numbered(
+            b"", self._batch.next_number(self._batch.shards.of(candidate.host))
+        )
+        key = keys.visited(number, history.visited_at, suffix)
+        self._batch.put(key, encode(candidate))
+        found = self._classes.get(number)
+        if found is None:
+            found = self._classes[number] = _VisitClass(number, key)
+            self._set_wait(found)
+            self._set_due(found)
+        elif key < found.begin:
+            found.begin = min(key, found.read[0][0]) if found.read else key
+            found.read.clear()
+            self._set_due(found)
+        elif not found.due_at:
+            self._set_due(found)
+
+    def _has_page(self, of: _VisitClass) -> bool:
+        """Return whether the class has a page, the first of which is read then."""
+        while True:
+            while of.read:
+                if self._batch.has(keys.shard_in(of.read[0][0])):
+                    return True
+                of.read.popleft()
+            found = self._batch.scan(of.begin, keys.visit_class(of.number + 1), _READ)
+            if not found:
+                return False
+            of.read.extend(found)
+            of.begin = found[-1][0] + b"\0"
+
+    def _set_due(self, of: _VisitClass) -> None:
+        """File the class by when its first page is due."""
+        if not self._has_page(of):
+            of.due_at = 0.0
+            return
+        of.due_at = keys.visited_at(of.read[0][0]) + of.wait_s
+        heappush(self._due, (of.due_at, of.number))
+
+    def _set_wait(self, of: _VisitClass) -> None:
+        rate, weight = of.worth
+        fewer = _STEP**of.steps
+        longest = self._longest_days * fewer
+        days = due_after(rate, weight / fewer, self._ordered_by, longest)
+        of.wait_s = max(days * DAY_S, LEAST_S)
+
+    def _order(self) -> None:
+        """Order the classes by the threshold, if that has moved."""
+        totals = self._batch.totals
+        cycle_days = totals.by_worth / max(self._per_day(), 1e-9)
+        if not totals.worth:
+            if not self._classes:
+                return
+            usual = prior(self._usual)
+            totals.worth = max(crawl_value(usual, max(cycle_days, 1e-3), _WEIGHT), 1e-12)
+        longest = longest_days(cycle_days)
+        is_ordered = self._ordered_by and not is_new_order(totals.worth, self._ordered_by)
+        if is_ordered and not is_new_order(longest, max(self._longest_days, 1e-9)):
+            return
+        self._ordered_by, self._longest_days = totals.worth, longest
+        self._due.clear()
+        for each in self._classes.values():
+            self._set_wait(each)
+            if each.due_at:
+                each.due_at = keys.visited_at(each.read[0][0]) + each.wait_s
+                self._due.append((each.due_at, each.number))
+        heapify(self._due)
+
+    def _find_classes(self) -> None:
+        """Find the classes that have pages, one read each."""
+        self._classes, self._due = {}, []
+        begin, stop = keys.visit_class(0), keys.prefix_end(keys.LATER)
+        while found := self._batch.scan(begin, stop, 1):
+            number = keys.class_of_visited(found[0][0])
+            each = self._classes[number] = _VisitClass(number, keys.visit_class(number))
+            self._set_wait(each)
+            self._set_due(each)
+            begin = keys.visit_class(number + 1)
