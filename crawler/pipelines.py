@@ -24,6 +24,7 @@ from crawler.content.to_capture import archive_exchange, archive_page, wire_sha1
 from crawler.loop.life import ArchivedPage, Life
 from crawler.loop.outcome import claim_of
 from crawler.loop.precheck import ProbeResult, SoftErrorVerdict
+from crawler.loop.visit import seen_of
 from crawler.model.choices import NearDuplicateChoice
 from crawler.model.page import (
     Flaw,
@@ -309,6 +310,7 @@ class ArchivePipeline(PipelineStage):
         if self.crawl.storage.consumers is not None and is_row(page):
             announced = ArchivedPage(sha1_label(page.digest), page.media_type)
         life.archive(record, claim if is_stored else None, announced)
+        life.note_seen(seen_of(page, self.crawl.settings.config.revisits.revisit_change))
         if page.is_answered:
             language = page.parsed.language if page.parsed else ""
             self.crawl.stats.count_page(page.media_type, language)

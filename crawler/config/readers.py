@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from crawler.model.choices import RevisitChoice, RevisitMode
 from crawler.model.types import ConfigError
 
 T = TypeVar("T")
@@ -25,6 +26,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 TRUE: Final = frozenset({"true", "yes", "1"})
 FALSE: Final = frozenset({"false", "no", "0"})
 NONE: Final = "none"
+_LEAST_INTERVAL_S: Final = 600.0  # between two visits of a page
 
 
 class InvalidValue(ValueError):
@@ -140,6 +142,26 @@ def list_of(kind: Kind[T], separator: str = ",", least: int = 0) -> Kind[tuple[T
         return tuple(kind.read(one) for one in value)
 
     return Kind(f"a list, each {kind.expected}", f"list of {kind.unit}", read)
+
+
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def interval(least_s: float) -> Kind[float]:
+    """Accept a time such as 90s, 10m, 12h, 7d, 2w, in words "every 7d" too, and return seconds."""
+
+    def read(value: object) -> float:
+        found = re.fullmatch(r"(?:every )?(\d+(?:\.\d+)?)([smhdw])", str(value).strip())
+        if not found:
+            raise ValueError
+        return _in_range(float(found[1]) * _UNITS_S[found[2]], least_s, math.inf)
+
+    return Kind(f"a time such as 12h or 7d, {least_s / 60:g}m or more", "time", read)
+
+
+def revisit_mode() -> Kind[RevisitMode]:
+    """Accept when pages are visited again."""
+    return or_word(interval(_LEAST_INTERVAL_S), RevisitChoice)
 
 
 def network() -> Kind[Network]:

@@ -37,6 +37,7 @@ from crawler.config.readers import (
     read_group,
     refuse_disorder,
     refuse_unknown,
+    revisit_mode,
     server_address,
     setting,
     settings_of,
@@ -46,10 +47,13 @@ from crawler.config.readers import (
 from crawler.model.choices import (
     AutoByScope,
     AutoByServer,
+    ChangeChoice,
     HostUnit,
     NearDuplicateChoice,
     ProgressStyle,
     RedisFsync,
+    RevisitChoice,
+    RevisitMode,
     ScopeChoice,
     Tls,
 )
@@ -512,6 +516,43 @@ class FrontierSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RevisitSettings:
+    """Which pages are visited again, and when."""
+
+    revisit: RevisitMode = setting(
+        RevisitChoice.ONCE,
+        revisit_mode(),
+        "Visit pages once, each so often, or as often as they seem to change.",
+    )
+    revisits_per_day: float | None = setting(
+        None,
+        or_none(number("visits", least=1)),
+        "Adaptive visits a day, of all pages; none: as many as the pages in 30 days.",
+    )
+    revisit_share: float = setting(
+        0.1,
+        number("turns", least=0.1, most=0.9),
+        "Share of the turns of hosts for pages visited again, while new ones wait.",
+    )
+    revisit_change: ChangeChoice = setting(
+        ChangeChoice.TEXT,
+        choice(ChangeChoice),
+        "What of a page counts as changed: its bytes, its text, or more than a little of it.",
+    )
+    revisit_usual_days: float = setting(
+        # Too long costs a visit, too short leaves pages: docs/decisions/0058.
+        30.0,
+        number("days", least=0.01),
+        "A page of which nothing is known is taken to change once in so many days.",
+    )
+    gone_after: int = setting(
+        3,
+        integer("visits", least=1),
+        "A page is gone after so many visits in a row that do not find it; 410: after one.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
     """How a page is fetched, and how much of it."""
 
@@ -660,6 +701,7 @@ class Config:
     content: ContentSettings = field(default_factory=ContentSettings)
     patterns: PatternSettings = field(default_factory=PatternSettings)
     frontier: FrontierSettings = field(default_factory=FrontierSettings)
+    revisits: RevisitSettings = field(default_factory=RevisitSettings)
     shared: SharedSettings = field(default_factory=SharedSettings)
     fetch: FetchSettings = field(default_factory=FetchSettings)
     archive: ArchiveSettings = field(default_factory=ArchiveSettings)
@@ -679,6 +721,7 @@ GROUPS: Final = (
         ContentSettings,
         PatternSettings,
         FrontierSettings,
+        RevisitSettings,
         SharedSettings,
         FetchSettings,
         ArchiveSettings,
@@ -713,6 +756,7 @@ def read_config(settings: Mapping[str, object]) -> Config:
         content=read_group(ContentSettings, settings, PREFIX),
         patterns=read_group(PatternSettings, settings, PREFIX),
         frontier=read_group(FrontierSettings, settings, PREFIX),
+        revisits=read_group(RevisitSettings, settings, PREFIX),
         shared=read_group(SharedSettings, settings, PREFIX),
         fetch=read_group(FetchSettings, settings, PREFIX),
         archive=read_group(ArchiveSettings, settings, PREFIX),

@@ -325,9 +325,7 @@ class HostScheduler:
             active.head.appendleft(encode(candidate))
         record = self._batch.peek(candidate.host)
         is_begun = _is_begun(record)
-        self.on_url_added(
-            candidate.host, candidate.level, record, first=is_begun, may_wait=False
-        )
+        self.on_url_added(candidate.host, candidate.level, record, first=is_begun, may_wait=False)
 
     def on_fetch_ended(self, active: ActiveHost, now: float) -> None:
         """Keep *active*, whose fetches are over, in memory until its rest ends, or end its turn."""

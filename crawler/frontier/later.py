@@ -20,7 +20,7 @@ from crawler.frontier.port import FrontierLimits
 from crawler.frontier.queues import TimedQueue
 from crawler.frontier.records import HostRecord, decode_candidate, encode
 from crawler.frontier.staging import WriteBatch
-from crawler.model.types import Again, Candidate, History
+from crawler.model.types import Again, Candidate, PageHistory
 from crawler.policy.revisits import (
     CLASSES,
     ChangeRate,
@@ -111,7 +111,7 @@ class LaterUrls:
         self._file(candidate, self._batch.peek(candidate.host).visit_step)
         self._batch.count_again(shard, 1, 1)
 
-    def learned(self, before: History | None, again: Again, record: HostRecord) -> History:
+    def learned(self, before: PageHistory | None, again: Again, record: HostRecord) -> PageHistory:
         """Return the history of a page after a visit, with what is known of its rate. *record*, of
         its host, is changed: it has the mean of its pages."""
         if before is None or again.is_changed is None:
@@ -255,9 +255,7 @@ class LaterUrls:
         known = unpack_rate(history.rate)
         rate = known or self._usual_rate(self._batch.peek(candidate.host))
         number = class_of(rate, _WEIGHT) + steps * CLASSES
-        suffix = keys.numbered(
-            b"", self._batch.next_number(self._batch.shards.of(candidate.host))
-        )
+        suffix = keys.numbered(b"", self._batch.next_number(self._batch.shards.of(candidate.host)))
         key = keys.visited(number, history.visited_at, suffix)
         self._batch.put(key, encode(candidate))
         found = self._classes.get(number)

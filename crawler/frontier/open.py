@@ -43,6 +43,9 @@ def frontier_limits(config: Config, arguments: Arguments | None = None) -> Front
         max_rest_s=max(config.politeness.max_retry_after_s, config.politeness.max_crawl_delay_s)
         + config.politeness.pause_max_s,
         address_wait_s=config.politeness.address_wait_s,
+        visit_share=config.revisits.revisit_share,
+        visits_per_day=config.revisits.revisits_per_day,
+        usual_change_days=config.revisits.revisit_usual_days,
         max_urls_per_domain=config.limits.urls_per_domain(scope),
         max_urls_per_host=config.limits.max_urls_per_host,
     )

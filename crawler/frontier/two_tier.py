@@ -18,6 +18,7 @@ from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
 from crawler.frontier.groups import AddressGroups, AddressUse
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler, LongestHosts
+from crawler.frontier.later import LaterUrls
 from crawler.frontier.port import (
     AddressLeases,
     DurableStore,
@@ -28,7 +29,6 @@ from crawler.frontier.port import (
     PerHost,
     one,
 )
-from crawler.frontier.later import LaterUrls
 from crawler.frontier.queues import QueueName, UrlQueues
 from crawler.frontier.records import (
     DeadLetter,
@@ -599,10 +599,11 @@ class TwoTierFrontier:
                 if again is not None:
                     count(UrlState.DONE, UrlEvent.REVISIT)
                     self._visit_again(candidate, again, now)
-            case RetryAt(when, is_counted):
+            case RetryAt(when, is_counted, history):
                 count(UrlState.LEASED, UrlEvent.POSTPONE)
-                attempts = candidate.attempts + is_counted
-                self._enqueue(replace(candidate, not_before=when, attempts=attempts), now)
+                attempts, history = candidate.attempts + is_counted, history or candidate.history
+                later = replace(candidate, not_before=when, attempts=attempts, history=history)
+                self._enqueue(later, now)
             case Moved(target, claim):
                 count(_LEASED, _FINISH)
                 self._write_claim(claim, lease.id)

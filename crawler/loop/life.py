@@ -19,6 +19,7 @@ from crawler.model.types import (
     Answer,
     Candidate,
     Claim,
+    Compared,
     Dead,
     Lease,
     Pace,
@@ -82,12 +83,24 @@ class DeadEnd(msgspec.Struct, frozen=True):
     target: str = ""  # where it would lead
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a visit has seen of a page, to be compared with the next one. Arrow: content -> loop."""
+
+    content: int  # 64 bits, as `compared` says
+    compared: Compared
+    validators: str | None = None  # as of History
+    is_stored: bool = True  # its answer is archived whole; False: an equal one was before
+    is_hidden: bool = False  # marked noindex
+    is_error: bool = False  # it says that there is no such page
+
+
 class Archived(msgspec.Struct, frozen=True):
     """What the archive has of an answer."""
 
     record: str = ""  # "file:offset"
     claim: Claim | None = None
     page: ArchivedPage | None = None  # None: the answer is no page
+    seen: Seen | None = None  # None: it is not to be compared
 
 
 class ArchivedPage(msgspec.Struct, frozen=True):
@@ -155,6 +168,7 @@ class Life:
     verdict: Verdict | None = None
     reason: str = ""  # of the verdict, where the page's facts have none
     error: str = ""  # of a callback, pipeline or middleware, not of the host
+    is_unmodified: bool = False  # its host was asked whether the page has changed, and says no
 
     def __post_init__(self) -> None:
         self.lease, self.candidate = self.plan.lease, self.plan.lease.candidate
@@ -247,11 +261,19 @@ class Life:
         self, record: str, claim: Claim | None = None, page: ArchivedPage | None = None
     ) -> None:
         """Note that its answer is in the archive."""
-        self.archived = Archived(record, claim, page)
+        self.archived = Archived(record, claim, page, self.archived.seen)
 
     def add_links(self, links: list[Candidate]) -> None:
         """Add *links* to those that are added to the frontier with its record."""
         self.links += links
+
+    def note_unmodified(self) -> None:
+        """Note that its host says that the page is as it was."""
+        self.is_unmodified = True
+
+    def note_seen(self, seen: Seen) -> None:
+        """Note what its answer is compared by."""
+        self.archived = replace(self.archived, seen=seen)
 
     def note_dead_end(self, dead_end: DeadEnd | None) -> None:
         """Note why its answer, that of a seed, leads no further."""

@@ -25,6 +25,8 @@ from crawler.loop.links import LinkSelection, Tally
 from crawler.loop.outcome import lease_to_finish, outcome_of, page_change, verdict_of
 from crawler.loop.precheck import Precheck, ProbeResult, Skip
 from crawler.loop.slots import Slots
+from crawler.loop.visit import VisitLimits, visit_limits, with_next_visit
+from crawler.model.choices import RevisitChoice, RevisitMode
 from crawler.model.types import (
     Added,
     Answer,
@@ -143,6 +145,8 @@ class LoopLimits:
     callback_retries: int = 0  # how often an error of a callback or a pipeline is tried again
     callback_pause_s: float = 60.0  # guess: long enough for a temporary fault
     unrecorded_per_slot: int = 1  # pages that may wait to be archived
+    revisit: RevisitMode = RevisitChoice.ONCE
+    visits: VisitLimits = VisitLimits()
 
 
 _SHARED_PER_SLOT: Final = 4
@@ -158,6 +162,8 @@ def loop_limits(config: Config, *, is_shared: bool = False) -> LoopLimits:
         callback_retries=config.politeness.callback_retries,
         callback_pause_s=config.politeness.backoff_max_s,
         unrecorded_per_slot=_SHARED_PER_SLOT if is_shared else 1,
+        revisit=config.revisits.revisit,
+        visits=visit_limits(config),
     )
 
 
@@ -603,20 +609,22 @@ class Loop:
             self.bodies.release(life.lease.id)
         limits = self.limits
         verdict = verdict_of(life, now, limits.callback_retries, limits.callback_pause_s)
+        rules = self.origins.operator.of_url(life.candidate.url)
+        mode = limits.revisit if rules.revisit is None else rules.revisit
+        verdict = with_next_visit(life, verdict, mode, limits.visits, now)
+        change = None
+        if self.changes is not None and not rules.refuse:  # else perhaps it was purged
+            change = page_change(life, verdict, now)
         is_fetched_again = isinstance(verdict, RetryAt | PutBack)
-        if self.durability is None or not life.archived.record or is_fetched_again:
+        needs_sync = life.archived.record or change is not None
+        if self.durability is None or not needs_sync or is_fetched_again:
             self._finish(life, verdict)
-        else:
-            self._announce(life, verdict, now)
-            self.durability.when_synced(partial(self._finish_synced, life, verdict))
-
-    def _announce(self, life: Life, verdict: Verdict, now: float) -> None:
-        """Add what *verdict* is for an index to the change feed, before it is the verdict: after a
-        crash between the two the page is fetched, and announced, again."""
-        if self.changes is None or (change := page_change(life, verdict, now)) is None:
             return
-        if not self.origins.operator.of_url(change.url).refuse:  # else perhaps it was purged
+        if self.changes is not None and change is not None:
+            # Before the verdict: after a crash between the two the page is fetched, and announced,
+            # again.
             self.changes.add(change)
+        self.durability.when_synced(partial(self._finish_synced, life, verdict))
 
     def _finish_synced(self, life: Life, verdict: Verdict, error: CrawlerError | None) -> None:
         # After an error the record may be lost, so the URL is not done.
@@ -626,7 +634,7 @@ class Loop:
         now, candidate = self.now(), life.candidate
         if isinstance(verdict, Done) and self.origins.operator.of_url(candidate.url).refuse:
             # Perhaps it was purged meanwhile: then nothing of its content may be remembered.
-            verdict = replace(verdict, claim=None)
+            verdict = replace(verdict, claim=None, again=None)
         try:
             is_held = self.frontier.finish(lease_to_finish(life, verdict), verdict, now)
         finally:
@@ -638,7 +646,11 @@ class Loop:
             self.outcomes.append(outcome)
         if not is_held:
             self.figures.count("leases/refused")  # it had ended, and another worker may have it
-        elif life.facts.is_new is not None and isinstance(verdict, Done | Moved):
+        elif (
+            life.facts.is_new is not None
+            and candidate.history is None
+            and isinstance(verdict, Done | Moved)
+        ):
             self.precheck.pattern_stats.record_page(candidate, life.facts.is_new, now)
 
     def _forget(self, life: Life) -> None:

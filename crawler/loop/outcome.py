@@ -119,13 +119,27 @@ def outcome_of(life: Life, verdict: Verdict, now: float) -> Outcome:
 def page_change(life: Life, verdict: Verdict, now: float) -> Change | None:
     """Return the entry of the change feed for a page that *verdict* makes done, or None if there is
     nothing for an index: no page, a page without a record (noindex, a near-copy that is not
-    stored), or a URL that is not done yet."""
+    stored), one that has not changed, or a URL that is not done yet."""
     page, record = life.archived.page, life.archived.record
+    url, facts = life.candidate.url, life.facts
+    if _is_gone(life, verdict):
+        return Change(
+            kind=ChangeKind.GONE,
+            at=round(now, 3),
+            key=change_key(url),
+            url=url,
+            status=life.answer.status if life.answer else None,
+        )
     if page is None or not record or not isinstance(verdict, Done):
         return None
-    url, facts = life.candidate.url, life.facts
+    before, again = life.candidate.history, verdict.again
+    if before is not None and again is not None and again.is_changed is False:
+        return None
+    kind = ChangeKind.NEW
+    if before is not None and before.visits:
+        kind = ChangeKind.CHANGED if before.content else ChangeKind.CAME_BACK
     return Change(
-        kind=ChangeKind.NEW,
+        kind=kind,
         at=round(now, 3),
         key=change_key(url),
         url=url,
@@ -136,6 +150,20 @@ def page_change(life: Life, verdict: Verdict, now: float) -> Change | None:
         original=facts.original,
         bits=facts.bits,
     )
+
+
+def _is_gone(life: Life, verdict: Verdict) -> bool:
+    """Return whether a page that an index may have is no page any more."""
+    before, seen = life.candidate.history, life.archived.seen
+    if before is None or not before.visits or life.answer is None:
+        return False
+    if seen is not None and seen.is_hidden:
+        return before.content != 0
+    if isinstance(verdict, Done):
+        status = life.answer.status
+        is_there = status in HTTP_OK and not (seen is not None and seen.is_error)
+        return verdict.again is None and not is_there
+    return isinstance(verdict, Dead | Moved)
 
 
 def seed_fate(life: Life, verdict: Verdict, reason: str) -> str:

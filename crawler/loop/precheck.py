@@ -208,7 +208,10 @@ class Precheck:
                 authority=candidate.authority,
                 crawl_delay_s=self.robots.rules(own).crawl_delay_s if is_known else None,
             )
-        decision = self.pattern_stats.decide(candidate, now)
+        if candidate.history is not None:
+            decision: FetchAllowed | PatternStopped = FetchAllowed.OPEN
+        else:
+            decision = self.pattern_stats.decide(candidate, now)
         if isinstance(decision, PatternStopped):
             return Skip(Done(), decision.reason)
         verdict = self.robots.verdict(candidate.url, now)

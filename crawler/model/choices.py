@@ -6,6 +6,7 @@ Rule: a member's value is the word that users write; its name is what the code u
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TypeAlias
 
 
 class HostUnit(StrEnum):
@@ -66,3 +67,22 @@ class NearDuplicateChoice(StrEnum):
     STORE = "store"  # stored, marked
     MARK = "mark"  # marked: neither stored nor followed
     OFF = "off"  # not looked for
+
+
+class RevisitChoice(StrEnum):
+    """Whether a page is visited again, where that has no fixed interval."""
+
+    ONCE = "once"
+    ADAPTIVE = "adaptive"  # when a visit gains most, as far as its change rate is known
+
+
+RevisitMode: TypeAlias = float | RevisitChoice
+"""The seconds between two visits, or a word."""
+
+
+class ChangeChoice(StrEnum):
+    """What counts as a change of a page."""
+
+    TEXT = "text"  # of its text
+    BYTES = "bytes"  # of its body
+    SIMILAR = "similar"  # of so much of its text that it is no near duplicate of itself

@@ -38,7 +38,7 @@ class Compared(IntEnum):
     SIMILAR = 2  # the fingerprint of its text, some bits of which may differ
 
 
-class History(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PageHistory(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is known of a page from its visits, in 40 bytes. Times are epoch seconds."""
 
     visited_at: int  # the last visit that told whether it has changed
@@ -47,7 +47,7 @@ class History(msgspec.Struct, frozen=True, array_like=True, gc=False):
     visits: int = 1
     changes: int = 0
     rate: int = 0  # how often it changes, packed (policy/revisits.py); 0: nothing is known
-    content: int = 0  # 64 bits of its content, as `compared` says
+    content: int = 0  # 64 bits of its content, as `compared` says; 0: it was marked noindex
     compared: Compared = Compared.TEXT
     gone: int = 0  # answers in a row that it is not there
     # ETag and Last-Modified of that answer, with a line break between; None: it had none.
@@ -76,13 +76,14 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     requisite: int = 0  # hops from the page that needs it to be shown; 0: it is a page itself
     index_hops: int = 0  # a sitemap: how many indexes led to it
     seed: str = ""  # the seed that redirected or refreshed to here; empty: none did
-    history: History | None = None  # None: it was never visited, or is visited once
+    history: PageHistory | None = None  # None: it was never visited, or is visited once
 
     @property
     def seed_url(self) -> str:
         """The seed, or start request of a spider, that it is or whose redirects and refreshes led
-        here; empty: it was found elsewhere."""
-        if self.requisite or self.is_sitemap or self.purpose is not Purpose.PAGE:
+        here; empty: it was found elsewhere, or was visited before."""
+        is_page = not (self.requisite or self.is_sitemap) and self.purpose is Purpose.PAGE
+        if not is_page or self.history is not None:
             return ""
         return self.seed or ("" if self.depth else self.url)
 
@@ -185,7 +186,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Again(msgspec.Struct, frozen=True):
     """The page is visited again."""
 
-    history: History  # with this visit; its rate is that of before
+    history: PageHistory  # with this visit; its rate is that of before
     is_changed: bool | None = None  # since the visit before; None: that cannot be said
     at: float | None = None  # epoch seconds; None: when a visit is worth it, by its rate
 
@@ -202,6 +203,7 @@ class RetryAt(msgspec.Struct, frozen=True):
 
     when: float
     is_counted: bool = True  # as an attempt; False: the host as a whole is down
+    history: PageHistory | None = None  # if that has changed
 
 
 class Moved(msgspec.Struct, frozen=True):

@@ -23,8 +23,10 @@ from crawler.config.readers import (
     integer,
     list_of,
     number,
+    revisit_mode,
     text,
 )
+from crawler.model.choices import RevisitMode
 from crawler.model.page import LinkKind
 from crawler.model.types import ConfigError
 from crawler.model.url import authority_of, registered_domain, split
@@ -64,6 +66,7 @@ class Overrides:
     crawl_delay_s: float | None = None
     connections: int | None = None
     level: int | None = None
+    revisit: RevisitMode | None = None
     max_bytes: int | None = None
     max_urls: int | None = None
     follow_kinds: tuple[LinkKind, ...] | None = None
@@ -97,6 +100,7 @@ KEYS: Final[Mapping[str, Key]] = {
         " CRAWLER_PACED_CONNECTIONS. One, where a delay_s or a crawl-delay holds.",
     ),
     "level": Key(integer("level"), "The priority of its URLs; 0 is the best."),
+    "revisit": Key(revisit_mode(), "When its pages are visited again, as CRAWLER_REVISIT."),
     "max_bytes": Key(integer("bytes", least=1), "Longest body; what is longer is cut off."),
     "max_urls": Key(
         integer("URLs"),

@@ -17,10 +17,10 @@ from crawler.model.types import (
     ConfigError,
     Dead,
     Done,
-    History,
     Moved,
     OverBudgetLinks,
     Pace,
+    PageHistory,
     Purpose,
     PutBack,
     Rest,
@@ -331,7 +331,7 @@ def test_finishing_without_release_rests_the_host_too(world):
     [
         pytest.param(Done(), [("leased", "finish")], id="done"),
         pytest.param(
-            Done(again=Again(History(1, 1, 1), at=9.0)),
+            Done(again=Again(PageHistory(1, 1, 1), at=9.0)),
             [("leased", "finish"), ("done", "revisit")],
             id="a next visit",
         ),
@@ -449,7 +449,7 @@ def test_done_with_a_next_visit_comes_again_as_new(world):
     frontier.add([candidate("x")], 0.0)
     (lease,) = frontier.lease(0.0)
     frontier.release(lease, rest(1), 0.0)
-    frontier.finish(lease, Done(again=Again(History(0, 0, 0), at=1000.0)), 0.0)
+    frontier.finish(lease, Done(again=Again(PageHistory(0, 0, 0), at=1000.0)), 0.0)
     (again,) = drain(frontier, 1000.001)
     assert again.candidate.attempts == 0
 
@@ -503,7 +503,10 @@ def test_a_dead_letter_is_kept_with_its_reason(world):
     "verdict",
     [
         pytest.param(Done, id="of a page"),
-        pytest.param(partial(Done, again=Again(History(0, 0, 0), at=5.0)), id="of a page that is fetched again"),
+        pytest.param(
+            partial(Done, again=Again(PageHistory(0, 0, 0), at=5.0)),
+            id="of a page that is fetched again",
+        ),
         pytest.param(partial(Moved, candidate("y")), id="of a page that names another URL"),
     ],
 )

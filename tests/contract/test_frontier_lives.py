@@ -23,9 +23,9 @@ from crawler.model.types import (
     Again,
     Dead,
     Done,
-    History,
     Lease,
     Moved,
+    PageHistory,
     PutBack,
     RetryAt,
 )
@@ -174,7 +174,7 @@ class FrontierLives(RuleBasedStateMachine):
     def verdict(self, what, lease):
         match what:
             case "again":
-                return Done(again=Again(History(int(self.now), 0, 0), at=self.now + 5.0))
+                return Done(again=Again(PageHistory(int(self.now), 0, 0), at=self.now + 5.0))
             case "retry":
                 return RetryAt(self.now + 5.0)
             case "moved":

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from crawler.duplicates.quarters import QUARTERS
-from crawler.model.types import Candidate, Claim, HostKey, Purpose
+from crawler.model.types import Candidate, Claim, HostKey, PageHistory, Purpose
 from crawler.shared.codec import (
     MAX_BATCH_BYTES,
     bucket_cell,
@@ -67,6 +67,7 @@ def test_a_packed_url_is_read_back_whichever_field_is_not_the_default(start: str
         "needs_seen_test": False,
         "chain": (3, 2**64 - 1),
         "request": b"r",
+        "history": PageHistory(1, 2, 3, rate=4, validators='"e"\n'),
         "domain": "other.example",
     }
     beside = {"authority": {"purpose": Purpose.ROBOTS}, "index_hops": {"is_sitemap": True}}

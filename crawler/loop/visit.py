@@ -1,0 +1,183 @@
+"""Whether and when a page is visited again, by what its visit has found.
+
+Rule: pure. A failed fetch ends no history: the page is tried again some days later, and is gone
+when that has happened a number of times in a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+from xxhash import xxh3_64_intdigest
+
+from crawler.config.settings import Config
+from crawler.loop.life import Life, Seen
+from crawler.model.choices import ChangeChoice, RevisitChoice, RevisitMode
+from crawler.model.page import Exchange, Flaw, Page
+from crawler.model.types import (
+    HTTP_OK,
+    Again,
+    Compared,
+    Dead,
+    Done,
+    Moved,
+    PageHistory,
+    RetryAt,
+    Verdict,
+)
+from crawler.policy.validators import validators_of
+
+_DAY_S: Final = 86_400.0
+_LONGEST_S: Final = 30 * _DAY_S  # until a page that was not there is asked for again
+_MOST: Final = 60_000  # visits and changes that are counted
+GONE: Final = 410
+FOR_GOOD: Final = (301, 308)
+"""Redirects that say that the page is elsewhere from now on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisitLimits:
+    """When a page has changed, and when it is gone."""
+
+    change: ChangeChoice = ChangeChoice.TEXT
+    similar_bits: int = 3  # of two fingerprints that may differ
+    gone_after: int = 3  # visits in a row
+
+
+def visit_limits(config: Config) -> VisitLimits:
+    return VisitLimits(
+        change=config.revisits.revisit_change,
+        similar_bits=config.content.near_max_bits,
+        gone_after=config.revisits.gone_after,
+    )
+
+
+def seen_of(page: Page, by: ChangeChoice) -> Seen:
+    """Return what of *page* is compared with its next visit. A page without text, and a copy, whose
+    text is not read, is compared by its bytes."""
+    compared, content = Compared.BYTES, int.from_bytes(page.digest[:8])
+    if by is ChangeChoice.SIMILAR and page.simhash is not None:
+        compared, content = Compared.SIMILAR, page.simhash
+    elif by is not ChangeChoice.BYTES and page.text:
+        compared, content = (
+            Compared.TEXT,
+            xxh3_64_intdigest(page.text.encode(errors="surrogatepass")),
+        )
+    return Seen(
+        content=0 if page.noindex else content,
+        compared=compared,
+        # Of a copy the archive has no answer whole that a later "not modified" could refer to.
+        validators=None if page.is_copy else _validators(page.exchange),
+        is_stored=not page.is_refetch,
+        is_hidden=page.noindex,
+        is_error=page.flaw is Flaw.SOFT_404,
+    )
+
+
+def seen_in_body(body: bytes, exchange: Exchange | None) -> Seen:
+    """Return what is compared of an answer that only a spider's own callback reads."""
+    return Seen(
+        content=xxh3_64_intdigest(body),
+        compared=Compared.BYTES,
+        validators=_validators(exchange),
+    )
+
+
+def _validators(exchange: Exchange | None) -> str | None:
+    if exchange is None or exchange.truncated:
+        return None
+    return validators_of(exchange.headers, exchange.at)
+
+
+def has_changed(before: PageHistory, seen: Seen, similar_bits: int) -> bool | None:
+    """Return whether a page has changed since the visit before; None: another thing was compared
+    then, so that both differ anyway."""
+    if before.compared is not seen.compared:
+        return None
+    if seen.compared is Compared.SIMILAR:
+        return (before.content ^ seen.content).bit_count() > similar_bits
+    return before.content != seen.content
+
+
+def with_next_visit(
+    life: Life, verdict: Verdict, mode: RevisitMode, limits: VisitLimits, now: float
+) -> Verdict:
+    """Return *verdict* with the next visit of its page, if there is one."""
+    before, answer = life.candidate.history, life.answer
+    if mode is RevisitChoice.ONCE or not life.is_of_page or answer is None:
+        return verdict
+    at = int(life.began_at or now)
+    match verdict:
+        case Dead() if before is not None and not _is_gone(before, limits):
+            history = _missed(before, at)
+            return RetryAt(_ask_again(history, now), is_counted=False, history=history)
+        case Moved() if before is not None and answer.status not in FOR_GOOD:
+            if not _is_gone(before, limits):
+                return Done(again=_again_if_there(before, at, now))
+        case Done():
+            again = _next_visit(life, before, answer.status, mode, limits, at, now)
+            return replace(verdict, again=again)
+    return verdict
+
+
+def _next_visit(
+    life: Life,
+    before: PageHistory | None,
+    status: int | None,
+    mode: RevisitMode,
+    limits: VisitLimits,
+    at: int,
+    now: float,
+) -> Again | None:
+    seen = life.archived.seen
+    next_at = None if mode is RevisitChoice.ADAPTIVE else now + float(mode)
+    if life.is_unmodified and before is not None:
+        return Again(_visited(before, at, is_changed=False), is_changed=False, at=next_at)
+    if status not in HTTP_OK or seen is None or seen.is_error:
+        is_over = status is None or status == GONE or _is_gone(before, limits)
+        return None if is_over else _again_if_there(before, at, now)
+    if before is None or not before.visits:
+        first = PageHistory(at, at, at, 1, 0, 0, seen.content, seen.compared, 0, seen.validators)
+        return Again(first, at=next_at)
+    changed = has_changed(before, seen, limits.similar_bits)
+    history = replace(
+        _visited(before, at, is_changed=changed is not False),
+        stored_at=at if seen.is_stored else before.stored_at,
+        content=seen.content,
+        compared=seen.compared,
+        validators=seen.validators,
+    )
+    return Again(history, changed, next_at)
+
+
+def _visited(before: PageHistory, at: int, *, is_changed: bool) -> PageHistory:
+    return replace(
+        before,
+        visited_at=at,
+        changed_at=at if is_changed else before.changed_at,
+        visits=min(before.visits + 1, _MOST),
+        changes=min(before.changes + is_changed, _MOST),
+        gone=0,
+    )
+
+
+def _is_gone(before: PageHistory | None, limits: VisitLimits) -> bool:
+    """Return whether a page that is not there once more is gone."""
+    return (before.gone if before else 0) + 1 >= limits.gone_after
+
+
+def _missed(before: PageHistory | None, at: int) -> PageHistory:
+    if before is None:
+        return PageHistory(at, at, at, visits=0, gone=1)
+    return replace(before, gone=before.gone + 1)
+
+
+def _again_if_there(before: PageHistory | None, at: int, now: float) -> Again:
+    history = _missed(before, at)
+    return Again(history, at=_ask_again(history, now))
+
+
+def _ask_again(history: PageHistory, now: float) -> float:
+    return now + min(_DAY_S * 2.0 ** (history.gone - 1), _LONGEST_S)
