@@ -45,6 +45,7 @@ LEAST_S: Final = 600.0
 CYCLE_DAYS: Final = 30.0
 """In which each page has a visit, in the mean, if the budget is not set."""
 _SAVED_S: Final = 60.0  # visits that a crawl that was held up catches up with
+_ONE: Final = 1.0 - 1e-6  # visit: sums of seconds are rounded
 _HELD_S: Final = 1.0  # after which a host that has enough visits before it is looked at again
 _READ: Final = 8  # pages of a class read at once
 # A step is a factor of 1.41, as classes have. The last one is as good as never.
@@ -86,7 +87,7 @@ class LaterUrls:
         self._classes: dict[int, _VisitClass] = {}
         self._due: list[tuple[float, int]] = []  # heap; entries with another time are stale
         self._ordered_by = self._longest_days = 0.0
-        self._visits_left = 0.0  # that may be made now
+        self._visits_left = 1.0  # that may be made now
         self._counted_at: float | None = None
         self._held_until = 0.0
         self._find_classes()
@@ -167,23 +168,21 @@ class LaterUrls:
     def _take_worth(self, now: float, most: int) -> Iterator[tuple[bytes, Candidate]]:
         self._count_visits(now)
         self._order()
+        put_off = 0
         for _ in range(most):
             first = self._first()
-            if first is None or self._visits_left < 1.0 or now < self._held_until:
+            if first is None or self._visits_left < _ONE or now < self._held_until:
                 return
             if keys.visited_at(first.read[0][0]) + LEAST_S > now:
                 return
             key, packed = first.read[0]
             candidate = decode_candidate(packed)
             record = self._batch.peek(candidate.host)
-            is_full = len(record.queue_ends[-1]) >= self._limits.head_urls
-            if is_full and first.due_at > now:
-                self._held_until = now + _HELD_S
-                return
             first.read.popleft()
             first.due_at = 0.0
             self._batch.delete(key)
-            if is_full:
+            if len(record.queue_ends[-1]) >= self._limits.head_urls:
+                put_off += 1
                 self._file(candidate, min(first.steps + 1, _MOST_STEPS))
             else:
                 self._visits_left -= 1.0
@@ -192,17 +191,20 @@ class LaterUrls:
                 self._set_step(candidate, record, first.steps)
                 yield keys.shard_in(key), candidate
             self._set_due(first)
+        if put_off == most:
+            self._held_until = now + _HELD_S
 
     def _follow(self, of: _VisitClass, candidate: Candidate, now: float) -> None:
         """Let the threshold follow what the visit of *candidate* gains."""
         assert candidate.history is not None, f"{candidate.url} is visited again, but never was"
         since_days = (now - candidate.history.visited_at) / DAY_S
-        if of.steps or not 0 < since_days < self._longest_days:
+        if not 0 < since_days < self._longest_days:
             return
-        _, weight = of.worth
-        rate = unpack_rate(candidate.history.rate) or of.worth[0]
+        middle, weight = of.worth
+        rate = unpack_rate(candidate.history.rate) or middle
+        gained = crawl_value(rate, since_days, weight) / _STEP**of.steps
         totals = self._batch.totals
-        totals.worth = next_multiplier(totals.worth, crawl_value(rate, since_days, weight))
+        totals.worth = next_multiplier(totals.worth, gained)
         self._order()
 
     def _set_step(self, candidate: Candidate, record: HostRecord, steps: int) -> None:

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from crawler.frontier import admit
 from crawler.frontier.gate import Gate
+from crawler.frontier.later import LEAST_S
 from crawler.model.types import (
     Again,
     Dead,
@@ -61,6 +62,7 @@ class FrontierLives(RuleBasedStateMachine):
         self.frontier = self.world.reopen(self.now)
         self.server = WebServer()
         self.waiting: dict[str, float] = {}  # url -> not before
+        self.again: dict[str, float] = {}  # pages visited again when that is worth it: the same
         self.leased: dict[str, Lease] = {}  # url -> lease, until finished
         self.unreleased: dict[int, Lease] = {}
         self.gap: dict[str, float] = {}
@@ -138,8 +140,9 @@ class FrontierLives(RuleBasedStateMachine):
         for lease in of_one_host:
             url = lease.candidate.url
             assert not self.rules.refuses(url), f"{url} is refused by the rules of this start"
-            assert url in self.waiting, f"{url} was not waiting: leased twice, or finished before"
-            assert self.waiting.pop(url) <= self.now, "fetched before its date"
+            where = self.again if url in self.again else self.waiting
+            assert url in where, f"{url} was not waiting: leased twice, or finished before"
+            assert where.pop(url) <= self.now, "fetched before its date"
             self.leased[url] = lease
             self.unreleased[lease.id] = lease
 
@@ -155,7 +158,7 @@ class FrontierLives(RuleBasedStateMachine):
 
     @rule(
         data=st.data(),
-        what=st.sampled_from(["done", "done", "again", "retry", "moved", "back", "dead"]),
+        what=st.sampled_from(["done", "again", "kept", "retry", "moved", "back", "dead"]),
     )
     def finish(self, data, what):
         if not self.leased:
@@ -166,7 +169,7 @@ class FrontierLives(RuleBasedStateMachine):
             self.server.left(host, self.now + max(self.gap.get(host, 0.0), TIGHT.min_gap_s))
         assert self.frontier.finish(lease, self.verdict(what, lease), self.now)
         assert not self.frontier.finish(lease, Done(), self.now), "finished twice"
-        self.done += what in ("done", "again", "moved")
+        self.done += what in ("done", "again", "kept", "moved")
         self.dead += what == "dead"
         if what in ("again", "retry", "back"):
             self.waiting[url] = self.now + 5.0 if what != "back" else 0.0
@@ -175,6 +178,10 @@ class FrontierLives(RuleBasedStateMachine):
         match what:
             case "again":
                 return Done(again=Again(PageHistory(int(self.now), 0, 0), at=self.now + 5.0))
+            case "kept":
+                at, before = int(self.now), lease.candidate.history
+                self.again[lease.candidate.url] = at + LEAST_S
+                return Done(again=Again(PageHistory(at, at, at), bool(at % 2) if before else None))
             case "retry":
                 return RetryAt(self.now + 5.0)
             case "moved":
@@ -224,7 +231,7 @@ class FrontierLives(RuleBasedStateMachine):
     def the_books_balance(self):
         counts = self.frontier.counts()
         known = counts.waiting + counts.later + counts.refused + counts.undecided
-        assert known == len(self.waiting)
+        assert known == len(self.waiting) + len(self.again)
         assert counts.leased == len(self.leased)
         assert (counts.done, counts.dead) == (self.done, self.dead)
         self.world.check(self.frontier)
@@ -257,7 +264,16 @@ class TurnLives(FrontierLives):
     """The calls of a turn of the event loop are one write. A crash before it undoes them all. The
     work beside them is run and applied step by step, with calls between any two steps."""
 
-    COMMITTED: ClassVar = ("waiting", "leased", "unreleased", "gap", "done", "dead", "server")
+    COMMITTED: ClassVar = (
+        "waiting",
+        "again",
+        "leased",
+        "unreleased",
+        "gap",
+        "done",
+        "dead",
+        "server",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -314,7 +330,7 @@ class TurnLives(FrontierLives):
     def the_books_balance(self):
         counts = self.frontier.counts()
         known = counts.waiting + counts.later + counts.refused + counts.undecided
-        assert known == len(self.waiting)
+        assert known == len(self.waiting) + len(self.again)
         assert counts.leased == len(self.leased)
 
 

@@ -32,6 +32,7 @@ from crawler.frontier.records import (
     FrontEntry,
     HostPlace,
     HostRecord,
+    decode_candidate,
     decode_entry,
 )
 from crawler.frontier.rocks_store import RocksStore
@@ -227,7 +228,12 @@ def check_invariants(frontier: TwoTierFrontier, store: OrderedStore, runs: RunFo
     assert len(queued) == counts.waiting == sum(record.waiting() for record in hosts.values())
     by_level = Counter(each.level for each in queued)
     assert counts.levels == tuple(by_level[level] for level in range(len(counts.levels)))
-    assert len(_records(store, keys.LATER)) == counts.later
+    later = _records(store, keys.LATER)
+    assert len(later) == counts.later
+    again = [key for key, packed in later if decode_candidate(packed).history is not None]
+    assert len(again) == counts.again
+    by_worth = sum(key >= keys.visit_class(0) for key in again)
+    assert by_worth == frontier._batch.totals.by_worth
     assert len(_records(store, keys.OPEN)) == counts.leased
     assert len(_records(store, keys.REFUSED)) == counts.refused
     for key, _ in _records(store, keys.QUEUED):

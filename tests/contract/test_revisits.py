@@ -1,0 +1,208 @@
+"""Pages that are visited again, over every frontier: what a crawl's owner can rely on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace as with_fields
+
+from crawler.frontier.later import LEAST_S
+from crawler.model.types import Again, Done, PageHistory, RetryAt
+from tests.harness.frontiers import candidate, drain, rest
+
+DAY = 86_400.0
+START = 1_000_000.0
+
+
+class Pages:
+    """Pages that change at fixed times, and a crawl that visits them."""
+
+    def __init__(self, world, every_days, *, gap_s=1.0):
+        self.world, self.gap_s = world, gap_s
+        self.every = {f"http://{url}": days * DAY for url, days in every_days.items()}
+        self.visits = {url: [] for url in self.every}
+        self.frontier = world.reopen(START)
+        found = [url.removeprefix("http://").partition("/") for url in self.every]
+        self.frontier.add([candidate(name, host=host) for host, _, name in found], START)
+        self.now = START
+
+    def run(self, days):
+        """Visit what the frontier leases, whenever it wants to be asked."""
+        end = self.now + days * DAY
+        while self.now < end:
+            leases = drain(self.frontier, self.now)
+            for lease in leases:
+                self.visit(lease)
+            wake_at = self.frontier.wake_at()
+            self.now = min(end, max(wake_at if wake_at is not None else end, self.now + 0.01))
+
+    def visit(self, lease):
+        self.frontier.release(lease, rest(self.gap_s), self.now)
+        self.frontier.finish(lease, Done(again=self.again(lease.candidate)), self.now)
+
+    def again(self, page):
+        at, every = int(self.now), self.every[page.url]
+        self.visits[page.url].append(self.now)
+        before = page.history
+        if before is None:
+            return Again(PageHistory(at, at, at))
+        changed = int(at // every) > int(before.visited_at // every)
+        history = with_fields(
+            before,
+            visited_at=at,
+            changed_at=at if changed else before.changed_at,
+            visits=before.visits + 1,
+            changes=before.changes + changed,
+        )
+        return Again(history, changed)
+
+    def count(self, begin):
+        return {
+            url.removeprefix("http://"): sum(at >= START + begin * DAY for at in visits)
+            for url, visits in self.visits.items()
+        }
+
+
+def with_budget(world, per_day):
+    world.limits = replace(world.limits, visits_per_day=per_day, due_slice=64, head_urls=8)
+
+
+def test_pages_that_change_are_visited_more_often_than_those_that_do_not(world):
+    with_budget(world, 10.0)
+    often = {f"a{n}/x": 3.0 for n in range(10)}
+    never = {f"b{n}/x": 1000.0 for n in range(10)}
+    pages = Pages(world, often | never)
+    pages.run(200)
+    visits = pages.count(100)
+    some, others = (sum(visits[url] for url in urls) for urls in (often, never))
+    assert some > 3 * others
+    assert min(visits.values()) >= 1, "none is left alone"
+    assert 0.97 < sum(visits.values()) / 1000 <= 1.01, "the budget is used"
+
+
+def test_the_budget_without_a_number_is_a_visit_of_each_page_in_30_days(world):
+    pages = Pages(world, {f"a{n}/x": 10.0 for n in range(30)})
+    pages.run(120)
+    assert 0.95 < sum(pages.count(30).values()) / 90 <= 1.02
+
+
+def test_another_budget_counts_at_once_and_moves_no_page(world):
+    with_budget(world, 4.0)
+    pages = Pages(world, {f"a{n}/x": 5.0 for n in range(20)})
+    pages.run(60)
+    pages.frontier._later.visits_per_day = 40.0
+    pages.run(10)
+    assert 0.9 < sum(pages.count(60).values()) / 400 <= 1.05
+
+
+def test_no_page_is_visited_sooner_than_the_least_interval_whatever_the_budget(world):
+    with_budget(world, 1e9)
+    pages = Pages(world, {"a/x": 0.001, "b/x": 1000.0})
+    pages.run(0.2)
+    for visits in pages.visits.values():
+        gaps = [later - sooner for sooner, later in pairwise(visits)]
+        assert gaps and min(gaps) >= LEAST_S - 1
+
+
+def test_a_history_survives_a_crash_and_comes_with_the_next_lease(world):
+    with_budget(world, 100.0)
+    pages = Pages(world, {"a/x": 1.0})
+    pages.run(2)
+    assert len(pages.visits["http://a/x"]) > 2
+    before = pages.frontier.counts()
+    pages.frontier = world.reopen(pages.now)
+    assert (before.later, before.again, pages.frontier.counts().again) == (1, 1, 1)
+    (lease,) = drain(pages.frontier, pages.now + DAY)
+    assert lease.candidate.history.visits == len(pages.visits["http://a/x"])
+    assert lease.candidate.history.rate, "what was learned"
+    world.check(pages.frontier)
+
+
+def test_a_failed_visit_keeps_the_history(world):
+    with_budget(world, 100.0)
+    pages = Pages(world, {"a/x": 1.0})
+    pages.run(2)
+    (lease,) = drain(pages.frontier, pages.now + DAY)
+    pages.frontier.release(lease, rest(1), pages.now + DAY)
+    pages.frontier.finish(lease, RetryAt(pages.now + 2 * DAY), pages.now + DAY)
+    assert pages.frontier.counts().again == 1
+    pages.frontier = world.reopen(pages.now + DAY)
+    assert drain(pages.frontier, pages.now + 1.9 * DAY) == []
+    (again,) = drain(pages.frontier, pages.now + 2.1 * DAY)
+    assert again.candidate.history == lease.candidate.history
+    assert again.candidate.attempts == 1
+
+
+def test_a_date_is_kept_whatever_the_budget_is(world):
+    with_budget(world, 1.0)
+    frontier = world.reopen(START)
+    frontier.add([candidate(f"{n}", host=f"h{n}") for n in range(20)], START)
+    for lease in drain(frontier, START):
+        frontier.release(lease, rest(1), START)
+        history = PageHistory(int(START), int(START), int(START))
+        frontier.finish(lease, Done(again=Again(history, at=START + 5 * DAY)), START)
+    assert drain(frontier, START + 4.99 * DAY) == []
+    assert len(drain(frontier, START + 5 * DAY + 1)) == 20
+
+
+def test_a_host_that_may_not_be_asked_for_more_leaves_the_budget_to_others(world):
+    """Host a takes 24 visits a day, and would be worth 100: the rest is for the others."""
+    with_budget(world, 200.0)
+    slow = {f"a/{n}": 1.0 for n in range(100)}
+    quick = {f"b{n}/x": 1.0 for n in range(100)}
+    pages = Pages(world, slow | quick)
+    pages.gap_s = 0.0
+    pages.run(0.1)
+    release = pages.frontier.release
+
+    def slowly(lease, given, now):
+        return release(lease, rest(3600.0) if lease.candidate.host == "a" else given, now)
+
+    pages.frontier.release = slowly
+    pages.run(20)
+    begun = pages.count(10)
+    of_slow = sum(begun[url] for url in slow)
+    of_quick = sum(begun[url] for url in quick)
+    assert 200 < of_slow <= 245, "as much as its rest allows"
+    assert of_quick > 1400, "and the others have what is left"
+
+
+def test_new_pages_come_first_and_neither_starves(world):
+    world.limits = replace(world.limits, due_slice=64, head_urls=4)
+    frontier = world.reopen(START)
+    frontier.add([candidate(f"old{n}") for n in range(100)], START)
+    history = PageHistory(int(START), int(START), int(START))
+    now = START
+    for _ in range(100):
+        (lease,) = drain(frontier, now)
+        frontier.release(lease, rest(1), now)
+        frontier.finish(lease, Done(again=Again(history, at=START + DAY)), now)
+        now += 1.0
+    now = START + DAY + 1
+    frontier.add([candidate(f"new{n}") for n in range(1000)], now)
+    fetched = Counter()
+    for _ in range(400):
+        (lease,) = drain(frontier, now)
+        fetched["old" if lease.candidate.history else "new"] += 1
+        frontier.release(lease, rest(1), now)
+        frontier.finish(lease, Done(), now)
+        now += 1.0
+        if not frontier.counts().waiting % 7:  # links are found all the time
+            frontier.add([candidate(f"more{now}")], now)
+    assert fetched["new"] > 320
+    assert fetched["old"] > 20
+
+
+@pytest.mark.parametrize("back_s", [1.0, DAY, 400 * DAY])
+def test_a_clock_that_was_set_back_neither_stops_visits_nor_makes_too_many(world, back_s):
+    with_budget(world, 10.0)
+    pages = Pages(world, {f"a{n}/x": 2.0 for n in range(10)})
+    pages.run(10)
+    pages.now -= back_s
+    pages.frontier = world.reopen(pages.now)
+    pages.now = max(pages.now, pages.frontier.clock)
+    pages.run(10)
+    assert 0.8 < sum(pages.count(10).values()) / 100 < 1.1
