@@ -362,15 +362,17 @@ class LinksPipeline(PipelineStage):
         hops = life.candidate.index_hops
         while len(links) > _LINKS_PER_TURN:
             part = links[:_LINKS_PER_TURN]
-            await self._add(select(part, base, page, hops, now()))
+            await self._add(select(part, base, page, hops, now()), life)
             links = links[_LINKS_PER_TURN:]
         return select(links, base, page, hops, now()) if links else []
 
-    async def _add(self, found: list[Candidate]) -> None:
+    async def _add(self, found: list[Candidate], life: Life) -> None:
         """Add *found* to the frontier, before the verdict of their page, and wait while the
         frontier is congested."""
         crawl = self.crawl
-        added = crawl.leases.frontier.add(found, crawl.leases.clock.now())
+        is_again = life.candidate.history is not None
+        added = crawl.leases.frontier.add(found, crawl.leases.clock.now(), at_once=is_again)
+        life.note_new_links(added.new)
         crawl.stats.count_added(added)
         await asyncio.sleep(0)
         while crawl.leases.frontier.is_congested() and not crawl.lifecycle.failure:

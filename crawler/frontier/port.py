@@ -53,9 +53,10 @@ class Frontier(Protocol):
     6. The cost of a call grows with hosts or URLs by a logarithm at most.
     """
 
-    def add(self, found: Iterable[Candidate], now: float) -> Added:
+    def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
         """Admit the URLs not seen before. The seen test is part of the call. A robots.txt that
-        another host waits for goes before all URLs of its host."""
+        another host waits for goes before all URLs of its host. *at_once*: say of most of those
+        that are new that they are; else they may all be undecided until later."""
 
     def lease(
         self,

@@ -181,15 +181,15 @@ class TwoTierFrontier:
         """The store as it will be after the next commit, which also makes its writes."""
         return self._batch
 
-    def add(self, found: Iterable[Candidate], now: float) -> Added:
+    def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
         urls = list(found)
-        # At once: a robots.txt, for which its host waits, and seeds, which are counted for users.
-        at_once = self._background is None or [
+        # A robots.txt, for which its host waits, and seeds, which are counted for users.
+        urgent = [
             each
             for each in urls
             if not each.depth or each.purpose is not _PAGE or not each.needs_seen_test
         ]
-        if at_once:
+        if at_once or urgent or self._background is None:
             admitted, added = self._admitter.admit(urls, now)
             self._queue(admitted, now)
         else:

@@ -90,6 +90,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     compared: Compared
     validators: str | None = None  # as of History
     is_stored: bool = True  # its answer is archived whole; False: an equal one was before
+    places: int = 0  # links on it
+    is_list: bool = False  # a sitemap or a feed: it is there for the links that come
     is_hidden: bool = False  # marked noindex
     is_error: bool = False  # it says that there is no such page
 
@@ -162,6 +164,7 @@ class Life:
     facts: PageFacts = PageFacts()
     archived: Archived = Archived()
     links: list[Candidate] = field(default_factory=list)
+    new_links: int = 0  # of its links, those that were not known before
     dead_end: DeadEnd | None = None  # its answer leads no further; set for seeds only
     is_sent_on: bool = False  # all that its answer leads to is its refresh; set for seeds only
     is_wanted: bool = False  # a spider's callback takes it, though its status is an error
@@ -274,6 +277,10 @@ class Life:
     def note_seen(self, seen: Seen) -> None:
         """Note what its answer is compared by."""
         self.archived = replace(self.archived, seen=seen)
+
+    def note_new_links(self, links: int) -> None:
+        """Note that some of its links were not known before."""
+        self.new_links += links
 
     def note_dead_end(self, dead_end: DeadEnd | None) -> None:
         """Note why its answer, that of a seed, leads no further."""

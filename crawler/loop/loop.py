@@ -600,7 +600,11 @@ class Loop:
         now = self.now()
         try:
             if life.links:
-                self.figures.count_added(self.frontier.add(life.links, now))
+                # A page that is visited again comes again by what new links it brings.
+                is_again = life.candidate.history is not None
+                added = self.frontier.add(life.links, now, at_once=is_again)
+                life.note_new_links(added.new)
+                self.figures.count_added(added)
         except CrawlerError:
             self._forget(life)
             raise

@@ -27,11 +27,22 @@ from crawler.model.types import (
     RetryAt,
     Verdict,
 )
+from crawler.policy.revisits import (
+    MOST_LINK_DAYS,
+    NO_LINKS,
+    after_links,
+    link_days,
+    pack_rate,
+    unpack_rate,
+)
 from crawler.policy.validators import validators_of
 
 _DAY_S: Final = 86_400.0
 _LONGEST_S: Final = 30 * _DAY_S  # until a page that was not there is asked for again
 _MOST: Final = 60_000  # visits and changes that are counted
+_BRINGS: Final = 2  # visits with new links, from which on a page is visited for these
+_FIRST_LIST_S: Final = 6 * 3600.0  # guess: until a sitemap or a feed is visited again first
+_ANY_PLACES: Final = 1_000_000  # of a list that was not sent again, as it has not changed
 GONE: Final = 410
 FOR_GOOD: Final = (301, 308)
 """Redirects that say that the page is elsewhere from now on."""
@@ -71,6 +82,8 @@ def seen_of(page: Page, by: ChangeChoice) -> Seen:
         # Of a copy the archive has no answer whole that a later "not modified" could refer to.
         validators=None if page.is_copy else _validators(page.exchange),
         is_stored=not page.is_refetch,
+        places=len(page.parsed.links) if page.parsed else 0,
+        is_list=page.is_list or (page.parsed is not None and page.parsed.parser == "feed"),
         is_hidden=page.noindex,
         is_error=page.flaw is Flaw.SOFT_404,
     )
@@ -132,27 +145,55 @@ def _next_visit(
     now: float,
 ) -> Again | None:
     seen = life.archived.seen
-    next_at = None if mode is RevisitChoice.ADAPTIVE else now + float(mode)
     if life.is_unmodified and before is not None:
-        return Again(_visited(before, at, is_changed=False), is_changed=False, at=next_at)
-    if status not in HTTP_OK or seen is None or seen.is_error:
+        history = _visited(before, at, 0, is_changed=False)
+        return Again(history, is_changed=False, at=_next_at(mode, before, history, seen, now))
+    if status not in HTTP_OK or (seen is not None and seen.is_error):
         is_over = status is None or status == GONE or _is_gone(before, limits)
         return None if is_over else _again_if_there(before, at, now)
+    if seen is None:
+        return None
     if before is None or not before.visits:
-        first = PageHistory(at, at, at, 1, 0, 0, seen.content, seen.compared, 0, seen.validators)
-        return Again(first, at=next_at)
-    changed = has_changed(before, seen, limits.similar_bits)
+        changed = None
+        history = PageHistory(at, at, at)
+    else:
+        changed = has_changed(before, seen, limits.similar_bits)
+        history = _visited(before, at, life.new_links, is_changed=changed is not False)
     history = replace(
-        _visited(before, at, is_changed=changed is not False),
-        stored_at=at if seen.is_stored else before.stored_at,
+        history,
+        stored_at=at if seen.is_stored else history.stored_at,
         content=seen.content,
         compared=seen.compared,
         validators=seen.validators,
     )
-    return Again(history, changed, next_at)
+    return Again(history, changed, _next_at(mode, before, history, seen, now))
 
 
-def _visited(before: PageHistory, at: int, *, is_changed: bool) -> PageHistory:
+def _next_at(
+    mode: RevisitMode,
+    before: PageHistory | None,
+    history: PageHistory,
+    seen: Seen | None,
+    now: float,
+) -> float | None:
+    """Return the date of the next visit, or None if it comes when it is worth it. Pages that bring
+    new links are visited for these."""
+    if not isinstance(mode, RevisitChoice):
+        return now + mode
+    is_list = seen is not None and seen.is_list
+    if not is_list and history.brought < _BRINGS:
+        return None
+    if before is None or not before.visits:
+        return now + _FIRST_LIST_S
+    last_days = (history.visited_at - before.visited_at) / _DAY_S
+    rate = unpack_rate(history.links_rate) or NO_LINKS
+    days = link_days(rate, seen.places if seen else _ANY_PLACES, last_days)
+    return None if days >= MOST_LINK_DAYS and not is_list else now + days * _DAY_S
+
+
+def _visited(before: PageHistory, at: int, new_links: int, *, is_changed: bool) -> PageHistory:
+    days = (at - before.visited_at) / _DAY_S
+    links = after_links(unpack_rate(before.links_rate) or NO_LINKS, days, new_links)
     return replace(
         before,
         visited_at=at,
@@ -160,6 +201,8 @@ def _visited(before: PageHistory, at: int, *, is_changed: bool) -> PageHistory:
         visits=min(before.visits + 1, _MOST),
         changes=min(before.changes + is_changed, _MOST),
         gone=0,
+        brought=min(before.brought + (new_links > 0), _MOST),
+        links_rate=pack_rate(links) if before.brought or new_links else 0,
     )
 
 

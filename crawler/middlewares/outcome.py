@@ -23,6 +23,7 @@ from crawler.content.to_capture import archive_exchange, challenge_metadata
 from crawler.engine.errors import error_of
 from crawler.loop.life import Life
 from crawler.loop.loop import Loop
+from crawler.loop.visit import seen_in_body
 from crawler.model.page import (
     AddressRefused,
     Truncated,
@@ -88,6 +89,8 @@ class OutcomeMiddleware:
             answer = replace(answer, error="")  # Scrapy's setting to accept an incomplete body
         is_retried = loop.answered(life, answer, _own_retries(request))
         candidate = life.candidate
+        if candidate.request and request.method == "GET" and response.status in HTTP_OK:
+            life.note_seen(seen_in_body(response.body, life.exchange))
         if candidate.request and response.status not in HTTP_OK and candidate.seed_url:
             life.note_wanted(is_wanted=self._is_wanted(request, response))
         if is_retried:

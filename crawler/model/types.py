@@ -50,6 +50,8 @@ class PageHistory(msgspec.Struct, frozen=True, array_like=True, gc=False):
     content: int = 0  # 64 bits of its content, as `compared` says; 0: it was marked noindex
     compared: Compared = Compared.TEXT
     gone: int = 0  # answers in a row that it is not there
+    brought: int = 0  # visits after the first one that found new links on it
+    links_rate: int = 0  # how often there are new ones, packed as `rate`; 0: nothing is known
     # ETag and Last-Modified of that answer, with a line break between; None: it had none.
     validators: str | None = None
 

@@ -163,6 +163,31 @@ def due_after(
     return min(since * days, longest_days)
 
 
+NO_LINKS: Final = ChangeRate(0.5, 1.0)
+"""What is known of how many new links come to a page, before it was visited again."""
+LEAST_LINK_DAYS: Final = 600.0 / 86_400.0
+MOST_LINK_DAYS: Final = 14.0
+"""Between two visits of a page for its links (Common Crawl's news crawl has these bounds)."""
+_KEPT: Final = 0.8  # of what is known, at each visit: days and nights, and sections that are closed
+_LINKS_A_VISIT: Final = 4.0
+"""A page that is new is worth more than any that is known, so one link would pay for a visit; with
+four a quarter of the fetches is for the list. They wait half as long."""
+
+
+def after_links(rate: ChangeRate, interval_days: float, new_links: int) -> ChangeRate:
+    """Return how often new links come to a page, after a visit that found *new_links*."""
+    shape, days = rate
+    return ChangeRate(_KEPT * shape + new_links, _KEPT * days + max(0.0, interval_days))
+
+
+def link_days(rate: ChangeRate, places: int, last_days: float) -> float:
+    """Return after how many days a page is visited for its links: before half of its *places* have
+    been taken by new ones, or links are lost, and with twice its last interval at most."""
+    links = min(_LINKS_A_VISIT, max(places, 1) / 2)
+    wanted = min(links * rate.days / rate.shape, 2.0 * max(last_days, LEAST_LINK_DAYS))
+    return min(max(wanted, LEAST_LINK_DAYS), MOST_LINK_DAYS)
+
+
 def longest_days(cycle_days: float) -> float:
     """Return after how many days a page is due whatever its visit is worth; *cycle_days*: in which
     the budget allows a visit of each page."""

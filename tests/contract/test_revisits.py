@@ -206,3 +206,11 @@ def test_a_clock_that_was_set_back_neither_stops_visits_nor_makes_too_many(world
     pages.now = max(pages.now, pages.frontier.clock)
     pages.run(10)
     assert 0.8 < sum(pages.count(10).values()) / 100 < 1.1
+
+
+def test_it_can_be_asked_for_at_once_which_links_are_new(world):
+    frontier = world.reopen(START)
+    links = [candidate(f"{n}") for n in range(5)]
+    assert frontier.add(links[:3], START, at_once=True).new == 3
+    added = frontier.add(links, START, at_once=True)
+    assert (added.new, added.seen + added.undecided) == (2, 3)

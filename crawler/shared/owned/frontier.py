@@ -201,7 +201,7 @@ class OwnedFrontier:
 
     # The port
 
-    def add(self, found: Iterable[Candidate], now: float) -> Added:
+    def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
         own: list[Candidate] = []
         others: list[Candidate] = []
         for shard, links in self._shards.divide(found).items():
@@ -214,7 +214,7 @@ class OwnedFrontier:
             else:
                 own += links
                 self._own_links.append(_OwnLinks(owner, links))
-        added = self.frontier.add(own, now) if own else Added()
+        added = self.frontier.add(own, now, at_once=at_once) if own else Added()
         if others:
             self._push(others)
         return replace(added, undecided=added.undecided + len(others))

@@ -219,9 +219,9 @@ class OwnedWorker:
 
     # The port
 
-    def add(self, found: Iterable[Candidate], now: float) -> Added:
+    def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
         self._reading.mark_unfinished()
-        return self.frontier.add(found, now)
+        return self.frontier.add(found, now, at_once=at_once)
 
     def lease(
         self,

@@ -1,0 +1,195 @@
+"""Whether and when a page is visited again, by what its visit has found."""
+
+from __future__ import annotations
+
+from math import inf
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from crawler.loop.life import Life, Plan, Seen
+from crawler.loop.outcome import page_change
+from crawler.loop.visit import VisitLimits, with_next_visit
+from crawler.model.choices import RevisitChoice
+from crawler.model.types import (
+    Again,
+    Answer,
+    ChangeKind,
+    Compared,
+    Dead,
+    Done,
+    Lease,
+    Moved,
+    Pace,
+    PageHistory,
+    PutBack,
+    RetryAt,
+)
+from tests.harness.frontiers import candidate
+
+DAY = 86_400.0
+NOW = 1_000 * DAY
+LONG_AGO = int(NOW - 20 * DAY)
+BEFORE = PageHistory(int(NOW - 7 * DAY), LONG_AGO, LONG_AGO, 3, 1, 5, content=9)
+ADAPTIVE = RevisitChoice.ADAPTIVE
+SAME = Seen(content=9, compared=Compared.TEXT)
+OTHER = Seen(content=8, compared=Compared.TEXT)
+
+
+def life_of(status, seen=None, before=BEFORE, **noted):
+    life = Life(Plan(lease=Lease(1, candidate("x", history=before), Pace(), NOW), url="http://a/x"))
+    life.began_at = NOW
+    life.note_answer(Answer(0.1, status=status, error="" if status else "timeout"))
+    if seen is not None:
+        life.note_seen(seen)
+    for name, value in noted.items():
+        setattr(life, name, value)
+    return life
+
+
+def visit(life, verdict=None, mode=ADAPTIVE, **limits):
+    return with_next_visit(life, verdict or Done(), mode, VisitLimits(**limits), NOW)
+
+
+def test_a_crawl_that_visits_once_ends():
+    for life in (life_of(200, OTHER), life_of(404), life_of(200, SAME, before=None)):
+        assert visit(life, mode=RevisitChoice.ONCE) == Done()
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_changed", "changes"),
+    [
+        pytest.param(SAME, False, 1, id="as it was"),
+        pytest.param(OTHER, True, 2, id="another text"),
+        pytest.param(Seen(content=9, compared=Compared.BYTES), None, 2, id="by other means"),
+        pytest.param(Seen(content=0, compared=Compared.TEXT), True, 2, id="marked noindex"),
+    ],
+)
+def test_a_visit_goes_into_the_history(seen, is_changed, changes):
+    again = visit(life_of(200, seen)).again
+    assert (again.is_changed, again.at) == (is_changed, None)
+    after = again.history
+    assert (after.visited_at, after.visits, after.changes) == (NOW, 4, changes)
+    assert after.changed_at == (BEFORE.changed_at if is_changed is False else NOW)
+    assert after.rate == BEFORE.rate, "the frontier learns it"
+
+
+def test_so_many_bits_of_a_fingerprint_may_differ():
+    before = replace(BEFORE, compared=Compared.SIMILAR, content=0b1111)
+    for content, is_changed in ((0b1000, False), (0b0000, True)):
+        seen = Seen(content=content, compared=Compared.SIMILAR)
+        assert visit(life_of(200, seen, before)).again.is_changed is is_changed
+
+
+def test_a_first_visit_begins_a_history():
+    again = visit(life_of(200, replace(SAME, validators='"e"\n'), before=None)).again
+    expected = PageHistory(int(NOW), int(NOW), int(NOW), content=9, validators='"e"\n')
+    assert again == Again(expected)
+
+
+def test_a_fixed_interval_counts_from_the_visit():
+    assert visit(life_of(200, SAME), mode=7 * DAY).again.at == NOW + 7 * DAY
+
+
+GONE = replace(BEFORE, gone=2)
+
+
+@pytest.mark.parametrize(
+    ("status", "before", "days"),
+    [
+        pytest.param(404, BEFORE, 1, id="not found"),
+        pytest.param(404, replace(BEFORE, gone=1), 2, id="not found again"),
+        pytest.param(404, GONE, None, id="not found for the third time"),
+        pytest.param(410, BEFORE, None, id="gone"),
+        pytest.param(403, BEFORE, 1, id="forbidden"),
+        pytest.param(404, None, 1, id="never found"),
+        pytest.param(410, None, None, id="gone when it was found"),
+    ],
+)
+def test_a_page_that_is_not_there_is_asked_for_again_until_it_is_gone(status, before, days):
+    life = life_of(status, before=before)
+    verdict = visit(life)
+    assert (verdict.again and verdict.again.at) == (days and NOW + days * DAY)
+    change = page_change(life, verdict, NOW)
+    is_news = days is None and before is not None
+    assert (change and change.kind) == (ChangeKind.GONE if is_news else None)
+
+
+def test_a_page_that_says_it_is_an_error_is_not_there():
+    life = life_of(200, replace(SAME, is_error=True), GONE)
+    assert visit(life) == Done()
+    assert page_change(life, Done(), NOW).kind is ChangeKind.GONE
+
+
+@pytest.mark.parametrize(("status", "stays"), [(301, False), (308, False), (302, True)])
+def test_a_page_that_has_moved_for_good_is_gone_and_else_asked_again(status, stays):
+    life, moved = life_of(status), Moved(candidate("y"))
+    verdict = visit(life, moved)
+    assert (verdict == moved) is not stays
+    assert (page_change(life, verdict, NOW) is None) is stays
+
+
+def test_a_failed_visit_ends_no_history_until_it_has_failed_for_days():
+    for gone in (0, 1):
+        before = replace(BEFORE, gone=gone)
+        verdict = visit(life_of(None, before=before), Dead("timeout"))
+        assert verdict == RetryAt(NOW + 2**gone * DAY, False, replace(before, gone=gone + 1))
+    assert visit(life_of(None, before=GONE), Dead("timeout")) == Dead("timeout")
+    assert visit(life_of(None), PutBack()) == PutBack()
+
+
+def test_a_page_that_is_marked_noindex_leaves_the_index_and_may_come_back():
+    hidden = Seen(content=0, compared=Compared.TEXT, is_hidden=True)
+    life = life_of(200, hidden)
+    assert page_change(life, visit(life), NOW).kind is ChangeKind.GONE
+    life = life_of(200, hidden, replace(BEFORE, content=0))
+    assert page_change(life, visit(life), NOW) is None, "it is known"
+
+
+def hub(every_days, places, days, seed):
+    """Visit a page on which a new link comes each so often, and return how long each waited."""
+    random, waits = Random(seed), []
+    now, links_at, before = NOW, NOW, None
+    pending = []
+    while now < NOW + days * DAY:
+        while links_at <= now:
+            pending.append(links_at)
+            links_at += random.expovariate(1 / every_days) * DAY
+        waits += [inf] * (len(pending) - places)  # these are lost
+        pending = pending[-places:]
+        life = life_of(200, replace(SAME, places=places), before, new_links=len(pending))
+        life.began_at = now
+        again = with_next_visit(life, Done(), ADAPTIVE, VisitLimits(), now).again
+        if before is not None:
+            waits += [now - at for at in pending]
+        pending, before = [], again.history
+        now = again.at if again.at is not None else now + DAY
+    return waits[len(waits) // 2 :]
+
+
+@pytest.mark.parametrize("every_days", [1 / 500, 1 / 48, 1 / 6, 1.0])
+def test_a_page_that_brings_links_is_visited_before_half_of_its_places_are_new(every_days):
+    places = 30
+    bar_s = max(600.0, places / 2 * every_days * DAY)
+    waits = hub(every_days, places, days=10 + 200 * every_days, seed=1)
+    assert sum(wait <= bar_s for wait in waits) >= 0.99 * len(waits) > 50
+
+
+def test_a_sitemap_is_visited_by_what_it_brings():
+    life = life_of(200, replace(SAME, is_list=True, places=50_000), before=None)
+    assert visit(life).again.at == NOW + DAY / 4
+    before, now = visit(life).again.history, NOW
+    gaps = []
+    for _ in range(10):
+        life = life_of(200, replace(SAME, is_list=True, places=50_000), before)
+        now += DAY / 4 if not gaps else gaps[-1]
+        life.began_at = now
+        again = with_next_visit(life, Done(), ADAPTIVE, VisitLimits(), now).again
+        gaps.append(again.at - now)
+        before = again.history
+    assert gaps == sorted(gaps) and 7 * DAY < gaps[-1] <= 14 * DAY, "nothing comes"
+    life = life_of(200, replace(SAME, is_list=True, places=50_000), before, new_links=400)
+    life.began_at = now + DAY
+    again = with_next_visit(life, Done(), ADAPTIVE, VisitLimits(), now + DAY).again
+    assert again.at - now - DAY < DAY, "and now much does"
