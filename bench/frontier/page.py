@@ -103,8 +103,8 @@ class Embedded(TwoTierFrontier):
     def work_soon(self) -> None:
         self._is_work_due = True
 
-    def add(self, found: Iterable[Candidate], now: float) -> Added:
-        added = super().add(found, now)
+    def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
+        added = super().add(found, now, at_once=at_once)
         self.decided["at once, by keys in memory"] += added.seen
         return added
 
