@@ -43,7 +43,7 @@ class PageHistory(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     visited_at: int  # the last visit that told whether it has changed
     changed_at: int  # the visit that found it changed last, or the first one
-    stored_at: int  # the fetch whose answer the archive has whole
+    stored_at: int  # the fetch whose answer the archive has whole; 0: it has none
     visits: int = 1
     changes: int = 0
     rate: int = 0  # how often it changes, packed (policy/revisits.py); 0: nothing is known
@@ -148,6 +148,29 @@ class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     has_page: bool = False  # it has sent a page once
 
 
+class ConditionalVisits(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How a host has answered visits of pages that were visited before: those that asked whether a
+    page has changed, and audits, which asked for a page itself after a 304 had said that it has
+    not."""
+
+    unmodified: int = 0  # answered by a 304
+    changed: int = 0  # by a page that has changed
+    repeated: int = 0  # by the page as it was
+    audits: int = 0
+    denied: int = 0  # audits that found a change from before that 304, as far as its date says
+
+
+class VisitCheck(IntEnum):
+    """What one visit adds to them."""
+
+    NONE = 0
+    UNMODIFIED = 1
+    CHANGED = 2
+    REPEATED = 3
+    AUDITED = 4
+    DENIED = 5
+
+
 class Lease(msgspec.Struct, frozen=True):
     """Permission to fetch one URL. Its host gets no other request until the lease is released, but
     for those that were leased with it. Arrow: frontier -> fetch."""
@@ -158,6 +181,7 @@ class Lease(msgspec.Struct, frozen=True):
     taken_at: float
     # The only one that may be connected to, empty if its host has none; None: any of the host's.
     address: str | None = None
+    conditional: ConditionalVisits = ConditionalVisits()  # of its host
 
 
 class Rest(msgspec.Struct, frozen=True):
@@ -191,6 +215,7 @@ class Again(msgspec.Struct, frozen=True):
     history: PageHistory  # with this visit; its rate is that of before
     is_changed: bool | None = None  # since the visit before; None: that cannot be said
     at: float | None = None  # epoch seconds; None: when a visit is worth it, by its rate
+    check: VisitCheck = VisitCheck.NONE  # what the visit says of its host
 
 
 class Done(msgspec.Struct, frozen=True):

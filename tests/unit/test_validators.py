@@ -1,0 +1,195 @@
+"""What a server is asked whether a page has changed by, and when it is not asked any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from crawler.model.types import ConditionalVisits, PageHistory, VisitCheck
+from crawler.policy.validators import (
+    AUDIT_EVERY,
+    ConditionFault,
+    check_of,
+    conditions,
+    fault_of,
+    noted,
+    validators_of,
+    validators_to_send,
+)
+
+AT = 1_767_323_045.0  # Fri, 02 Jan 2026 03:04:05 GMT
+DATE = b"Thu, 01 Jan 2026 00:00:00 GMT"
+DATED_AT = 1_767_225_600
+LONG = b'"' + 126 * b"x" + b'"'
+
+
+@pytest.mark.parametrize(
+    ("headers", "kept"),
+    [
+        ([("ETag", b'"a"')], '"a"\n'),
+        ([("etag", b'W/"a"')], 'W/"a"\n'),
+        ([("ETag", b'"caf\xe9 is no space"')], None),
+        ([("ETag", b'"caf\xe9"')], '"caf\xe9"\n'),
+        ([("ETag", b"a")], None),
+        ([("ETag", b'"a')], None),
+        ([("ETag", b'"a"b"')], None),
+        ([("ETag", b"'a'")], None),
+        ([("ETag", b'w/"a"')], None),
+        ([("ETag", b'""')], None),
+        ([("ETag", b"")], None),
+        ([("ETag", b'"a", "b"')], None),
+        ([("ETag", b'"a\x00b"')], None),
+        ([("ETag", b'"a\x7f"')], None),
+        ([("ETag", b'"a"\r\nX: 1')], None),
+        ([("ETag", LONG)], f"{LONG.decode()}\n"),
+        ([("ETag", LONG.replace(b"x", b"xx", 1))], None),
+        ([("ETag", b'"a"'), ("ETag", b'"a"')], '"a"\n'),
+        ([("ETag", b'"a"'), ("ETag", b'"b"')], None),
+        ([("Last-Modified", DATE)], f"\n{DATE.decode()}"),
+        ([("ETag", b'"a"'), ("Last-Modified", DATE)], f'"a"\n{DATE.decode()}'),
+        ([("ETag", b"bad"), ("Last-Modified", DATE)], f"\n{DATE.decode()}"),
+        ([("Last-Modified", b"Thursday, 01-Jan-26 00:00:00 GMT")], ...),
+        ([("Last-Modified", b"Thu Jan  1 00:00:00 2026")], ...),
+        ([("Last-Modified", b"Fri, 02 Jan 2026 03:05:00 GMT")], ...),
+        ([("Last-Modified", b"Fri, 02 Jan 2026 03:05:06 GMT")], None),
+        ([("Last-Modified", b"Sat, 01 Jan 2050 00:00:00 GMT")], None),
+        ([("Last-Modified", b"Thu, 01 Jan 1970 00:00:00 GMT")], None),
+        ([("Last-Modified", b"Tue, 01 Jan 1980 00:00:00 GMT")], None),
+        ([("Last-Modified", b"yesterday")], None),
+        ([("Last-Modified", b"")], None),
+        ([("Last-Modified", b"0")], None),
+        ([("Last-Modified", b"Thu, 99 Jan 2026 00:00:00 GMT")], None),
+        ([("Last-Modified", b"Thu, 01 Jan 99999 00:00:00 GMT")], None),
+        ([("Last-Modified", DATE + b"\nX: 1")], None),
+        ([("Last-Modified", DATE + 99 * b" ")], None),
+        ([("Last-Modified", DATE), ("Last-Modified", DATE.replace(b"2026", b"2025"))], None),
+        ([], None),
+    ],
+)
+def test_validators_that_are_kept(headers: Sequence[tuple[str, bytes]], kept: Any) -> None:
+    found = validators_of([(name.encode(), value) for name, value in headers], AT)
+    if kept is ...:
+        kept = f"\n{headers[0][1].decode()}"
+    assert found == kept
+
+
+def test_what_is_sent_is_what_the_server_has_said() -> None:
+    validators = validators_of([(b"ETag", b'W/"caf\xe9"'), (b"Last-Modified", DATE)], AT)
+    assert validators is not None
+    assert conditions(validators) == [
+        (b"If-None-Match", b'W/"caf\xe9"'),
+        (b"If-Modified-Since", DATE),
+    ]
+
+
+PAGE = PageHistory(DATED_AT, DATED_AT - 100, DATED_AT - 100, validators='"a"\n')
+
+
+def test_each_eighth_visit_of_a_page_asks_for_the_page_itself() -> None:
+    for key in range(AUDIT_EVERY):
+        asked = [
+            validators_to_send(
+                PageHistory(1, 1, 1, visits=visits, validators='"a"\n'), key, ConditionalVisits()
+            )
+            for visits in range(2 * AUDIT_EVERY)
+        ]
+        assert asked.count(None) == 2
+    assert validators_to_send(None, 1, ConditionalVisits()) is None
+    assert validators_to_send(PageHistory(1, 1, 1), 1, ConditionalVisits()) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "is_asked", "is_changed", "validators", "said"),
+    [
+        pytest.param(PAGE, True, True, None, VisitCheck.CHANGED, id="a page that has changed"),
+        pytest.param(PAGE, True, False, None, VisitCheck.REPEATED, id="the page as it was"),
+        pytest.param(PAGE, True, None, None, VisitCheck.NONE, id="compared by something else"),
+        pytest.param(PAGE, False, False, None, VisitCheck.AUDITED, id="it was true"),
+        pytest.param(PAGE, False, True, None, VisitCheck.DENIED, id="it may have been false"),
+        pytest.param(
+            *(PAGE, False, True, f"\n{DATE.decode()}", VisitCheck.DENIED),
+            id="it was false, by the date of the page itself",
+        ),
+        pytest.param(
+            *(PAGE, False, True, "\nThu, 01 Jan 2026 00:00:01 GMT", VisitCheck.AUDITED),
+            id="it has changed since",
+        ),
+        pytest.param(
+            *(PageHistory(9, 9, 9, validators='"a"\n'), False, True, None, VisitCheck.NONE),
+            id="the last visit found it changed",
+        ),
+        pytest.param(
+            *(PageHistory(9, 8, 8), False, True, None, VisitCheck.NONE), id="it has no validators"
+        ),
+    ],
+)
+def test_what_a_visit_says_of_its_host(
+    before: PageHistory,
+    is_asked: bool,
+    is_changed: bool | None,
+    validators: str | None,
+    said: VisitCheck,
+) -> None:
+    visits = ConditionalVisits()
+    found = check_of(
+        before, visits, is_asked=is_asked, is_changed=is_changed, validators=validators
+    )
+    assert found is said
+
+
+UNMODIFIED, CHANGED, REPEATED, AUDITED, DENIED = list(VisitCheck)[1:]
+
+
+@pytest.mark.parametrize(
+    ("checks", "fault"),
+    [
+        pytest.param([], ConditionFault.NONE, id="nothing known"),
+        pytest.param(21 * [UNMODIFIED] + 3 * [DENIED], ConditionFault.NONE, id="too few to tell"),
+        pytest.param(28 * [UNMODIFIED] + 4 * [DENIED], ConditionFault.DENIES, id="304 always"),
+        pytest.param(
+            7 * (4 * [UNMODIFIED] + 2 * [CHANGED] + [DENIED]),
+            ConditionFault.NONE,
+            id="without dates, but asking finds changes as well",
+        ),
+        pytest.param(
+            10 * (14 * [UNMODIFIED] + [AUDITED] + [DENIED]) + 2 * [CHANGED],
+            ConditionFault.DENIES,
+            id="of half of the pages",
+        ),
+        pytest.param(7 * [REPEATED], ConditionFault.NONE, id="a few pages again"),
+        pytest.param(8 * [REPEATED], ConditionFault.REPEATS, id="each page again"),
+        pytest.param(
+            20 * [UNMODIFIED] + 100 * [REPEATED], ConditionFault.NONE, id="some are not sent again"
+        ),
+        pytest.param(90 * [CHANGED], ConditionFault.NONE, id="pages that change"),
+    ],
+)
+def test_a_host_is_judged_by_its_visits(checks: list[VisitCheck], fault: ConditionFault) -> None:
+    visits = ConditionalVisits()
+    for check in checks:
+        visits = noted(visits, check)
+    assert fault_of(visits) is fault
+
+
+def test_a_host_that_denies_changes_is_not_asked_and_one_that_repeats_pages_seldom() -> None:
+    denies = ConditionalVisits(unmodified=28, audits=4, denied=4)
+    repeats = ConditionalVisits(repeated=8)
+    histories = [PageHistory(9, 8, 8, visits=n, validators='"a"\n') for n in range(AUDIT_EVERY)]
+    assert {validators_to_send(each, 3, denies) for each in histories} == {None}
+    assert [validators_to_send(each, 3, repeats) for each in histories].count('"a"\n') == 1
+    mended = repeats
+    for _ in range(9):
+        mended = noted(mended, UNMODIFIED)
+    assert fault_of(mended) is ConditionFault.NONE
+
+
+def test_the_counts_stay_small_and_follow_what_is_new() -> None:
+    visits = ConditionalVisits()
+    for _ in range(5_000):
+        visits = noted(visits, REPEATED)
+    for _ in range(2_000):
+        visits = noted(visits, UNMODIFIED)
+    assert sum((visits.unmodified, visits.repeated)) <= 1_000
+    assert fault_of(visits) is ConditionFault.NONE
