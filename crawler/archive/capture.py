@@ -34,7 +34,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     body_sha1: bytes = b""  # if empty, it is computed
     truncated: Truncated = ""
     duplicate_of: Claim | None = None  # the same body is archived there already
-    not_modified_of: Claim | None = None  # for a 304: the unchanged answer is archived there
+    # For a 304: the answer that is archived. Where, and by which digest, need not be known.
+    not_modified_of: Claim | None = None
     metadata: Sequence[tuple[str, str]] = ()  # of the metadata record; a name may occur twice
     outlinks: Sequence[Link] = ()  # for the metadata record; absolute, to http(s)
     row: ColumnsRow | None = None  # for the columns; None if it is no page

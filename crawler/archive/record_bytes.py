@@ -273,6 +273,8 @@ RANDOM_BYTES: Final = 48  # for the ids of one capture's records, three at most
 _PROFILES: Final = "http://netpreserve.org/warc/1.1/revisit/"
 SAME_BODY: Final = f"{_PROFILES}identical-payload-digest"
 NOT_MODIFIED: Final = f"{_PROFILES}server-not-modified"
+NOT_MODIFIED_HEAD: Final = "not-modified-head"
+"""The metadata field of the head of a 304 as sent, percent-encoded."""
 FORMAT: Final = (
     ("format", "WARC File Format 1.1"),
     (
@@ -337,8 +339,10 @@ def _answer(capture: Capture, event: str, name: str) -> tuple[bytes, ResponseRec
     digest, refers = _revisit(capture)
     if refers:
         event += f"WARC-Payload-Digest: {sha1_label(digest)}\r\n{refers}" if digest else refers
-        record = _record("revisit", name, event, RESPONSE_TYPE, head.content)
-        return record, ResponseRecord("revisit", head.content, digest)
+        # The head of a 304 is in the metadata: with it here pywb replays that, and not the page.
+        block = head.content if capture.not_modified_of is None else b""
+        record = _record("revisit", name, event, RESPONSE_TYPE, block)
+        return record, ResponseRecord("revisit", block, digest)
     event += f"WARC-Payload-Digest: {sha1_label(digest)}\r\n{_cut(capture, head)}"
     record = _record("response", name, event, RESPONSE_TYPE, head.content, capture.body)
     return record, ResponseRecord("response", head.content, digest)
@@ -358,8 +362,9 @@ def _protocols(capture: Capture, head: bytes) -> str:
 def _revisit(capture: Capture) -> tuple[bytes, str]:
     """Return the payload's digest and the fields of a revisit, which are empty for a response."""
     unchanged = capture.not_modified_of
-    if unchanged is not None and unchanged.record:
-        # Replay finds the unchanged payload by its digest; a 304 has no payload of its own.
+    if unchanged is not None:
+        # A 304 has no payload of its own. By the digest, if it is known, replay finds the page
+        # wherever it is; without it by URL and time.
         return _wire_sha1(unchanged), _refers_to(unchanged, NOT_MODIFIED)
     digest = capture.body_sha1 or sha1(capture.body, usedforsecurity=False).digest()
     claim = capture.duplicate_of
@@ -386,7 +391,8 @@ def _refers_to(claim: Claim, profile: str) -> str:
     return (
         f"WARC-Profile: {profile}\r\n"
         f"WARC-Refers-To-Target-URI: {uri(claim.url)}\r\n"
-        f"WARC-Refers-To-Date: {warc_date(claim.at)}\r\n"
+        # Whole seconds, as the history of a page has them, are written as such.
+        f"WARC-Refers-To-Date: {warc_date(claim.at).replace('.000000', '')}\r\n"
     )
 
 

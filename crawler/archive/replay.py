@@ -103,7 +103,9 @@ class Replay:
     def _exchange(self, entry: Entry) -> Exchange | None:
         found = _read_capture(entry)
         answer, body = found.answer, found.answer.body
-        if answer.kind == "revisit" and answer.profile != NOT_MODIFIED:
+        if answer.profile == NOT_MODIFIED:
+            return None  # the answer to another question than for the page
+        if answer.kind == "revisit":
             original = self._original(answer)
             if original is None:
                 return None

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from crawler.archive.capture import PAGE_INFO, Capture, PageInfo
 from crawler.archive.columns_companion import MAY_REPEAT, SITEMAP, UNREADABLE
 from crawler.archive.record_bytes import (
+    MAX_HEAD_BYTES,
+    NOT_MODIFIED_HEAD,
     PRINTABLE_STATUS,
     STATUS_LINE,
     readable_status,
@@ -81,6 +83,25 @@ async def archive_exchange(
         metadata=fields,
         outlinks=outlinks,
         row=row,
+    )
+    return str(await archive.append(capture))
+
+
+async def archive_unmodified(exchange: Exchange, archive: Archive | None, stored: Claim) -> str:
+    """Archive *exchange*, whose answer says that the page is as *stored*, and return the place of
+    its record as `archive_exchange` does."""
+    if archive is None:
+        return ""
+    head = quote(exchange.head[:MAX_HEAD_BYTES], safe=PRINTABLE_STATUS)
+    capture = Capture(
+        url=exchange.url,
+        fetched_at=exchange.at,
+        ip=exchange.ip,
+        tls=exchange.tls,
+        request=_SECRETS.sub(_hidden, exchange.request_head),
+        head=exchange.head,
+        not_modified_of=stored,
+        metadata=[("fetchTimeMs", _ms(exchange)), (NOT_MODIFIED_HEAD, head)],
     )
     return str(await archive.append(capture))
 

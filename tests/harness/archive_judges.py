@@ -171,7 +171,10 @@ def judged_by_programs(folder: Path) -> None:
 def judged_index(path: Path) -> str:
     """Its lines, sorted."""
     out = io.StringIO()
-    CDXJIndexer(out, [str(path)], sort=True).process_all()
+    with warnings.catch_warnings():
+        # It closes no file of its own for a record without a digest.
+        warnings.simplefilter("ignore", ResourceWarning)
+        CDXJIndexer(out, [str(path)], sort=True).process_all()
     return out.getvalue()
 
 

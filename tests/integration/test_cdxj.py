@@ -59,6 +59,7 @@ VARIOUS: Final = [
     PAGE,
     CUT,
     UNCHANGED,
+    replace(UNCHANGED, not_modified_of=replace(ORIGINAL, digest=b"", record="")),
     LINKED,
     replace(PAGE, duplicate_of=ORIGINAL),
     replace(PAGE, headers=[]),

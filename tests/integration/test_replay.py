@@ -389,12 +389,12 @@ async def kept_in(folder: Path, exchange: Exchange) -> None:
     await archive.close()
 
 
-def test_an_answer_that_changed_nothing_is_one_without_a_body(tmp_path: Path) -> None:
-    claim = Claim(b"\0" * 20, PUBLIC, "other.warc.gz:1", AT - 9)
-    head = b'HTTP/1.1 304 Not Modified\r\nETag: "x"\r\n\r\n'
-    folder = written(tmp_path / "kept", kept_of(PUBLIC, not_modified_of=claim, head=head, body=b""))
-    found = Replay(folder).find(PUBLIC)
-    assert found is not None and (found.head, found.body, found.truncated) == (head, b"", "")
+def test_a_visit_that_found_nothing_changed_is_answered_by_the_page(tmp_path: Path) -> None:
+    page = kept_of(PUBLIC, fetched_at=AT - 9)
+    unchanged = kept_of(PUBLIC, not_modified_of=Claim(b"", PUBLIC, at=AT - 9), body=b"")
+    found = Replay(written(tmp_path / "kept", page, unchanged)).find(PUBLIC)
+    assert found is not None and (found.body, found.truncated) == (page.body, "")
+    assert Replay(written(tmp_path / "alone", unchanged)).find(PUBLIC) is None
 
 
 def test_a_damaged_archive_ends_the_crawl(small: Path, tmp_path: Path) -> None:

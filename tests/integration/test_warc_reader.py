@@ -147,7 +147,7 @@ def test_captures_come_back_with_all_that_was_written(tmp_path: Path) -> None:
     assert (copy.kind, copy.refers_to, copy.body) == ("revisit", original.url, b"")
     assert copy.profile.endswith("identical-payload-digest")
     assert unchanged.profile.endswith("server-not-modified")
-    assert unchanged.head.startswith(b"HTTP/1.1 304")
+    assert (unchanged.head, unchanged.refers_to) == (b"", original.url)
     (short, *_) = captures(warc, warc, 99)
     assert (len(short.body), short.body_cut, page.body_cut) == (99, True, False)
 
