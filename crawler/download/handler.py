@@ -34,6 +34,7 @@ from crawler.model.choices import HostUnit
 from crawler.model.page import STOPPED, head_fields
 from crawler.model.types import HostKey, StoreUnavailable
 from crawler.model.url import split
+from crawler.policy.validators import conditions
 
 HTTP_1_0: Final = b"HTTP/1.0"
 
@@ -196,15 +197,32 @@ def wire_request(request: Request, life: Life | None) -> WireRequest:
         address = address if name == life.candidate.host else None  # a middleware sent it elsewhere
     # `items` of Scrapy's Headers would normalize each name once more.
     fields = dict.items(request.headers)
+    sent = [(name, value) for name, values in fields for value in values]
+    if life is not None and life.plan.validators is not None and _may_ask(request):
+        # Here, and not in the headers of the request: copies of that are for other URLs, too.
+        sent += conditions(life.plan.validators)
+        life.note_conditional()
     return WireRequest(
         url=request.url,
         method=request.method,
-        fields=tuple([(name, value) for name, values in fields for value in values]),
+        fields=tuple(sent),
         body=request.body,
         proxy=request.meta.get("proxy") or "",
         is_leased=life is not None,
         address=address,
     )
+
+
+_OWN_CONDITIONS: Final = (
+    *(b"If-None-Match", b"If-Modified-Since", b"If-Match", b"If-Unmodified-Since"),
+    *(b"If-Range", b"Range"),
+)
+
+
+def _may_ask(request: Request) -> bool:
+    """Return whether *request* is a plain GET: a spider's own may ask for something else."""
+    is_plain = request.method == "GET" and not request.body
+    return is_plain and not any(name in request.headers for name in _OWN_CONDITIONS)
 
 
 def response_of(request: Request, fetched: Fetched, watch: RequestWatch) -> Response:

@@ -20,7 +20,7 @@ from scrapy.statscollectors import StatsCollector
 from crawler.data.seed_fates import SeedFates
 from crawler.frontier.port import FrontierLimits
 from crawler.loop.life import Life
-from crawler.loop.outcome import words_of
+from crawler.loop.outcome import UNMODIFIED, words_of
 from crawler.model.counts import (
     FIRST_DEAD,
     TOP_HOSTS,
@@ -39,6 +39,7 @@ from crawler.model.types import (
     Rest,
 )
 from crawler.policy.politeness import CHALLENGE, is_left, is_trouble
+from crawler.policy.validators import ConditionFault
 
 # Above this the half with the lowest counts is dropped: the top ten of a crawl are far above them.
 _MAX_HOSTS: Final = 20_000
@@ -287,6 +288,13 @@ class CrawlStats:
                 clock = time.strftime("%H:%M", time.localtime(now + rest.seconds))
                 logger.info("%s: it is paused until %s", who, clock)
 
+    def count_condition_fault(self, host: HostKey, fault: ConditionFault) -> None:
+        """Count that *host* is not asked any more whether pages have changed, and log the first
+        _FAILING_KEPT."""
+        self.count(f"revisits/{fault}")
+        if self.counters[f"revisits/{fault}"] <= _FAILING_KEPT:
+            logger.info("%s %s: it is not asked any more if they have", host, fault.words)
+
     def count_lookup(self, result: str, seconds: float) -> None:
         """Count a question to the name servers: found, absent or failed."""
         self.count(f"dns/{result}")
@@ -342,5 +350,7 @@ class CrawlStats:
 
 
 def is_page(outcome: Outcome) -> bool:
-    """Return whether the outcome has an answer that is no redirect and is not fetched again."""
-    return outcome.status is not None and outcome.fate in ("done", "dead")
+    """Return whether the outcome has an answer that is no redirect, is not fetched again, and does
+    not only say that the page is as it was."""
+    is_answer = outcome.status is not None and outcome.fate in ("done", "dead")
+    return is_answer and outcome.reason != UNMODIFIED

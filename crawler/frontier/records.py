@@ -51,6 +51,7 @@ from crawler.model.counts import Counts
 from crawler.model.types import (
     Candidate,
     Claim,
+    ConditionalVisits,
     HostKey,
     Pace,
     Standing,
@@ -381,6 +382,8 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     # Its pages come again when a visit is worth so many steps more than elsewhere, as it may not be
     # asked for more.
     visit_step: int = 0
+    # Of its pages that were visited before; None: none was asked for by its validators.
+    conditional: ConditionalVisits | None = None
 
     def note_trouble(self, asked_s: float, now: float) -> None:
         """Note trouble, and the *asked_s* of its Retry-After, 0 if it has none."""

@@ -54,6 +54,7 @@ from crawler.model.types import (
     Again,
     Candidate,
     Claim,
+    ConditionalVisits,
     Dead,
     Done,
     HostKey,
@@ -71,8 +72,10 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.policy.politeness import as_new
+from crawler.policy.validators import noted
 
 _PAGE: Final = Purpose.PAGE
+_NEVER_ASKED: Final = ConditionalVisits()
 # URLs admitted in one call that are written at once: else each read of a queue in this turn of the
 # event loop would look for its chunks among all that is staged.
 _LARGE: Final = 256
@@ -549,7 +552,10 @@ class TwoTierFrontier:
             self._queues.drop_head(active.host, record, active.level)
             number = self._batch.next_number(shard)
             address = self.groups.take(active.host, record, now) if self.groups.are_any else None
-            lease = Lease(number, decode_candidate(packed), record.pace, now, address)
+            conditional = record.conditional or _NEVER_ASKED
+            lease = Lease(
+                *(number, decode_candidate(packed), record.pace, now, address, conditional)
+            )
             opened = encode_open(packed, now, is_bundled=urls > 1)
             self._batch.put(keys.numbered(keys.OPEN, lease.id), opened)
             self._batch.count(shard, _WAITING, _LEASE)
@@ -628,6 +634,8 @@ class TwoTierFrontier:
 
     def _visit_again(self, candidate: Candidate, again: Again, now: float) -> None:
         record = self._batch.host(candidate.host)
+        if again.check:
+            record.conditional = noted(record.conditional or _NEVER_ASKED, again.check)
         page = replace(
             candidate,
             level=len(record.queue_ends) - 1,

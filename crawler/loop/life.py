@@ -73,6 +73,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     crawl_delay_s: float | None = None  # of its host's robots.txt; None: not known
     max_bytes: int | None = None  # of its body, by a rule; None: as the settings say
     credentials: str | None = None  # the name of those that a rule sends
+    validators: str | None = None  # by which it is asked if it has changed; None: it is not
 
 
 class DeadEnd(msgspec.Struct, frozen=True):
@@ -89,7 +90,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     content: int  # 64 bits, as `compared` says
     compared: Compared
     validators: str | None = None  # as of History
-    is_stored: bool = True  # its answer is archived whole; False: an equal one was before
+    stored_at: int = 0  # epoch seconds: as of PageHistory
     places: int = 0  # links on it
     is_list: bool = False  # a sitemap or a feed: it is there for the links that come
     is_hidden: bool = False  # marked noindex
@@ -171,7 +172,8 @@ class Life:
     verdict: Verdict | None = None
     reason: str = ""  # of the verdict, where the page's facts have none
     error: str = ""  # of a callback, pipeline or middleware, not of the host
-    is_unmodified: bool = False  # its host was asked whether the page has changed, and says no
+    is_conditional: bool = False  # its host is asked whether the page has changed
+    is_unmodified: bool = False  # and says no
 
     def __post_init__(self) -> None:
         self.lease, self.candidate = self.plan.lease, self.plan.lease.candidate
@@ -269,6 +271,10 @@ class Life:
     def add_links(self, links: list[Candidate]) -> None:
         """Add *links* to those that are added to the frontier with its record."""
         self.links += links
+
+    def note_conditional(self) -> None:
+        """Note that its request asks whether the page has changed."""
+        self.is_conditional = True
 
     def note_unmodified(self) -> None:
         """Note that its host says that the page is as it was."""

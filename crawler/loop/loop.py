@@ -22,7 +22,14 @@ from crawler.frontier.port import Frontier
 from crawler.loop.bundles import Bundles
 from crawler.loop.life import DeadEnd, Life, LifeEvent, Lives, Plan
 from crawler.loop.links import LinkSelection, Tally
-from crawler.loop.outcome import lease_to_finish, outcome_of, page_change, verdict_of
+from crawler.loop.outcome import (
+    NOT_MODIFIED,
+    UNMODIFIED,
+    lease_to_finish,
+    outcome_of,
+    page_change,
+    verdict_of,
+)
 from crawler.loop.precheck import Precheck, ProbeResult, Skip
 from crawler.loop.slots import Slots
 from crawler.loop.visit import VisitLimits, visit_limits, with_next_visit
@@ -46,6 +53,7 @@ from crawler.model.types import (
     RetryAt,
     Standing,
     Verdict,
+    VisitCheck,
 )
 from crawler.model.url import authority_of
 from crawler.page.challenge import Challenge
@@ -84,6 +92,7 @@ from crawler.policy.robots_cache import (
 )
 from crawler.policy.scope import Refusal
 from crawler.policy.silent_hosts import NEVER_ANSWERED, SilentHosts
+from crawler.policy.validators import ConditionFault, fault_of, noted
 
 _CANCELLED: Final = "cancelled"
 
@@ -135,6 +144,8 @@ class LoopFigures(Tally, Protocol):
     def count_completed(self, life: Life, outcome: Outcome) -> None: ...
 
     def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None: ...
+
+    def count_condition_fault(self, host: HostKey, fault: ConditionFault) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,6 +426,19 @@ class Loop:
             life.decide(verdict)
         return isinstance(verdict, RetryAt | PutBack)
 
+    def unmodified(self, life: Life, status: int, body_bytes: int) -> bool:
+        """Return whether an answer of *status* says that the page is as it was, as its request has
+        asked; then that is the verdict. If that was not asked, or there is a body, the answer says
+        nothing of the page."""
+        if not life.is_conditional or status != NOT_MODIFIED or body_bytes:
+            return False
+        if life.verdict is not None or life.is_challenged:
+            return False
+        life.note_unmodified()
+        life.decide(Done(), UNMODIFIED)
+        self.figures.count("revisits/not_modified")
+        return True
+
     def robots_answered(self, life: Life, result: RobotsFetchResult, answer: Answer | None) -> None:
         """Note the result of the fetch of a robots.txt. *answer*: None if the fetch was ended by an
         error of code on our side. Raises StoreUnavailable."""
@@ -616,6 +640,8 @@ class Loop:
         rules = self.origins.operator.of_url(life.candidate.url)
         mode = limits.revisit if rules.revisit is None else rules.revisit
         verdict = with_next_visit(life, verdict, mode, limits.visits, now)
+        if isinstance(verdict, Done) and verdict.again is not None:
+            self._count_check(life, verdict.again.check)
         change = None
         if self.changes is not None and not rules.refuse:  # else perhaps it was purged
             change = page_change(life, verdict, now)
@@ -629,6 +655,13 @@ class Loop:
             # again.
             self.changes.add(change)
         self.durability.when_synced(partial(self._finish_synced, life, verdict))
+
+    def _count_check(self, life: Life, check: VisitCheck) -> None:
+        """Count if *check* is why the host is not asked any more whether pages have changed."""
+        before = life.lease.conditional
+        fault = fault_of(noted(before, check))
+        if fault and fault is not fault_of(before):
+            self.figures.count_condition_fault(life.candidate.host, fault)
 
     def _finish_synced(self, life: Life, verdict: Verdict, error: CrawlerError | None) -> None:
         # After an error the record may be lost, so the URL is not done.

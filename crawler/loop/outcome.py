@@ -34,6 +34,9 @@ _NO_ANSWER: Final = Answer(0.0)
 FAULT: Final = "error in a downloader middleware or handler: "
 """Begins the words of such an error, in the reason of a URL that is not fetched because of it."""
 _NO_PAGES: Final = frozenset(Flaw) - {Flaw.NONE}
+NOT_MODIFIED: Final = 304
+UNMODIFIED: Final = "not modified"
+"""The reason of a visit whose host was asked whether the page has changed, and said no."""
 
 
 NO_PAGE_STATUS: Final = 0
@@ -161,7 +164,8 @@ def _is_gone(life: Life, verdict: Verdict) -> bool:
         return before.content != 0
     if isinstance(verdict, Done):
         status = life.answer.status
-        is_there = status in HTTP_OK and not (seen is not None and seen.is_error)
+        is_found = status in HTTP_OK or status == NOT_MODIFIED
+        is_there = is_found and not (seen is not None and seen.is_error)
         return verdict.again is None and not is_there
     return isinstance(verdict, Dead | Moved)
 

@@ -50,6 +50,7 @@ from crawler.policy.robots_cache import (
     RobotsUnreachable,
 )
 from crawler.policy.scope import Refusal
+from crawler.policy.validators import validators_to_send
 
 MAX_PROBES: Final = 10_000
 
@@ -228,6 +229,9 @@ class Precheck:
                     crawl_delay_s=crawl_delay_s,
                     max_bytes=overrides.max_bytes,
                     credentials=overrides.credentials,
+                    validators=validators_to_send(
+                        candidate.history, candidate.key, lease.conditional
+                    ),
                 )
             case RobotsDisallowed():
                 return Skip(Done(), verdict.words)

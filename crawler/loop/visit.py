@@ -14,6 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from crawler.config.settings import Config
 from crawler.loop.life import Life, Seen
+from crawler.loop.outcome import NOT_MODIFIED
 from crawler.model.choices import ChangeChoice, RevisitChoice, RevisitMode
 from crawler.model.page import Exchange, Flaw, Page
 from crawler.model.types import (
@@ -26,6 +27,7 @@ from crawler.model.types import (
     PageHistory,
     RetryAt,
     Verdict,
+    VisitCheck,
 )
 from crawler.policy.revisits import (
     MOST_LINK_DAYS,
@@ -35,7 +37,7 @@ from crawler.policy.revisits import (
     pack_rate,
     unpack_rate,
 )
-from crawler.policy.validators import validators_of
+from crawler.policy.validators import check_of, validators_of
 
 _DAY_S: Final = 86_400.0
 _LONGEST_S: Final = 30 * _DAY_S  # until a page that was not there is asked for again
@@ -79,14 +81,26 @@ def seen_of(page: Page, by: ChangeChoice) -> Seen:
     return Seen(
         content=0 if page.noindex else content,
         compared=compared,
-        # Of a copy the archive has no answer whole that a later "not modified" could refer to.
-        validators=None if page.is_copy else _validators(page.exchange),
-        is_stored=not page.is_refetch,
+        # Of a copy, and of a page that is not kept, the archive has no answer whole that a later
+        # "not modified" could refer to.
+        validators=None if page.is_copy or not page.archive else _validators(page.exchange),
+        stored_at=_stored_at(page),
         places=len(page.parsed.links) if page.parsed else 0,
         is_list=page.is_list or (page.parsed is not None and page.parsed.parser == "feed"),
         is_hidden=page.noindex,
         is_error=page.flaw is Flaw.SOFT_404,
     )
+
+
+def _stored_at(page: Page) -> int:
+    """Return when the answer was fetched that the archive has whole of *page*, in epoch seconds; 0:
+    it has none."""
+    same = page.duplicate_of
+    if page.is_refetch and same is not None and same.record:
+        return int(same.at)
+    if page.exchange is None or page.is_repeat or not page.record:
+        return 0
+    return int(page.exchange.at)
 
 
 def seen_in_body(body: bytes, exchange: Exchange | None) -> Seen:
@@ -147,7 +161,12 @@ def _next_visit(
     seen = life.archived.seen
     if life.is_unmodified and before is not None:
         history = _visited(before, at, 0, is_changed=False)
-        return Again(history, is_changed=False, at=_next_at(mode, before, history, seen, now))
+        is_list = life.candidate.is_sitemap
+        next_at = _next_at(mode, before, history, _ANY_PLACES, now, is_list=is_list)
+        return Again(history, is_changed=False, at=next_at, check=VisitCheck.UNMODIFIED)
+    if status == NOT_MODIFIED and before is not None:
+        # To a request that asked for the page itself: this says nothing of it.
+        return Again(replace(before, validators=None), at=now + _DAY_S)
     if status not in HTTP_OK or (seen is not None and seen.is_error):
         is_over = status is None or status == GONE or _is_gone(before, limits)
         return None if is_over else _again_if_there(before, at, now)
@@ -161,33 +180,44 @@ def _next_visit(
         history = _visited(before, at, life.new_links, is_changed=changed is not False)
     history = replace(
         history,
-        stored_at=at if seen.is_stored else history.stored_at,
+        stored_at=seen.stored_at,
         content=seen.content,
         compared=seen.compared,
         validators=seen.validators,
     )
-    return Again(history, changed, _next_at(mode, before, history, seen, now))
+    check = VisitCheck.NONE
+    if before is not None:
+        check = check_of(
+            before,
+            life.lease.conditional,
+            is_asked=life.is_conditional,
+            is_changed=changed,
+            validators=seen.validators,
+        )
+    next_at = _next_at(mode, before, history, seen.places, now, is_list=seen.is_list)
+    return Again(history, changed, next_at, check)
 
 
 def _next_at(
     mode: RevisitMode,
     before: PageHistory | None,
     history: PageHistory,
-    seen: Seen | None,
+    places: int,
     now: float,
+    *,
+    is_list: bool,
 ) -> float | None:
     """Return the date of the next visit, or None if it comes when it is worth it. Pages that bring
     new links are visited for these."""
     if not isinstance(mode, RevisitChoice):
         return now + mode
-    is_list = seen is not None and seen.is_list
     if not is_list and history.brought < _BRINGS:
         return None
     if before is None or not before.visits:
         return now + _FIRST_LIST_S
     last_days = (history.visited_at - before.visited_at) / _DAY_S
     rate = unpack_rate(history.links_rate) or NO_LINKS
-    days = link_days(rate, seen.places if seen else _ANY_PLACES, last_days)
+    days = link_days(rate, places, last_days)
     return None if days >= MOST_LINK_DAYS and not is_list else now + days * _DAY_S
 
 

@@ -7,6 +7,7 @@ challenge, as evidence of what the host has answered.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable
 from typing import Self
 
@@ -19,7 +20,11 @@ from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.content.to_capture import archive_exchange, challenge_metadata
+from crawler.content.to_capture import (
+    archive_exchange,
+    archive_unmodified,
+    challenge_metadata,
+)
 from crawler.engine.errors import error_of
 from crawler.loop.life import Life
 from crawler.loop.loop import Loop
@@ -30,9 +35,11 @@ from crawler.model.page import (
     header_value,
     incomplete_error,
 )
-from crawler.model.types import HTTP_OK, Answer, StoreUnavailable
+from crawler.model.types import HTTP_OK, Answer, Claim, StoreUnavailable
 from crawler.page.challenge import Challenge
 from crawler.policy.politeness import WHOLE
+
+logger = logging.getLogger(__name__)
 
 
 def challenge_of(response: Response, crawl: Crawl) -> Challenge | None:
@@ -96,6 +103,8 @@ class OutcomeMiddleware:
         if is_retried:
             is_challenge = life.is_challenged and life.exchange is not None
             return self._archive(request, life) if is_challenge else _retry_request(request)
+        if loop.unmodified(life, response.status, len(response.body)):
+            return self._archive_unmodified(request, life)
         return response
 
     async def _archive(self, request: Request, life: Life) -> Request:
@@ -109,6 +118,21 @@ class OutcomeMiddleware:
                     may_repeat=life.candidate.may_be_archived,
                 )
                 life.archive(record)
+        except StoreUnavailable as error:
+            life.put_back()
+            self._crawl.lifecycle.fail(error)
+        return _retry_request(request)
+
+    async def _archive_unmodified(self, request: Request, life: Life) -> Request:
+        """Archive that the page is as it was, and return a request that only ends its lease: there
+        is no page that a callback or a pipeline could be called with."""
+        logger.debug("Not modified (304): %s: its callback is not called", request)
+        history, archive = life.candidate.history, self._crawl.storage.archive.open_writer()
+        assert history is not None, "its validators are in its history"
+        try:
+            for exchange in life.exchanges if history.stored_at else ():
+                stored = Claim(b"", exchange.url, at=history.stored_at)
+                life.archive(await archive_unmodified(exchange, archive, stored))
         except StoreUnavailable as error:
             life.put_back()
             self._crawl.lifecycle.fail(error)

@@ -190,6 +190,17 @@ METRICS: Final = (
         "class",
     ),
     _counter(
+        "not_modified_total",
+        "Later visits of pages that have not changed, as their hosts said (status 304).",
+        _stat("revisits/not_modified"),
+    ),
+    _counter(
+        "condition_faults_total",
+        "Times a host was not asked any more if pages have changed: it denies it, or sends all.",
+        _each(denies="revisits/denies", repeats="revisits/repeats"),
+        "fault",
+    ),
+    _counter(
         "errors_total",
         "Tries that failed, of pages and of robots.txt, by kind, as in summary.json.",
         _stats("error/", FAILURES),

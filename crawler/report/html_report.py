@@ -299,6 +299,13 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
     yield from _bars("What became of URLs, try by try", _greatest(fates))
     copies = {_COPIES[kind]: n for kind, n in outcomes.duplicates.items()}
     yield from _bars("Duplicates", _greatest(copies))
+    again = {
+        "not modified (304)": fetched["revisits/not_modified"],
+        "hosts that said so of pages that had changed": fetched["revisits/denies"],
+        "hosts that send unchanged pages whatever they are asked": fetched["revisits/repeats"],
+    }
+    if any(again.values()):
+        yield from _bars("Asked if they have changed", again.items())
     if outcomes.noindex:
         yield from _bars("Not stored", [("marked noindex: only its links are", outcomes.noindex)])
     yield "</div></section>"

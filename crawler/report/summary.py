@@ -57,6 +57,15 @@ class PolitenessFigures(msgspec.Struct, frozen=True):
     challenges: dict[str, int] = {}  # answers in which hosts refused robots, by signature
 
 
+class RevisitFigures(msgspec.Struct, frozen=True):
+    """Of pages that were visited before."""
+
+    not_modified: int = 0  # have not changed, as their hosts said
+    # Times a host was not asked any more if pages have changed, since it
+    denying_hosts: int = 0  # says of pages that have changed that they have not
+    repeating_hosts: int = 0  # sends pages that have not changed whatever it is asked
+
+
 class RobotsFigures(msgspec.Struct, frozen=True):
     fetched: int
     disallowed: int  # URLs
@@ -148,6 +157,7 @@ class Summary(msgspec.Struct, frozen=True):
     compiling_s: float = 0.0  # of `duration_s`, which `pages_per_s` does not count
     seeds: SeedFigures = SeedFigures()
     counters: dict[str, int] = {}  # of this run, as in CrawlStats
+    revisits: RevisitFigures = RevisitFigures()
 
     @property
     def figures(self) -> Figures:
@@ -276,6 +286,11 @@ def summary_of(run: EndedRun) -> Summary:
             run.seeds.brought_pages or not run.seeds.is_whole,
         ),
         counters=dict(sorted(figures.counters.items())),
+        revisits=RevisitFigures(
+            not_modified=figures["revisits/not_modified"],
+            denying_hosts=figures["revisits/denies"],
+            repeating_hosts=figures["revisits/repeats"],
+        ),
     )
 
 
@@ -409,6 +424,7 @@ def _copies(summary: Summary) -> Iterator[Row]:
     if summary.near_duplicates:
         near = many(summary.near_duplicates, "page")
         yield "" if summary.duplicates else "duplicates", f"{near} with nearly the same text"
+    yield from _visited_again(summary.revisits)
     if summary.not_pages:
         flaws = [f"{number(n)} {flaw.replace('_', ' ')}" for flaw, n in summary.not_pages.items()]
         yield "no pages", ", ".join(flaws)
@@ -421,6 +437,20 @@ def _copies(summary: Summary) -> Iterator[Row]:
     if summary.unreadable:
         by_parser = [f"{number(n)} by {name}" for name, n in summary.unreadable.items()]
         yield "unreadable", f"{', '.join(by_parser)}: stored without their text and links"
+
+
+def _visited_again(revisits: RevisitFigures) -> Iterator[Row]:
+    label = "not modified"
+    if revisits.not_modified:
+        yield label, f"{many(revisits.not_modified, 'visit')}, as the hosts said (status 304)"
+        label = ""
+    if revisits.denying_hosts:
+        hosts = many(revisits.denying_hosts, "host")
+        yield label, f"{hosts} said so of pages that had changed, and are not asked any more"
+        label = ""
+    if revisits.repeating_hosts:
+        hosts = many(revisits.repeating_hosts, "host")
+        yield label, f"{hosts} send pages that have not changed whatever they are asked"
 
 
 def _links_rows(summary: Summary) -> Iterator[Row]:

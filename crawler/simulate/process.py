@@ -59,6 +59,7 @@ from crawler.policy.redirects import FollowRedirect, TooManyRedirects
 from crawler.policy.robots_cache import RobotsCache, RobotsFetchResult
 from crawler.policy.scope import SeedHosts
 from crawler.policy.silent_hosts import SILENCE_S, SilentHosts
+from crawler.policy.validators import ConditionFault
 from crawler.simulate.disk import Disk
 from crawler.simulate.run_log import Hit, RunLog
 from crawler.simulate.servers import Reply, Servers
@@ -132,6 +133,8 @@ class _Figures:
     def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
         if answer.status is not None:
             self.heard_at = now
+
+    def count_condition_fault(self, host: HostKey, fault: ConditionFault) -> None: ...
 
 
 class _ContentReservations:

@@ -45,6 +45,7 @@ from crawler.frontier.staging import all_records
 from crawler.model.counts import Counts
 from crawler.model.types import (
     Candidate,
+    ConditionalVisits,
     DataDirError,
     HostKey,
     Outcome,
@@ -183,6 +184,7 @@ def host_state(host: HostKey, record: HostRecord) -> HostState:
         admitted=record.admitted,
         address=record.address,
         waits_for_address=record.waits_for_address,
+        conditional=record.conditional or ConditionalVisits(),
     )
 
 

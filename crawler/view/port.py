@@ -14,7 +14,7 @@ from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.records import DeadLetter, RefusedRecord
 from crawler.model.counts import Counts
-from crawler.model.types import Candidate, HostKey, Outcome, Pace
+from crawler.model.types import Candidate, ConditionalVisits, HostKey, Outcome, Pace
 from crawler.policy.patterns import PatternStats
 from crawler.shared.codec import WorkerRecord
 from crawler.view.hosts import HostQuery
@@ -50,6 +50,7 @@ class HostState:
     admitted: int  # URLs ever admitted
     address: str = ""  # that it was fetched from last; empty: not known
     waits_for_address: bool = False  # it rests only because others are fetched from there
+    conditional: ConditionalVisits = ConditionalVisits()
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from crawler.policy.robots_cache import (
 )
 from crawler.policy.scope import Reason, Refusal
 from crawler.policy.seeds import seed_url
+from crawler.policy.validators import fault_of
 from crawler.view.hosts import HostQuery
 from crawler.view.identity import UrlIdentifier, refuse_other_identity
 from crawler.view.port import CrawlView, HostState, LaterUrl, LeasedUrl, UrlRecord, WaitingUrl
@@ -76,6 +77,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     refused_by: str = ""  # that rule
     attempts: int = 0  # failed ones, if it waits
     host_next_at: float | None = None
+    condition_fault: str = ""  # why its host is not asked if pages have changed
     outcomes: list[Outcome] = []
     pattern: str = ""  # that its URL is counted under; empty: it is the only one
     pattern_pages: int = 0
@@ -145,7 +147,8 @@ class _Question:
         if host is not None:
             overrides = self._rules.of_url(url.url)
             next_at = next_contact(host.rest_until, overrides, self._rules, self._now)
-            answer = replace(answer, host_next_at=next_at)
+            fault = fault_of(host.conditional).words
+            answer = replace(answer, host_next_at=next_at, condition_fault=fault)
         record = view.url(url, self._is_same)
         return _with_outcomes(_with_place(answer, record), record)
 

@@ -38,13 +38,14 @@ class _Stay(HTTPRedirectHandler):
 class Pywb:
     root: str
 
-    def url(self, url: str) -> str:
+    def url(self, url: str, at: str = "2026") -> str:
         """As archived, links rewritten, without pywb's own frame around it."""
-        return f"{self.root}/{COLLECTION}/2026mp_/{url}"
+        return f"{self.root}/{COLLECTION}/{at}mp_/{url}"
 
-    def ask(self, url: str) -> Replayed:
+    def ask(self, url: str, at: str = "2026") -> Replayed:
+        """*at*: digits of a time; the capture nearest to it is replayed."""
         try:
-            with build_opener(_Stay).open(Request(self.url(url)), timeout=WAIT_S) as got:  # noqa: S310  # http, ours
+            with build_opener(_Stay).open(Request(self.url(url, at)), timeout=WAIT_S) as got:  # noqa: S310  # http, ours
                 return Replayed(got.status, dict(got.headers), got.read())
         except HTTPError as answer:
             with answer:

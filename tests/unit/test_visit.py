@@ -25,6 +25,7 @@ from crawler.model.types import (
     PageHistory,
     PutBack,
     RetryAt,
+    VisitCheck,
 )
 from tests.harness.frontiers import candidate
 
@@ -83,9 +84,49 @@ def test_so_many_bits_of_a_fingerprint_may_differ():
 
 
 def test_a_first_visit_begins_a_history():
-    again = visit(life_of(200, replace(SAME, validators='"e"\n'), before=None)).again
-    expected = PageHistory(int(NOW), int(NOW), int(NOW), content=9, validators='"e"\n')
+    seen = replace(SAME, validators='"e"\n', stored_at=int(NOW) + 1)
+    again = visit(life_of(200, seen, before=None)).again
+    expected = PageHistory(int(NOW), int(NOW), int(NOW) + 1, content=9, validators='"e"\n')
     assert again == Again(expected)
+
+
+ASKED = replace(BEFORE, validators='"e"\n')
+
+
+@pytest.mark.parametrize("mode", [ADAPTIVE, 7 * DAY, RevisitChoice.ONCE])
+def test_a_304_that_was_asked_for_is_a_visit_that_found_no_change(mode):
+    life = life_of(304, None, ASKED, is_conditional=True, is_unmodified=True)
+    verdict = visit(life, mode=mode)
+    assert page_change(life, verdict, NOW) is None
+    if mode is not RevisitChoice.ONCE:
+        again = verdict.again
+        visited = replace(again.history, links_rate=0)
+        assert visited == replace(ASKED, visited_at=int(NOW), visits=4)
+        assert (again.is_changed, again.check) == (False, VisitCheck.UNMODIFIED)
+
+
+def test_another_304_says_nothing_and_then_the_page_itself_is_asked_for():
+    for before in (BEFORE, ASKED):
+        life = life_of(304, None, before)
+        verdict = visit(life)
+        assert verdict.again == Again(replace(before, validators=None), at=NOW + DAY)
+        assert page_change(life, verdict, NOW) is None
+        assert page_change(life, visit(life, mode=RevisitChoice.ONCE), NOW) is None
+
+
+def test_a_sitemap_that_has_not_changed_stays_one():
+    life = life_of(304, None, ASKED, is_conditional=True, is_unmodified=True)
+    life.candidate = replace(life.candidate, is_sitemap=True)
+    assert visit(life).again.at is not None
+
+
+def test_what_a_visit_says_of_its_host_goes_back_with_it():
+    page = replace(OTHER, validators='"f"\n')
+    said = {
+        is_asked: visit(life_of(200, page, ASKED, is_conditional=is_asked)).again.check
+        for is_asked in (True, False)
+    }
+    assert said == {True: VisitCheck.CHANGED, False: VisitCheck.DENIED}
 
 
 def test_a_fixed_interval_counts_from_the_visit():
