@@ -18,6 +18,7 @@ from typing import Final
 from crawler.config.settings import Arguments, Config
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
+from crawler.model.choices import RevisitChoice
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import fetch_form, split
 from crawler.policy.admission import Admission, AdmissionSettings, admission_settings
@@ -126,6 +127,12 @@ class AllowedOrigins:
         self._settings = replace(self._settings, operator=operator)
         self.admission = Admission(self._settings)
 
+    @property
+    def visits_again(self) -> bool:
+        """Whether any page is visited again, by the settings or a rule."""
+        is_once = self._config.revisits.revisit is RevisitChoice.ONCE
+        return not is_once or self.operator.visits_again
+
     def overrides_of(self, url: str) -> Overrides:
         """Return what the operator says about *url*, a fetch form."""
         return self.operator.of_url(url)
@@ -215,6 +222,10 @@ class CurrentRules:
     @property
     def are_complete(self) -> bool:
         return self._origins.is_complete
+
+    @property
+    def visits_again(self) -> bool:
+        return self._origins.visits_again
 
     def refusal(self, candidate: Candidate) -> Refusal | None:
         return self._origins.admission.refusal(candidate)

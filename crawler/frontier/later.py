@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.frontier import records as keys
-from crawler.frontier.port import FrontierLimits
+from crawler.frontier.port import FrontierLimits, LeaseRules
 from crawler.frontier.queues import TimedQueue
 from crawler.frontier.records import HostRecord, decode_candidate, encode
 from crawler.frontier.staging import WriteBatch
@@ -77,13 +77,17 @@ class _VisitClass:
 class LaterUrls:
     """The later URLs of a frontier."""
 
-    def __init__(self, batch: WriteBatch, limits: FrontierLimits) -> None:
+    def __init__(
+        self, batch: WriteBatch, limits: FrontierLimits, rules: LeaseRules | None = None
+    ) -> None:
         self._batch = batch
+        self._rules = rules
         self._limits = limits
         self._usual = 1.0 / limits.usual_change_days
         self.visits_per_day = limits.visits_per_day
         """The budget of visits of pages without a date; None: one of each in CYCLE_DAYS."""
         self._dates = TimedQueue(batch, keys.LATER, keys.visit_class(0))
+        self._visits = TimedQueue(batch, keys.LATER, offset=keys.VISIT_DATES)
         self._classes: dict[int, _VisitClass] = {}
         self._due: list[tuple[float, int]] = []  # heap; entries with another time are stale
         self._ordered_by = self._longest_days = 0.0
@@ -95,15 +99,24 @@ class LaterUrls:
     @property
     def next_at(self) -> float | None:
         """When to call `take_due` again, or None if there are none; may be early, never late."""
-        times = (self._dates.next_at, self._next_visit_at())
+        times = [self._dates.next_at]
+        if not self._are_held:
+            times += (self._visits.next_at, self._next_visit_at())
         return min([time for time in times if time is not None], default=None)
+
+    @property
+    def _are_held(self) -> bool:
+        """Whether pages stay where they are, as this start visits none again."""
+        return self._rules is not None and not self._rules.visits_again
 
     def put(self, candidate: Candidate) -> None:
         """Keep *candidate* until its date."""
         shard = self._batch.shards.of(candidate.host)
-        number = self._batch.next_number(shard)
-        self._dates.put(candidate.not_before, keys.numbered(b"", number), encode(candidate))
-        if candidate.history is not None:
+        number = keys.numbered(b"", self._batch.next_number(shard))
+        if candidate.history is None:
+            self._dates.put(candidate.not_before, number, encode(candidate))
+        else:
+            self._visits.put(candidate.not_before, number, encode(candidate))
             self._batch.count_again(shard, 1, 0)
 
     def put_again(self, candidate: Candidate) -> None:
@@ -127,25 +140,33 @@ class LaterUrls:
     def take_due(self, now: float, most: int) -> list[tuple[bytes, Candidate]]:
         """Remove and return up to *most* URLs, with their shards, whose date has come or that are
         worth a visit. Those of a host with enough visits before it are put off."""
+        due = self._take_dated(self._dates, now, most)
+        if self._are_held:
+            return due
+        visits = self._take_dated(self._visits, now, most)
+        for shard, _ in visits:
+            self._batch.count_again(shard, -1, 0)
+        return due + visits + list(self._take_worth(now, most))
+
+    def _take_dated(
+        self, queue: TimedQueue, now: float, most: int
+    ) -> list[tuple[bytes, Candidate]]:
         due = []
-        for key, packed in self._dates.take_due(now, most):
+        for key, packed in queue.take_due(now, most):
             shard = keys.shard_in(key)
             if self._batch.has(shard):
-                candidate = decode_candidate(packed)
-                if candidate.history is not None:
-                    self._batch.count_again(shard, -1, 0)
-                due.append((shard, candidate))
+                due.append((shard, decode_candidate(packed)))
             else:
                 self._batch.put(key, packed)
-        return due + list(self._take_worth(now, most - len(due)))
+        return due
 
     def remove(self, key: bytes, candidate: Candidate) -> None:
         """Remove *candidate*, which has this key."""
-        is_worth = key >= keys.visit_class(0)
+        is_dated = not keys.visit_class(0) <= key < self._visits.begin
         if candidate.history is not None:
-            self._batch.count_again(keys.shard_in(key), -1, -int(is_worth))
-        if not is_worth:
-            self._dates.remove(key)
+            self._batch.count_again(keys.shard_in(key), -1, int(is_dated) - 1)
+        if is_dated:
+            (self._dates if candidate.history is None else self._visits).remove(key)
             return
         self._batch.delete(key)
         if (found := self._classes.get(keys.class_of_visited(key))) is not None:
@@ -156,6 +177,7 @@ class LaterUrls:
     def read_again(self) -> None:
         """Read what is due next: records were written or deleted in the store."""
         self._dates.read_again()
+        self._visits.read_again()
         self._find_classes()
 
     def _usual_rate(self, record: HostRecord) -> ChangeRate:
@@ -325,7 +347,7 @@ class LaterUrls:
     def _find_classes(self) -> None:
         """Find the classes that have pages, one read each."""
         self._classes, self._due = {}, []
-        begin, stop = keys.visit_class(0), keys.prefix_end(keys.LATER)
+        begin, stop = keys.visit_class(0), self._visits.begin
         while found := self._batch.scan(begin, stop, 1):
             number = keys.class_of_visited(found[0][0])
             each = self._classes[number] = _VisitClass(number, keys.visit_class(number))

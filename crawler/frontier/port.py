@@ -150,6 +150,11 @@ class LeaseRules(Protocol):
     def are_complete(self) -> bool:
         """Whether the rules are complete. Before that, nothing is judged and nothing is leased."""
 
+    @property
+    def visits_again(self) -> bool:
+        """Whether any page is visited again. If not, those that wait for it are kept for a start
+        that does, and the crawl is over without them."""
+
     def refusal(self, candidate: Candidate) -> Refusal | None:
         """Return why *candidate* may not be leased, or None if it may."""
 

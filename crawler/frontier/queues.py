@@ -260,13 +260,18 @@ class TimedQueue:
     Due entries are removed in slices, oldest first, and the time of the next one is known without a
     read. An entry is always put at a time after the last slice."""
 
-    def __init__(self, batch: WriteBatch, prefix: bytes, end: bytes | None = None) -> None:
-        """*end*: of the keys, if others have the same prefix."""
+    def __init__(
+        self, batch: WriteBatch, prefix: bytes, end: bytes | None = None, offset: int = 0
+    ) -> None:
+        """*end*: of the keys, if others have the same prefix; *offset*: of their times, so that
+        they come behind these."""
         self._batch = batch
         self._prefix = prefix
+        self._offset = offset
+        self.begin = keys.timed(prefix, 0.0, b"", offset) if offset else prefix
         self._end = end or keys.prefix_end(prefix)
         # Reads begin here, behind the tombstones of entries already taken.
-        self._from = prefix
+        self._from = self.begin
         self._next: float | None = None
         self._read_next()
 
@@ -276,7 +281,7 @@ class TimedQueue:
         return self._next
 
     def put(self, when: float, suffix: bytes, value: bytes) -> None:
-        key = keys.timed(self._prefix, when, suffix)
+        key = keys.timed(self._prefix, when, suffix, self._offset)
         self._batch.put(key, value)
         self._from = min(self._from, key)
         if self._next is None or when < self._next:
@@ -289,20 +294,20 @@ class TimedQueue:
 
     def read_again(self) -> None:
         """Read the time of the next entry: entries were written or deleted in the store."""
-        self._from = self._prefix
+        self._from = self.begin
         self._read_next()
 
     def take_due(self, now: float, limit: int) -> list[tuple[bytes, bytes]]:
         """Remove and return up to *limit* entries with time <= *now*."""
         if self._next is None or self._next > now:
             return []
-        stop = keys.due_end(self._prefix, now)
+        stop = keys.due_end(self._prefix, now, self._offset)
         found = self._batch.scan(self._from, stop, limit)
         for key, _ in found:
             self._batch.delete(key)
         if len(found) == limit:
             self._from = found[-1][0] + b"\0"
-            self._next = keys.time_of(found[-1][0])
+            self._next = keys.time_of(found[-1][0], self._offset)
         else:
             self._from = stop
             self._read_next()
@@ -310,4 +315,4 @@ class TimedQueue:
 
     def _read_next(self) -> None:
         first = self._batch.scan(self._from, self._end, 1)
-        self._next = keys.time_of(first[0][0]) if first else None
+        self._next = keys.time_of(first[0][0], self._offset) if first else None

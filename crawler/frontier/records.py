@@ -1,8 +1,8 @@
 """The keys and records of a frontier in its ordered store.
 
 Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort in their order. The
-records of a shard (A b c d h l o u v x y z) have it, two bytes, in front of a host, a domain or an
-address, or in n, a number that is used once: behind the letter, in `l` behind the time.
+records of a shard (A G b c d h l o u v x y z) have it, two bytes, in front of a host, a domain or
+an address, or in n, a number that is used once: behind the letter, in `l` behind the time.
 
     m                       totals: counters, ends of the front queues
     m <shard>               the counters of one shard, where a frontier has several
@@ -19,12 +19,13 @@ address, or in n, a number that is used once: behind the letter, in `l` behind t
     a <host>                active host: in memory, or it was when the process died
     r <time> <host>         host at rest, by the end of its rest; whether it waits for its address
     l <time> <n>            later URL, by its date
-    l <class> <time> <n>    page that is visited again when that is worth it, by its last visit; a
-                            class begins with a byte above 0, a date with 0
+    l <class> <time> <n>    page that is visited again when that is worth it, by its last visit, or
+                            (class fe, 1 byte) at that time; a date begins with 0
     o <lease id>            open lease: the URL it holds
     d <n>                   dead letter
     x <n>                   URL that a rule of the last start refused when its turn came
     c <domain>              URLs admitted of a registered domain
+    G <n>                   page that is gone
     g <digest>              content digest: the claim of the page that had it first
     i <fingerprint> <n>     digest of a page with this fingerprint, finished under lease n
     j <n / 64>              log: fingerprints of the pages finished under 64 leases
@@ -73,6 +74,7 @@ OPEN: Final = b"o"
 DEAD: Final = b"d"
 REFUSED: Final = b"x"
 DOMAIN: Final = b"c"
+GONE: Final = b"G"
 DIGEST: Final = b"g"
 PRINT_PAGE: Final = b"i"
 PRINT_LOG: Final = b"j"
@@ -188,16 +190,19 @@ def packed_print(simhash: int) -> bytes:
     return simhash.to_bytes(8, "little")
 
 
-def timed(prefix: bytes, when: float, suffix: bytes) -> bytes:
-    """Return the key for *when*, epoch seconds, rounded up to the microsecond: never early."""
-    return prefix + _NUMBER.pack(max(0, -int(-when * _MICROS // 1))) + suffix
+def timed(prefix: bytes, when: float, suffix: bytes, offset: int = 0) -> bytes:
+    """Return the key for *when*, epoch seconds, rounded up to the microsecond: never early.
+    *offset*: of the dates of a kind, in microseconds."""
+    return prefix + _NUMBER.pack(offset + max(0, -int(-when * _MICROS // 1))) + suffix
 
 
-DATES: Final = LATER + b"\0"
-"""Begins the keys of later URLs that have a date: before the year 4253."""
 _CLASS_BYTES: Final = 3
 _FIRST_CLASS: Final = 1 << 16
 _VISITS_A_SECOND: Final = 256
+
+
+VISIT_DATES: Final = 0xFE << 56
+"""Is added to the date of a page that is visited again then."""
 
 
 def visit_class(number: int) -> bytes:
@@ -219,13 +224,13 @@ def visited_at(key: bytes) -> int:
     return int.from_bytes(key[1 + _CLASS_BYTES : 9]) // _VISITS_A_SECOND
 
 
-def due_end(prefix: bytes, now: float) -> bytes:
-    """Return the end of all keys of *prefix* with a time <= *now*."""
-    return numbered(prefix, max(0, int(now * _MICROS)) + 1)
+def due_end(prefix: bytes, now: float, offset: int = 0) -> bytes:
+    """Return the end of all keys of *prefix* and *offset* with a time <= *now*."""
+    return numbered(prefix, offset + max(0, int(now * _MICROS)) + 1)
 
 
-def time_of(key: bytes) -> float:
-    return float(_NUMBER.unpack(key[1:9])[0]) / _MICROS
+def time_of(key: bytes, offset: int = 0) -> float:
+    return float(_NUMBER.unpack(key[1:9])[0] - offset) / _MICROS
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -511,6 +516,13 @@ class DeadLetter(msgspec.Struct, array_like=True, gc=False, frozen=True):
     at: float  # epoch seconds
 
 
+class GoneRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """A page that is gone."""
+
+    candidate: Candidate
+    at: float  # epoch seconds, when it was asked for last
+
+
 class RefusedRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """A waiting URL that a rule of a later start refused."""
 
@@ -596,5 +608,6 @@ decode_totals = msgspec.msgpack.Decoder(FrontierTotals).decode
 decode_entry = msgspec.msgpack.Decoder(FrontEntry).decode
 decode_open = msgspec.msgpack.Decoder(OpenRecord).decode
 decode_claim = msgspec.msgpack.Decoder(Claim).decode
+decode_gone = msgspec.msgpack.Decoder(GoneRecord).decode
 decode_refused = msgspec.msgpack.Decoder(RefusedRecord).decode
 decode_letter = msgspec.msgpack.Decoder(DeadLetter).decode

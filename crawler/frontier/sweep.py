@@ -25,6 +25,7 @@ from crawler.frontier.records import (
     UrlState,
     decode_candidate,
     decode_claim,
+    decode_gone,
     decode_letter,
     decode_refused,
     encode,
@@ -238,6 +239,10 @@ def _urls_of_refused(_: bytes, packed: bytes) -> tuple[str, ...]:
     return (decode_refused(packed).candidate.url,)
 
 
+def _urls_of_gone(_: bytes, packed: bytes) -> tuple[str, ...]:
+    return (decode_gone(packed).candidate.url,)
+
+
 def _urls_of_claim(_: bytes, packed: bytes) -> tuple[str, ...]:
     return (decode_claim(packed).url,)
 
@@ -253,6 +258,7 @@ def _urls_of_pattern(key: bytes, packed: bytes) -> tuple[str, ...]:
 _KEPT: Final = (
     (keys.DEAD, UrlState.DEAD, _urls_of_letter),
     (keys.REFUSED, UrlState.REFUSED, _urls_of_refused),
+    (keys.GONE, None, _urls_of_gone),
     (keys.DIGEST, None, _urls_of_claim),
     (keys.PATTERN, None, _urls_of_pattern),
 )

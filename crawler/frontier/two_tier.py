@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
+from crawler.frontier.gone import GonePages
 from crawler.frontier.groups import AddressGroups, AddressUse
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler, LongestHosts
 from crawler.frontier.later import LaterUrls
@@ -154,7 +155,8 @@ class TwoTierFrontier:
             self._batch, self._queues, limits, self._refusals, self.groups
         )
         self._longest = LongestHosts(limits.min_gap_s)
-        self._later = LaterUrls(self._batch, limits)
+        self._later = LaterUrls(self._batch, limits, lease_rules)
+        self._gone = GonePages(self._batch)
         self._sweep = Sweep(
             *(self._batch, self._queues, self._scheduler, self._refusals, self._later),
             limits.judged_slice,
@@ -186,6 +188,11 @@ class TwoTierFrontier:
 
     def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
         urls = list(found)
+        for page in self._gone.named(urls, now):
+            level = len(self._batch.peek(page.host).queue_ends) - 1
+            shard = self._batch.shards.of(page.host)
+            self._batch.count(shard, UrlState.UNKNOWN, UrlEvent.ADD)
+            self._append((page.host, level), [replace(page, level=level)])
         # A robots.txt, for which its host waits, and seeds, which are counted for users.
         urgent = [
             each
@@ -311,6 +318,7 @@ class TwoTierFrontier:
         self._arrived.load(keys.ARRIVED + shard)
         self._admitter.load(keys.UNDECIDED + shard)
         self._later.read_again()
+        self._gone.load(keys.GONE + shard)
         self._refusals.judge_shard(shard)
         self._show(shard)
         self._end_call(now)
@@ -350,6 +358,7 @@ class TwoTierFrontier:
         leases = [each.lease for each in held]
         self._arrived.drop(shard)
         self._admitter.drop(shard)
+        self._gone.drop(shard)
         return leases
 
     def drop(self, shard: bytes, unknown: Iterable[int], now: float) -> Iterator[None]:
@@ -599,12 +608,15 @@ class TwoTierFrontier:
         shard = self._batch.shards.of(candidate.host)
         count = partial(self._batch.count, shard)
         match verdict:
-            case Done(claim, again):
+            case Done(claim, again, gone):
                 count(_LEASED, _FINISH)
                 self._write_claim(claim, lease.id)
                 if again is not None:
                     count(UrlState.DONE, UrlEvent.REVISIT)
                     self._visit_again(candidate, again, now)
+                elif gone is not None:
+                    page = replace(candidate, history=gone, not_before=0, attempts=0, chain=())
+                    self._gone.put(page, now)
             case RetryAt(when, is_counted, history):
                 count(UrlState.LEASED, UrlEvent.POSTPONE)
                 attempts, history = candidate.attempts + is_counted, history or candidate.history

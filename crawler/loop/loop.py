@@ -671,7 +671,7 @@ class Loop:
         now, candidate = self.now(), life.candidate
         if isinstance(verdict, Done) and self.origins.operator.of_url(candidate.url).refuse:
             # Perhaps it was purged meanwhile: then nothing of its content may be remembered.
-            verdict = replace(verdict, claim=None, again=None)
+            verdict = replace(verdict, claim=None, again=None, gone=None)
         try:
             is_held = self.frontier.finish(lease_to_finish(life, verdict), verdict, now)
         finally:

@@ -158,10 +158,10 @@ def page_change(life: Life, verdict: Verdict, now: float) -> Change | None:
 def _is_gone(life: Life, verdict: Verdict) -> bool:
     """Return whether a page that an index may have is no page any more."""
     before, seen = life.candidate.history, life.archived.seen
-    if before is None or not before.visits or life.answer is None:
+    if before is None or not before.visits or not before.content or life.answer is None:
         return False
     if seen is not None and seen.is_hidden:
-        return before.content != 0
+        return True
     if isinstance(verdict, Done):
         status = life.answer.status
         is_found = status in HTTP_OK or status == NOT_MODIFIED

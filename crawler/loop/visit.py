@@ -45,6 +45,7 @@ _MOST: Final = 60_000  # visits and changes that are counted
 _BRINGS: Final = 2  # visits with new links, from which on a page is visited for these
 _FIRST_LIST_S: Final = 6 * 3600.0  # guess: until a sitemap or a feed is visited again first
 _ANY_PLACES: Final = 1_000_000  # of a list that was not sent again, as it has not changed
+_NOT_ASKED_S: Final = 7 * _DAY_S
 GONE: Final = 410
 FOR_GOOD: Final = (301, 308)
 """Redirects that say that the page is elsewhere from now on."""
@@ -133,8 +134,13 @@ def with_next_visit(
 ) -> Verdict:
     """Return *verdict* with the next visit of its page, if there is one."""
     before, answer = life.candidate.history, life.answer
-    if mode is RevisitChoice.ONCE or not life.is_of_page or answer is None:
+    if mode is RevisitChoice.ONCE or not life.is_of_page:
         return verdict
+    if answer is None:
+        # Not asked, by its robots.txt for now.
+        if before is None or verdict != Done():
+            return verdict
+        return Done(again=Again(before, at=now + _NOT_ASKED_S))
     at = int(life.began_at or now)
     match verdict:
         case Dead() if before is not None and not _is_gone(before, limits):
@@ -145,7 +151,10 @@ def with_next_visit(
                 return Done(again=_again_if_there(before, at, now))
         case Done():
             again = _next_visit(life, before, answer.status, mode, limits, at, now)
-            return replace(verdict, again=again)
+            gone = None
+            if again is None and before is not None and before.visits:
+                gone = replace(before, gone=limits.gone_after, content=0)
+            return replace(verdict, again=again, gone=gone)
     return verdict
 
 

@@ -47,7 +47,7 @@ class PageHistory(msgspec.Struct, frozen=True, array_like=True, gc=False):
     visits: int = 1
     changes: int = 0
     rate: int = 0  # how often it changes, packed (policy/revisits.py); 0: nothing is known
-    content: int = 0  # 64 bits of its content, as `compared` says; 0: it was marked noindex
+    content: int = 0  # 64 bits of its content, as `compared` says; 0: no index has it
     compared: Compared = Compared.TEXT
     gone: int = 0  # answers in a row that it is not there
     brought: int = 0  # visits after the first one that found new links on it
@@ -219,10 +219,12 @@ class Again(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The URL is fetched and durable. *again*: None if it is never visited again."""
+    """The URL is fetched and durable. *again*: None if it is not visited again, unless it is *gone*
+    and is named again: the history of a page that was there once."""
 
     claim: Claim | None = None
     again: Again | None = None
+    gone: PageHistory | None = None
 
 
 class RetryAt(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from crawler.config.readers import (
@@ -26,7 +26,7 @@ from crawler.config.readers import (
     revisit_mode,
     text,
 )
-from crawler.model.choices import RevisitMode
+from crawler.model.choices import RevisitChoice, RevisitMode
 from crawler.model.page import LinkKind
 from crawler.model.types import ConfigError
 from crawler.model.url import authority_of, registered_domain, split
@@ -166,6 +166,12 @@ class OperatorRules:
 
     def __bool__(self) -> bool:
         return bool(self.rules)
+
+    @cached_property
+    def visits_again(self) -> bool:
+        """Whether a rule lets pages be visited again."""
+        once = (None, RevisitChoice.ONCE)
+        return any(rule.overrides.revisit not in once for rule in self.rules)
 
     def paused_until(self, now: float) -> float | None:
         """Return until when nothing may be fetched, or None if the crawl is not paused."""

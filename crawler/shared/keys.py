@@ -43,6 +43,7 @@ SHARD_KEYS: Final = (
     RedisKey("<root>:v", "hash", "URLs that may be seen already.", "some seconds' links"),
     RedisKey("<root>:d", "hash", "Dead letters.", "URLs given up"),
     RedisKey("<root>:x", "hash", "URLs that a rule refused at their turn.", "URLs refused"),
+    RedisKey("<root>:G", "hash", "Pages that are gone.", "200,000 a worker"),
     RedisKey("<root>:c", "hash", "URLs admitted of a registered domain.", "domains, with a budget"),
     RedisKey("<root>:y", "hash", "Statistics of patterns of URLs.", "patterns of URLs"),
     RedisKey("<root>:A", "hash", "Until when addresses of hosts rest.", "addresses, if grouped"),

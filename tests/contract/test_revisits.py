@@ -11,7 +11,7 @@ from msgspec.structs import replace as with_fields
 
 from crawler.frontier.later import LEAST_S
 from crawler.model.types import Again, Done, PageHistory, RetryAt
-from tests.harness.frontiers import candidate, drain, rest
+from tests.harness.frontiers import Refusing, candidate, drain, rest
 
 DAY = 86_400.0
 START = 1_000_000.0
@@ -214,3 +214,49 @@ def test_it_can_be_asked_for_at_once_which_links_are_new(world):
     assert frontier.add(links[:3], START, at_once=True).new == 3
     added = frontier.add(links, START, at_once=True)
     assert (added.new, added.seen + added.undecided) == (2, 3)
+
+
+def test_a_page_that_is_gone_is_asked_for_again_when_it_is_named_but_not_often(world):
+    frontier = world.reopen(START)
+    now, history = START, PageHistory(1, 1, 1, 5, gone=3)
+    frontier.add([candidate("x"), candidate("y", host="b")], now)
+    for lease in drain(frontier, now):
+        frontier.release(lease, rest(1), now)
+        gone = history if lease.candidate.host == "a" else None
+        frontier.finish(lease, Done(gone=gone), now)
+    for days in (1, 29):
+        frontier.add([candidate("x"), candidate("y", host="b")], START + days * DAY)
+        assert drain(frontier, START + days * DAY + 1) == []
+    now = START + 31 * DAY
+    frontier = world.reopen(now)
+    assert drain(frontier, now) == [], "nobody has named it"
+    frontier.add([candidate("x"), candidate("y", host="b")], now)
+    (lease,) = drain(frontier, now)
+    assert (lease.candidate.url, lease.candidate.history) == ("http://a/x", history)
+    world.check(frontier)
+    frontier.release(lease, rest(1), now)
+    frontier.finish(lease, Done(gone=history), now)
+    frontier.add([candidate("x")], now + DAY)
+    assert drain(frontier, now + DAY) == []
+
+
+def test_a_start_that_visits_nothing_again_is_over_and_keeps_what_waits_for_a_visit(world):
+    with_budget(world, 100.0)
+    frontier = world.reopen(START)
+    frontier.add([candidate("x"), candidate("y", host="b"), candidate("z", host="c")], START)
+    kinds = {"a": None, "b": START + DAY}
+    for lease in drain(frontier, START):
+        host = lease.candidate.host
+        frontier.release(lease, rest(1), START)
+        again = Again(PageHistory(int(START), 1, 1), at=kinds[host]) if host in kinds else None
+        frontier.finish(lease, Done(again=again), START)
+    once = Refusing(lambda url: False)
+    once.visits_again = False
+    frontier = world.reopen(START + 5 * DAY, once)
+    assert drain(frontier, START + 40 * DAY) == []
+    assert frontier.wake_at() is None and frontier.is_over()
+    assert frontier.counts().again == 2
+    once.visits_again = True  # by a rule, while it runs
+    assert not frontier.is_over()
+    assert len(drain(frontier, START + 41 * DAY)) == 2
+    world.check(frontier)

@@ -181,6 +181,7 @@ class Refusing:
     """Lease rules that refuse the URLs for which *refuses* is true, and record what was refused."""
 
     are_complete = True
+    visits_again = True
 
     def __init__(self, refuses: Callable[[str], bool]) -> None:
         self.refuses = refuses
@@ -232,7 +233,8 @@ def check_invariants(frontier: TwoTierFrontier, store: OrderedStore, runs: RunFo
     assert len(later) == counts.later
     again = [key for key, packed in later if decode_candidate(packed).history is not None]
     assert len(again) == counts.again
-    by_worth = sum(key >= keys.visit_class(0) for key in again)
+    dates = keys.timed(keys.LATER, 0.0, b"", keys.VISIT_DATES)
+    by_worth = sum(keys.visit_class(0) <= key < dates for key in again)
     assert by_worth == frontier._batch.totals.by_worth
     assert len(_records(store, keys.OPEN)) == counts.leased
     assert len(_records(store, keys.REFUSED)) == counts.refused

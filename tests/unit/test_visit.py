@@ -159,7 +159,7 @@ def test_a_page_that_is_not_there_is_asked_for_again_until_it_is_gone(status, be
 
 def test_a_page_that_says_it_is_an_error_is_not_there():
     life = life_of(200, replace(SAME, is_error=True), GONE)
-    assert visit(life) == Done()
+    assert visit(life).again is None
     assert page_change(life, Done(), NOW).kind is ChangeKind.GONE
 
 
