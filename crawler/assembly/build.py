@@ -308,6 +308,8 @@ def _log_what_is_left(parts: FrontierParts, data: Path) -> None:
     counts = parts.frontier.counts()
     if counts.left:
         logger.info("The crawl goes on. URLs left to do: %d", counts.left)
+    elif counts.again:
+        logger.info("The crawl goes on. Pages that are visited again: %d", counts.again)
     elif parts.shared is None and counts.done and not counts.refused:
         logger.warning(
             "The crawl in %s was finished, and what it has seen is not fetched again. To crawl"
@@ -372,7 +374,11 @@ def _crawl(
         most = config.archive.changes_max_lag
         consumers = ConsumerWatch(changes, most, base.room, base.lifecycle.wake)
     return Crawl(
-        settings=UserSettings(config=config, arguments=base.arguments),
+        settings=UserSettings(
+            config=config,
+            arguments=base.arguments,
+            ends_at=getattr(base.crawler.spider, "ends_at", None) if base.arguments else None,
+        ),
         loop=loop,
         leases=Leases(
             frontier=parts.frontier,

@@ -32,6 +32,7 @@ from crawler.frontier.port import Frontier
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.loop.loop import Loop
+from crawler.model.choices import RevisitChoice
 from crawler.model.clock import Clock
 from crawler.model.page import DownloadOptions
 from crawler.model.types import StoreUnavailable
@@ -50,6 +51,7 @@ class UserSettings:
 
     config: Config
     arguments: Arguments | None  # None: the spider's own code makes the start requests
+    ends_at: float | None = None  # epoch seconds, at the latest; None: that is not said
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,12 @@ class Crawl:
     stats: CrawlStats
     lifecycle: Lifecycle
     operator_store: OperatorStore  # the rules, and the audit
+
+    @property
+    def visits_again(self) -> bool:
+        """Whether there are pages that are visited again by the settings or the rules."""
+        modes = {rule.overrides.revisit for rule in self.selection.allowed_origins.operator.rules}
+        return bool({self.loop.limits.revisit, *modes} - {None, RevisitChoice.ONCE})
 
     def download_options(self) -> DownloadOptions:
         fetch = self.settings.config.fetch

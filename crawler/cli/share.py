@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import time
 from contextlib import suppress
 from typing import Final
 
@@ -21,6 +22,8 @@ from scrapy.utils.log import configure_logging
 from crawler.assembly.build import data_dir
 from crawler.config.settings import (
     PUSHED,
+    RUN_BEGAN,
+    Arguments,
     join_repeated,
     read_arguments,
     read_config,
@@ -74,13 +77,15 @@ def run(args: list[str], opts: argparse.Namespace, settings: Settings) -> int:
 
 def _plan(settings: BaseSettings, spider: str, opts: argparse.Namespace) -> WorkersPlan:
     config = read_config({name: settings[name] for name in settings})
+    began_at, arguments = time.time(), _arguments(settings, spider, opts)
     return WorkersPlan(
         workers=_workers(opts.workers),
-        arguments=_share_arguments(spider, opts),
+        arguments=_share_arguments(spider, opts, began_at if arguments else None),
         config=config,
         data_dir=data_dir(settings, config, spider),
         address=redis_address(settings, config),
-        max_pages=_max_pages(settings, spider, opts),
+        max_pages=arguments.max_pages if arguments else None,
+        ends_at=arguments.ends_at(began_at) if arguments else None,
     )
 
 
@@ -101,18 +106,23 @@ def _workers(given: str) -> int:
     return workers
 
 
-def _share_arguments(spider: str, opts: argparse.Namespace) -> ShareArguments:
+def _share_arguments(
+    spider: str, opts: argparse.Namespace, began_at: float | None
+) -> ShareArguments:
+    """*began_at*: the start of all workers, for those that are restarted too; None: the spider
+    takes none of our arguments."""
+    ours = [f"{RUN_BEGAN}={began_at}"] if began_at is not None else []
     options = [*(("-L", opts.loglevel) if opts.loglevel else ()), *(["--nolog"] * opts.nolog)]
     return ShareArguments(
         spider=spider,
-        arguments=tuple(opts.spargs),
+        arguments=(*opts.spargs, *ours),
         settings=tuple(opts.set),
         options=tuple(options),
     )
 
 
-def _max_pages(settings: BaseSettings, spider: str, opts: argparse.Namespace) -> int | None:
-    """Return max_pages for `web`; None for spiders that read their arguments themselves."""
+def _arguments(settings: BaseSettings, spider: str, opts: argparse.Namespace) -> Arguments | None:
+    """Return the arguments of `web`; None for spiders that read theirs themselves."""
     try:
         found = get_spider_loader(settings).load(spider)
         given = arglist_to_dict(join_repeated(opts.spargs))
@@ -122,7 +132,7 @@ def _max_pages(settings: BaseSettings, spider: str, opts: argparse.Namespace) ->
         raise ConfigError("want -a NAME=VALUE") from None
     if not issubclass(found, WebSpider):
         return None
-    return read_arguments({"seeds": PUSHED, **given}).max_pages  # seeds are for the workers
+    return read_arguments({"seeds": PUSHED, **given})  # seeds are for the workers
 
 
 def _report(summary: Summary, plan: WorkersPlan) -> None:

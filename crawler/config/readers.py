@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -157,6 +158,31 @@ def interval(least_s: float) -> Kind[float]:
         return _in_range(float(found[1]) * _UNITS_S[found[2]], least_s, math.inf)
 
     return Kind(f"a time such as 12h or 7d, {least_s / 60:g}m or more", "time", read)
+
+
+def end_of_run() -> Kind[datetime | timedelta]:
+    """Accept a date, with a time and its offset or alone, which is its begin in UTC; or a duration
+    such as 30d."""
+    duration = interval(1.0)
+
+    def read(value: object) -> datetime | timedelta:
+        written = str(value).strip()
+        if not written[:1].isdecimal():
+            raise ValueError
+        if written[-1] in _UNITS_S:
+            return timedelta(seconds=duration.read(written))
+        at = datetime.fromisoformat(written)
+        if at.tzinfo is not None:
+            return at
+        if len(written) > len("2026-12-24"):
+            raise InvalidValue(f"it has no offset: write {written}Z for UTC")
+        return at.replace(tzinfo=UTC)
+
+    return Kind(
+        "a date such as 2026-12-24 or 2026-12-24T08:00Z, or a time such as 12h or 30d",
+        "date or time",
+        read,
+    )
 
 
 def revisit_mode() -> Kind[RevisitMode]:

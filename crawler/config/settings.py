@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -24,6 +25,7 @@ from crawler.config.readers import (
     choice,
     class_path,
     contact,
+    end_of_run,
     flag,
     frontier_url,
     integer,
@@ -828,7 +830,9 @@ def _resembles(head: str) -> bool:
 SEPARATOR: Final = "\n"
 REPEATABLE: Final = frozenset({"allow", "deny"})
 PUSHED: Final = "redis"  # in place of seeds: URLs are pushed into the Redis of a shared crawl
-IGNORED_ARGUMENTS: Final = frozenset({"_job"})  # scrapyd passes each spider the id of its run
+RUN_BEGAN: Final = "_run_began"
+"""The argument by which `scrapy share` passes its own start, epoch seconds, to its workers."""
+IGNORED_ARGUMENTS: Final = frozenset({"_job", RUN_BEGAN})  # scrapyd passes the id of its run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -864,6 +868,11 @@ class Arguments:
         flag(),
         "Fetch what pages need to be shown, too, wherever it is: styles, scripts, images.",
     )
+    until: datetime | timedelta | None = setting(
+        None,
+        or_none(end_of_run()),
+        "When the crawl ends at the latest: a date (in UTC), or so long after its start.",
+    )
 
     def __post_init__(self) -> None:
         if not self.seeds:
@@ -873,6 +882,21 @@ class Arguments:
     def has_pushed_seeds(self) -> bool:
         """Whether all seeds are pushed from outside while the crawl runs."""
         return self.seeds == PUSHED
+
+    def ends_at(self, began_at: float) -> float | None:
+        """Return when a run that began at *began_at* ends at the latest, both in epoch seconds;
+        None: that is not said. Raises ConfigError if it is over then."""
+        if self.until is None:
+            return None
+        if isinstance(self.until, timedelta):
+            return began_at + self.until.total_seconds()
+        at = self.until.timestamp()
+        if at <= began_at:
+            raise ConfigError(
+                f"until is {self.until.isoformat()}, which is past: give a later date, or -a until="
+                " for none"
+            )
+        return at
 
 
 def read_arguments(given: Mapping[str, object]) -> Arguments:

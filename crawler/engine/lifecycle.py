@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from pydispatch import dispatcher  # type: ignore[import-untyped]  # it ships no types
 from scrapy import Request
@@ -26,6 +26,11 @@ logger = logging.getLogger(__name__)
 # (docs/decisions/0006-one-hook-ends-every-request.md).
 _NEEDED = ("inprogress", "nextcall", "remove_request", "close", "closing")
 _ANY_SENDER = id(dispatcher.Any)
+
+UNTIL: Final = "until"
+"""The finish reason of a crawl whose time is over."""
+FINISHED: Final = frozenset({"finished", UNTIL})
+"""The finish reasons of a crawl that has ended as it was meant to."""
 
 
 def engine_of(crawler: Crawler) -> ExecutionEngine | None:

@@ -28,6 +28,7 @@ _MOST_GROWTH: Final = 0.5  # new URLs a fetch; with more the end is unknown
 _EARLY: Final = 0.9  # of EVERY_S, as calls are not on time
 GROWS: Final = "end unknown: the frontier grows"
 _HOST_CHARS: Final = 60
+NO_END: Final = "runs until it is stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +87,20 @@ class EndForecast:
             moments.popleft()
         return True
 
-    def at(self, moment: CrawlMoment, most_pages: int | None = None) -> EndInWords:
-        """Return when nothing is left to do, or *most_pages* are fetched. To be called every
-        EVERY_S, or more often."""
+    def at(
+        self, moment: CrawlMoment, most_pages: int | None = None, until: float | None = None
+    ) -> EndInWords:
+        """Return when nothing is left to do, *most_pages* are fetched, or it is *until* (epoch
+        seconds). To be called every EVERY_S, or more often."""
         if self.note(moment):
             self._end = self._forecast(most_pages)
-        if isinstance(self._end, str):
-            return EndInWords(self._end)
-        ends_at, why = self._end
+        end, again = self._end, moment.counts.again
+        pages = f"{many(again, 'page')} {'is' if again == 1 else 'are'} visited again"
+        if until is not None and (isinstance(end, str) or until < end[0]):
+            end = until, pages if again else "as until says"
+        if isinstance(end, str):
+            return EndInWords(end, pages if end == NO_END else "")
+        ends_at, why = end
         seconds = max(0.0, ends_at - moment.at)
         return EndInWords(f"ends in {span(seconds)} ({clock(moment.at, seconds)})", why)
 
@@ -107,11 +114,14 @@ class EndForecast:
         is_early = seen < _LEAST_FETCHES and seconds < _RECENT_S
         growth = (last.found - since.found) / fetches if fetches > 0 else 0.0
         ends = [] if most_pages is None else [self._by_pages(since, most_pages)]
-        if not is_early and growth <= _MOST_GROWTH:
+        never_ends = last.counts.again > 0
+        if not (is_early or never_ends) and growth <= _MOST_GROWTH:
             ends.append(self._by_hosts(hosts, since, growth))
         known = [each for each in ends if each is not None]
         if known:
             return min(known)
+        if never_ends:
+            return NO_END
         if not is_early and last.counts.leased and not last.counts.to_fetch:
             return "ends with the fetches under way"
         if growth <= _MOST_GROWTH or seconds < _RECENT_S:

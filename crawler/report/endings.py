@@ -11,6 +11,7 @@ from typing import Final
 ENDINGS: Final = MappingProxyType(
     {
         "finished": "Finished: nothing is left to fetch",
+        "until": "Finished: it was to run until then",
         "max_pages": "Stopped: as many pages as max_pages asks for",
         "shutdown": "Stopped on request (Ctrl-C or a signal)",
         "bad_seeds": "Not begun: the seeds are not usable",

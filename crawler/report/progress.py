@@ -176,4 +176,4 @@ def end_of(crawl: Crawl, forecast: EndForecast) -> EndInWords:
     if crawl.selection.allowed_origins.operator.paused_until(now) is not None:
         return EndInWords("end unknown: the crawl is paused")
     most = None if arguments is None else arguments.max_pages
-    return forecast.at(moment_of(crawl), most)
+    return forecast.at(moment_of(crawl), most, crawl.settings.ends_at)

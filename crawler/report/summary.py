@@ -19,6 +19,7 @@ from crawler.assembly.crawl import Crawl
 from crawler.data.data_dir import REPORT, SUMMARY
 from crawler.data.runs import CountedRuns, RunFigures
 from crawler.data.seed_fates import SeedRow, SeedTable, fate_words
+from crawler.engine.lifecycle import FINISHED, UNTIL
 from crawler.frontier.open import frontier_limits
 from crawler.loop.outcome import words_of
 from crawler.model.counts import Counts, DeadUrl, Figures, HostPages, OverBudget
@@ -93,6 +94,7 @@ class FrontierCounts(msgspec.Struct, frozen=True):
     refused: int = 0
     left: int = 0
     undecided: int = 0
+    again: int = 0
 
 
 class BodyPauses(msgspec.Struct, frozen=True):
@@ -346,6 +348,9 @@ def text(summary: Summary) -> str:
     if summary.unfinished:
         left = many(summary.frontier.left, "URL")
         shown.append(f"Still to do: {left}. Run the same command again to continue.")
+    elif summary.frontier.again and summary.reason != "finished":
+        pages = many(summary.frontier.again, "page")
+        shown.append(f"Visited again when it goes on: {pages}. Run the same command again.")
     shown += ["", *(f"{left:{_INDENT}}{right}" for left, right in _rows(summary)), ""]
     return "\n".join(shown)
 
@@ -353,10 +358,11 @@ def text(summary: Summary) -> str:
 def nothing_fetched(summary: Summary) -> str:
     """Return why a finished crawl has no page, in one sentence; empty if it has, or is not over."""
     robots, links = summary.robots, summary.links
-    if summary.reason == "finished" and summary.pages and not summary.seeds.brought_pages:
+    is_over = summary.reason in FINISHED and not (summary.reason == UNTIL and summary.unfinished)
+    if is_over and summary.pages and not summary.seeds.brought_pages:
         return _no_seed_brought_a_page(summary)
     unfetched = robots.disallowed + links.left
-    if summary.reason != "finished" or summary.pages or summary.frontier.done > unfetched:
+    if not is_over or summary.pages or summary.frontier.done > unfetched:
         return ""
     errors = {kind: n for kind, n in summary.errors.items() if kind != "robots_failed"}
     causes = {
@@ -531,6 +537,8 @@ def _kept(summary: Summary) -> Iterator[Row]:
     if archive.store:
         yield "", f"{many(archive.delivered, 'file')} brought to {plain(archive.store)}"
     later = f", {number(frontier.later)} later" if frontier.later else ""
+    if frontier.again:
+        later += f" ({number(frontier.again)} of them are visited again)"
     ended = f"{number(frontier.done)} done, {number(frontier.dead)} dead"
     if frontier.refused:
         ended += f", {number(frontier.refused)} kept out by rules"

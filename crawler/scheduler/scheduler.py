@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
+from datetime import UTC, datetime
+from time import time
 from typing import Final, Self
 
 from scrapy import Request, Spider, signals
@@ -22,7 +24,7 @@ from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.engine.lifecycle import EngineHooks
+from crawler.engine.lifecycle import FINISHED, UNTIL, EngineHooks
 from crawler.engine.request_meta import LEASE, own_meta
 from crawler.loop.life import Life
 from crawler.model.types import (
@@ -78,6 +80,7 @@ logger = logging.getLogger(__name__)
 
 # At most so many leases that need no fetch (robots.txt forbids it) are finished in one call.
 _REFUSALS_PER_CALL: Final = 50
+_CLOCK_READ_S: Final = 10.0
 _LONGEST_WAIT_S: Final = 3600.0  # a timer cannot wait for ever
 
 
@@ -112,6 +115,16 @@ class FrontierScheduler(BaseScheduler):
         self._steering.begin()
         self._tasks.append(asyncio.ensure_future(self._crawl.stats.hand_over_regularly()))
         self._tasks.append(asyncio.ensure_future(give_up_silent_hosts(self._crawl)))
+        ends_at = self._crawl.settings.ends_at
+        if ends_at is not None:
+            self._tasks.append(asyncio.ensure_future(self._end_at(ends_at)))
+            at = datetime.fromtimestamp(ends_at, UTC).isoformat(" ", "seconds")
+            logger.info("The crawl ends at %s at the latest (until)", at)
+        elif self._crawl.visits_again:
+            logger.info(
+                "Pages are visited again: the crawl runs until it is stopped%s",
+                "" if self._crawl.settings.arguments is None else ", or until a date (-a until=)",
+            )
         self._crawler.signals.connect(self._on_idle, signals.spider_idle)
         self._crawler.signals.connect(self._note_error, signals.spider_error)
         self._crawler.signals.connect(self._note_error, signals.item_error)
@@ -120,7 +133,7 @@ class FrontierScheduler(BaseScheduler):
         self._stop_timer()
         for task in self._tasks:
             task.cancel()
-        return deferred_from_coro(self._close(is_finished=reason == "finished"))
+        return deferred_from_coro(self._close(is_finished=reason in FINISHED))
 
     async def _close(self, *, is_finished: bool) -> None:
         self._steering.stop_acting()
@@ -291,6 +304,13 @@ class FrontierScheduler(BaseScheduler):
     def _on_stopping(self) -> None:
         self._stop_timer()
         self._crawl.begin_stop()
+
+    async def _end_at(self, ends_at: float) -> None:
+        while (left_s := ends_at - time()) > 0:
+            # The machine may sleep, or its clock be set.
+            await asyncio.sleep(min(left_s, _CLOCK_READ_S))
+        logger.info("The crawl ends: it was to run until now")
+        self._crawl.lifecycle.stop(UNTIL)
 
     def _on_idle(self) -> None:
         if self._crawl.lifecycle.failure:

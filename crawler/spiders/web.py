@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from crawler.assembly.build import arguments_of_last_start, crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import (
     PUSHED,
+    RUN_BEGAN,
     Arguments,
     describe_changes,
     read_arguments,
@@ -75,6 +77,7 @@ class WebSpider(Spider):
     # Every answer is archived as a page, 404 too.
     custom_settings = {"HTTPERROR_ALLOW_ALL": True}  # noqa: RUF012 - Scrapy's own form
     arguments: Arguments
+    ends_at: float | None  # epoch seconds, at the latest
     given: dict[str, Any]  # the same as text, with those of the last start
     seeds: SeedList | None = None  # None: they are pushed, or their list is not fetched yet
     seed_hosts: SeedHosts | None = None  # of all seeds
@@ -91,6 +94,7 @@ class WebSpider(Spider):
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         _refuse_without_effect(crawler.settings)
+        began_at = float(kwargs.pop(RUN_BEGAN, None) or time.time())
         spider = super().from_crawler(crawler, *args, **kwargs)
         if "seeds" in kwargs:
             kwargs["seeds"] = whole_path(kwargs["seeds"])  # the next start may be elsewhere
@@ -98,6 +102,7 @@ class WebSpider(Spider):
         kept = {} if is_interactive(settings) else arguments_of_last_start(settings, spider.name)
         spider.given = with_kept_arguments(kwargs, kept)
         spider.arguments = read_arguments(_with_pushed(spider.given, crawler))
+        spider.ends_at = spider.arguments.ends_at(began_at)
         if changes := describe_changes(kwargs, kept):
             spider.logger.info("Arguments %s", changes)
         arguments = spider.arguments

@@ -187,7 +187,8 @@ class Supervisor:
             own = own_redis(plan.data_dir / FOLDER, plan.config.shared, self._screen.show_message)
             self._redis = await stack.enter_async_context(own)
             address = self._redis.address
-        reader = WorkforceReader(new_nodes(address, plan.config), plan.config.politeness)
+        nodes = new_nodes(address, plan.config)
+        reader = WorkforceReader(nodes, plan.config.politeness, plan.ends_at)
         stack.push_async_callback(reader.close)
         await reader.begin(plan.config.shared.redis_wait_s, self._screen.show_message)
         old_folders = worker_folders(plan.data_dir)

@@ -282,6 +282,7 @@ class WorkersPlan:
     data_dir: Path
     address: RedisAddress | None  # None: our own Redis
     max_pages: int | None  # of all workers
+    ends_at: float | None = None  # epoch seconds, at the latest; None: that is not said
 
 
 def plan_workers(

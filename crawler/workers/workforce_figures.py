@@ -51,8 +51,12 @@ _decode = msgspec.json.Decoder(WorkerRecord).decode
 class WorkforceReader:
     """Reads the records of the workers and the counts of the crawl from Redis."""
 
-    def __init__(self, nodes: Nodes, politeness: PolitenessSettings) -> None:
+    def __init__(
+        self, nodes: Nodes, politeness: PolitenessSettings, ends_at: float | None = None
+    ) -> None:
+        """*ends_at*: epoch seconds, at the latest; None: that is not said."""
         self._nodes = nodes
+        self._ends_at = ends_at
         self._before: frozenset[str] = frozenset()  # sessions of earlier runs
         self._records: dict[str, WorkerRecord] = {}  # of our workers, by session
         self._longest = LongestReader(nodes)
@@ -103,7 +107,11 @@ class WorkforceReader:
         moment = CrawlMoment(time(), counts, fetched.pages, counts.seen)
         pages_per_s = self._rate.at(fetched.pages, now)
         return ProgressFigures(
-            fetched, counts, pages_per_s, self._forecast.at(moment), workers=workers
+            fetched,
+            counts,
+            pages_per_s,
+            self._forecast.at(moment, until=self._ends_at),
+            workers=workers,
         )
 
     def pages_of(self, names: Collection[str]) -> int:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from time import time
 from typing import Any
 
+import msgspec
 from scrapy import Spider
 from scrapy.crawler import AsyncCrawlerRunner
 
+from crawler.data.data_dir import FRONTIER
 from crawler.data.outcomes import read_outcomes
+from crawler.frontier import records as keys
+from crawler.frontier.records import FrontierTotals
+from crawler.frontier.rocks_store import RocksStore
 from crawler.model.types import Outcome
 from crawler.spiders.web import WebSpider
 from tests.harness.commands import PATIENCE_S
@@ -73,3 +80,14 @@ def crawl(
         return Crawled(data, stats.get("finish_reason", ""), stats, crawler.spider)
 
     return asyncio.run(run())
+
+
+def pass_time(data: Path, seconds: float) -> None:
+    """Let the crawl in *data*, which does not run, go on *seconds* later: its clock never goes
+    back."""
+    with closing(RocksStore(data / FRONTIER)) as store:
+        packed = store.get(keys.TOTALS)
+        assert packed is not None, f"no crawl has begun in {data}"
+        totals = msgspec.msgpack.decode(packed, type=FrontierTotals)
+        totals.clock = max(time(), totals.clock) + seconds
+        store.write({keys.TOTALS: keys.encode(totals)})

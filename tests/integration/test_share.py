@@ -207,6 +207,20 @@ def test_a_killed_process_does_not_end_the_crawl(shared: Shared) -> None:
         assert all(f"<td>{host}</td>" in report for host in HOSTS)
 
 
+def test_a_duration_counts_from_the_start_of_the_command_for_all_workers(shared: Shared) -> None:
+    """Also for one that is started again."""
+    with shared.running("-a", "until=20s") as process:
+        shared.until(lambda: process.poll() is not None or shared.worker(1) != 0)
+        if killed := shared.worker(1):
+            os.kill(killed, signal.SIGKILL)
+        assert process.wait(PATIENCE_S) == 0, shared.log_text[-3000:]
+    summary = shared.summary()
+    assert summary["reason"] == "until" and summary["duration_s"] < PATIENCE_S / 2
+    logs = [each.read_text() for each in shared.data.glob("workers/*/crawl.log")]
+    ends = {line.partition("ends at ")[2] for log in logs for line in log.splitlines()} - {""}
+    assert len(ends) == 1, ends
+
+
 def test_a_worker_that_begins_while_redis_is_away_ends_no_other(
     shared: Shared, tmp_path: Path
 ) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from math import log
 from random import Random
 from statistics import mean
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from crawler.config.settings import PolitenessSettings
 from crawler.frontier.hosts import LongestHosts
@@ -314,6 +316,30 @@ def test_the_number_of_pages_that_was_asked_for_may_be_the_end() -> None:
     crawl = [moment(5 * n, 9_000 + n, 10 * n, found=11 * n) for n in range(20)]
     lines = said(crawl, [work(3_000)], most_pages=400)
     assert lines[-1] == "ends in 105 s: 210 pages at 2.0 a second"
+
+
+def test_a_crawl_that_visits_pages_again_has_no_end_but_the_one_that_was_asked_for() -> None:
+    """Pages that wait for their next visit are not left to do."""
+    end, by_pages = (
+        EndForecast(WorkAhead(lambda limit: [work(300)], list, lambda _: RULES)) for _ in range(2)
+    )
+    for n in range(20):
+        now = moment(5 * n, 300 - n, n)
+        now = replace(now, counts=with_fields(now.counts, later=12_345, again=12_345))
+        shown, until = end.at(now), end.at(now, until=now.at + 86_400)
+        pages = by_pages.at(now, 39, now.at + 86_400)
+    assert str(shown) == "runs until it is stopped: 12,345 pages are visited again"
+    assert str(until).startswith("ends in 1 d 0 h (")
+    assert str(pages).startswith("ends in 100 s ("), "so many pages come first"
+
+
+def test_the_end_that_was_asked_for_counts_if_it_comes_first() -> None:
+    end = EndForecast(WorkAhead(lambda limit: [work(300)], list, lambda _: RULES))
+    shown = [str(end.at(moment(5 * n, 300 - n, n), until=NOON + 200)) for n in range(20)]
+    assert shown[0].startswith("ends in 3 min 20 s ("), "it is known at once"
+    assert shown[-1].startswith("ends in 105 s (") and shown[-1].endswith("as until says")
+    later = [str(end.at(moment(100 + 5 * n, 280 - n, 20 + n), until=NOON + 1e6)) for n in range(5)]
+    assert "URLs at" in later[-1], "its hosts are done before"
 
 
 def test_the_last_fetches() -> None:

@@ -306,6 +306,10 @@ def test_values_as_a_script_gives_them():
             {"allow": "(a"}, "allow is .*want .*does not compile", id="a broken expression"
         ),
         pytest.param({"deny": ["a", 5]}, "deny is ", id="a number for an expression"),
+        pytest.param({"until": "tomorrow"}, "until is 'tomorrow'; want a date", id="a day's name"),
+        pytest.param({"until": "2026-12-24T08:00"}, "write 2026-12-24T08:00Z", id="no offset"),
+        pytest.param({"until": "0s"}, "until is '0s'; want", id="no time at all"),
+        pytest.param({"until": "every 7d"}, "until is 'every 7d'", id="no interval"),
     ],
 )
 def test_mistakes_are_refused_by_name(given, text):
@@ -451,3 +455,29 @@ def test_kept_settings_are_read_as_they_were_given() -> None:
         assert getattr(found, group) == getattr(as_given, group)
     assert read_config(with_kept_settings(own, kept, own)).identity.contact == ""
     assert read_kept_settings(None, "here") is None
+
+
+NOON_CHRISTMAS_EVE = 1_798_113_600.0
+
+
+@pytest.mark.parametrize(
+    ("until", "ends_at"),
+    [
+        ("2026-12-24", NOON_CHRISTMAS_EVE - 12 * 3600),
+        ("2026-12-24T12:00Z", NOON_CHRISTMAS_EVE),
+        ("2026-12-24T13:00:00+01:00", NOON_CHRISTMAS_EVE),
+        ("12h", 1_000_000_000.0 + 12 * 3600),
+        ("30d", 1_000_000_000.0 + 30 * 86_400),
+        ("none", None),
+    ],
+)
+def test_the_end_of_a_run(until, ends_at):
+    read = read_arguments({"seeds": "seeds.txt", "until": until})
+    assert read.ends_at(1_000_000_000.0) == ends_at
+
+
+def test_an_end_that_is_past_is_refused():
+    read = read_arguments({"seeds": "seeds.txt", "until": "2026-12-24T12:00Z"})
+    assert read.ends_at(NOON_CHRISTMAS_EVE - 1) == NOON_CHRISTMAS_EVE
+    with pytest.raises(ConfigError, match=r"2026-12-24T12:00:00.*past: give a later date"):
+        read.ends_at(NOON_CHRISTMAS_EVE)
