@@ -8,7 +8,7 @@ the budget of visits: with another budget no page is moved.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -25,7 +25,9 @@ from crawler.policy.revisits import (
     CLASSES,
     ChangeRate,
     GroupChanges,
+    after_signals,
     after_visit,
+    are_useless,
     class_of,
     crawl_value,
     due_after,
@@ -36,7 +38,9 @@ from crawler.policy.revisits import (
     next_multiplier,
     pack_rate,
     prior,
+    signal_days,
     unpack_rate,
+    unsignalled,
 )
 
 DAY_S: Final = 86_400.0
@@ -121,21 +125,26 @@ class LaterUrls:
 
     def put_again(self, candidate: Candidate) -> None:
         """Keep *candidate*, a page with a history, until a visit is worth it."""
-        shard = self._batch.shards.of(candidate.host)
-        self._file(candidate, self._batch.peek(candidate.host).visit_step)
-        self._batch.count_again(shard, 1, 1)
+        history = candidate.history
+        assert history is not None, f"{candidate.url} is visited again, but never was"
+        record = self._batch.peek(candidate.host)
+        self._file(candidate, record.visit_step, history.visited_at)
+        self._batch.count_again(self._batch.shards.of(candidate.host), 1, 1)
 
-    def learned(self, before: PageHistory | None, again: Again, record: HostRecord) -> PageHistory:
-        """Return the history of a page after a visit, with what is known of its rate. *record*, of
+    def learned(self, page: Candidate, again: Again, record: HostRecord) -> PageHistory:
+        """Return the history of *page* after a visit, with what is known of its rate. *record*, of
         its host, is changed: it has the mean of its pages."""
+        before = page.history
         if before is None or again.is_changed is None:
-            return replace(again.history, rate=before.rate if before else 0)
+            return replace(again.history, rate=before.rate if before else 0, signals=0)
+        if page.modified:
+            record.signals = after_signals(record.signals, before.signals, again.is_changed)
         interval_s = max(0, again.history.visited_at - before.visited_at)
         known = unpack_rate(before.rate) or self._usual_rate(record)
         rate = after_visit(known, interval_s / DAY_S, again.is_changed)
         record.changes += again.is_changed
         record.watched_s += interval_s
-        return replace(again.history, rate=pack_rate(rate))
+        return replace(again.history, rate=pack_rate(rate), signals=0)
 
     def take_due(self, now: float, most: int) -> list[tuple[bytes, Candidate]]:
         """Remove and return up to *most* URLs, with their shards, whose date has come or that are
@@ -168,10 +177,44 @@ class LaterUrls:
         if is_dated:
             (self._dates if candidate.history is None else self._visits).remove(key)
             return
+        self._delete(key, candidate)
+        self._read_class_again(key)
+
+    def note_dates(self, found: Iterable[Candidate], now: float) -> None:
+        """Note the dates that a sitemap or a feed has for pages that wait: a new one is a signal of
+        a change, which counts as some days more since the last visit."""
+        for each in found:
+            record = self._batch.peek(each.host)
+            if not each.modified or are_useless(record.signals):
+                continue
+            where = self._batch.get(keys.dated(self._batch.shards.of(each.host), each.key))
+            packed = self._batch.get(keys.LATER + where) if where else None
+            if where is None or packed is None:
+                continue
+            key, page = keys.LATER + where, decode_candidate(packed)
+            history = page.history
+            assert history is not None, f"{page.url} is visited again, but never was"
+            if not max(page.modified, history.visited_at) < each.modified <= now + DAY_S:
+                continue
+            self._delete(key, page)
+            known = unpack_rate(history.rate) or self._usual_rate(record)
+            earlier_s = int(signal_days(known, record.signals) * DAY_S)
+            history = replace(history, signals=history.signals + 1)
+            page = replace(page, modified=each.modified, history=history)
+            steps = keys.class_of_visited(key) // CLASSES
+            self._file(page, steps, max(keys.visited_at(key) - earlier_s, 0))
+            self._read_class_again(key)
+
+    def _delete(self, key: bytes, page: Candidate) -> None:
         self._batch.delete(key)
+        if page.modified:
+            self._batch.delete(keys.dated(keys.shard_in(key), page.key))
+
+    def _read_class_again(self, key: bytes) -> None:
         if (found := self._classes.get(keys.class_of_visited(key))) is not None:
-            found.read.clear()
-            found.begin = keys.visit_class(found.number)
+            if found.read:
+                found.begin = found.read[0][0]
+                found.read.clear()
             self._set_due(found)
 
     def read_again(self) -> None:
@@ -202,13 +245,18 @@ class LaterUrls:
             record = self._batch.peek(candidate.host)
             first.read.popleft()
             first.due_at = 0.0
-            self._batch.delete(key)
-            if len(record.queue_ends[-1]) >= self._limits.head_urls:
+            self._delete(key, candidate)
+            visited_at = keys.visited_at(key)
+            soonest = (candidate.history.visited_at if candidate.history else 0) + LEAST_S
+            if soonest > now:  # a signal says that it has changed meanwhile
+                self._batch.count_again(keys.shard_in(key), -1, -1)
+                self.put(replace(candidate, not_before=soonest))
+            elif len(record.queue_ends[-1]) >= self._limits.head_urls:
                 put_off += 1
-                self._file(candidate, min(first.steps + 1, _MOST_STEPS))
+                self._file(candidate, min(first.steps + 1, _MOST_STEPS), visited_at)
             else:
                 self._visits_left -= 1.0
-                self._follow(first, candidate, now)
+                self._follow(first, candidate, (now - visited_at) / DAY_S)
                 self._batch.count_again(keys.shard_in(key), -1, -1)
                 self._set_step(candidate, record, first.steps)
                 yield keys.shard_in(key), candidate
@@ -216,14 +264,15 @@ class LaterUrls:
         if put_off == most:
             self._held_until = now + _HELD_S
 
-    def _follow(self, of: _VisitClass, candidate: Candidate, now: float) -> None:
-        """Let the threshold follow what the visit of *candidate* gains."""
-        assert candidate.history is not None, f"{candidate.url} is visited again, but never was"
-        since_days = (now - candidate.history.visited_at) / DAY_S
+    def _follow(self, of: _VisitClass, candidate: Candidate, since_days: float) -> None:
+        """Let the threshold follow what the visit of *candidate* gains, so long after its last
+        one."""
+        history = candidate.history
+        assert history is not None, f"{candidate.url} is visited again, but never was"
         if not 0 < since_days < self._longest_days:
             return
         middle, weight = of.worth
-        rate = unpack_rate(candidate.history.rate) or middle
+        rate = (unpack_rate(history.rate) if not candidate.modified else None) or middle
         gained = crawl_value(rate, since_days, weight) / _STEP**of.steps
         totals = self._batch.totals
         totals.worth = next_multiplier(totals.worth, gained)
@@ -273,15 +322,19 @@ class LaterUrls:
                 first.due_at = 0.0
         return None
 
-    def _file(self, candidate: Candidate, steps: int) -> None:
-        history = candidate.history
-        assert history is not None, f"{candidate.url} is visited again, but never was"
-        known = unpack_rate(history.rate)
-        rate = known or self._usual_rate(self._batch.peek(candidate.host))
+    def _file(self, candidate: Candidate, steps: int, visited_at: int) -> None:
+        """File *candidate* as one that was visited then."""
+        record, shard = self._batch.peek(candidate.host), self._batch.shards.of(candidate.host)
+        known = unpack_rate(candidate.history.rate) if candidate.history else None
+        rate = known or self._usual_rate(record)
+        if candidate.modified:
+            rate = unsignalled(rate, record.signals)
         number = class_of(rate, _WEIGHT) + steps * CLASSES
-        suffix = keys.numbered(b"", self._batch.next_number(self._batch.shards.of(candidate.host)))
-        key = keys.visited(number, history.visited_at, suffix)
+        suffix = keys.numbered(b"", self._batch.next_number(shard))
+        key = keys.visited(number, visited_at, suffix)
         self._batch.put(key, encode(candidate))
+        if candidate.modified:
+            self._batch.put(keys.dated(shard, candidate.key), key[1:])
         found = self._classes.get(number)
         if found is None:
             found = self._classes[number] = _VisitClass(number, key)

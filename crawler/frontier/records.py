@@ -1,7 +1,7 @@
 """The keys and records of a frontier in its ordered store.
 
 Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort in their order. The
-records of a shard (A G b c d h l o u v x y z) have it, two bytes, in front of a host, a domain or
+records of a shard (A G S b c d h l o u v x y z) have it, two bytes, in front of a host, a domain or
 an address, or in n, a number that is used once: behind the letter, in `l` behind the time.
 
     m                       totals: counters, ends of the front queues
@@ -21,6 +21,7 @@ an address, or in n, a number that is used once: behind the letter, in `l` behin
     l <time> <n>            later URL, by its date
     l <class> <time> <n>    page that is visited again when that is worth it, by its last visit, or
                             (class fe, 1 byte) at that time; a date begins with 0
+    S <key of a URL>        where in `l` a page waits that a sitemap or a feed has a date for
     o <lease id>            open lease: the URL it holds
     d <n>                   dead letter
     x <n>                   URL that a rule of the last start refused when its turn came
@@ -57,6 +58,7 @@ from crawler.model.types import (
     Pace,
     Standing,
 )
+from crawler.policy.revisits import Signals
 
 TOTALS: Final = b"m"
 SEEN_RUNS: Final = b"k"
@@ -73,6 +75,7 @@ LATER: Final = b"l"
 OPEN: Final = b"o"
 DEAD: Final = b"d"
 REFUSED: Final = b"x"
+DATED: Final = b"S"
 DOMAIN: Final = b"c"
 GONE: Final = b"G"
 DIGEST: Final = b"g"
@@ -203,6 +206,11 @@ _VISITS_A_SECOND: Final = 256
 
 VISIT_DATES: Final = 0xFE << 56
 """Is added to the date of a page that is visited again then."""
+
+
+def dated(shard: bytes, key: int) -> bytes:
+    """Return the key of the place of a page, which has this *key* as a URL."""
+    return DATED + shard + _NUMBER.pack(key)
 
 
 def visit_class(number: int) -> bytes:
@@ -384,6 +392,7 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     # Of its pages that were visited again: visits that found a change, and the seconds between.
     changes: int = 0
     watched_s: int = 0
+    signals: Signals = Signals()
     # Its pages come again when a visit is worth so many steps more than elsewhere, as it may not be
     # asked for more.
     visit_step: int = 0

@@ -188,6 +188,7 @@ class TwoTierFrontier:
 
     def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
         urls = list(found)
+        self._later.note_dates([each for each in urls if each.modified], now)
         for page in self._gone.named(urls, now):
             level = len(self._batch.peek(page.host).queue_ends) - 1
             shard = self._batch.shards.of(page.host)
@@ -655,7 +656,7 @@ class TwoTierFrontier:
             attempts=0,
             chain=(),
             may_be_archived=False,
-            history=self._later.learned(candidate.history, again, record),
+            history=self._later.learned(candidate, again, record),
         )
         if again.at is None:
             self._later.put_again(page)

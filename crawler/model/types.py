@@ -52,6 +52,7 @@ class PageHistory(msgspec.Struct, frozen=True, array_like=True, gc=False):
     gone: int = 0  # answers in a row that it is not there
     brought: int = 0  # visits after the first one that found new links on it
     links_rate: int = 0  # how often there are new ones, packed as `rate`; 0: nothing is known
+    signals: int = 0  # new dates of a sitemap or feed since the last visit
     # ETag and Last-Modified of that answer, with a line break between; None: it had none.
     validators: str | None = None
 

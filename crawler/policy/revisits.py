@@ -163,6 +163,73 @@ def due_after(
     return min(since * days, longest_days)
 
 
+class Signals(NamedTuple):
+    """What came of the dates that sitemaps and feeds of a host have for its pages."""
+
+    visits: int = 0  # of pages that have a date
+    changes: int = 0  # of these, visits that found a change
+    signals: int = 0  # new dates, all that came between two visits of a page
+    signalled: int = 0  # visits that came after one
+    found: int = 0  # of these, visits that found a change
+
+
+_FEWEST_SIGNALS: Final = 10  # from which on they count
+_BEST: Final = 0.95  # share of changes that are signalled, and of signals that are changes
+_MANY: Final = 30  # signals
+_USEFUL: Final = 0.06  # guess: of fewer that are changes little is gained
+
+
+def after_signals(known: Signals, signals: int, is_changed: bool) -> Signals:
+    """Return what is known of the dates after the visit of a page that *signals* came for."""
+    return Signals(
+        known.visits + 1,
+        known.changes + is_changed,
+        known.signals + signals,
+        known.signalled + (signals > 0),
+        known.found + (is_changed and signals > 0),
+    )
+
+
+def precision(signals: Signals) -> float:
+    """Return the share of signals that are changes; 0 while too little is known of it. Low if
+    several came between two visits, as one change is seen of them."""
+    if signals.signals < _FEWEST_SIGNALS:
+        return 0.0
+    return min((signals.found + 1) / (signals.signals + 2), _BEST)
+
+
+def recall(signals: Signals) -> float:
+    """Return the share of changes that are signalled, more than by chance: by as many as visits
+    that found no change came after one. 0 while too little is known of it."""
+    still = signals.visits - signals.changes
+    if signals.signals < _FEWEST_SIGNALS or not signals.changes or are_useless(signals):
+        return 0.0
+    by_chance = (signals.signalled - signals.found + 1) / (still + 2)
+    share = (signals.found / signals.changes - by_chance) / (1.0 - by_chance)
+    return min(max(share, 0.0), _BEST)
+
+
+def are_useless(signals: Signals) -> bool:
+    """Return whether the dates say nothing: as where each is that of today."""
+    return signals.signals >= _MANY and precision(signals) < _USEFUL
+
+
+def unsignalled(rate: ChangeRate, signals: Signals) -> ChangeRate:
+    """Return how often a dated page changes without a signal."""
+    return ChangeRate(rate.shape, rate.days / (1.0 - recall(signals)))
+
+
+def signal_days(rate: ChangeRate, signals: Signals) -> float:
+    """Return how many days a signal counts for. With n of them, t days after its last visit, a page
+    is fresh with the probability e^-at (1 - p)^n, as if n -ln(1 - p) / a days more had passed (a:
+    `unsignalled`, p: the precision; Busa-Fekete et al., WWW 2025). A signal alone is no reason for
+    a visit: then pages that change all the time would take all of them."""
+    if are_useless(signals):
+        return 0.0
+    rare = unsignalled(rate, signals)
+    return min(-log1p(-precision(signals)) * rare.days / rare.shape, LONGEST_DAYS)
+
+
 NO_LINKS: Final = ChangeRate(0.5, 1.0)
 """What is known of how many new links come to a page, before it was visited again."""
 LEAST_LINK_DAYS: Final = 600.0 / 86_400.0

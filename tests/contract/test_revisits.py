@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from random import Random
 
 import pytest
 from msgspec.structs import replace as with_fields
 
 from crawler.frontier.later import LEAST_S
+from crawler.frontier.memory_store import MemoryStore
 from crawler.model.types import Again, Done, PageHistory, RetryAt
 from tests.harness.frontiers import Refusing, candidate, drain, rest
 
@@ -260,3 +262,90 @@ def test_a_start_that_visits_nothing_again_is_over_and_keeps_what_waits_for_a_vi
     assert not frontier.is_over()
     assert len(drain(frontier, START + 41 * DAY)) == 2
     world.check(frontier)
+
+
+class DatedPages:
+    """Pages that change at random and a sitemap that is read each day: of changes it dates a share
+    (recall), and of its dates a share are changes (precision)."""
+
+    def __init__(self, world, recall, precision, *, pages=60, every_days=20.0, seed=1):
+        self.world, self.random = world, Random(seed)
+        self.recall, self.precision = recall, precision
+        self.frontier = world.reopen(START)
+        self.pages = [candidate(f"{n}", host=f"h{n % 3}", modified=1.0) for n in range(pages)]
+        self.frontier.add(self.pages, START)
+        self.every_s = every_days * DAY
+        self.changes = {each.url: START + self.wait() for each in self.pages}  # the next one
+        self.stale_since = {}
+        self.stale_s = 0.0
+        self.visits = Counter()
+
+    def wait(self):
+        return self.random.expovariate(1 / self.every_s)
+
+    def run(self, days):
+        """Return the share of time in which copies were fresh in the second half."""
+        for day in range(days):
+            now = START + day * DAY
+            if day == days // 2:
+                self.stale_s, begun = 0.0, now
+                self.stale_since = dict.fromkeys(self.stale_since, now)
+            self.change(now)
+            end = now + DAY
+            while now < end:
+                for lease in drain(self.frontier, now):
+                    self.visit(lease, now)
+                wake_at = self.frontier.wake_at()
+                now = min(end, max(wake_at if wake_at is not None else end, now + 0.01))
+        for since in self.stale_since.values():
+            self.stale_s += end - since
+        return 1.0 - self.stale_s / (len(self.pages) * (end - begun))
+
+    def change(self, now):
+        dated = []
+        for page in self.pages:
+            at = self.changes[page.url]
+            if at <= now:
+                self.stale_since.setdefault(page.url, at)
+                self.changes[page.url] = now + self.wait()
+                if self.random.random() < self.recall:
+                    dated.append(with_fields(page, modified=now))
+            false = self.recall * (1 / self.precision - 1) if self.precision else 0.0
+            if self.random.random() < false * DAY / self.every_s:
+                dated.append(with_fields(page, modified=now))
+        if dated:
+            self.frontier.add(dated, now)
+
+    def visit(self, lease, now):
+        page, at = lease.candidate, int(now)
+        before = page.history
+        since = self.stale_since.pop(page.url, None)
+        self.stale_s += now - since if since is not None and before is not None else 0.0
+        self.visits[page.url] += 1
+        history = with_fields(before or PageHistory(at, at, at), visited_at=at)
+        again = Again(history, since is not None if before else None)
+        self.frontier.release(lease, rest(1), now)
+        self.frontier.finish(lease, Done(again=again), now)
+
+
+def test_dates_of_a_sitemap_are_used_as_far_as_they_have_proved_right(embedded):
+    with_budget(embedded, 3.0)
+    fresh = {}
+    for recall, precision in ((0.0, 0.0), (0.9, 0.9), (0.9, 0.05)):
+        embedded.store = MemoryStore()
+        pages = DatedPages(embedded, recall, precision)
+        fresh[precision] = pages.run(600)
+        embedded.check(pages.frontier)
+    assert fresh[0.9] > fresh[0.0] + 0.08, "they say which pages have changed"
+    assert fresh[0.05] > fresh[0.0] - 0.02, "and these say nothing, which is learned"
+
+
+def test_the_dates_of_pages_survive_a_crash(world):
+    with_budget(world, 1.0)
+    pages = DatedPages(world, 0.9, 0.9, pages=6, every_days=3.0)
+    pages.run(60)
+    before = pages.frontier._batch.peek("h0").signals
+    assert before.signals >= before.signalled >= before.found >= 3
+    pages.frontier = world.reopen(START + 60 * DAY)
+    assert pages.frontier._batch.peek("h0").signals == before
+    world.check(pages.frontier)
