@@ -128,7 +128,7 @@ class LaterUrls:
         history = candidate.history
         assert history is not None, f"{candidate.url} is visited again, but never was"
         record = self._batch.peek(candidate.host)
-        self._file(candidate, record.visit_step, history.visited_at)
+        self._file(candidate, record.visits.step, history.visited_at)
         self._batch.count_again(self._batch.shards.of(candidate.host), 1, 1)
 
     def learned(self, page: Candidate, again: Again, record: HostRecord) -> PageHistory:
@@ -137,13 +137,19 @@ class LaterUrls:
         before = page.history
         if before is None or again.is_changed is None:
             return replace(again.history, rate=before.rate if before else 0, signals=0)
-        if page.modified:
-            record.signals = after_signals(record.signals, before.signals, again.is_changed)
         interval_s = max(0, again.history.visited_at - before.visited_at)
         known = unpack_rate(before.rate) or self._usual_rate(record)
         rate = after_visit(known, interval_s / DAY_S, again.is_changed)
-        record.changes += again.is_changed
-        record.watched_s += interval_s
+        of_host = record.visits
+        signals = of_host.signals
+        if page.modified:
+            signals = after_signals(signals, before.signals, again.is_changed)
+        record.visits = replace(
+            of_host,
+            changes=of_host.changes + again.is_changed,
+            watched_s=of_host.watched_s + interval_s,
+            signals=signals,
+        )
         return replace(again.history, rate=pack_rate(rate), signals=0)
 
     def take_due(self, now: float, most: int) -> list[tuple[bytes, Candidate]]:
@@ -185,7 +191,7 @@ class LaterUrls:
         a change, which counts as some days more since the last visit."""
         for each in found:
             record = self._batch.peek(each.host)
-            if not each.modified or are_useless(record.signals):
+            if not each.modified or are_useless(record.visits.signals):
                 continue
             where = self._batch.get(keys.dated(self._batch.shards.of(each.host), each.key))
             packed = self._batch.get(keys.LATER + where) if where else None
@@ -198,7 +204,7 @@ class LaterUrls:
                 continue
             self._delete(key, page)
             known = unpack_rate(history.rate) or self._usual_rate(record)
-            earlier_s = int(signal_days(known, record.signals) * DAY_S)
+            earlier_s = int(signal_days(known, record.visits.signals) * DAY_S)
             history = replace(history, signals=history.signals + 1)
             page = replace(page, modified=each.modified, history=history)
             steps = keys.class_of_visited(key) // CLASSES
@@ -225,7 +231,7 @@ class LaterUrls:
 
     def _usual_rate(self, record: HostRecord) -> ChangeRate:
         """Return what is known of a page of the host of *record* that was not visited again yet."""
-        of_host = GroupChanges(record.changes, record.watched_s / DAY_S)
+        of_host = GroupChanges(record.visits.changes, record.visits.watched_s / DAY_S)
         return prior(mean_rate(of_host, self._usual))
 
     # Pages that are visited again when that is worth it.
@@ -280,11 +286,11 @@ class LaterUrls:
 
     def _set_step(self, candidate: Candidate, record: HostRecord, steps: int) -> None:
         """Let the pages of a host wait for as many steps as those do that come to its queue."""
-        own = record.visit_step
+        own = record.visits.step
         is_idle = steps == own and not len(record.queue_ends[-1])
         if steps != own or (own and is_idle):
             record = self._batch.host(candidate.host)
-            record.visit_step = own + 1 if steps > own else own - 1
+            record.visits = replace(record.visits, step=own + 1 if steps > own else own - 1)
 
     def _count_visits(self, now: float) -> None:
         per_s = self._per_day() / DAY_S
@@ -328,7 +334,7 @@ class LaterUrls:
         known = unpack_rate(candidate.history.rate) if candidate.history else None
         rate = known or self._usual_rate(record)
         if candidate.modified:
-            rate = unsignalled(rate, record.signals)
+            rate = unsignalled(rate, record.visits.signals)
         number = class_of(rate, _WEIGHT) + steps * CLASSES
         suffix = keys.numbered(b"", self._batch.next_number(shard))
         key = keys.visited(number, visited_at, suffix)

@@ -374,6 +374,17 @@ REMEMBER_S: Final = 86_400.0
 """How long after its last trouble the longest Retry-After of a host is remembered."""
 
 
+class HostVisits(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """What is known of the pages of a host that were visited again."""
+
+    changes: int = 0  # visits that found one
+    watched_s: int = 0  # between visits, in all
+    signals: Signals = Signals()
+    # They come again when a visit is worth so many steps more than elsewhere, as the host may not
+    # be asked for more.
+    step: int = 0
+
+
 class HostRecord(msgspec.Struct, array_like=True, gc=False):
     """A host on disk. `queue_ends` has the ends of the queue of each level."""
 
@@ -389,13 +400,7 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     address: str = ""  # that it was fetched from last, or is to be next; empty: not known
     # It rests only because others are fetched from its address, or that is not known.
     waits_for_address: bool = False
-    # Of its pages that were visited again: visits that found a change, and the seconds between.
-    changes: int = 0
-    watched_s: int = 0
-    signals: Signals = Signals()
-    # Its pages come again when a visit is worth so many steps more than elsewhere, as it may not be
-    # asked for more.
-    visit_step: int = 0
+    visits: HostVisits = HostVisits()
     # Of its pages that were visited before; None: none was asked for by its validators.
     conditional: ConditionalVisits | None = None
 
