@@ -12,7 +12,15 @@ from msgspec.structs import replace as with_fields
 
 from crawler.frontier.later import LEAST_S
 from crawler.frontier.memory_store import MemoryStore
-from crawler.model.types import Again, Done, PageHistory, RetryAt
+from crawler.model.types import (
+    Again,
+    ConditionalVisits,
+    Done,
+    PageHistory,
+    RetryAt,
+    VisitCheck,
+)
+from crawler.policy.validators import noted
 from tests.harness.frontiers import Refusing, candidate, drain, rest
 
 DAY = 86_400.0
@@ -262,6 +270,25 @@ def test_a_start_that_visits_nothing_again_is_over_and_keeps_what_waits_for_a_vi
     assert not frontier.is_over()
     assert len(drain(frontier, START + 41 * DAY)) == 2
     world.check(frontier)
+
+
+def test_what_visits_say_of_a_host_comes_back_with_its_leases_after_each_restart(world):
+    checks = [*VisitCheck, VisitCheck.UNMODIFIED, VisitCheck.DENIED]
+    frontier, said = world.reopen(START), ConditionalVisits()
+    frontier.add([candidate("x"), candidate("y", host="b")], START)
+    for turn, check in enumerate(checks):
+        now = START + turn * DAY
+        for lease in drain(frontier, now):
+            is_own = lease.candidate.host == "a"
+            assert lease.conditional == (said if is_own else ConditionalVisits())
+            frontier.release(lease, rest(1), now)
+            again = Again(PageHistory(1, 1, 1), at=now + DAY)
+            frontier.finish(
+                lease, Done(again=with_fields(again, check=check) if is_own else again), now
+            )
+        said = noted(said, check)
+        frontier = world.reopen(now)
+    assert said == ConditionalVisits(2, 1, 1, audits=3, denied=2)
 
 
 class DatedPages:

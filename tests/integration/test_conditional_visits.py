@@ -3,15 +3,21 @@ a host whose 304s are false is not asked any more."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
+from scrapy import Request, Spider
+from scrapy.http import Response
 
 from crawler.archive.record_bytes import NOT_MODIFIED
+from crawler.assembly.build import crawl_of
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier import records as keys
 from crawler.frontier.open import open_frontier
@@ -24,6 +30,7 @@ from crawler.model.types import Candidate, ConditionalVisits, Outcome
 from crawler.policy.validators import AUDIT_EVERY, ConditionFault, validators_to_send
 from tests.harness.archive_judges import judged_archive, read_folder, read_rows
 from tests.harness.commands import PATIENCE_S, crawl_command
+from tests.harness.crawling import crawl
 from tests.harness.fork_server import run, running
 from tests.harness.waiting import wait_until
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
@@ -75,18 +82,23 @@ def outcomes(data: Path) -> list[Outcome]:
     return list(read_outcomes(data / "outcomes.jsonl"))
 
 
-def visit(data: Path, seeds: str, count: int) -> str:
-    """Crawl until there are *count* outcomes more; return the log of all crawls."""
+def visit(data: Path, seeds: str, count: int, ends_by: signal.Signals = signal.SIGINT) -> str:
+    """Crawl until there are *count* outcomes more; none: until a 304 has come. Return the log of
+    all crawls."""
     before = len(outcomes(data)) if (data / "outcomes.jsonl").exists() else 0
     log = data.with_suffix(".log")
+    size = log.stat().st_size if log.exists() else 0
 
     def is_done() -> bool:
         return (data / "outcomes.jsonl").exists() and len(outcomes(data)) >= before + count
 
     with running(crawl_command(data, SETTINGS, seeds=seeds), log) as process:
         wait_until(is_done, PATIENCE_S, log=log.read_text)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0, log.read_text()[-3000:]
+        if not count:
+            wait_until(lambda: b"Not modified" in log.read_bytes()[size:], PATIENCE_S)
+        process.send_signal(ends_by)
+        status = 0 if ends_by is signal.SIGINT else -ends_by
+        assert process.wait(PATIENCE_S) == status, log.read_text()[-3000:]
     return log.read_text()
 
 
@@ -221,13 +233,14 @@ def test_a_304_that_was_not_asked_for_says_nothing_of_a_page(tmp_path: Path) -> 
             assert kinds[page.url] == "response"
 
 
-def make_next_visits_audits(data: Path) -> None:
-    """Let all pages have had as many visits as make the next one an audit."""
+def set_audits(data: Path, *, are_next: bool) -> None:
+    """Let all pages have had as many visits as make the next one an audit, or the one after."""
     store = RocksStore(data / FRONTIER)
     for key, packed in all_records(store, keys.LATER):
         page = decode_candidate(packed)
         assert page.history is not None
-        history = replace(page.history, visits=2 * AUDIT_EVERY - page.key % AUDIT_EVERY)
+        visits = 2 * AUDIT_EVERY - page.key % AUDIT_EVERY - (not are_next)
+        history = replace(page.history, visits=visits)
         store.write({key: keys.encode(replace(page, history=history))})
     store.close()
 
@@ -242,7 +255,7 @@ def test_a_host_that_denies_changes_is_not_asked_any_more(tmp_path: Path) -> Non
             pages.texts = {path: f"{path} in turn {turn}" for path in pages.texts}
             pages.asked.clear()
             if turn == 1:
-                make_next_visits_audits(data)
+                set_audits(data, are_next=True)
             pass_time(data, INTERVAL_S)
             log = visit(data, seeds, count)
             assert log.count(ConditionFault.DENIES.words) == (turn > 0), "it is said once"
@@ -250,3 +263,67 @@ def test_a_host_that_denies_changes_is_not_asked_any_more(tmp_path: Path) -> Non
     assert ConditionFault.DENIES.words in command(data, "frontier", "why", seeds)
     summary = json.loads((data / "summary.json").read_text())
     assert summary["whole"]["counters"]["revisits/denies"] == 1
+
+
+class Reader(Spider):
+    """A spider of a user's own, whose callback reads pages and archives none."""
+
+    name = "reader"
+
+    def __init__(self, url: str, visits: int, **given: Any) -> None:
+        super().__init__(**given)
+        self.url, self.visits = url, int(visits)
+        self.read: list[str] = []
+
+    async def start(self) -> AsyncIterator[Request]:
+        if not self.visits:
+            yield Request(self.url)
+            yield Request(f"{self.url}moved")
+            yield Request(f"{self.url}own", headers={"If-None-Match": '"mine"'})
+        counters = crawl_of(self.crawler).stats.counters
+        while counters["fate/done"] + counters["fate/moved"] < 3 + (not self.visits):
+            await asyncio.sleep(0.01)
+        assert self.crawler.engine is not None
+        self.closing = asyncio.ensure_future(self.crawler.engine.close_spider_async(reason="read"))
+
+    def parse(self, response: Response) -> None:
+        self.read.append(response.url.removeprefix(self.url))
+
+
+def test_a_callback_is_called_for_pages_that_have_changed(tmp_path: Path) -> None:
+    data, pages = tmp_path / "data", Pages({"/": "start", "/b": "b", "/own": "own"})
+    moved = Reply(status=302, headers=(("Location", "/b"),))
+    settings = {"CRAWLER_REVISIT": "10m", "HTTPERROR_ALLOWED_CODES": [304]}
+    with LoopbackWeb(lambda ask: moved if ask.path == "/moved" else pages(ask), [HOST]) as web:
+        seeds = web.url(HOST)
+        first = crawl(data, Reader, settings, url=seeds, visits=0)
+        assert sorted(first.spider.read) == ["", "b", "own"]
+        assert pages.conditions() == {"/": None, "/b": None, "/own": '"mine"'}
+        known = later_pages(data)
+        assert known.keys() == pages.texts.keys()
+        set_audits(data, are_next=False)
+        pass_time(data, INTERVAL_S)
+        pages.texts["/b"] = "another"
+        second = crawl(data, Reader, settings, url=seeds, visits=1)
+    assert second.spider.read == ["b", "own"]
+    etags = {path: page.history.validators.strip() for path, page in known.items()}
+    assert pages.conditions() == {**etags, "/own": '"mine"'}
+    assert not list((data / "warc").glob("*.warc.gz")), "there is nothing that it could refer to"
+
+
+def test_no_kill_loses_a_page_or_leaves_a_revisit_of_nothing(tmp_path: Path) -> None:
+    data, pages = tmp_path / "data", Pages({"/": "start", **{f"/{n}": f"{n}" for n in range(12)}})
+    count = len(pages.texts)
+    with LoopbackWeb(pages, [HOST]) as web:
+        seeds = web.url(HOST)
+        visit(data, seeds, count)
+        for finished in (0, 1, 4, 7):
+            pass_time(data, INTERVAL_S)
+            visit(data, seeds, finished, ends_by=signal.SIGKILL)
+        pages.asked.clear()
+        pass_time(data, INTERVAL_S)
+        visit(data, seeds, count)
+        assert set(pages.conditions()) == set(pages.texts), "each is visited on"
+    judged_archive(data / "warc")
+    histories = [page.history for page in later_pages(data).values()]
+    assert len(histories) == count and not any(each.changes for each in histories)
