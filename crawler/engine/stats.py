@@ -127,6 +127,7 @@ class CrawlStats:
         self._page_names: dict[tuple[str, str], tuple[str, ...]] = {}  # _NAMES_KEPT at most
         self._failing: dict[HostKey, FailingHost] = {}  # the latest last, _FAILING_KEPT at most
         self._failing_logged = 0
+        self._faulty: set[tuple[HostKey, ConditionFault]] = set()  # _MAX_HOSTS at most
         self._refusals_logged = 0
         self.heard_at = 0.0  # epoch seconds: when a host answered last; 0: none has
         self.last_fetch_at = 0.0  # epoch seconds: its begin or its end, or the start of the crawl
@@ -289,11 +290,16 @@ class CrawlStats:
                 logger.info("%s: it is paused until %s", who, clock)
 
     def count_condition_fault(self, host: HostKey, fault: ConditionFault) -> None:
-        """Count that *host* is not asked any more whether pages have changed, and log the first
-        _FAILING_KEPT."""
+        """Count that *host* is not asked whether pages have changed, once in this run; the first
+        _FAILING_KEPT are logged."""
+        if (host, fault) in self._faulty:
+            return
+        if len(self._faulty) >= _MAX_HOSTS:
+            self._faulty.clear()
+        self._faulty.add((host, fault))
         self.count(f"revisits/{fault}")
         if self.counters[f"revisits/{fault}"] <= _FAILING_KEPT:
-            logger.info("%s %s: it is not asked any more if they have", host, fault.words)
+            logger.info("%s %s: it is not asked if they have", host, fault.words)
 
     def count_lookup(self, result: str, seconds: float) -> None:
         """Count a question to the name servers: found, absent or failed."""

@@ -23,11 +23,11 @@ from crawler.loop.bundles import Bundles
 from crawler.loop.life import DeadEnd, Life, LifeEvent, Lives, Plan
 from crawler.loop.links import LinkSelection, Tally
 from crawler.loop.outcome import (
-    NOT_MODIFIED,
     UNMODIFIED,
     lease_to_finish,
     outcome_of,
     page_change,
+    says_unmodified,
     verdict_of,
 )
 from crawler.loop.precheck import Precheck, ProbeResult, Skip
@@ -53,7 +53,6 @@ from crawler.model.types import (
     RetryAt,
     Standing,
     Verdict,
-    VisitCheck,
 )
 from crawler.model.url import authority_of
 from crawler.page.challenge import Challenge
@@ -427,12 +426,9 @@ class Loop:
         return isinstance(verdict, RetryAt | PutBack)
 
     def unmodified(self, life: Life, status: int, body_bytes: int) -> bool:
-        """Return whether an answer of *status* says that the page is as it was, as its request has
-        asked; then that is the verdict. If that was not asked, or there is a body, the answer says
-        nothing of the page."""
-        if not life.is_conditional or status != NOT_MODIFIED or body_bytes:
-            return False
-        if life.verdict is not None or life.is_challenged:
+        """Return whether an answer of *status* says that the page is as it was; then that is the
+        verdict."""
+        if not says_unmodified(life, status, body_bytes):
             return False
         life.note_unmodified()
         life.decide(Done(), UNMODIFIED)
@@ -641,7 +637,9 @@ class Loop:
         mode = limits.revisit if rules.revisit is None else rules.revisit
         verdict = with_next_visit(life, verdict, mode, limits.visits, now)
         if isinstance(verdict, Done) and verdict.again is not None:
-            self._count_check(life, verdict.again.check)
+            fault = fault_of(noted(life.lease.conditional, verdict.again.check))
+            if fault:
+                self.figures.count_condition_fault(life.candidate.host, fault)
         change = None
         if self.changes is not None and not rules.refuse:  # else perhaps it was purged
             change = page_change(life, verdict, now)
@@ -655,13 +653,6 @@ class Loop:
             # again.
             self.changes.add(change)
         self.durability.when_synced(partial(self._finish_synced, life, verdict))
-
-    def _count_check(self, life: Life, check: VisitCheck) -> None:
-        """Count if *check* is why the host is not asked any more whether pages have changed."""
-        before = life.lease.conditional
-        fault = fault_of(noted(before, check))
-        if fault and fault is not fault_of(before):
-            self.figures.count_condition_fault(life.candidate.host, fault)
 
     def _finish_synced(self, life: Life, verdict: Verdict, error: CrawlerError | None) -> None:
         # After an error the record may be lost, so the URL is not done.

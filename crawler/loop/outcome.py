@@ -88,6 +88,13 @@ def lease_to_finish(life: Life, verdict: Verdict) -> Lease:
     return lease
 
 
+def says_unmodified(life: Life, status: int, body_bytes: int) -> bool:
+    """Return whether an answer of *status* says that the page is as it was, as its request has
+    asked. A 304 that was not asked for, or has a body, says nothing of the page."""
+    is_open = life.verdict is None and not life.is_challenged
+    return is_open and life.is_conditional and status == NOT_MODIFIED and not body_bytes
+
+
 def outcome_of(life: Life, verdict: Verdict, now: float) -> Outcome:
     candidate, answer, facts = life.candidate, life.answer or _NO_ANSWER, life.facts
     reason = life.error or facts.reason or life.reason

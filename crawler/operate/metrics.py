@@ -196,7 +196,7 @@ METRICS: Final = (
     ),
     _counter(
         "condition_faults_total",
-        "Times a host was not asked any more if pages have changed: it denies it, or sends all.",
+        "Hosts that are not asked if pages have changed: they deny it, or send them anyway.",
         _each(denies="revisits/denies", repeats="revisits/repeats"),
         "fault",
     ),

@@ -29,9 +29,12 @@ them."""
 
 AUDIT_EVERY: Final = 8
 """Visits of a page, of which one asks for the page itself. Guess: an eighth of what 304s save."""
-_PROVEN: Final = 4  # false answers, or useless questions by twos, until a host is judged by them
-_TIMES: Final = 4  # as often as found by asking must changes be that were denied
-_USELESS: Final = 8  # pages sent again for each 304
+# Changes that must have been denied, and how much more often than those that were found by asking.
+# Of 2,000 honest hosts without dates, at 1 to 60 changes in 100 visits, 2 were taken for ones that
+# deny in 5,000 visits; with 4 and 4 it were 35. Those that deny all were found after 70 to 2,300.
+_DENIED: Final = 8
+_TIMES: Final = 4
+_REPEATED: Final = 8  # pages sent again, at least, and for each 304
 _MOST: Final = 1_000  # visits that are counted; then the older ones count half
 
 
@@ -123,12 +126,12 @@ def fault_of(visits: ConditionalVisits) -> ConditionFault:
     That an audit finds a change which the last 304 denied proves little where the server gives no
     date: the page may have changed since. But then visits that ask find as many."""
     asked = visits.unmodified + visits.changed + visits.repeated
-    if visits.denied >= _PROVEN:
+    if visits.denied >= _DENIED:
         # Both shares with one more than was seen, as few visits say little.
         found = (visits.changed + 1) / (asked + 1)
         if visits.denied > _TIMES * found * visits.audits:
             return ConditionFault.DENIES
-    if visits.repeated >= max(2 * _PROVEN, _USELESS * visits.unmodified):
+    if visits.repeated >= _REPEATED * max(visits.unmodified, 1):
         return ConditionFault.REPEATS
     return ConditionFault.NONE
 

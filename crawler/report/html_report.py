@@ -301,8 +301,8 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
     yield from _bars("Duplicates", _greatest(copies))
     again = {
         "not modified (304)": fetched["revisits/not_modified"],
-        "hosts that said so of pages that had changed": fetched["revisits/denies"],
-        "hosts that send unchanged pages whatever they are asked": fetched["revisits/repeats"],
+        "hosts that said so falsely, by run": fetched["revisits/denies"],
+        "hosts that never say so, by run": fetched["revisits/repeats"],
     }
     if any(again.values()):
         yield from _bars("Asked if they have changed", again.items())

@@ -62,9 +62,9 @@ class RevisitFigures(msgspec.Struct, frozen=True):
     """Of pages that were visited before."""
 
     not_modified: int = 0  # have not changed, as their hosts said
-    # Times a host was not asked any more if pages have changed, since it
-    denying_hosts: int = 0  # says of pages that have changed that they have not
-    repeating_hosts: int = 0  # sends pages that have not changed whatever it is asked
+    # Hosts that are not asked if pages have changed, since they
+    denying_hosts: int = 0  # say of pages that have changed that they have not
+    repeating_hosts: int = 0  # send pages that have not changed whatever they are asked
 
 
 class RobotsFigures(msgspec.Struct, frozen=True):
@@ -452,7 +452,7 @@ def _visited_again(revisits: RevisitFigures) -> Iterator[Row]:
         label = ""
     if revisits.denying_hosts:
         hosts = many(revisits.denying_hosts, "host")
-        yield label, f"{hosts} said so of pages that had changed, and are not asked any more"
+        yield label, f"{hosts} said so of pages that had changed: they are not asked"
         label = ""
     if revisits.repeating_hosts:
         hosts = many(revisits.repeating_hosts, "host")

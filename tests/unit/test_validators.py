@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -146,10 +147,10 @@ UNMODIFIED, CHANGED, REPEATED, AUDITED, DENIED = list(VisitCheck)[1:]
     ("checks", "fault"),
     [
         pytest.param([], ConditionFault.NONE, id="nothing known"),
-        pytest.param(21 * [UNMODIFIED] + 3 * [DENIED], ConditionFault.NONE, id="too few to tell"),
-        pytest.param(28 * [UNMODIFIED] + 4 * [DENIED], ConditionFault.DENIES, id="304 always"),
+        pytest.param(49 * [UNMODIFIED] + 7 * [DENIED], ConditionFault.NONE, id="too few to tell"),
+        pytest.param(56 * [UNMODIFIED] + 8 * [DENIED], ConditionFault.DENIES, id="304 always"),
         pytest.param(
-            7 * (4 * [UNMODIFIED] + 2 * [CHANGED] + [DENIED]),
+            9 * (4 * [UNMODIFIED] + 2 * [CHANGED] + [DENIED]),
             ConditionFault.NONE,
             id="without dates, but asking finds changes as well",
         ),
@@ -174,7 +175,7 @@ def test_a_host_is_judged_by_its_visits(checks: list[VisitCheck], fault: Conditi
 
 
 def test_a_host_that_denies_changes_is_not_asked_and_one_that_repeats_pages_seldom() -> None:
-    denies = ConditionalVisits(unmodified=28, audits=4, denied=4)
+    denies = ConditionalVisits(unmodified=56, audits=8, denied=8)
     repeats = ConditionalVisits(repeated=8)
     histories = [PageHistory(9, 8, 8, visits=n, validators='"a"\n') for n in range(AUDIT_EVERY)]
     assert {validators_to_send(each, 3, denies) for each in histories} == {None}
@@ -193,3 +194,34 @@ def test_the_counts_stay_small_and_follow_what_is_new() -> None:
         visits = noted(visits, UNMODIFIED)
     assert sum((visits.unmodified, visits.repeated)) <= 1_000
     assert fault_of(visits) is ConditionFault.NONE
+
+
+def judged(changes: float, *, denies: bool, seed: int, visits: int = 2_000) -> int | None:
+    """Visit ten pages of a host without dates, of which such a share has *changes* between two
+    visits; return after how many it is not asked any more, or None."""
+    random, said = Random(seed), ConditionalVisits()
+    has_changed, was_denied = [False] * 10, [False] * 10
+    for visit in range(visits):
+        page, turn = visit % 10, visit // 10
+        has_changed[page] |= random.random() < changes
+        is_audit = (turn + page) % AUDIT_EVERY == 0
+        if not is_audit and (denies or not has_changed[page]):
+            was_denied[page] = True
+            said = noted(said, UNMODIFIED)
+        elif not is_audit:
+            was_denied[page] = has_changed[page] = False
+            said = noted(said, CHANGED)
+        elif was_denied[page]:
+            said = noted(said, DENIED if has_changed[page] else AUDITED)
+            was_denied[page] = not has_changed[page]
+            has_changed[page] = False
+        if fault_of(said):
+            return visit
+    return None
+
+
+@pytest.mark.parametrize("changes", [0.01, 0.03, 0.1, 0.3, 0.6])
+def test_honest_hosts_are_told_from_those_that_deny_changes(changes: float) -> None:
+    assert {judged(changes, denies=False, seed=seed) for seed in range(10)} == {None}
+    found = [judged(changes, denies=True, seed=seed) for seed in range(10)]
+    assert all(after is not None and after < 10 + 15 / changes + 200 for after in found), found
