@@ -383,6 +383,7 @@ class HostVisits(msgspec.Struct, array_like=True, gc=False, frozen=True):
     # They come again when a visit is worth so many steps more than elsewhere, as the host may not
     # be asked for more.
     step: int = 0
+    conditional: ConditionalVisits = ConditionalVisits()
 
 
 class HostRecord(msgspec.Struct, array_like=True, gc=False):
@@ -401,8 +402,6 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     # It rests only because others are fetched from its address, or that is not known.
     waits_for_address: bool = False
     visits: HostVisits = HostVisits()
-    # Of its pages that were visited before; None: none was asked for by its validators.
-    conditional: ConditionalVisits | None = None
 
     def note_trouble(self, asked_s: float, now: float) -> None:
         """Note trouble, and the *asked_s* of its Retry-After, 0 if it has none."""

@@ -55,7 +55,6 @@ from crawler.model.types import (
     Again,
     Candidate,
     Claim,
-    ConditionalVisits,
     Dead,
     Done,
     HostKey,
@@ -76,7 +75,6 @@ from crawler.policy.politeness import as_new
 from crawler.policy.validators import noted
 
 _PAGE: Final = Purpose.PAGE
-_NEVER_ASKED: Final = ConditionalVisits()
 # URLs admitted in one call that are written at once: else each read of a queue in this turn of the
 # event loop would look for its chunks among all that is staged.
 _LARGE: Final = 256
@@ -562,7 +560,7 @@ class TwoTierFrontier:
             self._queues.drop_head(active.host, record, active.level)
             number = self._batch.next_number(shard)
             address = self.groups.take(active.host, record, now) if self.groups.are_any else None
-            conditional = record.conditional or _NEVER_ASKED
+            conditional = record.visits.conditional
             lease = Lease(
                 *(number, decode_candidate(packed), record.pace, now, address, conditional)
             )
@@ -648,7 +646,8 @@ class TwoTierFrontier:
     def _visit_again(self, candidate: Candidate, again: Again, now: float) -> None:
         record = self._batch.host(candidate.host)
         if again.check:
-            record.conditional = noted(record.conditional or _NEVER_ASKED, again.check)
+            said = noted(record.visits.conditional, again.check)
+            record.visits = replace(record.visits, conditional=said)
         page = replace(
             candidate,
             level=len(record.queue_ends) - 1,

@@ -45,7 +45,6 @@ from crawler.frontier.staging import all_records
 from crawler.model.counts import Counts
 from crawler.model.types import (
     Candidate,
-    ConditionalVisits,
     DataDirError,
     HostKey,
     Outcome,
@@ -184,7 +183,7 @@ def host_state(host: HostKey, record: HostRecord) -> HostState:
         admitted=record.admitted,
         address=record.address,
         waits_for_address=record.waits_for_address,
-        conditional=record.conditional or ConditionalVisits(),
+        conditional=record.visits.conditional,
     )
 
 
