@@ -32,7 +32,6 @@ from crawler.frontier.port import Frontier
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.loop.loop import Loop
-from crawler.model.choices import RevisitChoice
 from crawler.model.clock import Clock
 from crawler.model.page import DownloadOptions
 from crawler.model.types import StoreUnavailable
@@ -144,12 +143,6 @@ class Crawl:
     stats: CrawlStats
     lifecycle: Lifecycle
     operator_store: OperatorStore  # the rules, and the audit
-
-    @property
-    def visits_again(self) -> bool:
-        """Whether there are pages that are visited again by the settings or the rules."""
-        modes = {rule.overrides.revisit for rule in self.selection.allowed_origins.operator.rules}
-        return bool({self.loop.limits.revisit, *modes} - {None, RevisitChoice.ONCE})
 
     def download_options(self) -> DownloadOptions:
         fetch = self.settings.config.fetch

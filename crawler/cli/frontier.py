@@ -65,12 +65,14 @@ from crawler.operate.client import CrawlClient, FrontierCheck
 from crawler.operate.verbs import VERBS, ActRequest, read_words
 from crawler.policy.seeds import BadLine
 from crawler.policy.targets import read_target
+from crawler.report.fresh_text import copies_text, page_text
 from crawler.report.html_report import crawl_facts, write_report
 from crawler.report.messages import print_error
 from crawler.report.summary import frontier_counts
 from crawler.report.why_text import why_text
 from crawler.view.archive import archive_of, fault_lines
 from crawler.view.formats import many
+from crawler.view.fresh import fresh_copies, fresh_page
 from crawler.view.hosts import HostQuery, HostSort
 from crawler.view.place import CrawlPlace
 from crawler.view.port import CrawlView
@@ -134,6 +136,8 @@ def _action(args: list[str], opts: argparse.Namespace) -> Action:
         name = _OTHER_NAMES.get(foreign[0], f"--{foreign[0].replace('_', '-')}")
         raise UsageError(f"{args[0]} takes no {name}")
     if action is _act:
+        return action
+    if wanted == _MAY_TAKE and len(args) == 1:
         return action
     if len(args) != 1 + (bool(wanted) and not opts.all):
         raise UsageError(f"{args[0]} takes {wanted or 'nothing more'}")
@@ -219,6 +223,16 @@ def _why(args: FrontierArguments) -> CommandOutput:
     with _view_as_started(args) as (view, config):
         answer, now = why(args.word or "", view, config, given), view.now()
     return answer, why_text(answer, now)
+
+
+def _fresh(args: FrontierArguments) -> CommandOutput:
+    word = args.word or ""
+    with _view_as_started(args) as (view, config):
+        if "/" in word:
+            page, now = fresh_page(word, view, config), view.now()
+            return page, page_text(page, now)
+        copies = fresh_copies(view, config, word.lower())
+    return copies, copies_text(copies)
 
 
 @contextmanager
@@ -433,6 +447,7 @@ def _json(value: object) -> str:
 
 Action = Callable[[FrontierArguments], CommandOutput]
 
+_MAY_TAKE: Final = "one HOST or URL, or nothing"
 _OPTIONS_OF_VERBS: Final = frozenset({"level", "again", "dry_run", "archive"})
 _ACTIONS: Final = MappingProxyType(
     {  # function, what it takes, options
@@ -442,6 +457,7 @@ _ACTIONS: Final = MappingProxyType(
         "audit": (_audit, "", frozenset({"limit"})),
         "retry": (_retry, "one URL", frozenset({"all"})),
         "why": (_why, "one URL", frozenset({"spargs"})),
+        "fresh": (_fresh, _MAY_TAKE, frozenset[str]()),
         "check": (_check, "", frozenset({"repair"})),
         "seen": (_seen, "", frozenset({"begin"})),
         "snapshot": (_snapshot, "one FOLDER", frozenset[str]()),

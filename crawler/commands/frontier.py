@@ -16,7 +16,7 @@ class FrontierCommand(ScrapyCommand):
 
         acts = " | ".join(f"{verb.name} {verb.takes}".strip() for verb in VERBS.values())
         return (
-            "counts | hosts | dead | audit | why URL | workers | check"
+            "counts | hosts | dead | audit | why URL | fresh [HOST|URL] | workers | check"
             f" | seen --from FILE | snapshot FOLDER | report | changes | {acts}  [options]"
         )
 

@@ -946,7 +946,7 @@ KEPT_SETTINGS: Final = frozenset(
             row.name
             for group in (
                 *(IdentitySettings, PolitenessSettings, RobotsSettings, LimitSettings),
-                *(UrlSettings, LinkSettings, PatternSettings),
+                *(UrlSettings, LinkSettings, PatternSettings, RevisitSettings),
             )
             for row in settings_of(group, PREFIX)
         ),

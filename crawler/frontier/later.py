@@ -53,7 +53,7 @@ _ONE: Final = 1.0 - 1e-6  # visit: sums of seconds are rounded
 _HELD_S: Final = 1.0  # after which a host that has enough visits before it is looked at again
 _READ: Final = 8  # pages of a class read at once
 # A step is a factor of 1.41, as classes have. The last one is as good as never.
-_STEP: Final = 2**0.5
+STEP: Final = 2**0.5
 _MOST_STEPS: Final = 60
 _WEIGHT: Final = 1.0  # of each page
 
@@ -76,6 +76,20 @@ class _VisitClass:
     def worth(self) -> tuple[ChangeRate, float]:
         """Its rate, and the weight of its pages."""
         return middle_of(self.number % CLASSES)
+
+
+def wait_s(number: int, worth: float, longest: float) -> float:
+    """Return how long after its last visit a page of class *number* is due, in seconds. *worth*:
+    what a visit must gain; *longest*: days, after which all are due but those that are put off."""
+    rate, weight = middle_of(number % CLASSES)
+    fewer = STEP ** (number // CLASSES)
+    return max(due_after(rate, weight / fewer, worth, longest * fewer) * DAY_S, LEAST_S)
+
+
+def usual_rate(changes: int, watched_s: float, usual: float) -> ChangeRate:
+    """Return what is known of a page that was not visited again yet, by what was seen of its host.
+    *usual*: changes a day of pages of any host."""
+    return prior(mean_rate(GroupChanges(changes, watched_s / DAY_S), usual))
 
 
 class LaterUrls:
@@ -231,8 +245,7 @@ class LaterUrls:
 
     def _usual_rate(self, record: HostRecord) -> ChangeRate:
         """Return what is known of a page of the host of *record* that was not visited again yet."""
-        of_host = GroupChanges(record.visits.changes, record.visits.watched_s / DAY_S)
-        return prior(mean_rate(of_host, self._usual))
+        return usual_rate(record.visits.changes, record.visits.watched_s, self._usual)
 
     # Pages that are visited again when that is worth it.
 
@@ -279,7 +292,7 @@ class LaterUrls:
             return
         middle, weight = of.worth
         rate = (unpack_rate(history.rate) if not candidate.modified else None) or middle
-        gained = crawl_value(rate, since_days, weight) / _STEP**of.steps
+        gained = crawl_value(rate, since_days, weight) / STEP**of.steps
         totals = self._batch.totals
         totals.worth = next_multiplier(totals.worth, gained)
         self._order()
@@ -375,11 +388,7 @@ class LaterUrls:
         heappush(self._due, (of.due_at, of.number))
 
     def _set_wait(self, of: _VisitClass) -> None:
-        rate, weight = of.worth
-        fewer = _STEP**of.steps
-        longest = self._longest_days * fewer
-        days = due_after(rate, weight / fewer, self._ordered_by, longest)
-        of.wait_s = max(days * DAY_S, LEAST_S)
+        of.wait_s = wait_s(of.number, self._ordered_by, self._longest_days)
 
     def _order(self) -> None:
         """Order the classes by the threshold, if that has moved."""

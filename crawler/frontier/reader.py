@@ -140,9 +140,10 @@ class FrontierReader:
             for _, packed in all_records(self._store, prefix):
                 yield from decode_urls(packed)
 
-    def packed_records(self, prefix: bytes) -> Iterator[bytes]:
-        """Yield the records of *prefix*, packed."""
-        return (packed for _, packed in all_records(self._store, prefix))
+    def named_records(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the names of the records of *prefix*, and the records, packed."""
+        found = all_records(self._store, prefix)
+        return ((keys.name_of_record(key), packed) for key, packed in found)
 
     def waiting(self, host: HostKey) -> Iterator[Candidate]:
         """Yield the waiting URLs of *host*, the best level first, in the order of their turns."""

@@ -227,6 +227,11 @@ def class_of_visited(key: bytes) -> int:
     return int.from_bytes(key[1 : 1 + _CLASS_BYTES]) - _FIRST_CLASS
 
 
+def is_without_date(key: bytes) -> bool:
+    """Return whether the later URL of this key is a page that is visited when that is worth it."""
+    return visit_class(0) <= key < numbered(LATER, VISIT_DATES)
+
+
 def visited_at(key: bytes) -> int:
     """Return when the page of this key was visited last, in epoch seconds."""
     return int.from_bytes(key[1 + _CLASS_BYTES : 9]) // _VISITS_A_SECOND

@@ -210,6 +210,7 @@ class WriteBatch:
         self.totals.add(taken)
         self.totals.next_number = max(self.totals.next_number, taken.next_number)
         self.totals.clock = max(self.totals.clock, taken.clock)
+        self.totals.worth = self.totals.worth or taken.worth
 
     def drop_totals(self, shard: bytes, *, is_counted: bool) -> None:
         """Delete the counters of a shard, which count no more, if they did."""
@@ -255,6 +256,7 @@ class WriteBatch:
         for shard in self._touched:
             of_shard = self._of_shards[shard]
             of_shard.next_number, of_shard.clock = self.totals.next_number, self.totals.clock
+            of_shard.worth = self.totals.worth
             self._staged[keys.TOTALS + shard] = encode(of_shard)
         try:
             self._store.write(self._staged)

@@ -18,7 +18,7 @@ and named tuples of them. `python -m bench.fresh` runs them so.
 
 from __future__ import annotations
 
-from math import exp, expm1, inf, log, log1p, sqrt
+from math import erf, exp, expm1, inf, lgamma, log, log1p, sqrt
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -113,6 +113,41 @@ def unpack_rate(packed: int) -> ChangeRate | None:
 def stale_chance(rate: ChangeRate, since_days: float) -> float:
     """Return the probability that the page has changed in the days since the last visit."""
     return -expm1(-rate.shape * log1p(max(0.0, since_days) / rate.days))
+
+
+def stale_days(rate: ChangeRate, since_days: float) -> float:
+    """Return for how many of the days since the last visit the copy is stale, in the mean."""
+    shape, days = rate
+    since = max(0.0, since_days) / days
+    if (shape + 1.0) * since < 1e-4:
+        return 0.5 * days * shape * since * since
+    grown = log1p(since)
+    fresh = expm1((1.0 - shape) * grown) / (1.0 - shape) if abs(1.0 - shape) > 1e-9 else grown
+    return days * (since - fresh)
+
+
+def rate_quantile(rate: ChangeRate, chance: float) -> float:
+    """Return the changes a day that the page has fewer of with this *chance*, to a thousandth."""
+    shape, days = rate
+    low, high = -8.0, 8.0
+    if shape > 50.0:  # Wilson and Hilferty, 1931, by the normal distribution
+        for _ in range(60):
+            middle = (low + high) / 2
+            is_below = (1.0 + erf(middle / sqrt(2.0))) / 2 < chance
+            low, high = (middle, high) if is_below else (low, middle)
+        return shape * (1.0 - 1.0 / (9.0 * shape) + high / (3.0 * sqrt(shape))) ** 3 / days
+    low, high = -700.0, log(shape + 12.0 * sqrt(shape) + 40.0)
+    for _ in range(60):
+        middle = (low + high) / 2
+        # The incomplete gamma function, by its series.
+        term = total = exp(shape * middle - exp(middle) - lgamma(shape + 1.0))
+        number = shape
+        while term > total * 1e-9:
+            number += 1.0
+            term *= exp(middle) / number
+            total += term
+        low, high = (middle, high) if total < chance else (low, middle)
+    return exp(high) / days
 
 
 def crawl_value(rate: ChangeRate, since_days: float, weight: float) -> float:

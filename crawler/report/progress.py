@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self
 
+from msgspec.structs import replace
 from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
@@ -167,6 +168,8 @@ def moment_of(crawl: Crawl) -> CrawlMoment:
     counts, fetched = crawl.leases.frontier.counts(), crawl.stats.figures
     # The result of a link comes later in a shared crawl, and that of a seed with it.
     found = counts.seen if crawl.leases.shared else fetched["links/new"]
+    if not crawl.selection.allowed_origins.visits_again:  # then the crawl does not wait for them
+        counts = replace(counts, later=counts.later - counts.again, again=0)
     return CrawlMoment(crawl.leases.clock.now(), counts, fetched.pages, found)
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from crawler.model.types import Outcome
+from crawler.report.fresh_text import next_visit, visited
 from crawler.view.formats import many, plain, since, size, until
 from crawler.view.why import Why
 
@@ -47,6 +48,8 @@ def _verdict(why: Why, now: float) -> str:
     if why.waiting is not None:
         at = until(why.host_next_at or 0.0, now)
         return f"Not fetched yet: it waits, and its host may be contacted {at}."
+    if why.visits is not None:
+        return next_visit(why.visits, now)
     if why.later_at is not None:
         return f"It is fetched again {until(why.later_at, now)}."
     if why.outcomes:
@@ -75,7 +78,9 @@ def _whereabouts(why: Why, now: float) -> Iterator[str]:
         yield (
             f"  leased {since(why.leased_at, now)}{by}: it is being fetched, or was when a run died"
         )
-    if why.later_at is not None:
+    if why.visits is not None and why.visits.visits:
+        yield f"  {visited(why.visits, now)}; more: scrapy frontier fresh URL"
+    elif why.later_at is not None:
         yield f"  tried again {until(why.later_at, now)}{tried}"
     if why.dead_at is not None:
         yield f"  dead letter, {since(why.dead_at, now)}: {plain(why.dead_reason)}"

@@ -120,7 +120,7 @@ class FrontierScheduler(BaseScheduler):
             self._tasks.append(asyncio.ensure_future(self._end_at(ends_at)))
             at = datetime.fromtimestamp(ends_at, UTC).isoformat(" ", "seconds")
             logger.info("The crawl ends at %s at the latest (until)", at)
-        elif self._crawl.visits_again:
+        elif self._crawl.selection.allowed_origins.visits_again:
             logger.info(
                 "Pages are visited again: the crawl runs until it is stopped%s",
                 "" if self._crawl.settings.arguments is None else ", or until a date (-a until=)",

@@ -64,6 +64,7 @@ from crawler.view.port import (
     LeasedUrl,
     Place,
     UrlRecord,
+    VisitTotals,
     WaitingUrl,
 )
 
@@ -99,7 +100,7 @@ class LocalView:
         self.store.close()
 
     def now(self) -> float:
-        return time.time()
+        return max(time.time(), self.reader.totals.clock)
 
     def last_start(self) -> LastStart:
         arguments, settings = self.path / ARGUMENTS, self.path / SETTINGS
@@ -139,6 +140,12 @@ class LocalView:
         place, is_undecided = find_url(self.reader, url)
         outcomes = outcomes_of(self.path, url.host, is_same_url)
         return UrlRecord(place, outcomes, is_undecided=is_undecided)
+
+    def visit_totals(self, url: KnownUrl | None) -> VisitTotals:
+        return VisitTotals(self.reader.totals.by_worth, self.reader.totals.worth)
+
+    def visited_again(self, host: HostKey | None) -> Iterator[LaterUrl]:
+        return pages_visited_again(self.reader.named_records(keys.LATER), host)
 
     def grounds(self, url: KnownUrl) -> Grounds:
         remembered = remembered_of(self.store, url)
@@ -183,7 +190,7 @@ def host_state(host: HostKey, record: HostRecord) -> HostState:
         admitted=record.admitted,
         address=record.address,
         waits_for_address=record.waits_for_address,
-        conditional=record.visits.conditional,
+        visits=record.visits,
     )
 
 
@@ -196,8 +203,8 @@ class SearchableRecords(Protocol):
     def waiting(self, host: HostKey) -> Iterator[Candidate]:
         """Yield the waiting URLs of *host*, the best level first, in the order of their turns."""
 
-    def packed_records(self, prefix: bytes) -> Iterator[bytes]:
-        """Yield the records of *prefix*, packed."""
+    def named_records(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the records of *prefix*, packed, each with its name in its shard."""
 
 
 def find_url(found: SearchableRecords, url: KnownUrl, worker: str = "") -> tuple[Place, bool]:
@@ -227,14 +234,14 @@ def _place_elsewhere(found: SearchableRecords, url: KnownUrl, worker: str) -> Pl
 
     def of_host(prefix: bytes) -> Iterator[bytes]:
         """Yield the records of its host, and perhaps of others: to decode all takes longer."""
-        return (packed for packed in found.packed_records(prefix) if name in packed)
+        return (packed for _, packed in found.named_records(prefix) if name in packed)
 
     for opened in map(decode_open, of_host(keys.OPEN)):
         if opened.candidate.key == url.key:
-            return LeasedUrl(opened.taken_at, worker)
-    for later in map(decode_candidate, of_host(keys.LATER)):
-        if later.key == url.key:
-            return LaterUrl(later)
+            return LeasedUrl(opened.taken_at, opened.candidate, worker)
+    for at, packed in found.named_records(keys.LATER):
+        if name in packed and (later := decode_candidate(packed)).key == url.key:
+            return later_url(at, later)
     for letter in map(decode_letter, of_host(keys.DEAD)):
         if letter.candidate.key == url.key:
             return letter
@@ -242,6 +249,27 @@ def _place_elsewhere(found: SearchableRecords, url: KnownUrl, worker: str) -> Pl
         if refused.candidate.key == url.key:
             return refused
     return None
+
+
+def later_url(name: bytes, candidate: Candidate) -> LaterUrl:
+    """Return a later URL; *name*: of its record in its shard."""
+    key = keys.LATER + name
+    if not keys.is_without_date(key):
+        return LaterUrl(candidate)
+    return LaterUrl(candidate, keys.class_of_visited(key), keys.visited_at(key))
+
+
+def pages_visited_again(
+    found: Iterator[tuple[bytes, bytes]], host: HostKey | None
+) -> Iterator[LaterUrl]:
+    """Yield the later URLs among the records *found*, with their names, that were visited
+    before."""
+    part = b"" if host is None else host.encode()
+    for name, packed in found:
+        if part in packed:
+            candidate = decode_candidate(packed)
+            if candidate.history is not None and host in (None, candidate.host):
+                yield later_url(name, candidate)
 
 
 def outcomes_of(path: Path, host: HostKey, is_same_url: Callable[[str], bool]) -> list[Outcome]:

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from heapq import nsmallest
 from itertools import chain, islice
 from pathlib import Path
+from statistics import fmean
 from struct import error as struct_error
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -63,6 +64,7 @@ from crawler.view.local import (
     host_state,
     open_read_only,
     outcomes_of,
+    pages_visited_again,
     remembered_of,
 )
 from crawler.view.port import (
@@ -72,7 +74,9 @@ from crawler.view.port import (
     HostState,
     KnownUrl,
     LastStart,
+    LaterUrl,
     UrlRecord,
+    VisitTotals,
 )
 
 SLICE: Final = 1000
@@ -199,16 +203,16 @@ class ShardReader:
         """Yield the names of records, and the records, packed."""
         return self._reader.pairs(self.key(prefix), match)
 
-    def packed_records(self, prefix: bytes) -> Iterator[bytes]:
-        return (packed for found in self.pairs(prefix) for _, packed in found)
+    def named_records(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return chain.from_iterable(self.pairs(prefix))
 
     def undecided(self) -> Iterator[Candidate]:
         """Yield the URLs of which it is not decided yet whether they are new: first those that no
         owner has read."""
-        for entry in self.packed_records(INBOX.encode()):
+        for _, entry in self.named_records(INBOX.encode()):
             yield from unpack_links(entry)
         for prefix in (records.ARRIVED, records.UNDECIDED):
-            for packed in self.packed_records(prefix):
+            for _, packed in self.named_records(prefix):
                 yield from decode_urls(packed)
 
     def waiting(self, host: HostKey) -> Iterator[Candidate]:
@@ -458,6 +462,26 @@ class OwnedView:
                     if is_same_url(claim.url):
                         return DuplicateOwner(claim.at, claim.record)
         return None
+
+    def visit_totals(self, url: KnownUrl | None) -> VisitTotals:
+        """Return as CrawlView.visit_totals: each owner has a threshold of its own, which is the
+        budget's for all of them."""
+        replies = self._reader.ask_shards("HGET", "totals")
+        totals = list(map(ShardReader.read_totals, self._reader.shards, replies))
+        by_worth = sum(each.by_worth for each in totals)
+        own = totals if url is None else [totals[self._reader.shard(url.domain).number]]
+        known = [each for each in own if each.worth] or [each for each in totals if each.worth]
+        weights = [each.by_worth + 1e-9 for each in known]
+        worth = fmean([each.worth for each in known], weights) if known else 0.0
+        return VisitTotals(by_worth, worth)
+
+    def visited_again(self, host: HostKey | None) -> Iterator[LaterUrl]:
+        shards = self._reader.shards
+        if host is not None:
+            shards = [self._reader.shard(registered_domain(host))]
+        for shard in shards:
+            with self._reader.reading(shard.key(records.LATER)):
+                yield from pages_visited_again(shard.named_records(records.LATER), host)
 
     def grounds(self, url: KnownUrl) -> Grounds:
         key = self._reader.shard(url.domain).key(records.DOMAIN)

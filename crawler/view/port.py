@@ -6,15 +6,15 @@ Rule: looking changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.memory_store import MemoryStore
-from crawler.frontier.records import DeadLetter, RefusedRecord
+from crawler.frontier.records import DeadLetter, HostVisits, RefusedRecord
 from crawler.model.counts import Counts
-from crawler.model.types import Candidate, ConditionalVisits, HostKey, Outcome, Pace
+from crawler.model.types import Candidate, HostKey, Outcome, Pace
 from crawler.policy.patterns import PatternStats
 from crawler.shared.codec import WorkerRecord
 from crawler.view.hosts import HostQuery
@@ -50,7 +50,7 @@ class HostState:
     admitted: int  # URLs ever admitted
     address: str = ""  # that it was fetched from last; empty: not known
     waits_for_address: bool = False  # it rests only because others are fetched from there
-    conditional: ConditionalVisits = ConditionalVisits()
+    visits: HostVisits = HostVisits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,28 @@ class WaitingUrl:
 @dataclass(frozen=True, slots=True)
 class LeasedUrl:
     taken_at: float
+    candidate: Candidate
     worker: str = ""  # of a shared crawl, that owns its shard, or did; empty: released since
 
 
 @dataclass(frozen=True, slots=True)
 class LaterUrl:
-    """A URL that is tried again at `not_before` of its candidate."""
+    """A URL that is tried, or visited, again."""
 
     candidate: Candidate
+    class_number: int | None = None  # as in frontier/later.py; None: at `not_before`
+    counts_from: int = 0  # with a class: its last visit, or before, if it has signals of a change
 
 
 Place = WaitingUrl | LeasedUrl | LaterUrl | DeadLetter | RefusedRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class VisitTotals:
+    """What decides when pages without a date are visited again."""
+
+    by_worth: int  # such pages, of the whole crawl
+    worth: float  # what a visit must gain to be due, in days; 0: not known yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +165,13 @@ class CrawlView(Protocol):
         """Return where *url* is. Places are searched in the order in which a URL moves, so that one
         is found that moves on meanwhile. *is_same_url*: whether a fetch form is of the same
         URL."""
+
+    def visit_totals(self, url: KnownUrl | None) -> VisitTotals:
+        """Return what decides about the next visit of *url*, or in the mean."""
+
+    def visited_again(self, host: HostKey | None) -> Iterator[LaterUrl]:
+        """Yield the pages that wait for their next visit, all or those of *host*. All are read, and
+        in a shared crawl some may be yielded twice."""
 
     def grounds(self, url: KnownUrl) -> Grounds: ...
 

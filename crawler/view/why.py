@@ -44,6 +44,7 @@ from crawler.policy.robots_cache import (
 from crawler.policy.scope import Reason, Refusal
 from crawler.policy.seeds import seed_url
 from crawler.policy.validators import fault_of
+from crawler.view.fresh import PageVisits, page_visits
 from crawler.view.hosts import HostQuery
 from crawler.view.identity import UrlIdentifier, refuse_other_identity
 from crawler.view.port import CrawlView, HostState, LaterUrl, LeasedUrl, UrlRecord, WaitingUrl
@@ -90,6 +91,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     elsewhere: dict[str, int] = {}  # by worker, the links on its disk
     is_shared: bool = False  # then each worker has its own log
     overridden: dict[str, int] = {}  # by key, the line of the operator's rule that sets it
+    visits: PageVisits | None = None  # if it was visited before, and is visited again
     seen_as: str = ""  # the same address by another scheme or port, if that is seen and this is not
 
 
@@ -147,10 +149,14 @@ class _Question:
         if host is not None:
             overrides = self._rules.of_url(url.url)
             next_at = next_contact(host.rest_until, overrides, self._rules, self._now)
-            fault = fault_of(host.conditional).words
+            fault = fault_of(host.visits.conditional).words
             answer = replace(answer, host_next_at=next_at, condition_fault=fault)
         record = view.url(url, self._is_same)
-        return _with_outcomes(_with_place(answer, record), record)
+        answer = _with_outcomes(_with_place(answer, record), record)
+        if isinstance(record.place, LaterUrl) and record.place.candidate.history is not None:
+            visits = page_visits(url, record.place, self._rules, view, self._config)
+            answer = replace(answer, visits=visits, later_at=visits.due_at)
+        return answer
 
     def _is_same(self, form: str) -> bool:
         return form == self._url.url or self._identifier.key(form) == self._url.key
@@ -287,7 +293,7 @@ def _with_place(answer: Why, record: UrlRecord) -> Why:
             level = None if is_urgent else candidate.level
             answer = replace(answer, waiting=ahead, level=level, attempts=candidate.attempts)
             return replace(answer, urgent=is_urgent)
-        case LeasedUrl(taken_at, worker):
+        case LeasedUrl(taken_at, _, worker):
             answer = replace(answer, leased_at=taken_at, worker=worker)
         case LaterUrl(candidate):
             answer = replace(answer, later_at=candidate.not_before, attempts=candidate.attempts)

@@ -34,6 +34,7 @@ from crawler.frontier.records import DeadLetter, RefusedRecord, decode_totals, e
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.shards import Shards
 from crawler.model.types import (
+    Again,
     Candidate,
     Claim,
     ConfigError,
@@ -41,6 +42,7 @@ from crawler.model.types import (
     Done,
     HostKey,
     Pace,
+    PageHistory,
     PutBack,
     Rest,
     RetryAt,
@@ -48,6 +50,7 @@ from crawler.model.types import (
 )
 from crawler.operate.shared_client import check_shards, forget_worker
 from crawler.policy.patterns import OTHER_PATTERNS, PatternStats
+from crawler.policy.revisits import ChangeRate, pack_rate
 from crawler.policy.robots_cache import RobotsRecord, RobotsState
 from crawler.shared import keys
 from crawler.shared.address import Address
@@ -276,6 +279,43 @@ def test_what_is_seen_is_what_the_owner_has(crawl: Crawl, seed: int, slice_entri
         kinds = {WaitingUrl, LeasedUrl, LaterUrl, DeadLetter, RefusedRecord, type(None)}
         assert asked.keys() == kinds
         assert all(not each.differs for each in check_shards(reader, is_repair=False).counters)
+
+
+def test_how_fresh_the_copies_are(crawl: Crawl) -> None:
+    """A page that changed at half of its visits, one that never did, and one with a date."""
+    crawl.write_record(ANNA)
+    now, pages = int(time.time()), [f"https://{host}/a" for host in HOSTS[:3]]
+    crawl.world.reopen(now - 1.0, ADMIT_ALL)
+    old, rate = now - 10 * 86_400, pack_rate(ChangeRate(2.0, 20.0))
+    again = {
+        pages[0]: Again(PageHistory(old, old, old, visits=6, changes=3, rate=rate)),
+        pages[1]: Again(PageHistory(old, old, old, visits=6)),
+        pages[2]: Again(PageHistory(now, now, now), at=now + 7 * 86_400.0),
+    }
+    assert crawl.world.owner is not None
+    owned = crawl.world.owner.frontier
+    before = PageHistory(old, old, old, rate=rate)
+    owned.add([identified(url, history=before if url == pages[0] else None) for url in pages], now)
+    leases = owned.lease(now, 3)
+    for lease in leases:
+        owned.release(lease, Rest(0.0, Pace()), now)
+        owned.finish(lease, Done(again=again[lease.candidate.url]), now)
+    found = crawl.answer("fresh")
+    assert (found["pages"], found["dated"], found["visits"], found["changes"]) == (3, 1, 13, 3)
+    assert 0.5 < found["fresh"] < 0.9 and found["oldest_days"] == pytest.approx(10, abs=0.01)
+    assert [each["host"] for each in found["patterns"]] == [HOSTS[0]]
+    assert crawl.answer("fresh", HOSTS[1].upper())["pages"] == 1
+    asked = crawl.answer("fresh", pages[0])
+    assert (asked["by"], asked["visits"], asked["changes"]) == ("worth", 6, 3)
+    assert asked["change_days"] == pytest.approx(10.0, rel=1e-3) and asked["is_own_rate"]
+    assert asked["stale"] == pytest.approx(1 - (1 + 10 / 20) ** -2, rel=1e-3)
+    dated = crawl.answer("fresh", pages[2])
+    assert dated["due_at"] == pytest.approx(now + 7 * 86_400, abs=1)
+    why = crawl.answer("why", pages[0])
+    assert why["visits"]["due_at"] == why["later_at"] > 0, "not at the date 0"
+    text = crawl.command("fresh", pages[0], "-s", "CRAWLER_REVISIT=adaptive").out
+    assert "It is visited again when that is worth it" in text
+    assert "visited 6 times, the last time 10 d 0 h ago; 3 changes found" in text
 
 
 def age(letter: DeadLetter) -> tuple[float, str]:

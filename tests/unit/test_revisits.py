@@ -29,7 +29,9 @@ from crawler.policy.revisits import (
     middle_of,
     next_multiplier,
     prior,
+    rate_quantile,
     stale_chance,
+    stale_days,
 )
 
 HEAVY = ChangeRate(0.35, 0.35 / 0.418)
@@ -81,6 +83,29 @@ def test_what_is_known_after_visits(
 def test_what_a_visit_gains(shape: float, days: float, since: float, value: float) -> None:
     assert round(crawl_value(ChangeRate(shape, days), since, 1.0), 6) == value
     assert crawl_value(ChangeRate(shape, days), since, 3.0) == pytest.approx(3 * value, rel=1e-6)
+
+
+@given(rate=known, since=times)
+@example(ChangeRate(1.0, 10.0), 20.0)
+@example(ChangeRate(0.2, 6.0), 1e-6)
+def test_for_how_long_a_copy_is_stale(rate: ChangeRate, since: float) -> None:
+    """The integral of the probability that it is: of its parts each is between its ends."""
+    parts = [since * (part / 200) ** 3 for part in range(201)]
+    chances = [stale_chance(rate, day) for day in parts]
+    widths = np.diff(parts)
+    low, high = (float((widths * each).sum()) for each in (chances[:-1], chances[1:]))
+    assert low * (1 - 1e-6) <= stale_days(rate, since) <= high * (1 + 1e-6) + 1e-12 * since
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.5, 0.9])
+def test_between_which_rates_a_page_is(chance: float) -> None:
+    rate = rate_quantile(ChangeRate(1.0, 10.0), chance)
+    assert rate == pytest.approx(-math.log1p(-chance) / 10, rel=1e-3), "an exponential distribution"
+    low, high = (rate_quantile(ChangeRate(shape, shape), chance) for shape in (49.9, 50.1))
+    assert low == pytest.approx(high, rel=2e-3), "one formula follows on the other"
+    draws = np.random.default_rng(3).gamma(0.2, 1 / 6.0, 400_000)
+    share = float((draws < rate_quantile(ChangeRate(0.2, 6.0), chance)).mean())
+    assert share == pytest.approx(chance, abs=3e-3)
 
 
 def test_a_rate_that_is_known_has_the_value_of_the_poisson_process() -> None:

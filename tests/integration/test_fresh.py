@@ -1,0 +1,51 @@
+"""`scrapy frontier fresh`: of a real crawl that has visited its pages twice, 40 days apart."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from crawler.config.settings import read_config
+from crawler.report.fresh_text import copies_text, page_text
+from crawler.report.why_text import why_text
+from crawler.view.fresh import fresh_copies, fresh_page
+from crawler.view.local import LocalView
+from crawler.view.why import why
+from tests.harness.crawling import crawl, pass_time
+from tests.servers.loopback import page, site
+
+ADAPTIVE: Final[dict[str, Any]] = {"CRAWLER_REVISIT": "adaptive", "CRAWLER_REVISITS_PER_DAY": 1e6}
+DAY_S: Final = 86_400.0
+
+
+def test_of_a_crawl_that_has_visited_its_pages_twice(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    routes = {"/": page("/day/1", "/day/2"), "/day/1": page(text="a"), "/day/2": page(text="b")}
+    with site("127.0.14.93", routes) as web:
+        crawl(data, settings=ADAPTIVE, seeds=web.url("/"), max_pages="3")
+        pass_time(data, 40 * DAY_S)
+        routes["/day/2"] = page(text="a change")
+        done = crawl(data, settings=ADAPTIVE, seeds=web.url("/"), max_pages="3")
+        assert done.reason == "max_pages" and web.hits["/day/2"] == 2
+    config = read_config({**ADAPTIVE, "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8"})
+    with LocalView(data) as view:
+        copies = fresh_copies(view, config)
+        assert (copies.pages, copies.visits, copies.changes) == (3, 6, 1)
+        assert copies.visited_last_day == 3 and copies.changed_last_day == 1
+        assert copies.fresh is not None and copies.fresh > 0.99
+        assert fresh_copies(view, config, "127.0.14.93").patterns == copies.patterns
+        assert not fresh_copies(view, config, "another.example").pages
+        (most,) = copies.patterns
+        assert (most.pattern, most.visits, most.changes) == ("/day/#", 2, 1)
+        changed, steady = (fresh_page(web.url(f"/day/{n}"), view, config) for n in (2, 1))
+        assert changed.change_days is not None and steady.change_days is not None
+        assert changed.change_days < 50 < steady.change_days
+        assert changed.due_at is not None and changed.visits_per_day == 1e6
+        text = "\n".join(page_text(changed, view.now()))
+        assert "1 change found" in text and "with the budget of 1,000,000 visits a day" in text
+        said = "\n".join(copies_text(copies))
+        assert re.search(r"fresh +\d+\.\d % of the copies", said) and "/day/#" in said
+        answer = why(web.url("/day/2"), view, config, {})
+        assert answer.later_at == changed.due_at
+        assert "visited again when that is worth it" in "\n".join(why_text(answer, view.now()))
