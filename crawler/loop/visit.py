@@ -97,9 +97,9 @@ def _stored_at(page: Page) -> int:
     """Return when the answer was fetched that the archive has whole of *page*, in epoch seconds; 0:
     it has none."""
     same = page.duplicate_of
-    if page.is_refetch and same is not None and same.record:
-        return int(same.at)
-    if page.exchange is None or page.is_repeat or not page.record:
+    if page.is_repeat and same is not None and same.record:
+        return int(same.at) if page.is_refetch else 0
+    if page.exchange is None or not page.record:
         return 0
     return int(page.exchange.at)
 
@@ -253,7 +253,8 @@ def _is_gone(before: PageHistory | None, limits: VisitLimits) -> bool:
 def _missed(before: PageHistory | None, at: int) -> PageHistory:
     if before is None:
         return PageHistory(at, at, at, visits=0, gone=1)
-    return replace(before, gone=before.gone + 1)
+    # The next visit asks for the page itself: some servers fail at a condition.
+    return replace(before, gone=before.gone + 1, validators=None)
 
 
 def _again_if_there(before: PageHistory | None, at: int, now: float) -> Again:

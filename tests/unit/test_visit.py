@@ -10,12 +10,14 @@ from msgspec.structs import replace
 
 from crawler.loop.life import Life, Plan, Seen
 from crawler.loop.outcome import page_change
-from crawler.loop.visit import VisitLimits, with_next_visit
-from crawler.model.choices import RevisitChoice
+from crawler.loop.visit import VisitLimits, seen_of, with_next_visit
+from crawler.model.choices import ChangeChoice, RevisitChoice
+from crawler.model.page import Exchange, Page, Truncated
 from crawler.model.types import (
     Again,
     Answer,
     ChangeKind,
+    Claim,
     Compared,
     Dead,
     Done,
@@ -112,6 +114,14 @@ def test_another_304_says_nothing_and_then_the_page_itself_is_asked_for():
         assert verdict.again == Again(replace(before, validators=None), at=NOW + DAY)
         assert page_change(life, verdict, NOW) is None
         assert page_change(life, visit(life, mode=RevisitChoice.ONCE), NOW) is None
+
+
+def test_after_a_failure_the_page_itself_is_asked_for():
+    """Some servers fail at a condition, and one that 412s a page must not let it be gone."""
+    again = visit(life_of(412, None, ASKED, is_conditional=True)).again
+    assert again.history == replace(BEFORE, gone=1)
+    verdict = visit(life_of(500, None, ASKED, is_conditional=True), Dead("status 500"))
+    assert verdict.history == replace(BEFORE, gone=1)
 
 
 def test_a_sitemap_that_has_not_changed_stays_one():
@@ -234,3 +244,53 @@ def test_a_sitemap_is_visited_by_what_it_brings():
     life.began_at = now + DAY
     again = with_next_visit(life, Done(), ADAPTIVE, VisitLimits(), now + DAY).again
     assert again.at - now - DAY < DAY, "and now much does"
+
+
+EXCHANGE = Exchange(
+    url="http://a/x",
+    at=NOW + 0.9,
+    duration_s=0.1,
+    request_head=b"",
+    head=b'HTTP/1.1 200 OK\r\nETag: "e"\r\n\r\n',
+    body=b"text",
+    ip="",
+)
+FRESH = Page(
+    url="http://a/x",
+    status=200,
+    content_type="text/plain",
+    body=b"text",
+    depth=0,
+    lease_id=1,
+    exchange=EXCHANGE,
+    digest=b"digest",
+    record="f:9",
+)
+OWN = Claim(b"digest", "http://a/x", "f:0", NOW - DAY - 0.5)
+
+
+@pytest.mark.parametrize(
+    ("page", "stored_at", "validators"),
+    [
+        pytest.param(FRESH, NOW, '"e"\n', id="a new text"),
+        pytest.param(
+            *(replace(FRESH, duplicate_of=OWN), NOW - DAY - 1, '"e"\n'), id="an older one again"
+        ),
+        pytest.param(
+            *(replace(FRESH, duplicate_of=replace(OWN, record="")), NOW, '"e"\n'),
+            id="an older one that no archive has",
+        ),
+        pytest.param(
+            *(replace(FRESH, duplicate_of=replace(OWN, url="http://b/")), 0, None), id="a copy"
+        ),
+        pytest.param(replace(FRESH, noindex=True, archive=False, record=""), 0, None, id="noindex"),
+        pytest.param(replace(FRESH, record=""), 0, '"e"\n', id="in a crawl without an archive"),
+        pytest.param(
+            *(replace(FRESH, exchange=replace(EXCHANGE, truncated=Truncated.TIME)), NOW, None),
+            id="not whole",
+        ),
+    ],
+)
+def test_a_304_can_only_be_about_an_answer_that_the_archive_has(page, stored_at, validators):
+    seen = seen_of(page, ChangeChoice.TEXT)
+    assert (seen.stored_at, seen.validators) == (stored_at, validators)
