@@ -21,12 +21,14 @@ from crawler.data.seed_fates import SeedFates
 from crawler.frontier.port import FrontierLimits
 from crawler.loop.life import Life
 from crawler.loop.outcome import UNMODIFIED, words_of
+from crawler.loop.visit import LaterVisit, VisitResult
 from crawler.model.counts import (
     FIRST_DEAD,
     TOP_HOSTS,
     TOP_OVER_BUDGET,
     DeadUrl,
     Figures,
+    HostChanges,
     HostPages,
     OverBudget,
 )
@@ -43,6 +45,7 @@ from crawler.policy.validators import ConditionFault
 
 # Above this the half with the lowest counts is dropped: the top ten of a crawl are far above them.
 _MAX_HOSTS: Final = 20_000
+_SAMPLES: Final = 2_000  # visits: the share of fresh copies to a hundredth
 _FAILING_KEPT: Final = 1_000  # failing hosts, of which a broad crawl may have more
 _DUE_KEPT: Final = 20_000  # hosts that rest, of which it is known since when: 4 MB
 GAP_OVER_DUE: Final = "gap_over_due"
@@ -104,6 +107,31 @@ DNS_BOUNDS_S: Final = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 LOOP_BOUNDS_S: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
+class CopySamples:
+    """How fresh copies are, and how old, by the latest visits of pages that were visited before:
+    some _SAMPLES of them. A visit counts by the time since the one before, as of two pages the one
+    that is visited half as often has half as many."""
+
+    def __init__(self) -> None:
+        self._interval_s = self._stale_s = self._squares = 0.0
+
+    def add(self, interval_s: float, stale_s: float) -> None:
+        kept = 1.0 - 1.0 / _SAMPLES
+        self._interval_s = self._interval_s * kept + interval_s
+        self._stale_s = self._stale_s * kept + stale_s
+        self._squares = self._squares * kept + interval_s * interval_s
+
+    @property
+    def fresh(self) -> float | None:
+        """The share of copies that are as the page is; None: no visit has told yet."""
+        return 1.0 - self._stale_s / self._interval_s if self._interval_s else None
+
+    @property
+    def age_s(self) -> float | None:
+        """The mean time since the last visit of a page; None as `fresh`."""
+        return self._squares / self._interval_s / 2 if self._interval_s else None
+
+
 class CrawlStats:
     """Implements loop.LoopFigures."""
 
@@ -113,6 +141,8 @@ class CrawlStats:
         self.seeds = SeedFates()
         self._handed_over: dict[str, int] = {}  # what Scrapy's stats have of them
         self.by_host: Counter[str] = Counter()
+        self.changes_by_host: Counter[str] = Counter()  # that visits of known pages have found
+        self.copies = CopySamples()
         # Links, by unit and name of a budget.
         self.over_budget_links: Counter[tuple[str, str]] = Counter()
         self.dead: list[Outcome] = []  # the first few
@@ -149,6 +179,7 @@ class CrawlStats:
             [HostPages(*each) for each in self.by_host.most_common(TOP_HOSTS)],
             [OverBudget(*budgets[unit], name, links) for (unit, name), links in over_budget],
             [DeadUrl(each.url, each.reason) for each in self.dead],
+            [HostChanges(*each) for each in self.changes_by_host.most_common(TOP_HOSTS)],
         )
 
     def begin(self, now: float) -> None:
@@ -300,6 +331,15 @@ class CrawlStats:
         self.count(f"revisits/{fault}")
         if self.counters[f"revisits/{fault}"] <= _FAILING_KEPT:
             logger.info("%s %s: it is not asked if they have", host, fault.words)
+
+    def count_later_visit(self, visit: LaterVisit) -> None:
+        self.count(f"revisits/result/{visit.result}")
+        if visit.result is VisitResult.CHANGED:
+            self._count_named(self.changes_by_host, visit.host)
+        if visit.interval_s:
+            self.count("revisits/interval_s", round(visit.interval_s))
+            self.count("revisits/stale_s", round(visit.stale_s))
+            self.copies.add(visit.interval_s, visit.stale_s)
 
     def count_lookup(self, result: str, seconds: float) -> None:
         """Count a question to the name servers: found, absent or failed."""

@@ -78,6 +78,14 @@ class _VisitClass:
         return middle_of(self.number % CLASSES)
 
 
+@dataclass(frozen=True, slots=True)
+class VisitPlan:
+    """What decides when pages without a date are visited again by a process."""
+
+    visits_per_day: float
+    worth: float  # what a visit must gain to be due, in days; 0: not known yet
+
+
 def wait_s(number: int, worth: float, longest: float) -> float:
     """Return how long after its last visit a page of class *number* is due, in seconds. *worth*:
     what a visit must gain; *longest*: days, after which all are due but those that are put off."""
@@ -236,6 +244,9 @@ class LaterUrls:
                 found.begin = found.read[0][0]
                 found.read.clear()
             self._set_due(found)
+
+    def plan(self) -> VisitPlan:
+        return VisitPlan(self._per_day(), self._batch.totals.worth)
 
     def read_again(self) -> None:
         """Read what is due next: records were written or deleted in the store."""

@@ -19,7 +19,7 @@ from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
 from crawler.frontier.gone import GonePages
 from crawler.frontier.groups import AddressGroups, AddressUse
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler, LongestHosts
-from crawler.frontier.later import LaterUrls
+from crawler.frontier.later import LaterUrls, VisitPlan
 from crawler.frontier.port import (
     AddressLeases,
     DurableStore,
@@ -409,6 +409,10 @@ class TwoTierFrontier:
         seconds; 0 for those that an earlier run left, until they are searched for."""
         since = self._admitter.undecided_since if self._admitter.undecided else 0.0
         return now - since if since else 0.0
+
+    def visit_plan(self) -> VisitPlan:
+        """Return what decides when pages without a date are visited again."""
+        return self._later.plan()
 
     def host_counts(self) -> HostCounts:
         """Return how many hosts are where. O(1)."""

@@ -32,7 +32,7 @@ from crawler.loop.outcome import (
 )
 from crawler.loop.precheck import Precheck, ProbeResult, Skip
 from crawler.loop.slots import Slots
-from crawler.loop.visit import VisitLimits, visit_limits, with_next_visit
+from crawler.loop.visit import LaterVisit, VisitLimits, later_visit, visit_limits, with_next_visit
 from crawler.model.choices import RevisitChoice, RevisitMode
 from crawler.model.types import (
     Added,
@@ -145,6 +145,8 @@ class LoopFigures(Tally, Protocol):
     def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None: ...
 
     def count_condition_fault(self, host: HostKey, fault: ConditionFault) -> None: ...
+
+    def count_later_visit(self, visit: LaterVisit) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -636,6 +638,9 @@ class Loop:
         rules = self.origins.operator.of_url(life.candidate.url)
         mode = limits.revisit if rules.revisit is None else rules.revisit
         verdict = with_next_visit(life, verdict, mode, limits.visits, now)
+        visit = later_visit(life.candidate, verdict, limits.visits.usual_days)
+        if visit is not None:
+            self.figures.count_later_visit(visit)
         if isinstance(verdict, Done) and verdict.again is not None:
             fault = fault_of(noted(life.lease.conditional, verdict.again.check))
             if fault:

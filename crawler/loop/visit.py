@@ -7,6 +7,7 @@ when that has happened a number of times in a row.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from msgspec.structs import replace
@@ -20,9 +21,11 @@ from crawler.model.page import Exchange, Flaw, Page
 from crawler.model.types import (
     HTTP_OK,
     Again,
+    Candidate,
     Compared,
     Dead,
     Done,
+    HostKey,
     Moved,
     PageHistory,
     RetryAt,
@@ -35,6 +38,9 @@ from crawler.policy.revisits import (
     after_links,
     link_days,
     pack_rate,
+    prior,
+    stale_chance,
+    stale_days,
     unpack_rate,
 )
 from crawler.policy.validators import check_of, validators_of
@@ -58,6 +64,7 @@ class VisitLimits:
     change: ChangeChoice = ChangeChoice.TEXT
     similar_bits: int = 3  # of two fingerprints that may differ
     gone_after: int = 3  # visits in a row
+    usual_days: float = 30.0  # between changes of a page of which nothing is known
 
 
 def visit_limits(config: Config) -> VisitLimits:
@@ -65,7 +72,60 @@ def visit_limits(config: Config) -> VisitLimits:
         change=config.revisits.revisit_change,
         similar_bits=config.content.near_max_bits,
         gone_after=config.revisits.gone_after,
+        usual_days=config.revisits.revisit_usual_days,
     )
+
+
+class VisitResult(StrEnum):
+    """What the visit of a page that was visited before has found."""
+
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    UNCOMPARED = "uncompared"  # another thing was compared before, or nothing can be
+    ABSENT = "absent"  # it was not there, and is asked for again
+    GONE = "gone"
+    MOVED = "moved"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class LaterVisit:
+    """A visit of a page that was visited before."""
+
+    host: HostKey
+    result: VisitResult
+    interval_s: float = 0.0  # since the visit before, if both can be compared
+    stale_s: float = 0.0  # for how long of these its copy was stale, as far as is known
+
+
+def later_visit(page: Candidate, verdict: Verdict, usual_days: float) -> LaterVisit | None:
+    """Return what the visit of *page* has found, or None if it is the first, or found nothing. A
+    copy of a page that has not changed was fresh all the time; of one that has, it is stale since
+    some time in between, which its change rate makes likely."""
+    before = page.history
+    if before is None or not before.visits:
+        return None
+    match verdict:
+        case Done(again=Again() as again):
+            interval_s = again.history.visited_at - before.visited_at
+            if again.history.gone:
+                return LaterVisit(page.host, VisitResult.ABSENT)
+            if interval_s <= 0:
+                return None
+            if again.is_changed is None:
+                return LaterVisit(page.host, VisitResult.UNCOMPARED)
+            if not again.is_changed:
+                return LaterVisit(page.host, VisitResult.UNCHANGED, interval_s)
+            rate, days = unpack_rate(before.rate) or prior(1.0 / usual_days), interval_s / _DAY_S
+            stale_s = interval_s * stale_days(rate, days) / (days * stale_chance(rate, days))
+            return LaterVisit(page.host, VisitResult.CHANGED, interval_s, stale_s)
+        case Done(gone=PageHistory()) | Dead():
+            return LaterVisit(page.host, VisitResult.GONE)
+        case Moved():
+            return LaterVisit(page.host, VisitResult.MOVED)
+        case RetryAt():
+            return LaterVisit(page.host, VisitResult.FAILED)
+    return None
 
 
 def seen_of(page: Page, by: ChangeChoice) -> Seen:

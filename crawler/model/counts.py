@@ -123,6 +123,11 @@ class HostPages(msgspec.Struct, frozen=True):
     pages: int
 
 
+class HostChanges(msgspec.Struct, frozen=True):
+    host: str
+    changes: int  # found on its pages that were visited again
+
+
 class OverBudget(msgspec.Struct, frozen=True):
     """The links of one host or domain that exceeded its budget of URLs."""
 
@@ -144,6 +149,7 @@ class Figures(Sums, msgspec.Struct, frozen=True):
     top_hosts: Annotated[list[HostPages], largest(TOP_HOSTS, "pages")] = []
     over_budget: Annotated[list[OverBudget], largest(TOP_OVER_BUDGET, "links")] = []
     dead: Annotated[list[DeadUrl], first(FIRST_DEAD)] = []  # given up in this run
+    top_changes: Annotated[list[HostChanges], largest(TOP_HOSTS, "changes")] = []
 
     def __getitem__(self, name: str) -> int:
         return self.counters.get(name, 0)

@@ -27,6 +27,7 @@ from crawler.assembly.crawl import Crawl
 from crawler.data.changes import ConsumerWatch
 from crawler.engine.stats import Histogram
 from crawler.loop.outcome import FAILURES
+from crawler.loop.visit import VisitResult
 from crawler.model.counts import Counts
 from crawler.model.types import VERSION
 from crawler.page.challenge import SIGNATURES, Reception
@@ -188,6 +189,38 @@ METRICS: Final = (
         "Answers by class of their status; redirects and failed tries among them.",
         _stats("status/", ("1xx", "2xx", "3xx", "4xx", "5xx")),
         "class",
+    ),
+    _counter(
+        "revisits_total",
+        "Visits of pages that were visited before, by what they found.",
+        _stats("revisits/result/", tuple(VisitResult)),
+        "result",
+    ),
+    _gauge(
+        "revisit_pages",
+        "Pages that wait for their next visit.",
+        lambda crawl: counts.again if (counts := _counts(crawl)) else None,
+        of=Of.CRAWL,
+    ),
+    _gauge(
+        "revisit_budget",
+        "Visits a day of pages without a date for the next one (of this worker's hosts).",
+        lambda crawl: crawl.leases.own_frontier.visit_plan().visits_per_day,
+    ),
+    _gauge(
+        "revisit_worth_days",
+        "For how many days more a copy must be fresh by its visit to be due.",
+        lambda crawl: crawl.leases.own_frontier.visit_plan().worth or None,
+    ),
+    _gauge(
+        "fresh_share",
+        "Share of copies that are as the page is, as estimated by the latest 2,000 visits.",
+        lambda crawl: crawl.stats.copies.fresh,
+    ),
+    _gauge(
+        "copy_age_seconds",
+        "Time since the last visit of a page, in the mean, by the same visits.",
+        lambda crawl: crawl.stats.copies.age_s,
     ),
     _counter(
         "not_modified_total",

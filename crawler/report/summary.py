@@ -22,7 +22,7 @@ from crawler.data.seed_fates import SeedRow, SeedTable, fate_words
 from crawler.engine.lifecycle import FINISHED, UNTIL
 from crawler.frontier.open import frontier_limits
 from crawler.loop.outcome import words_of
-from crawler.model.counts import Counts, DeadUrl, Figures, HostPages, OverBudget
+from crawler.model.counts import Counts, DeadUrl, Figures, HostChanges, HostPages, OverBudget
 from crawler.model.types import VERSION
 from crawler.policy.scope import RULES, Reason
 from crawler.report.endings import NOT_BEGUN, ending
@@ -65,6 +65,9 @@ class RevisitFigures(msgspec.Struct, frozen=True):
     # Hosts that are not asked if pages have changed, since they
     denying_hosts: int = 0  # say of pages that have changed that they have not
     repeating_hosts: int = 0  # send pages that have not changed whatever they are asked
+    results: dict[str, int] = {}  # visits, by what they found
+    fresh: float | None = None  # share of copies that were as the page was, as estimated
+    top_changes: list[HostChanges] = []  # hosts whose pages have changed most
 
 
 class RobotsFigures(msgspec.Struct, frozen=True):
@@ -165,7 +168,11 @@ class Summary(msgspec.Struct, frozen=True):
     def figures(self) -> Figures:
         """What was counted in the run."""
         return Figures(
-            self.counters, self.top_hosts, self.links.top_over_budget, self.dead_letters_new
+            self.counters,
+            self.top_hosts,
+            self.links.top_over_budget,
+            self.dead_letters_new,
+            self.revisits.top_changes,
         )
 
 
@@ -292,8 +299,18 @@ def summary_of(run: EndedRun) -> Summary:
             not_modified=figures["revisits/not_modified"],
             denying_hosts=figures["revisits/denies"],
             repeating_hosts=figures["revisits/repeats"],
+            results=figures.below("revisits/result/"),
+            fresh=fresh_share(figures),
+            top_changes=figures.top_changes,
         ),
     )
+
+
+def fresh_share(figures: Figures) -> float | None:
+    """Return the share of copies that were as the page was, as later visits have shown; None if
+    there were none."""
+    interval_s = figures["revisits/interval_s"]
+    return round(1.0 - figures["revisits/stale_s"] / interval_s, 4) if interval_s else None
 
 
 def frontier_counts(counts: Counts, put_back_at_open: int = 0) -> FrontierCounts:
@@ -334,6 +351,7 @@ _TRUNCATED: Final = MappingProxyType(
     }
 )
 _PAUSE: Final = "pause"
+_CHANGES_SHOWN: Final = 3
 _RETRY_AFTER: Final = "retry-after"
 _OTHER_RULES: Final = MappingProxyType({"unstorable": "it holds what cannot be stored"})
 
@@ -446,6 +464,15 @@ def _copies(summary: Summary) -> Iterator[Row]:
 
 
 def _visited_again(revisits: RevisitFigures) -> Iterator[Row]:
+    visits, changed = sum(revisits.results.values()), revisits.results.get("changed", 0)
+    if visits:
+        others = ", ".join(f"{number(n)} {name}" for name, n in _others(revisits.results))
+        of = f": {number(changed)} changed{f', {others}' if others else ''}"
+        yield "visited again", f"{many(visits, 'visit')}{of}"
+    if revisits.fresh is not None:
+        yield "", f"{100 * revisits.fresh:.1f} % of the copies were fresh, as estimated"
+    for each in revisits.top_changes[:_CHANGES_SHOWN]:
+        yield "", f"{many(each.changes, 'change')} on {plain(each.host)}"
     label = "not modified"
     if revisits.not_modified:
         yield label, f"{many(revisits.not_modified, 'visit')}, as the hosts said (status 304)"
@@ -457,6 +484,14 @@ def _visited_again(revisits: RevisitFigures) -> Iterator[Row]:
     if revisits.repeating_hosts:
         hosts = many(revisits.repeating_hosts, "host")
         yield label, f"{hosts} send pages that have not changed whatever they are asked"
+
+
+def _others(results: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(((name, n) for name, n in results.items() if name != "changed"), key=_by_number)
+
+
+def _by_number(pair: tuple[str, int]) -> int:
+    return -pair[1]
 
 
 def _links_rows(summary: Summary) -> Iterator[Row]:

@@ -36,6 +36,7 @@ from crawler.loop.links import LinkSelection
 from crawler.loop.loop import Durability, Loop, loop_limits
 from crawler.loop.precheck import OtherWorkers, Precheck, ProbeResult, Probes, SoftErrorVerdict
 from crawler.loop.slots import CHECKS, SlotLimits, Slots
+from crawler.loop.visit import LaterVisit
 from crawler.model.choices import HostUnit
 from crawler.model.page import Flaw, Link, Page, Parsed
 from crawler.model.types import (
@@ -135,6 +136,8 @@ class _Figures:
             self.heard_at = now
 
     def count_condition_fault(self, host: HostKey, fault: ConditionFault) -> None: ...
+
+    def count_later_visit(self, visit: LaterVisit) -> None: ...
 
 
 class _ContentReservations:

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from crawler.config.settings import read_config
 from crawler.report.fresh_text import copies_text, page_text
 from crawler.report.why_text import why_text
@@ -28,6 +30,15 @@ def test_of_a_crawl_that_has_visited_its_pages_twice(tmp_path: Path) -> None:
         routes["/day/2"] = page(text="a change")
         done = crawl(data, settings=ADAPTIVE, seeds=web.url("/"), max_pages="3")
         assert done.reason == "max_pages" and web.hits["/day/2"] == 2
+    counted = {name: n for name, n in done.stats.items() if "revisits/result/" in name}
+    assert counted == {
+        "crawler/revisits/result/changed": 1,
+        "crawler/revisits/result/unchanged": 2,
+    }
+    summary = msgspec.json.decode((data / "summary.json").read_bytes())["revisits"]
+    assert summary["results"] == {"changed": 1, "unchanged": 2}
+    assert [each["changes"] for each in summary["top_changes"]] == [1]
+    assert 2 / 3 < summary["fresh"] < 1.0
     config = read_config({**ADAPTIVE, "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8"})
     with LocalView(data) as view:
         copies = fresh_copies(view, config)
