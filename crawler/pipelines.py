@@ -24,7 +24,7 @@ from crawler.content.to_capture import archive_exchange, archive_page, wire_sha1
 from crawler.loop.life import ArchivedPage, Life
 from crawler.loop.outcome import claim_of
 from crawler.loop.precheck import ProbeResult, SoftErrorVerdict
-from crawler.loop.visit import seen_of
+from crawler.loop.visit import seen_of, visits_so_far
 from crawler.model.choices import NearDuplicateChoice
 from crawler.model.page import (
     Flaw,
@@ -296,6 +296,10 @@ class ArchivePipeline(PipelineStage):
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if life.candidate.may_be_archived:
             page = replace(page, may_repeat=True)
+        if is_row(page):
+            mode, limits = self.crawl.loop.revisit_mode(life), self.crawl.loop.limits.visits
+            at, before = int(life.began_at), life.candidate.history
+            page = replace(page, visits=visits_so_far(page, before, mode, limits, at))
         archive = self.crawl.storage.archive.open_writer()
         for other in life.exchanges[:-1] if page.archive else ():
             await archive_exchange(other, archive, may_repeat=page.may_repeat)

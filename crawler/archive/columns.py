@@ -81,6 +81,10 @@ COLUMNS: Final = (
     Column("warc_length", pa.int64(), "of that record, compressed, in bytes", nullable=False),
     Column("may_repeat", pa.bool_(), "true: its text may be in another row of its `url`, too"),
     Column("noindex", pa.bool_(), "true: it is marked noindex, and has no title and no text here"),
+    Column("visits", pa.int32(), "how often it was visited; null: it is visited once"),
+    Column("changes", pa.int32(), "visits after the first that found it changed"),
+    Column("changed_at", TIME, "the last of these, or the first visit"),
+    Column("next_visit", TIME, "not before then; null where no date was set when this was written"),
 )
 SCHEMA: Final = pa.schema([pa.field(one.name, one.type, one.nullable) for one in COLUMNS])
 
@@ -164,6 +168,7 @@ class RowGroup:
                 place.length,
                 row.may_repeat or None,
                 row.noindex or None,
+                *_visits(row),
             )
         )
         self._urls += [link.url for link in outlinks]
@@ -212,6 +217,14 @@ class RowGroup:
         self._batch_bytes += batch.nbytes
         self._cells, self._urls, self._kinds, self._rels = [], [], [], []
         self._link_ends = [0]
+
+
+def _visits(row: ColumnsRow) -> tuple[int | None, ...]:
+    so_far = row.visits
+    if so_far is None:
+        return None, None, None, None
+    times = _micros(so_far.changed_at), _micros(so_far.next_at)
+    return so_far.visits, so_far.changes, *times
 
 
 _TEXT: Final = SCHEMA.get_field_index("text")

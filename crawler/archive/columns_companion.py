@@ -38,6 +38,7 @@ from crawler.model.page import (
     Page,
     Parsed,
     Source,
+    VisitsSoFar,
     head_fields,
 )
 from crawler.model.types import Claim, StoreUnavailable
@@ -68,6 +69,8 @@ already."""
 _decode_info: Final = msgspec.json.Decoder(PageInfo).decode
 SITEMAP: Final = "sitemap"
 """The metadata field of what robots.txt or an index names as a sitemap: its content is its type."""
+VISITS: Final = "visits"
+"""The metadata field with the visits of a page that is visited again, by VisitsSoFar."""
 _FLAWS: Final = frozenset(Flaw)
 _OTHER_FLAW: Final = Flaw.WRONG_TYPE  # for a flaw of another version that is not known here
 
@@ -156,6 +159,7 @@ def _page_as_noted(stored: ArchivedCapture, headers: list[tuple[bytes, bytes]]) 
         near=NearDuplicate(Claim(b"", near), int(bits)) if near and bits.isdecimal() else None,
         may_repeat=bool(stored.metadata_value(MAY_REPEAT)),
         is_sitemap=bool(stored.metadata_value(SITEMAP)),
+        visits=VisitsSoFar.read(stored.metadata_value(VISITS)),
     )
 
 

@@ -52,6 +52,10 @@ _ON_REQUEST: Final[Mapping[str, Callable[[Page], object]]] = {
     "flags": lambda page: list(page.flags),
     "may_repeat": lambda page: page.may_repeat or None,
     "noindex": lambda page: page.noindex or None,
+    "visits": lambda page: page.visits.visits if page.visits else None,
+    "changes": lambda page: page.visits.changes if page.visits else None,
+    "changed_at": lambda page: _time(page.visits.changed_at if page.visits else None),
+    "next_visit": lambda page: _time(page.visits.next_at if page.visits else None),
     "outlinks": lambda page: [
         {"url": link.url, "kind": str(link.kind), "rel": link.rel} for link in page.outlinks
     ],

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.capture import PAGE_INFO, Capture, PageInfo
-from crawler.archive.columns_companion import MAY_REPEAT, SITEMAP, UNREADABLE
+from crawler.archive.columns_companion import MAY_REPEAT, SITEMAP, UNREADABLE, VISITS
 from crawler.archive.record_bytes import (
     MAX_HEAD_BYTES,
     NOT_MODIFIED_HEAD,
@@ -182,6 +182,8 @@ def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> list[tuple[st
     if page.near is not None:
         known.append(("near-duplicate-of", page.near.original.url))
         known.append(("near-duplicate-bits", str(page.near.bits)))
+    if page.visits is not None:
+        known.append((VISITS, str(page.visits)))
     return [pair for pair in known if pair[1]]
 
 

@@ -636,7 +636,7 @@ class Loop:
         limits = self.limits
         verdict = verdict_of(life, now, limits.callback_retries, limits.callback_pause_s)
         rules = self.origins.operator.of_url(life.candidate.url)
-        mode = limits.revisit if rules.revisit is None else rules.revisit
+        mode = self.revisit_mode(life)
         verdict = with_next_visit(life, verdict, mode, limits.visits, now)
         visit = later_visit(life.candidate, verdict, limits.visits.usual_days)
         if visit is not None:
@@ -658,6 +658,11 @@ class Loop:
             # again.
             self.changes.add(change)
         self.durability.when_synced(partial(self._finish_synced, life, verdict))
+
+    def revisit_mode(self, life: Life) -> RevisitMode:
+        """Return when the page of *life* is visited again, by its rules or else the settings."""
+        of_rules = self.origins.operator.of_url(life.candidate.url).revisit
+        return self.limits.revisit if of_rules is None else of_rules
 
     def _finish_synced(self, life: Life, verdict: Verdict, error: CrawlerError | None) -> None:
         # After an error the record may be lost, so the URL is not done.

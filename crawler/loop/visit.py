@@ -17,7 +17,7 @@ from crawler.config.settings import Config
 from crawler.loop.life import Life, Seen
 from crawler.loop.outcome import NOT_MODIFIED
 from crawler.model.choices import ChangeChoice, RevisitChoice, RevisitMode
-from crawler.model.page import Exchange, Flaw, Page
+from crawler.model.page import Exchange, Flaw, Page, VisitsSoFar
 from crawler.model.types import (
     HTTP_OK,
     Again,
@@ -187,6 +187,20 @@ def has_changed(before: PageHistory, seen: Seen, similar_bits: int) -> bool | No
     if seen.compared is Compared.SIMILAR:
         return (before.content ^ seen.content).bit_count() > similar_bits
     return before.content != seen.content
+
+
+def visits_so_far(
+    page: Page, before: PageHistory | None, mode: RevisitMode, limits: VisitLimits, at: int
+) -> VisitsSoFar | None:
+    """Return what the row of *page*, visited *at*, says of its visits; None: it is visited once."""
+    if mode is RevisitChoice.ONCE:
+        return None
+    next_at = None if isinstance(mode, RevisitChoice) else int(at + mode)
+    if before is None or not before.visits:
+        return VisitsSoFar(1, 0, at, next_at)
+    changed = has_changed(before, seen_of(page, limits.change), limits.similar_bits) is not False
+    changed_at = at if changed else before.changed_at
+    return VisitsSoFar(before.visits + 1, before.changes + changed, changed_at, next_at)
 
 
 def with_next_visit(

@@ -267,6 +267,30 @@ class NearDuplicate:
 _NOT_SHOWN: Final = frozenset(("body", "exchange", "parsed", "text", "outlinks", "links"))
 
 
+_VISITS: Final = re.compile(r"([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,11}) ([0-9]{1,11}|-)")
+
+
+class VisitsSoFar(msgspec.Struct, frozen=True, gc=False):
+    """The visits of a page that is visited again, with this one. Times are epoch seconds."""
+
+    visits: int
+    changes: int  # found by visits after the first
+    changed_at: int  # when the last one was found, or of the first visit
+    next_at: int | None = None  # None: when it is worth it, or that is not known yet
+
+    def __str__(self) -> str:
+        return f"{self.visits} {self.changes} {self.changed_at} {self.next_at or '-'}"
+
+    @classmethod
+    def read(cls, written: str) -> VisitsSoFar | None:
+        """Return what str() has made of it, or None for anything else."""
+        found = _VISITS.fullmatch(written)
+        if found is None:
+            return None
+        next_at = None if found[4] == "-" else int(found[4])
+        return cls(int(found[1]), int(found[2]), int(found[3]), next_at)
+
+
 # A struct, as `msgspec.structs.replace` takes 0.1 us, of which a page has seven, and that of a
 # dataclass 7. The decorator makes `dataclasses.replace` and `fields` take it as well.
 @dataclass(init=False, repr=False, eq=False, match_args=False)
@@ -298,6 +322,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     noindex: bool = False  # marked so, and respected: only its links are archived
     may_repeat: bool = False  # an earlier lease may have archived it before its process died
     is_sitemap: bool = False  # robots.txt or an index of sitemaps names it as one
+    visits: VisitsSoFar | None = None  # None: it is visited once
     record: str = ""  # "file:offset" of its archive record, once written
 
     def __repr__(self) -> str:
@@ -363,3 +388,4 @@ class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     bits: int | None = None  # of 64 that differ from it; None: the same bytes, or no copy
     may_repeat: bool = False  # another row of its URL may hold its text too
     noindex: bool = False  # marked so, and respected
+    visits: VisitsSoFar | None = None  # None: it is visited once

@@ -50,6 +50,7 @@ def columns_row(page: Page, fetched_at: float) -> ColumnsRow:
         bits=bits,
         may_repeat=page.may_repeat and not is_stored,
         noindex=page.noindex,
+        visits=page.visits,
     )
 
 

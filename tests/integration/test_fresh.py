@@ -14,6 +14,7 @@ from crawler.report.why_text import why_text
 from crawler.view.fresh import fresh_copies, fresh_page
 from crawler.view.local import LocalView
 from crawler.view.why import why
+from tests.harness.archive_judges import read_rows
 from tests.harness.crawling import crawl, pass_time
 from tests.servers.loopback import page, site
 
@@ -39,6 +40,14 @@ def test_of_a_crawl_that_has_visited_its_pages_twice(tmp_path: Path) -> None:
     assert summary["results"] == {"changed": 1, "unchanged": 2}
     assert [each["changes"] for each in summary["top_changes"]] == [1]
     assert 2 / 3 < summary["fresh"] < 1.0
+    rows = [row for file in sorted((data / "warc").glob("*.parquet")) for row in read_rows(file)]
+    found = {(row["url"][-6:], row["visits"]): row for row in rows}
+    assert len(found) == len(rows) == 6
+    first, second = found["/day/2", 1], found["/day/2", 2]
+    assert (first["changes"], second["changes"]) == (0, 1)
+    assert (second["changed_at"] - first["changed_at"]).days == 40
+    assert found["/day/1", 2]["changed_at"] == found["/day/1", 1]["changed_at"]
+    assert {row["next_visit"] for row in rows} == {None}, "they come when that is worth it"
     config = read_config({**ADAPTIVE, "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8"})
     with LocalView(data) as view:
         copies = fresh_copies(view, config)

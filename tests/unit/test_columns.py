@@ -30,7 +30,7 @@ from crawler.archive.columns import (
     read_titles,
 )
 from crawler.archive.warc_file import open_name
-from crawler.model.page import ColumnsRow, Link, LinkKind
+from crawler.model.page import ColumnsRow, Link, LinkKind, VisitsSoFar
 from crawler.model.types import StoreUnavailable
 from tests.harness.archive_judges import query, read_rows
 
@@ -68,6 +68,7 @@ FULL: Final = row(
     bits=0,
     may_repeat=True,
     noindex=True,
+    visits=VisitsSoFar(3, 1, 86_400, 172_800),
 )
 LINKS: Final = [Link("http://a.example/", LinkKind.A, "nofollow"), Link("http://b.example/")]
 
@@ -125,6 +126,10 @@ def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
             "warc_length": 900,
             "may_repeat": True,
             "noindex": True,
+            "visits": 3,
+            "changes": 1,
+            "changed_at": datetime(1970, 1, 2, tzinfo=UTC),
+            "next_visit": datetime(1970, 1, 3, tzinfo=UTC),
         }
     ]
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from crawler.engine.stats import CopySamples
 from crawler.loop.visit import LaterVisit, VisitResult, later_visit
+from crawler.model.page import VisitsSoFar
 from crawler.model.types import (
     Again,
     Candidate,
@@ -74,3 +75,13 @@ def test_the_visits_say_how_fresh_the_copies_of_all_pages_are() -> None:
         copies.add(every, max(0.0, every - change))
     assert copies.fresh == pytest.approx((0.4323 + 0.9063) / 2, abs=0.03)
     assert copies.age_s == pytest.approx((1.0 + 5.0) / 2, rel=0.1)
+
+
+@pytest.mark.parametrize("so_far", [VisitsSoFar(3, 1, 9, 12), VisitsSoFar(1, 0, 9)])
+def test_visits_are_read_as_they_were_written(so_far: VisitsSoFar) -> None:
+    assert VisitsSoFar.read(str(so_far)) == so_far
+
+
+@pytest.mark.parametrize("other", ["", "3 1 9", "3 1 9 x", "-3 1 9 -", f"{10**10} 1 9 -"])
+def test_what_is_nothing_of_ours_says_nothing_of_visits(other: str) -> None:
+    assert VisitsSoFar.read(other) is None

@@ -26,6 +26,7 @@ from crawler.model.page import (
     Page,
     Parsed,
     Truncated,
+    VisitsSoFar,
 )
 from crawler.model.types import Claim, never_waits
 
@@ -183,6 +184,12 @@ def test_all_that_is_known_of_a_page_is_kept(tmp_path: Path) -> None:
             [("may-repeat", URL)],
             True,
             id="that it may be there already",
+        ),
+        pytest.param(
+            {"parsed": None, "simhash": None, "visits": VisitsSoFar(3, 1, 9)},
+            [("visits", "3 1 9 -")],
+            True,
+            id="its visits",
         ),
         pytest.param(
             {"parsed": None, "simhash": None, "may_repeat": True, "duplicate_of": ORIGINAL},
