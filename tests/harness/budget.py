@@ -58,6 +58,7 @@ LONGEST: Final = (
     "test_owned_shards",
     "test_crash",
     "test_interactive_commands",
+    "test_conditional_visits",
     "test_repeats_crash",
     "test_stop",
     "test_content_memory",

@@ -85,6 +85,20 @@ def test_what_is_sent_is_what_the_server_has_said() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("etag", "named"),
+    [
+        ('"5f-61a"', b'"5f-61a"'),
+        ('"5f-61a-gzip"', b'"5f-61a-gzip", "5f-61a"'),
+        ('W/"5f-br"', b'W/"5f-br", W/"5f"'),
+        ('"-gzip"', b'"-gzip"'),
+        ('"gzip"', b'"gzip"'),
+    ],
+)
+def test_an_etag_that_apache_has_changed_is_named_as_it_was_too(etag: str, named: bytes) -> None:
+    assert conditions(f"{etag}\n") == [(b"If-None-Match", named)]
+
+
 PAGE = PageHistory(DATED_AT, DATED_AT - 100, DATED_AT - 100, validators='"a"\n')
 
 
