@@ -23,7 +23,7 @@ from scrapy.settings import Settings
 
 from crawler.config.settings import Config
 from crawler.data.data_dir import HISTORY, OUTCOMES, WARC, folders_of_crawl
-from crawler.data.history import HistorySpan, read_history, sum_histories
+from crawler.data.history import CHANGES, HistorySpan, read_history, sum_histories
 from crawler.model.types import ConfigError, DataDirError, HostKey, Outcome, decode_outcome
 from crawler.policy.operator_rules import read_rules
 from crawler.report.why_text import why_text
@@ -121,6 +121,8 @@ class HistoryShown(msgspec.Struct, frozen=True):
     errors_per_s: list[float | None]
     waiting: list[float]  # URLs
     hosts_active: list[float]
+    changes_per_s: list[float | None] = []  # found on pages that were visited before
+    fresh: list[float | None] = []  # the share of copies that are so, as estimated
 
 
 class RulesText(msgspec.Struct, frozen=True):
@@ -230,6 +232,8 @@ def _history(shown: Shown, asked: HistoryAsked) -> Rows:
         errors_per_s=found.rates("errors"),
         waiting=found.columns["waiting"],
         hosts_active=found.columns["hosts_active"],
+        changes_per_s=found.rates(CHANGES),
+        fresh=found.fresh(),
     )
 
 

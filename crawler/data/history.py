@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from math import inf
+from math import inf, isnan, nan
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -29,8 +29,11 @@ logger = logging.getLogger(__name__)
 
 STATES: Final = ("seen", "done", "dead", "waiting", "leased", "hosts_active")
 """Counters of the frontier at that moment; but for `hosts_active`, of all workers."""
-COLUMNS: Final = ("run", *TOTALS, *STATES)
-"""The number of the run, from 1; what this data directory has fetched over all its runs; states."""
+CHANGES, FRESH = "changes", "fresh"
+COLUMNS: Final = ("run", *TOTALS, *STATES, CHANGES, FRESH)
+"""The number of the run, from 1; what this data directory has fetched over all its runs; states;
+changes that visits of known pages have found, over all runs; the share of copies that are as the
+page is, as estimated, NaN if that is not known."""
 SAMPLE_S: Final = 5.0
 
 
@@ -56,7 +59,8 @@ class _Ring:
 
 _HEAD: Final = struct.Struct("<20sdI")  # magic, when the crawl began, checksum
 _SAMPLE: Final = struct.Struct(f"<{1 + len(COLUMNS)}dI")  # time, columns, checksum
-_MAGIC: Final = b"gossamer history 1\n"
+_MAGIC: Final = b"gossamer history 2\n"
+_OLDER: Final = b"gossamer history 1\n"
 _RINGS: Final[Mapping[HistorySpan, _Ring]] = MappingProxyType(
     {
         HistorySpan.HOUR: _Ring(0, 720, SAMPLE_S),
@@ -65,7 +69,7 @@ _RINGS: Final[Mapping[HistorySpan, _Ring]] = MappingProxyType(
     }
 )
 FILE_BYTES: Final = _HEAD.size + 3_184 * _SAMPLE.size
-"""The size of the file: 320 kB."""
+"""The size of the file: 370 kB."""
 _Row = tuple[float, ...]  # time and columns
 
 
@@ -77,8 +81,8 @@ class History(msgspec.Struct, frozen=True):
     columns: dict[str, list[float]]  # by the names of COLUMNS
 
     def rates(self, column: str) -> list[float | None]:
-        """Return how much *column*, one of TOTALS, grew a second up to each sample; None for the
-        first one of each run."""
+        """Return how much *column*, one of TOTALS or CHANGES, grew a second up to each sample; None
+        for the first one of each run."""
         runs, values = self.columns["run"], self.columns[column]
         found: list[float | None] = [None] if self.at else []
         for (was, now), (run, same), (before, after) in zip(
@@ -87,6 +91,10 @@ class History(msgspec.Struct, frozen=True):
             grows = same == run and now > was
             found.append(max(0.0, (after - before) / (now - was)) if grows else None)
         return found
+
+    def fresh(self) -> list[float | None]:
+        """Return the shares of fresh copies, None where that is not known."""
+        return [None if isnan(share) else share for share in self.columns[FRESH]]
 
 
 class HistoryFile:
@@ -166,8 +174,9 @@ def read_history(file: Path, span: HistorySpan) -> History:
 
 
 def sum_histories(parts: Sequence[History]) -> History:
-    """Return the histories of the workers of a shared crawl as one. TOTALS and `hosts_active` are
-    added up; the other states are those of the worker whose sample is the latest."""
+    """Return the histories of the workers of a shared crawl as one. TOTALS, CHANGES and
+    `hosts_active` are added up, FRESH is the mean; the other states are those of the worker whose
+    sample is the latest."""
     parts = [part for part in parts if part.at]
     if len(parts) < 2:
         return parts[0] if parts else History(SAMPLE_S, [], {name: [] for name in COLUMNS})
@@ -175,7 +184,7 @@ def sum_histories(parts: Sequence[History]) -> History:
     times = np.concatenate([np.array(part.at) for part in parts])
     at = np.unique(np.ceil(times / step_s)) * step_s
     summed = {name: np.zeros(len(at)) for name in COLUMNS}
-    newest = np.full(len(at), -inf)
+    newest, known = np.full(len(at), -inf), np.zeros(len(at))
     for part in parts:
         own = np.array(part.at)
         last = np.searchsorted(own, at, side="right") - 1
@@ -185,12 +194,18 @@ def sum_histories(parts: Sequence[History]) -> History:
         works = is_begun & (at - sample_at < 3 * step_s)
         for name in COLUMNS:
             values = np.array(part.columns[name])[np.maximum(last, 0)]
-            if name in ("run", *TOTALS):  # a worker that begins another run is a break for all
+            # A worker that begins another run is a break for all.
+            if name in ("run", *TOTALS, CHANGES):
                 summed[name] += np.where(is_begun, values, 0)
             elif name == "hosts_active":
                 summed[name] += np.where(works, values, 0)
+            elif name == FRESH:
+                is_known = works & ~np.isnan(values)
+                known += is_known
+                summed[name] += np.where(is_known, values, 0)
             else:
                 summed[name] = np.where(is_newer, values, summed[name])
+    summed[FRESH] = np.where(known > 0, summed[FRESH] / np.maximum(known, 1), nan)
     return History(step_s, at.tolist(), {name: summed[name].tolist() for name in COLUMNS})
 
 
@@ -209,7 +224,11 @@ def _opened(file: Path, now: float) -> float:
     began = _began(content)
     if began is not None:
         return began
-    if content:
+    if content.startswith(_OLDER):
+        aside = file.with_suffix(".older")
+        file.replace(aside)
+        logger.info("%s is of an older version: it is kept as %s", file, aside.name)
+    elif content:
         aside = file.with_suffix(".damaged")
         file.replace(aside)
         logger.warning("%s is damaged: it is kept as %s, and a new one begun", file, aside.name)

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from crawler.model.counts import Figures, Sums, add_by_key
+from crawler.model.counts import TOP_HOSTS, Figures, HostChanges, Sums, add_by_key, largest
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,10 @@ def _latest(some: Sequence[RunFigures], more: Sequence[RunFigures]) -> list[RunF
     return sorted([*some, *more], key=lambda run: run.started_at)[-RUNS_KEPT:]
 
 
+_most_changes: Final = largest(TOP_HOSTS, "changes")
+_Changes: TypeAlias = Annotated[list[HostChanges], _most_changes]
+
+
 class CountedRuns(Sums, msgspec.Struct, frozen=True):
     """The content of the file. Those of workers add: each run of a worker is one."""
 
@@ -49,11 +53,14 @@ class CountedRuns(Sums, msgspec.Struct, frozen=True):
     before: dict[str, int] = {}  # counters of all runs before the last, as in CrawlStats
     last: dict[str, int] = {}  # counters of the last run
     last_s: float = 0.0  # that it took
+    changes_before: _Changes = []  # of the hosts with most, in all runs before the last
+    changes_last: _Changes = []
 
     @property
     def figures(self) -> Figures:
         """The figures of the whole crawl."""
-        return Figures(dict(sorted(add_by_key(self.before, self.last).items())))
+        counters = dict(sorted(add_by_key(self.before, self.last).items()))
+        return Figures(counters, top_changes=_most_changes(self.changes_before, self.changes_last))
 
     @property
     def total_s(self) -> float:
@@ -63,12 +70,25 @@ class CountedRuns(Sums, msgspec.Struct, frozen=True):
     def begun(self, started_at: str) -> CountedRuns:
         """Return these and a run that begins."""
         runs = [*self.runs, RunFigures(started_at)][-RUNS_KEPT:]
-        return CountedRuns(runs, self.number + 1, self.total_s, self.figures.counters)
+        so_far = self.figures
+        return CountedRuns(
+            runs,
+            self.number + 1,
+            self.total_s,
+            so_far.counters,
+            changes_before=so_far.top_changes,
+        )
 
     def counted(self, run: RunFigures, figures: Figures) -> CountedRuns:
         """Return these with what the last run has counted."""
         runs = [*self.runs[:-1], run]
-        return replace(self, runs=runs, last=figures.counters, last_s=run.duration_s)
+        return replace(
+            self,
+            runs=runs,
+            last=figures.counters,
+            last_s=run.duration_s,
+            changes_last=figures.top_changes,
+        )
 
 
 def read_runs(file: Path) -> CountedRuns:

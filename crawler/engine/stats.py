@@ -179,8 +179,13 @@ class CrawlStats:
             [HostPages(*each) for each in self.by_host.most_common(TOP_HOSTS)],
             [OverBudget(*budgets[unit], name, links) for (unit, name), links in over_budget],
             [DeadUrl(each.url, each.reason) for each in self.dead],
-            [HostChanges(*each) for each in self.changes_by_host.most_common(TOP_HOSTS)],
+            self.top_changes,
         )
+
+    @property
+    def top_changes(self) -> list[HostChanges]:
+        """The hosts on whose pages most changes were found."""
+        return [HostChanges(*each) for each in self.changes_by_host.most_common(TOP_HOSTS)]
 
     def begin(self, now: float) -> None:
         """Count from *now* for how long nothing has been fetched."""

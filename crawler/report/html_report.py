@@ -22,7 +22,7 @@ import msgspec
 
 from crawler.data.data_dir import HISTORY, OUTCOMES, RUNS, SUMMARY, WARC
 from crawler.data.files import replace_file
-from crawler.data.history import History, HistorySpan, read_history, sum_histories
+from crawler.data.history import CHANGES, History, HistorySpan, read_history, sum_histories
 from crawler.data.runs import CountedRuns, read_runs
 from crawler.data.seed_fates import SeedFates, SeedTable, fate_words
 from crawler.engine.stats import GAP_BOUNDS_S, GAP_OVER_DUE, LANGUAGES, TYPES
@@ -42,6 +42,7 @@ from crawler.report.summary import (
     FrontierCounts,
     Summary,
     archive_files,
+    fresh_share,
     rule_words,
 )
 from crawler.view.formats import many, number, plain, rate, size, span
@@ -207,6 +208,9 @@ def _over_time(histories: Mapping[HistorySpan, History]) -> Iterator[str]:
         yield _plot("URLs waiting", history.at, _states(history, "waiting"))
         yield _plot("hosts in memory", history.at, _states(history, "hosts_active"))
         yield _plot("URLs under way", history.at, _states(history, "leased"))
+        if any(each is not None for each in history.fresh()):
+            yield _plot("changes found a second", history.at, history.rates(CHANGES))
+            yield _plot("share of fresh copies, as estimated", history.at, history.fresh())
         yield "</div></section>"
 
 
@@ -299,6 +303,12 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
     yield from _bars("What became of URLs, try by try", _greatest(fates))
     copies = {_COPIES[kind]: n for kind, n in outcomes.duplicates.items()}
     yield from _bars("Duplicates", _greatest(copies))
+    if found := fetched.below("revisits/result/"):
+        share = fresh_share(fetched)
+        fresh = "" if share is None else f"; {share:.1%} of the copies were fresh, as estimated"
+        yield from _bars(f"What visits of known pages found{fresh}", _greatest(found))
+        changed = {each.host: each.changes for each in fetched.top_changes}
+        yield from _bars("Hosts whose pages changed most", _greatest(changed))
     again = {
         "not modified (304)": fetched["revisits/not_modified"],
         "hosts that said so falsely, by run": fetched["revisits/denies"],

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from math import nan
 from typing import Final
 
 from scrapy.utils.asyncio import create_looping_call
 
 from crawler.assembly.crawl import Crawl
 from crawler.data.data_dir import HISTORY, OUTCOMES, RUNS, SEEDS
-from crawler.data.history import SAMPLE_S, STATES, HistoryFile
+from crawler.data.history import CHANGES, FRESH, SAMPLE_S, STATES, HistoryFile
 from crawler.data.runs import WRITE_S, CountedRuns, RunFigures, open_runs, write_runs
+from crawler.model.counts import Figures
 from crawler.report.summary import iso_time
 
 logger = logging.getLogger(__name__)
@@ -62,7 +64,8 @@ class Recorder:
         try:
             self._add_sample(now)
             if self._samples % _SAMPLES_A_WRITE == 0:
-                figures, began = self._crawl.stats.figures, self._started_at
+                stats, began = self._crawl.stats, self._started_at
+                figures = Figures(stats.figures.counters, top_changes=stats.top_changes)
                 duration_s = round(now - began, 3)
                 run = RunFigures(iso_time(began), duration_s, reason, **figures.totals)
                 self._counted = self._counted.counted(run, figures)
@@ -80,10 +83,13 @@ class Recorder:
         if self._history is None:
             return
         last, counts = self._history.last, self._crawl.leases.frontier.counts()
-        this_run = {"run": 1, **self._crawl.stats.figures.totals}
+        stats = self._crawl.stats
+        changes, fresh = stats.counters["revisits/result/changed"], stats.copies.fresh
+        this_run = {"run": 1, **stats.figures.totals, CHANGES: changes}
         sample = {name: last.get(name, 0) + n for name, n in this_run.items()}
         states = {name: getattr(counts, name) for name in STATES}
-        self._history.add(now, {**sample, **states, "waiting": counts.to_fetch})
+        shares = {FRESH: nan if fresh is None else fresh}
+        self._history.add(now, {**sample, **states, "waiting": counts.to_fetch, **shares})
 
     def _warn(self, refused: OSError) -> None:
         if not self._is_failing:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from crawler.config.settings import read_config
+from crawler.data.history import HistorySpan, read_history
 from crawler.report.fresh_text import copies_text, page_text
 from crawler.report.why_text import why_text
 from crawler.view.fresh import fresh_copies, fresh_page
@@ -40,6 +41,11 @@ def test_of_a_crawl_that_has_visited_its_pages_twice(tmp_path: Path) -> None:
     assert summary["results"] == {"changed": 1, "unchanged": 2}
     assert [each["changes"] for each in summary["top_changes"]] == [1]
     assert 2 / 3 < summary["fresh"] < 1.0
+    history = read_history(data / "history.bin", HistorySpan.HOUR)
+    assert history.columns["changes"][-1] == 1 and history.fresh()[-1] is not None
+    report = (data / "report.html").read_text()
+    assert "What visits of known pages found" in report
+    assert report.count("<td>127.0.14.93</td>") >= 2, "its host is the one with most changes"
     rows = [row for file in sorted((data / "warc").glob("*.parquet")) for row in read_rows(file)]
     found = {(row["url"][-6:], row["visits"]): row for row in rows}
     assert len(found) == len(rows) == 6

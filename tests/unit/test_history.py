@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 from pathlib import Path
@@ -211,3 +212,20 @@ def test_workers_are_added_up() -> None:
     assert sum_histories(parts[:1]) == parts[0]
     assert sum_histories([]).at == []
     assert set(TOTALS) < set(COLUMNS)
+
+
+def test_the_share_of_fresh_copies_is_the_mean_of_the_workers_that_know_it() -> None:
+    parts = [of_worker(0, 100, 2, waiting=7) for _ in range(3)]
+    for part, share in zip(parts, (0.5, 0.75, math.nan), strict=True):
+        part.columns["fresh"] = [share] * len(part.at)
+        part.columns["changes"] = [at / 5 for at in part.at]
+    found = sum_histories(parts)
+    assert found.fresh()[-1] == 0.625 and sum_histories(parts[2:]).fresh()[-1] is None
+    assert found.rates("changes")[-1] == pytest.approx(3 / 5)
+
+
+def test_a_file_of_an_older_version_is_kept_beside_a_new_one(file: Path) -> None:
+    file.write_bytes(b"gossamer history 1\n\0 and samples of fewer columns")
+    write(file, BEGAN + 60)
+    assert len(read_history(file, HistorySpan.HOUR).at) == 12
+    assert file.with_suffix(".older").exists() and not file.with_suffix(".damaged").exists()

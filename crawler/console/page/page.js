@@ -324,6 +324,7 @@ async function plotted(time) {
   const times = { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", hour12: false };
   const clock = (at) => new Date(at * 1000).toLocaleString("en-GB", time === "hour" ? { ...times, day: undefined, month: undefined } : times);
   const plots = [["pages a second", "pages_per_s", number], ["bytes a second", "bytes_per_s", size], ["failed fetches a second", "errors_per_s", number], ["URLs wait", "waiting", number]];
+  if (found.fresh.some((each) => each !== null)) plots.push(["changes found a second", "changes_per_s", number], ["share of copies that are fresh, as estimated", "fresh", number]);
   for (const [title, name, written] of plots) {
     const axes = [{ ...axis, values: (plot, ticks) => ticks.map((at) => clock(at) + (ticks[1] - ticks[0] < 60 ? `:${String(new Date(at * 1000).getSeconds()).padStart(2, "0")}` : "")) }, { ...axis, size: 65, values: (plot, ticks) => ticks.map(written) }];
     const box = el("div", { className: "plot" });
