@@ -28,6 +28,7 @@ from crawler.model.types import ConfigError, DataDirError, HostKey, Outcome, dec
 from crawler.policy.operator_rules import read_rules
 from crawler.report.why_text import why_text
 from crawler.view.archive import NewestFile, archive_of, newest_files
+from crawler.view.fresh import CopiesFreshness, PageVisits, fresh_copies, fresh_page
 from crawler.view.hosts import HostQuery, HostSort
 from crawler.view.place import CrawlPlace
 from crawler.view.rows import (
@@ -108,6 +109,10 @@ class Explained(msgspec.Struct, frozen=True):
     text: list[str]  # the same in sentences
 
 
+class FreshAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    host: str = ""  # empty: all
+
+
 class HistoryAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     span: HistorySpan = HistorySpan.HOUR
 
@@ -164,6 +169,16 @@ def _why(shown: Shown, asked: UrlAsked) -> Rows:
     with shown.place.view() as view:
         found = why(asked.url, view, shown.config, {})
         return Explained(found, list(why_text(found, view.now())))
+
+
+def _fresh(shown: Shown, asked: FreshAsked) -> Rows:
+    with shown.place.view() as view:
+        return fresh_copies(view, shown.config, asked.host.lower())
+
+
+def _visits(shown: Shown, asked: UrlAsked) -> Rows:
+    with shown.place.view() as view:
+        return fresh_page(asked.url, view, shown.config)
 
 
 def _workers(shown: Shown, _: NothingAsked) -> Rows:
@@ -260,6 +275,22 @@ VIEWS: Final[Mapping[str, View]] = MappingProxyType(
             ),
             View("dead", Paging, DeadLetterRow, "Dead letters, oldest first.", _dead),
             View("why", UrlAsked, Explained, "What is known of a URL.", _why, is_table=False),
+            View(
+                "visits",
+                UrlAsked,
+                PageVisits,
+                "The visits of a page, and when and why it is visited next.",
+                _visits,
+                is_table=False,
+            ),
+            View(
+                "fresh",
+                FreshAsked,
+                CopiesFreshness,
+                "How fresh the copies are, all or of a host: each is read, in 6 s for a million.",
+                _fresh,
+                is_table=False,
+            ),
             View(
                 "outcomes",
                 OutcomesAsked,

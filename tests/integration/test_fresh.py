@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from scrapy.settings import Settings
 
 from crawler.config.settings import read_config
+from crawler.console.views import VIEWS, FreshAsked, Shown, UrlAsked
 from crawler.data.history import HistorySpan, read_history
 from crawler.report.fresh_text import copies_text, page_text
 from crawler.report.why_text import why_text
-from crawler.view.fresh import fresh_copies, fresh_page
+from crawler.view.fresh import CopiesFreshness, PageVisits, fresh_copies, fresh_page
 from crawler.view.local import LocalView
+from crawler.view.place import CrawlPlace
 from crawler.view.why import why
 from tests.harness.archive_judges import read_rows
 from tests.harness.crawling import crawl, pass_time
@@ -55,6 +58,11 @@ def test_of_a_crawl_that_has_visited_its_pages_twice(tmp_path: Path) -> None:
     assert found["/day/1", 2]["changed_at"] == found["/day/1", 1]["changed_at"]
     assert {row["next_visit"] for row in rows} == {None}, "they come when that is worth it"
     config = read_config({**ADAPTIVE, "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8"})
+    shown = Shown(CrawlPlace(data, config), Settings())
+    by_host = VIEWS["fresh"].show(shown, FreshAsked("127.0.14.93"))
+    of_page = VIEWS["visits"].show(shown, UrlAsked(web.url("/day/2")))
+    assert isinstance(by_host, CopiesFreshness) and by_host.pages == 3
+    assert isinstance(of_page, PageVisits) and of_page.changes == 1
     with LocalView(data) as view:
         copies = fresh_copies(view, config)
         assert (copies.pages, copies.visits, copies.changes) == (3, 6, 1)
