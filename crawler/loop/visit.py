@@ -43,6 +43,7 @@ from crawler.policy.revisits import (
     stale_days,
     unpack_rate,
 )
+from crawler.policy.robots_cache import UNREACHABLE
 from crawler.policy.validators import check_of, validators_of
 
 _DAY_S: Final = 86_400.0
@@ -211,10 +212,11 @@ def with_next_visit(
     if mode is RevisitChoice.ONCE or not life.is_of_page:
         return verdict
     if answer is None:
-        # Not asked, by its robots.txt for now.
-        if before is None or verdict != Done():
-            return verdict
-        return Done(again=Again(before, at=now + _NOT_ASKED_S))
+        # Not asked, by its robots.txt for now, or while there is no answer for that.
+        if before is not None and verdict == Done():
+            return Done(again=Again(before, at=now + _NOT_ASKED_S))
+        is_dead = isinstance(verdict, Dead) and verdict.reason.startswith(UNREACHABLE)
+        return RetryAt(now + _DAY_S, is_counted=False) if before and is_dead else verdict
     at = int(life.began_at or now)
     match verdict:
         case Dead() if before is not None and not _is_gone(before, limits):

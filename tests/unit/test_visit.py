@@ -78,6 +78,13 @@ def test_a_visit_goes_into_the_history(seen, is_changed, changes):
     assert after.rate == BEFORE.rate, "the frontier learns it"
 
 
+def test_a_page_whose_robots_txt_has_no_answer_is_not_given_up():
+    life = Life(Plan(lease=Lease(1, candidate("x", history=BEFORE), Pace(), NOW), url="http://a/x"))
+    dead = Dead("robots.txt unreachable: its host has failed for hours")
+    assert visit(life, dead) == RetryAt(NOW + DAY, is_counted=False)
+    assert visit(life, Dead("its host does not welcome us")) == Dead("its host does not welcome us")
+
+
 def test_so_many_bits_of_a_fingerprint_may_differ():
     before = replace(BEFORE, compared=Compared.SIMILAR, content=0b1111)
     for content, is_changed in ((0b1000, False), (0b0000, True)):
