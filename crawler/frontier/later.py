@@ -2,7 +2,8 @@
 
 Rule: the latter are in classes of change rates, each in the order of last visits, and so of what a
 visit would gain (policy/revisits.py). A class is due when that reaches a threshold, which follows
-the budget of visits: with another budget no page is moved.
+the budget of visits: with another budget no page is moved. At a host that may not be asked so often
+a visit has to gain more, the more of its pages wait.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from crawler.frontier.records import HostRecord, decode_candidate, encode
 from crawler.frontier.staging import WriteBatch
 from crawler.model.types import Again, Candidate, PageHistory
 from crawler.policy.revisits import (
-    CLASSES,
     ChangeRate,
     GroupChanges,
     after_signals,
@@ -52,15 +52,18 @@ _SAVED_S: Final = 60.0  # visits that a crawl that was held up catches up with
 _ONE: Final = 1.0 - 1e-6  # visit: sums of seconds are rounded
 _HELD_S: Final = 1.0  # after which a host that has enough visits before it is looked at again
 _READ: Final = 8  # pages of a class read at once
-# A step is a factor of 1.41, as classes have. The last one is as good as never.
-STEP: Final = 2**0.5
-_MOST_STEPS: Final = 60
+_WAITING: Final = 8.0
+"""Pages of a host that wait for a visit, for which one has to gain twice as much as elsewhere. With
+4 it is chance when a page finds room (.012 of the best freshness lost, not .003, where the largest
+host may be asked half as often), with more they wait for long in the order in which they came."""
+_MOST_WAITING: Final = 400  # beyond which more make no difference
+_DOUBLINGS: Final = 8.0  # of that, after which a page that is never worth it comes half as often
 _WEIGHT: Final = 1.0  # of each page
 
 
 @dataclass(slots=True)
 class _VisitClass:
-    """Pages that change about as often, and wait for the same number of steps."""
+    """Pages that change about as often."""
 
     number: int
     begin: bytes  # reads go on here
@@ -69,13 +72,9 @@ class _VisitClass:
     read: deque[tuple[bytes, bytes]] = field(default_factory=deque)
 
     @property
-    def steps(self) -> int:
-        return self.number // CLASSES
-
-    @property
     def worth(self) -> tuple[ChangeRate, float]:
         """Its rate, and the weight of its pages."""
-        return middle_of(self.number % CLASSES)
+        return middle_of(self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +88,7 @@ class VisitPlan:
 def wait_s(number: int, worth: float, longest: float) -> float:
     """Return how long after its last visit a page of class *number* is due, in seconds. *worth*:
     what a visit must gain; *longest*: days, after which all are due but those that are put off."""
-    rate, weight = middle_of(number % CLASSES)
-    fewer = STEP ** (number // CLASSES)
-    return max(due_after(rate, weight / fewer, worth, longest * fewer) * DAY_S, LEAST_S)
+    return max(due_after(*middle_of(number), worth, longest) * DAY_S, LEAST_S)
 
 
 def usual_rate(changes: int, watched_s: float, usual: float) -> ChangeRate:
@@ -108,7 +105,6 @@ class LaterUrls:
     ) -> None:
         self._batch = batch
         self._rules = rules
-        self._limits = limits
         self._usual = 1.0 / limits.usual_change_days
         self.visits_per_day = limits.visits_per_day
         """The budget of visits of pages without a date; None: one of each in CYCLE_DAYS."""
@@ -149,8 +145,7 @@ class LaterUrls:
         """Keep *candidate*, a page with a history, until a visit is worth it."""
         history = candidate.history
         assert history is not None, f"{candidate.url} is visited again, but never was"
-        record = self._batch.peek(candidate.host)
-        self._file(candidate, record.visits.step, history.visited_at)
+        self._file(candidate, history.visited_at)
         self._batch.count_again(self._batch.shards.of(candidate.host), 1, 1)
 
     def learned(self, page: Candidate, again: Again, record: HostRecord) -> PageHistory:
@@ -229,8 +224,7 @@ class LaterUrls:
             earlier_s = int(signal_days(known, record.visits.signals) * DAY_S)
             history = replace(history, signals=history.signals + 1)
             page = replace(page, modified=each.modified, history=history)
-            steps = keys.class_of_visited(key) // CLASSES
-            self._file(page, steps, max(keys.visited_at(key) - earlier_s, 0))
+            self._file(page, max(keys.visited_at(key) - earlier_s, 0))
             self._read_class_again(key)
 
     def _delete(self, key: bytes, page: Candidate) -> None:
@@ -270,51 +264,74 @@ class LaterUrls:
                 return
             if keys.visited_at(first.read[0][0]) + LEAST_S > now:
                 return
-            key, packed = first.read[0]
-            candidate = decode_candidate(packed)
-            record = self._batch.peek(candidate.host)
-            first.read.popleft()
-            first.due_at = 0.0
+            key, packed = first.read.popleft()
+            is_due, first.due_at = first.due_at <= now, 0.0
+            candidate, since_days = decode_candidate(packed), (now - keys.visited_at(key)) / DAY_S
             self._delete(key, candidate)
-            visited_at = keys.visited_at(key)
             soonest = (candidate.history.visited_at if candidate.history else 0) + LEAST_S
             if soonest > now:  # a signal says that it has changed meanwhile
                 self._batch.count_again(keys.shard_in(key), -1, -1)
                 self.put(replace(candidate, not_before=soonest))
-            elif len(record.queue_ends[-1]) >= self._limits.head_urls:
+            elif self._put_off(first, candidate, now, is_due=is_due):
                 put_off += 1
-                self._file(candidate, min(first.steps + 1, _MOST_STEPS), visited_at)
             else:
                 self._visits_left -= 1.0
-                self._follow(first, candidate, (now - visited_at) / DAY_S)
+                if 0 < since_days < self._longest_days:
+                    self._follow(self._gained(first, candidate, since_days))
                 self._batch.count_again(keys.shard_in(key), -1, -1)
-                self._set_step(candidate, record, first.steps)
                 yield keys.shard_in(key), candidate
             self._set_due(first)
         if put_off == most:
             self._held_until = now + _HELD_S
 
-    def _follow(self, of: _VisitClass, candidate: Candidate, since_days: float) -> None:
-        """Let the threshold follow what the visit of *candidate* gains, so long after its last
-        one."""
-        history = candidate.history
-        assert history is not None, f"{candidate.url} is visited again, but never was"
-        if not 0 < since_days < self._longest_days:
-            return
-        middle, weight = of.worth
-        rate = (unpack_rate(history.rate) if not candidate.modified else None) or middle
-        gained = crawl_value(rate, since_days, weight) / STEP**of.steps
+    def _put_off(self, of: _VisitClass, page: Candidate, now: float, *, is_due: bool) -> bool:
+        """File *page*, of this class, for later if its visit gains less than what makes up for the
+        pages of its host that wait for one. Returns whether it does."""
+        record = self._batch.peek(page.host)
+        waiting = min(len(record.queue_ends[-1]), _MOST_WAITING)
+        if not waiting:
+            return False
+        rate, since_days = self._rate_of(page, record), self._since_days(page, record, now)
+        doublings, worth = waiting / _WAITING, self._batch.totals.worth
+        weight = _WEIGHT / 2.0**doublings
+        longest_days = self._longest_days * 2.0 ** (doublings / _DOUBLINGS)
+        gained = crawl_value(rate, since_days, weight)
+        if since_days >= longest_days or gained >= worth:
+            return False
+        days = due_after(rate, weight, worth, longest_days)
+        self._file(page, int(now + (days - since_days) * DAY_S - of.wait_s) + 1)
+        if not is_due:  # nothing is: such hosts must not hold up the others
+            self._follow(gained)
+        return True
+
+    def _gained(self, of: _VisitClass, page: Candidate, since_days: float) -> float:
+        """Return what the visit of *page*, of this class, gains so long after its last one."""
+        rate, weight = of.worth
+        if page.history is not None and not page.modified:
+            rate = unpack_rate(page.history.rate) or rate
+        return crawl_value(rate, since_days, weight)
+
+    def _follow(self, gained: float) -> None:
+        """Let the threshold follow what a visit gains."""
         totals = self._batch.totals
         totals.worth = next_multiplier(totals.worth, gained)
         self._order()
 
-    def _set_step(self, candidate: Candidate, record: HostRecord, steps: int) -> None:
-        """Let the pages of a host wait for as many steps as those do that come to its queue."""
-        own = record.visits.step
-        is_idle = steps == own and not len(record.queue_ends[-1])
-        if steps != own or (own and is_idle):
-            record = self._batch.host(candidate.host)
-            record.visits = replace(record.visits, step=own + 1 if steps > own else own - 1)
+    def _rate_of(self, page: Candidate, record: HostRecord) -> ChangeRate:
+        """Return how often *page* changes as far as nothing says so; *record*: of its host."""
+        known = unpack_rate(page.history.rate) if page.history else None
+        rate = known or self._usual_rate(record)
+        return unsignalled(rate, record.visits.signals) if page.modified else rate
+
+    def _since_days(self, page: Candidate, record: HostRecord, now: float) -> float:
+        """Return the days since the last visit of *page*, and more where signals have come."""
+        history = page.history
+        assert history is not None, f"{page.url} is visited again, but never was"
+        since_days = (now - history.visited_at) / DAY_S
+        if not history.signals:
+            return since_days
+        known = unpack_rate(history.rate) or self._usual_rate(record)
+        return since_days + history.signals * signal_days(known, record.visits.signals)
 
     def _count_visits(self, now: float) -> None:
         per_s = self._per_day() / DAY_S
@@ -352,16 +369,12 @@ class LaterUrls:
                 first.due_at = 0.0
         return None
 
-    def _file(self, candidate: Candidate, steps: int, visited_at: int) -> None:
-        """File *candidate* as one that was visited then."""
+    def _file(self, candidate: Candidate, at: int) -> None:
+        """File *candidate* as one that was visited *at* a time."""
         record, shard = self._batch.peek(candidate.host), self._batch.shards.of(candidate.host)
-        known = unpack_rate(candidate.history.rate) if candidate.history else None
-        rate = known or self._usual_rate(record)
-        if candidate.modified:
-            rate = unsignalled(rate, record.visits.signals)
-        number = class_of(rate, _WEIGHT) + steps * CLASSES
+        number = class_of(self._rate_of(candidate, record), _WEIGHT)
         suffix = keys.numbered(b"", self._batch.next_number(shard))
-        key = keys.visited(number, visited_at, suffix)
+        key = keys.visited(number, at, suffix)
         self._batch.put(key, encode(candidate))
         if candidate.modified:
             self._batch.put(keys.dated(shard, candidate.key), key[1:])

@@ -385,9 +385,6 @@ class HostVisits(msgspec.Struct, array_like=True, gc=False, frozen=True):
     changes: int = 0  # visits that found one
     watched_s: int = 0  # between visits, in all
     signals: Signals = Signals()
-    # They come again when a visit is worth so many steps more than elsewhere, as the host may not
-    # be asked for more.
-    step: int = 0
     conditional: ConditionalVisits = ConditionalVisits()
 
 

@@ -32,6 +32,7 @@ class Pages:
 
     def __init__(self, world, every_days, *, gap_s=1.0):
         self.world, self.gap_s = world, gap_s
+        self.gap_of = {}  # other ones, by host
         self.every = {f"http://{url}": days * DAY for url, days in every_days.items()}
         self.visits = {url: [] for url in self.every}
         self.frontier = world.reopen(START)
@@ -50,7 +51,8 @@ class Pages:
             self.now = min(end, max(wake_at if wake_at is not None else end, self.now + 0.01))
 
     def visit(self, lease):
-        self.frontier.release(lease, rest(self.gap_s), self.now)
+        gap_s = self.gap_of.get(lease.candidate.host, self.gap_s)
+        self.frontier.release(lease, rest(gap_s), self.now)
         self.frontier.finish(lease, Done(again=self.again(lease.candidate)), self.now)
 
     def again(self, page):
@@ -91,6 +93,19 @@ def test_pages_that_change_are_visited_more_often_than_those_that_do_not(world):
     assert some > 3 * others
     assert min(visits.values()) >= 1, "none is left alone"
     assert 0.97 < sum(visits.values()) / 1000 <= 1.01, "the budget is used"
+
+
+def test_a_host_that_may_be_asked_less_often_is_asked_as_often_as_it_may(world):
+    """What it cannot be asked for goes to the others, and none of its pages is left alone."""
+    with_budget(world, 10.0)
+    slow = {f"slow/{n}": 0.1 if n % 2 else 20.0 for n in range(40)}
+    pages = Pages(world, slow | {f"b{n}/x": 5.0 for n in range(20)})
+    pages.gap_of = {"slow": DAY}
+    pages.run(600)
+    visits = pages.count(300)
+    assert 280 < sum(visits[url] for url in slow) <= 301
+    assert min(visits[url] for url in slow) >= 1
+    assert 0.97 < sum(visits.values()) / 3000 <= 1.01
 
 
 def test_the_budget_without_a_number_is_a_visit_of_each_page_in_30_days(world):
