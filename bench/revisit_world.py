@@ -183,7 +183,7 @@ def _visit_by_date(
         page = queue[0][1]
         change = draws[drawn] / rates[page]
         drawn += 1
-        days = _kept(last[page], now, change)
+        days = kept_days(last[page], now, change)
         fresh += weights[page] * days[0]
         first += weights[page] * days[1]
         age += weights[page] * days[2]
@@ -205,7 +205,7 @@ def _visit_by_date(
         intervals[page] = interval
         heapreplace(queue, (max(now - 0.3 * since + interval, now + 1e-9), page))
     for page in range(pages):
-        days = _kept(last[page], END, draws[drawn] / rates[page])
+        days = kept_days(last[page], END, draws[drawn] / rates[page])
         drawn += 1
         fresh += weights[page] * days[0]
         first += weights[page] * days[1]
@@ -213,7 +213,7 @@ def _visit_by_date(
     return fresh, first, age, visits / slots
 
 
-def _kept(last: float, now: float, change: float) -> tuple[float, float, float]:
+def kept_days(last: float, now: float, change: float) -> tuple[float, float, float]:
     """Return for how many days a copy of *last* was fresh until *now* while it was measured, and in
     the first days, and its age, summed over the former; its page changed *change* days later."""
     stale = min(last + change, now)
@@ -300,7 +300,7 @@ def _visit_by_value(
         since = now - last[page]
         change = draws[drawn] / rates[page]
         drawn += 1
-        kept = _kept(last[page], now, change)
+        kept = kept_days(last[page], now, change)
         fresh += weights[page] * kept[0]
         first += weights[page] * kept[1]
         age += weights[page] * kept[2]
@@ -355,7 +355,7 @@ def _visit_by_value(
             behind[tails[number]] = page
         tails[number] = page
     for page in range(pages):
-        kept = _kept(last[page], END, draws[drawn] / rates[page])
+        kept = kept_days(last[page], END, draws[drawn] / rates[page])
         drawn += 1
         fresh += weights[page] * kept[0]
         first += weights[page] * kept[1]
@@ -400,9 +400,11 @@ class Visitors:
         shape: float,
         usual: float,
         times: float = 1.0,
+        begun: Floats | None = None,
     ) -> Kept:
-        """*times* the budget are spent from the middle of what is measured on."""
-        start = _start(of, budget, END * budget * max(1.0, times))
+        """*times* the budget are spent from the middle of what is measured on. *begun*: when each
+        page was visited first, in place of the days of one crawl by the budget."""
+        start = _start(of, budget, END * budget * max(1.0, times), begun)
         sums = self.by_value(
             kind,
             of.rates,
@@ -426,11 +428,13 @@ class _Start:
     draws: Floats  # exponential, of each visit
 
 
-def _start(of: World, budget: float, visits: float) -> _Start:
+def _start(of: World, budget: float, visits: float, begun: Floats | None = None) -> _Start:
     random = np.random.default_rng(1)
     order = random.permutation(of.pages)
     last = np.empty(of.pages)
     last[order] = (np.arange(of.pages) - of.pages) / budget
+    if begun is not None:
+        order, last = np.argsort(begun, kind="stable"), begun
     return _Start(order, last, random.standard_exponential(int(visits) + of.pages + 1))
 
 
@@ -462,7 +466,7 @@ def compiled() -> Visitors:
             getattr(revisits, name)
             for name in (*names, "class_of", "middle_of", "is_new_order", "next_multiplier")
         ),
-        _kept,
+        kept_days,
         _visit_by_date,
         _visit_by_value,
     ):

@@ -36,7 +36,7 @@ from crawler.loop.links import LinkSelection
 from crawler.loop.loop import Durability, Loop, loop_limits
 from crawler.loop.precheck import OtherWorkers, Precheck, ProbeResult, Probes, SoftErrorVerdict
 from crawler.loop.slots import CHECKS, SlotLimits, Slots
-from crawler.loop.visit import LaterVisit
+from crawler.loop.visit import LaterVisit, seen_of
 from crawler.model.choices import HostUnit
 from crawler.model.page import Flaw, Link, Page, Parsed
 from crawler.model.types import (
@@ -632,6 +632,7 @@ class Process:
             )
         record = self._disk.append_record()
         life.archive(record, None if claim is None else replace(claim, record=record))
+        life.note_seen(seen_of(page, self._config.revisits.revisit_change))
         self._step()
         links = loop.links.select(page.outlinks, None, page, life.candidate.index_hops, self.now)
         if not links and life.candidate.seed_url:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -36,11 +37,14 @@ DEFAULT: Final = Policy(config=CONFIG)
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The crash of a process after so many of its steps; the next one starts so much later."""
+    """The crash of a process after so many of its steps, or *at* a time; the next one starts so
+    much later."""
 
-    steps: int
+    steps: int  # 0: at a time
     down_s: float
     is_power_cut: bool = False
+    at: float = inf
+    visits_per_day: float | None = None  # the budget of the next one; None: as before
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,9 @@ class World:
     acts: tuple[OperatorAct, ...] = ()
     crashes: tuple[Crash, ...] = ()
     edges: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    changes_a_day: dict[str, float] = field(default_factory=dict)  # of pages, by URL
+    seeds: tuple[str, ...] = ()  # in place of the web's own
+    until: float | None = None  # a date, where pages are visited again; None: it ends by itself
     longest_s: float = 60 * DAY_S  # a crawl that is not over then is at fault
     most_events: int = 1 << 60
 
@@ -81,12 +88,12 @@ class Run:
 
 def run(world: World, policy: Policy = DEFAULT, trace: Callable[[str], None] | None = None) -> Run:
     """Run a crawl of *world* by *policy* to its end. *trace* is called with each event."""
-    web = Web(world.seed, world.web, world.edges)
+    web = Web(world.seed, world.web, world.edges, world.changes_a_day)
     servers = Servers(world.seed, web, world.servers)
     log = RunLog(trace=trace, most_events=world.most_events)
     levels = len(policy.config.frontier.level_shares)
     log.rules_changes.append(RulesChange(START, read_rules("", levels), ""))
-    now, acts, crashes = START, list(world.acts), list(world.crashes)
+    now, acts, crashes, machine = START, list(world.acts), list(world.crashes), world.machine
     random = Random(world.seed)  # of what power cuts take
     with tempfile.TemporaryDirectory(prefix="simulate-") as folder:
         may_lose = any(crash.is_power_cut for crash in crashes)
@@ -100,19 +107,23 @@ def run(world: World, policy: Policy = DEFAULT, trace: Callable[[str], None] | N
                 process = Process(
                     disk,
                     policy,
-                    world.machine,
+                    machine,
                     servers,
                     log,
-                    seeds=web.seeds,
+                    seeds=world.seeds or web.seeds,
                     now=now,
                     random=Random(world.seed * 1000 + len(log.starts)),
                     steps=crashes[0].steps if crashes else 0,
                 )
-                _run_process(process, world, acts, log, levels, disk)
+                killed_at = crashes[0].at if crashes else inf
+                _run_process(process, world, acts, log, levels, disk, killed_at)
                 break
             except ProcessKilled as killed:
                 log.note_crash(killed.at, len(log.starts))
                 crash = crashes.pop(0)
+                if crash.visits_per_day is not None:
+                    limits = replace(machine.frontier, visits_per_day=crash.visits_per_day)
+                    machine = replace(machine, frontier=limits)
                 if crash.is_power_cut:
                     disk.cut_power(killed.at, random)
                 now = killed.at + crash.down_s
@@ -133,21 +144,25 @@ def _run_process(
     log: RunLog,
     levels: int,
     disk: Disk,
+    killed_at: float,
 ) -> None:
-    """Run *process* until nothing is left. Raises ProcessKilled."""
+    """Run *process* until nothing is left, or the crawl's last date. Raises ProcessKilled."""
     while True:
         at = process.next_at
+        if killed_at < (inf if at is None else at):
+            raise ProcessKilled(killed_at)
         if acts and (at is None or acts[0].at <= at):
             act = acts.pop(0)
             _write(act, disk, log, levels)
             process.put_in_force(act.text, act.at)
             continue
-        if process.is_over and not acts:
-            log.is_over = True
+        is_end = world.until is not None and (at is None or at > world.until)
+        if is_end or (process.is_over and not acts):
+            log.is_over = not is_end
             return
         if at is None:
             log.failure = "nothing will happen any more, and URLs are left"
-        elif at > START + world.longest_s:
+        elif world.until is None and at > START + world.longest_s:
             log.failure = f"not over after {world.longest_s / DAY_S:g} days"
         elif log.is_endless:
             log.failure = f"not over after {world.most_events:,} events"

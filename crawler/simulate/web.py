@@ -129,10 +129,13 @@ class Web:
         seed: int,
         parameters: WebParameters,
         edges: Mapping[str, tuple[str, ...]] | None = None,
+        changes_a_day: Mapping[str, float] | None = None,
     ) -> None:
-        """*edges*: the links of a given graph, by URL, in place of drawn ones."""
+        """*edges*: the links of a given graph, by URL, in place of drawn ones; *changes_a_day* the
+        same of how often pages change."""
         self.parameters, self.draws = parameters, SeededDraws(seed)
         self._edges = edges or {}
+        self._changes_a_day = changes_a_day or {}
         names = _hosts_of(edges) if edges else {f"h{n}.test": 0 for n in range(parameters.hosts)}
         self.sites = {
             name: self._draw(name, rank, pages, list(names))
@@ -168,16 +171,27 @@ class Web:
 
     def version(self, url: str, now: float) -> int:
         """Return how often the page *url* has changed since START: a Poisson process."""
+        return bisect_right(self._changes_until(url, now), now)
+
+    def next_change(self, url: str, now: float) -> float:
+        """Return when the page *url* changes next after *now*."""
+        times = self._changes_until(url, now)
+        return times[bisect_right(times, now)]
+
+    def _changes_until(self, url: str, now: float) -> list[float]:
+        """Return when the page *url* changes, until after *now*."""
         known = self._changes.get(url)
         if known is None:
-            spread = _normal(max(self.draws.unit(f"rate {url}"), _TINY))
-            rate = self.sites[_parts(url)[0]].changes_a_day * exp(spread) / DAY_S
-            known = self._changes[url] = rate, []
+            a_day = self._changes_a_day.get(url)
+            if a_day is None:
+                spread = _normal(max(self.draws.unit(f"rate {url}"), _TINY))
+                a_day = self.sites[_parts(url)[0]].changes_a_day * exp(spread)
+            known = self._changes[url] = a_day / DAY_S, []
         rate, times = known
         while not times or times[-1] <= now:
             waits = -log(1.0 - self.draws.unit(f"change {len(times)} {url}"))
             times.append((times[-1] if times else START) + waits / rate)
-        return bisect_right(times, now)
+        return times
 
     def _draw(self, name: str, rank: int, pages: int, names: list[str]) -> Site:
         parameters, random = self.parameters, self.draws.random(f"site {name}")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bench.revisit_world import BAYES_OF_HOSTS, best_visits, plain, world
+from bench.fresh_crawl import alone, crawl, even_world, simulated
+from bench.revisit_world import BAYES_OF_HOSTS, END, UNIFORM, best_visits, plain, world
 from crawler.policy.revisits import (
     CLASSES,
     LONGEST_DAYS,
@@ -261,4 +262,18 @@ def test_a_small_world_stays_fresh() -> None:
     best = of.fresh(best_visits(of.rates, of.weights, budget))
     found = plain().values(BAYES_OF_HOSTS, of, budget, PRIOR_SHAPE, float(of.rates.mean()))
     assert found.fresh / best >= 0.955
+    assert found.longest <= 365.0
+
+
+def test_a_small_crawl_keeps_its_pages_as_fresh_as_the_policy_alone() -> None:
+    """As `python -m bench.fresh_crawl` for 10,000 pages: the frontier, the loop, politeness and
+    failures."""
+    of, per_day = even_world(300, 10), 10.0
+    crawled = crawl(of, simulated(of, of.pages / per_day, END + 2))
+    every, usual = np.ones(crawled.of.pages, bool), float(of.rates.mean())
+    found = crawled.kept(every)
+    policy = alone(plain(), crawled.of, crawled.begun, per_day, usual, every)
+    assert found.fresh >= 0.98 * policy.fresh
+    assert found.fresh >= 1.03 * plain().dates(UNIFORM, crawled.of, per_day, 30.0).fresh
+    assert found.used == pytest.approx(per_day, rel=0.01)
     assert found.longest <= 365.0
