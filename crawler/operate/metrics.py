@@ -26,6 +26,7 @@ from prometheus_client.registry import Collector
 from crawler.assembly.crawl import Crawl
 from crawler.data.changes import ConsumerWatch
 from crawler.engine.stats import Histogram
+from crawler.frontier.later import DAY_S
 from crawler.loop.outcome import FAILURES
 from crawler.loop.visit import VisitResult
 from crawler.model.counts import Counts
@@ -208,9 +209,9 @@ METRICS: Final = (
         lambda crawl: crawl.leases.own_frontier.visit_plan().visits_per_day,
     ),
     _gauge(
-        "revisit_worth_days",
-        "For how many days more a copy must be fresh by its visit to be due.",
-        lambda crawl: crawl.leases.own_frontier.visit_plan().worth or None,
+        "revisit_worth_seconds",
+        "For how much longer a copy must be fresh by its visit to be due.",
+        lambda crawl: crawl.leases.own_frontier.visit_plan().worth * DAY_S or None,
     ),
     _gauge(
         "fresh_share",
