@@ -24,8 +24,8 @@ from crawler.content.to_capture import archive_exchange, archive_page, wire_sha1
 from crawler.loop.life import ArchivedPage, Life
 from crawler.loop.outcome import claim_of
 from crawler.loop.precheck import ProbeResult, SoftErrorVerdict
-from crawler.loop.visit import seen_of, visits_so_far
-from crawler.model.choices import NearDuplicateChoice
+from crawler.loop.visit import has_changed, seen_of, visits_so_far
+from crawler.model.choices import LaterVisits, NearDuplicateChoice, RevisitChoice
 from crawler.model.page import (
     Flaw,
     Link,
@@ -89,6 +89,10 @@ class PipelineStage(ABC):
         """Mark *page* with *flaw*, and count it."""
         self.crawl.stats.count(f"flaw/{flaw}")
         return replace(page, flaw=flaw)
+
+    @property
+    def _later_visits(self) -> LaterVisits:
+        return self.crawl.selection.allowed_origins.later_visits
 
     @abstractmethod
     async def process_page(self, page: Page, life: Life) -> Page:
@@ -296,17 +300,26 @@ class ArchivePipeline(PipelineStage):
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if life.candidate.may_be_archived:
             page = replace(page, may_repeat=True)
-        if is_row(page):
-            mode, limits = self.crawl.loop.revisit_mode(life), self.crawl.loop.limits.visits
-            at, before = int(life.began_at), life.candidate.history
-            page = replace(page, visits=visits_so_far(page, before, mode, limits, at))
+        mode, visits = self.crawl.loop.revisit_mode(life), self.crawl.loop.limits.visits
+        changed = None
+        if mode is not RevisitChoice.ONCE:
+            before = life.candidate.history
+            if before is not None and before.visits:
+                seen = seen_of(page, visits.change)
+                changed = has_changed(before, seen, visits.similar_bits)
+            if is_row(page):
+                at = int(life.began_at)
+                page = replace(page, visits=visits_so_far(before, changed, mode, at))
+        is_left_out = changed is False and self._later_visits is LaterVisits.EACH
+        if is_left_out:
+            page = replace(page, archive=False)
         archive = self.crawl.storage.archive.open_writer()
         for other in life.exchanges[:-1] if page.archive else ():
             await archive_exchange(other, archive, may_repeat=page.may_repeat)
         record = await archive_page(page, archive, body_sha1)
         page = replace(page, record=record)
         # A near-duplicate that is not stored claims nothing.
-        is_stored = page.near is None or page.archive
+        is_stored = (page.near is None and not is_left_out) or page.archive
         # In a shared crawl a claim never changes, and its fingerprint is stored elsewhere.
         may_change = self.crawl.leases.shared is None
         claim = claim_of(page, body_sha1, self.crawl.leases.clock.now(), may_change=may_change)
@@ -314,7 +327,8 @@ class ArchivePipeline(PipelineStage):
         if self.crawl.storage.consumers is not None and is_row(page):
             announced = ArchivedPage(sha1_label(page.digest), page.media_type)
         life.archive(record, claim if is_stored else None, announced)
-        life.note_seen(seen_of(page, self.crawl.settings.config.revisits.revisit_change))
+        if mode is not RevisitChoice.ONCE:
+            life.note_seen(seen_of(page, visits.change))
         if page.is_answered:
             language = page.parsed.language if page.parsed else ""
             self.crawl.stats.count_page(page.media_type, language)
@@ -333,6 +347,8 @@ class LinksPipeline(PipelineStage):
     """
 
     async def process_page(self, page: Page, life: Life) -> Page:
+        if self._later_visits is LaterVisits.EACH:
+            return page  # new links wait for another run
         if self.crawl.settings.arguments is None:
             return page  # the spider's own code chooses its requests
         await self.end_step()

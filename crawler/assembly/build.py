@@ -82,7 +82,7 @@ from crawler.loop.life import Lives
 from crawler.loop.links import LinkSelection
 from crawler.loop.loop import Loop, loop_limits
 from crawler.loop.slots import SlotLimits, Slots
-from crawler.model.choices import HostUnit
+from crawler.model.choices import HostUnit, OnlyChoice
 from crawler.model.clock import Clock
 from crawler.model.types import (
     ConfigError,
@@ -329,6 +329,13 @@ def _sync_verdicts(store: DurableStore, outcomes: OutcomeLog, waits_for_room: Wa
             raise
 
 
+def _fetches_lists_again(base: BaseParts, parts: FrontierParts) -> bool:
+    """Return whether sitemaps are fetched though they were seen: where pages were visited once, it
+    is not known which bring links."""
+    is_only_new = base.arguments is not None and base.arguments.only is OnlyChoice.NEW
+    return is_only_new and not parts.frontier.counts().again
+
+
 def _crawl(
     base: BaseParts,
     parts: FrontierParts,
@@ -353,6 +360,8 @@ def _crawl(
             figures=stats,
             settings=config.links,
             arguments=base.arguments,
+            since=base.arguments.dated_since(clock.now()) if base.arguments else 0.0,
+            lists_again=_fetches_lists_again(base, parts),
         ),
         uplink=Uplink(UplinkLimits()),
         silent_hosts=SilentHosts(),

@@ -52,6 +52,7 @@ from crawler.model.choices import (
     ChangeChoice,
     HostUnit,
     NearDuplicateChoice,
+    OnlyChoice,
     ProgressStyle,
     RedisFsync,
     RevisitChoice,
@@ -807,6 +808,7 @@ def effective_settings(config: Config) -> Config:
         content=replace(config.content, soft_404=False),
         limits=replace(config.limits, max_urls_per_domain=None, max_urls_per_host=None),
         patterns=replace(config.patterns, pattern_max_pages=None, pattern_barren_pages=None),
+        revisits=replace(config.revisits, revisit=RevisitChoice.ONCE),
     )
 
 
@@ -874,6 +876,17 @@ class Arguments:
         "When the crawl ends at the latest: a date (in UTC), or so long after its start.",
     )
 
+    only: OnlyChoice = setting(
+        OnlyChoice.ALL,
+        choice(OnlyChoice),
+        "Of this run: pages that are new, known ones that have changed, or all.",
+    )
+    since: datetime | timedelta | None = setting(
+        None,
+        or_none(end_of_run()),
+        "Of the pages that sitemaps date, only those changed since then, or so long ago.",
+    )
+
     def __post_init__(self) -> None:
         if not self.seeds:
             raise ConfigError("no seeds: say where to start, for example -a seeds=seeds.txt")
@@ -882,6 +895,15 @@ class Arguments:
     def has_pushed_seeds(self) -> bool:
         """Whether all seeds are pushed from outside while the crawl runs."""
         return self.seeds == PUSHED
+
+    def dated_since(self, began_at: float) -> float:
+        """Return the date before which no page is taken from a sitemap, for a run that began at
+        *began_at*, both in epoch seconds; 0: that is not said."""
+        if self.since is None:
+            return 0.0
+        if isinstance(self.since, timedelta):
+            return began_at - self.since.total_seconds()
+        return self.since.timestamp()
 
     def ends_at(self, began_at: float) -> float | None:
         """Return when a run that began at *began_at* ends at the latest, both in epoch seconds;
@@ -906,7 +928,7 @@ def read_arguments(given: Mapping[str, object]) -> Arguments:
     return read_group(Arguments, ours)
 
 
-NOT_KEPT: Final = frozenset({"max_pages"})  # all others are kept for the next start
+NOT_KEPT: Final = frozenset({"max_pages", "only", "since"})  # the others the next start has
 
 
 def with_kept_arguments(given: Mapping[str, object], kept: Mapping[str, str]) -> dict[str, object]:

@@ -18,7 +18,7 @@ from typing import Final
 from crawler.config.settings import Arguments, Config
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
-from crawler.model.choices import RevisitChoice
+from crawler.model.choices import LaterVisits, OnlyChoice, RevisitChoice
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import fetch_form, split
 from crawler.policy.admission import Admission, AdmissionSettings, admission_settings
@@ -129,9 +129,20 @@ class AllowedOrigins:
 
     @property
     def visits_again(self) -> bool:
-        """Whether any page is visited again, by the settings or a rule."""
+        """Whether pages are visited again as they are due, by the settings or a rule."""
+        return self.later_visits is LaterVisits.AS_DUE
+
+    @property
+    def later_visits(self) -> LaterVisits:
+        """Which pages that were visited before are visited in this run."""
+        match self._arguments.only:
+            case OnlyChoice.NEW:
+                return LaterVisits.LISTS
+            case OnlyChoice.CHANGED:
+                return LaterVisits.EACH
         is_once = self._config.revisits.revisit is RevisitChoice.ONCE
-        return not is_once or self.operator.visits_again
+        is_any = not is_once or self.operator.visits_again
+        return LaterVisits.AS_DUE if is_any else LaterVisits.NONE
 
     def overrides_of(self, url: str) -> Overrides:
         """Return what the operator says about *url*, a fetch form."""
@@ -224,8 +235,8 @@ class CurrentRules:
         return self._origins.is_complete
 
     @property
-    def visits_again(self) -> bool:
-        return self._origins.visits_again
+    def later_visits(self) -> LaterVisits:
+        return self._origins.later_visits
 
     def refusal(self, candidate: Candidate) -> Refusal | None:
         return self._origins.admission.refusal(candidate)

@@ -21,8 +21,10 @@ from crawler.frontier.port import FrontierLimits, LeaseRules
 from crawler.frontier.queues import TimedQueue
 from crawler.frontier.records import HostRecord, decode_candidate, encode
 from crawler.frontier.staging import WriteBatch
+from crawler.model.choices import LaterVisits
 from crawler.model.types import Again, Candidate, PageHistory
 from crawler.policy.revisits import (
+    BRINGS,
     ChangeRate,
     GroupChanges,
     after_signals,
@@ -58,6 +60,7 @@ _WAITING: Final = 8.0
 host may be asked half as often), with more they wait for long in the order in which they came."""
 _MOST_WAITING: Final = 400  # beyond which more make no difference
 _DOUBLINGS: Final = 8.0  # of that, after which a page that is never worth it comes half as often
+_READ_OF_ROUND: Final = 500  # of all: 2 ms
 _WEIGHT: Final = 1.0  # of each page
 
 
@@ -101,7 +104,11 @@ class LaterUrls:
     """The later URLs of a frontier."""
 
     def __init__(
-        self, batch: WriteBatch, limits: FrontierLimits, rules: LeaseRules | None = None
+        self,
+        batch: WriteBatch,
+        limits: FrontierLimits,
+        opened_at: float,
+        rules: LeaseRules | None = None,
     ) -> None:
         self._batch = batch
         self._rules = rules
@@ -116,30 +123,35 @@ class LaterUrls:
         self._visits_left = 1.0  # that may be made now
         self._counted_at: float | None = None
         self._held_until = 0.0
+        self._opened_at = opened_at
+        # Where the pages of this run are looked for next; None: all were.
+        self._round_from: bytes | None = keys.visit_class(0)
         self._find_classes()
 
     @property
     def next_at(self) -> float | None:
         """When to call `take_due` again, or None if there are none; may be early, never late."""
         times = [self._dates.next_at]
-        if not self._are_held:
-            times += (self._visits.next_at, self._next_visit_at())
+        match self._mode:
+            case LaterVisits.AS_DUE:
+                times += (self._visits.next_at, self._next_visit_at())
+            case LaterVisits.LISTS | LaterVisits.EACH if self._round_from is not None:
+                times.append(0.0)
         return min([time for time in times if time is not None], default=None)
 
     @property
-    def _are_held(self) -> bool:
-        """Whether pages stay where they are, as this start visits none again."""
-        return self._rules is not None and not self._rules.visits_again
+    def _mode(self) -> LaterVisits:
+        return LaterVisits.AS_DUE if self._rules is None else self._rules.later_visits
 
     def put(self, candidate: Candidate) -> None:
         """Keep *candidate* until its date."""
         shard = self._batch.shards.of(candidate.host)
         number = keys.numbered(b"", self._batch.next_number(shard))
-        if candidate.history is None:
-            self._dates.put(candidate.not_before, number, encode(candidate))
-        else:
-            self._visits.put(candidate.not_before, number, encode(candidate))
-            self._batch.count_again(shard, 1, 0)
+        # A visit that failed is tried again in a run that makes no others.
+        is_visit = candidate.history is not None and not candidate.attempts
+        queue = self._visits if is_visit else self._dates
+        queue.put(candidate.not_before, number, encode(candidate))
+        self._batch.count_again(shard, int(candidate.history is not None), 0)
 
     def put_again(self, candidate: Candidate) -> None:
         """Keep *candidate*, a page with a history, until a visit is worth it."""
@@ -173,12 +185,30 @@ class LaterUrls:
         """Remove and return up to *most* URLs, with their shards, whose date has come or that are
         worth a visit. Those of a host with enough visits before it are put off."""
         due = self._take_dated(self._dates, now, most)
-        if self._are_held:
+        if self._mode is LaterVisits.NONE:
             return due
+        if self._mode is not LaterVisits.AS_DUE:
+            return due + list(self._take_of_round())
         visits = self._take_dated(self._visits, now, most)
-        for shard, _ in visits:
-            self._batch.count_again(shard, -1, 0)
         return due + visits + list(self._take_worth(now, most))
+
+    def _take_of_round(self) -> Iterator[tuple[bytes, Candidate]]:
+        """Take those of the next pages that are visited in this run, and were not yet."""
+        if self._round_from is None:
+            return
+        stop = keys.prefix_end(keys.LATER)
+        found = self._batch.scan(self._round_from, stop, _READ_OF_ROUND)
+        self._round_from = found[-1][0] + b"\0" if len(found) == _READ_OF_ROUND else None
+        is_each = self._mode is LaterVisits.EACH
+        for key, packed in found:
+            shard, page = keys.shard_in(key), decode_candidate(packed)
+            history = page.history
+            if history is None or history.visited_at >= self._opened_at:
+                continue
+            is_list = page.is_sitemap or not page.depth or history.brought >= BRINGS
+            if self._batch.has(shard) and (is_each or is_list):
+                self.remove(key, page)
+                yield shard, page
 
     def _take_dated(
         self, queue: TimedQueue, now: float, most: int
@@ -187,7 +217,9 @@ class LaterUrls:
         for key, packed in queue.take_due(now, most):
             shard = keys.shard_in(key)
             if self._batch.has(shard):
-                due.append((shard, decode_candidate(packed)))
+                candidate = decode_candidate(packed)
+                self._batch.count_again(shard, -int(candidate.history is not None), 0)
+                due.append((shard, candidate))
             else:
                 self._batch.put(key, packed)
         return due
@@ -198,7 +230,7 @@ class LaterUrls:
         if candidate.history is not None:
             self._batch.count_again(keys.shard_in(key), -1, int(is_dated) - 1)
         if is_dated:
-            (self._dates if candidate.history is None else self._visits).remove(key)
+            (self._dates if key < keys.visit_class(0) else self._visits).remove(key)
             return
         self._delete(key, candidate)
         self._read_class_again(key)
@@ -246,6 +278,7 @@ class LaterUrls:
         """Read what is due next: records were written or deleted in the store."""
         self._dates.read_again()
         self._visits.read_again()
+        self._round_from = keys.visit_class(0)
         self._find_classes()
 
     def _usual_rate(self, record: HostRecord) -> ChangeRate:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from crawler.model.choices import LaterVisits
 from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
@@ -151,8 +152,8 @@ class LeaseRules(Protocol):
         """Whether the rules are complete. Before that, nothing is judged and nothing is leased."""
 
     @property
-    def visits_again(self) -> bool:
-        """Whether any page is visited again. If not, those that wait for it are kept for a start
+    def later_visits(self) -> LaterVisits:
+        """Which pages that were visited before are visited in this run. The others are kept for one
         that does, and the crawl is over without them."""
 
     def refusal(self, candidate: Candidate) -> Refusal | None:

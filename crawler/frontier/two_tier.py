@@ -149,11 +149,11 @@ class TwoTierFrontier:
         self._admitter = Admitter(self._batch, limits, self._seen)
         self._refusals = Refusals(self._batch, self._queues, self._admitter, limits, lease_rules)
         self.groups = AddressGroups(self._batch, addresses, limits.address_wait_s, address_leases)
+        self._later = LaterUrls(self._batch, limits, max(now, self.clock), lease_rules)
         self._scheduler = HostScheduler(
             self._batch, self._queues, limits, self._refusals, self.groups
         )
         self._longest = LongestHosts(limits.min_gap_s)
-        self._later = LaterUrls(self._batch, limits, lease_rules)
         self._gone = GonePages(self._batch)
         self._sweep = Sweep(
             *(self._batch, self._queues, self._scheduler, self._refusals, self._later),

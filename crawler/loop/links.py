@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import compress
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -38,6 +39,7 @@ always lists new ones would never end."""
 
 _HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
 _SHOWN: Final = MANIFEST_TYPES | {CSS}
+_MOST_LISTS: Final = 1_000_000
 _LOOKED_AT: Final = 100  # links of a seed that leads no further
 _BOUNDS: Final = frozenset({Reason.OUT_OF_SCOPE, Reason.NO_CONTACT, Reason.INSIDE_ADDRESS})
 
@@ -67,6 +69,9 @@ class LinkSelection:
     figures: Tally
     settings: LinkSettings
     arguments: Arguments | None  # None: a spider's own code chooses its requests
+    since: float = 0.0  # epoch seconds: pages that a sitemap dates before are left out
+    lists_again: bool = False  # sitemaps are fetched though an earlier run did, each once
+    _lists: set[int] = field(default_factory=set)  # keys of those
 
     def sitemaps(self, written: Sequence[str], base: str) -> list[Candidate]:
         """Return the candidates of the sitemaps that the robots.txt *base* names."""
@@ -82,7 +87,21 @@ class LinkSelection:
                 self.figures.count(f"refused/{candidate.reason}")
             else:
                 found.append(candidate)
-        return found
+        return self._again(found)
+
+    def _again(self, found: list[Candidate]) -> list[Candidate]:
+        """Return *found*, the sitemaps of them without the seen test if they are fetched again."""
+        if not self.lists_again:
+            return found
+        again = []
+        for each in found:
+            is_first = each.is_sitemap and each.key not in self._lists
+            if is_first and len(self._lists) < _MOST_LISTS:
+                self._lists.add(each.key)
+                again.append(replace(each, needs_seen_test=False))
+            else:
+                again.append(each)
+        return again
 
     def is_noindex(self, words: frozenset[str]) -> bool:
         """Return whether directives for crawlers with these *words* keep a page out."""
@@ -105,6 +124,10 @@ class LinkSelection:
         depth = page.depth + 1
         if not _HINTED.isdisjoint([link.kind for link in links]):
             index_hops += 1
+            if self.since:
+                dated = [not link.modified or link.modified >= self.since for link in links]
+                self.figures.count(f"refused/{Reason.SINCE}", dated.count(False))
+                links = list(compress(links, dated))
             if index_hops > MAX_INDEX_HOPS:
                 links = [link for link in links if link.kind is not LinkKind.SITEMAP]
             selected = self.scope.admission.select_listed(
@@ -116,7 +139,7 @@ class LinkSelection:
             selected = self.scope.admission.select(urls, base, depth, level)
         for reason, count in selected.refused.items():
             self.figures.count(f"refused/{reason}", count)
-        found = selected.candidates
+        found = self._again(selected.candidates)
         if not self.pattern_stats.have_stopped({candidate.host for candidate in found}):
             return found
         wanted = [each for each in found if self.pattern_stats.refusal(each, now) is None]

@@ -33,7 +33,7 @@ from crawler.loop.outcome import (
 from crawler.loop.precheck import Precheck, ProbeResult, Skip
 from crawler.loop.slots import Slots
 from crawler.loop.visit import LaterVisit, VisitLimits, later_visit, visit_limits, with_next_visit
-from crawler.model.choices import RevisitChoice, RevisitMode
+from crawler.model.choices import LaterVisits, RevisitChoice, RevisitMode
 from crawler.model.types import (
     Added,
     Answer,
@@ -94,6 +94,7 @@ from crawler.policy.silent_hosts import NEVER_ANSWERED, SilentHosts
 from crawler.policy.validators import ConditionFault, fault_of, noted
 
 _CANCELLED: Final = "cancelled"
+_OF_RUN: Final = (LaterVisits.LISTS, LaterVisits.EACH)
 
 
 class Origins(Protocol):
@@ -102,6 +103,10 @@ class Origins(Protocol):
     @property
     def is_complete(self) -> bool:
         """Whether all seeds are known; before that nothing is leased."""
+
+    @property
+    def later_visits(self) -> LaterVisits:
+        """As LeaseRules."""
 
     @property
     def admission(self) -> Admission: ...
@@ -621,7 +626,7 @@ class Loop:
         self.release(life)
         now = self.now()
         try:
-            if life.links:
+            if life.links and self.origins.later_visits is not LaterVisits.EACH:
                 # A page that is visited again comes again by what new links it brings.
                 is_again = life.candidate.history is not None
                 added = self.frontier.add(life.links, now, at_once=is_again)
@@ -662,7 +667,10 @@ class Loop:
     def revisit_mode(self, life: Life) -> RevisitMode:
         """Return when the page of *life* is visited again, by its rules or else the settings."""
         of_rules = self.origins.operator.of_url(life.candidate.url).revisit
-        return self.limits.revisit if of_rules is None else of_rules
+        mode = self.limits.revisit if of_rules is None else of_rules
+        if mode is RevisitChoice.ONCE and self.origins.later_visits in _OF_RUN:
+            return RevisitChoice.ADAPTIVE  # what is visited in this run only keeps its history
+        return mode
 
     def _finish_synced(self, life: Life, verdict: Verdict, error: CrawlerError | None) -> None:
         # After an error the record may be lost, so the URL is not done.

@@ -33,6 +33,7 @@ from crawler.model.types import (
     VisitCheck,
 )
 from crawler.policy.revisits import (
+    BRINGS,
     MOST_LINK_DAYS,
     NO_LINKS,
     after_links,
@@ -49,7 +50,6 @@ from crawler.policy.validators import check_of, validators_of
 _DAY_S: Final = 86_400.0
 _LONGEST_S: Final = 30 * _DAY_S  # until a page that was not there is asked for again
 _MOST: Final = 60_000  # visits and changes that are counted
-_BRINGS: Final = 2  # visits with new links, from which on a page is visited for these
 _FIRST_LIST_S: Final = 6 * 3600.0  # guess: until a sitemap or a feed is visited again first
 _ANY_PLACES: Final = 1_000_000  # of a list that was not sent again, as it has not changed
 _NOT_ASKED_S: Final = 7 * _DAY_S
@@ -191,15 +191,13 @@ def has_changed(before: PageHistory, seen: Seen, similar_bits: int) -> bool | No
 
 
 def visits_so_far(
-    page: Page, before: PageHistory | None, mode: RevisitMode, limits: VisitLimits, at: int
-) -> VisitsSoFar | None:
-    """Return what the row of *page*, visited *at*, says of its visits; None: it is visited once."""
-    if mode is RevisitChoice.ONCE:
-        return None
+    before: PageHistory | None, is_changed: bool | None, mode: RevisitMode, at: int
+) -> VisitsSoFar:
+    """Return what the row of a page that is visited again, now *at*, says of its visits."""
     next_at = None if isinstance(mode, RevisitChoice) else int(at + mode)
     if before is None or not before.visits:
         return VisitsSoFar(1, 0, at, next_at)
-    changed = has_changed(before, seen_of(page, limits.change), limits.similar_bits) is not False
+    changed = is_changed is not False
     changed_at = at if changed else before.changed_at
     return VisitsSoFar(before.visits + 1, before.changes + changed, changed_at, next_at)
 
@@ -263,12 +261,13 @@ def _next_visit(
     else:
         changed = has_changed(before, seen, limits.similar_bits)
         history = _visited(before, at, life.new_links, is_changed=changed is not False)
+    is_kept = changed is False and not seen.stored_at  # it was not archived again
     history = replace(
         history,
-        stored_at=seen.stored_at,
+        stored_at=history.stored_at if is_kept else seen.stored_at,
         content=seen.content,
         compared=seen.compared,
-        validators=seen.validators,
+        validators=history.validators if is_kept else seen.validators,
     )
     check = VisitCheck.NONE
     if before is not None:
@@ -296,7 +295,7 @@ def _next_at(
     new links are visited for these."""
     if not isinstance(mode, RevisitChoice):
         return now + mode
-    if not is_list and history.brought < _BRINGS:
+    if not is_list and history.brought < BRINGS:
         return None
     if before is None or not before.visits:
         return now + _FIRST_LIST_S

@@ -29,6 +29,7 @@ from crawler.engine.errors import error_of
 from crawler.loop.life import Life
 from crawler.loop.loop import Loop
 from crawler.loop.visit import seen_in_body
+from crawler.model.choices import LaterVisits
 from crawler.model.page import (
     AddressRefused,
     Truncated,
@@ -130,7 +131,9 @@ class OutcomeMiddleware:
         history, archive = life.candidate.history, self._crawl.storage.archive.open_writer()
         assert history is not None, "its validators are in its history"
         try:
-            for exchange in life.exchanges if history.stored_at else ():
+            later_visits = self._crawl.selection.allowed_origins.later_visits
+            is_archived = history.stored_at and later_visits is not LaterVisits.EACH
+            for exchange in life.exchanges if is_archived else ():
                 stored = Claim(b"", exchange.url, at=history.stored_at)
                 life.archive(await archive_unmodified(exchange, archive, stored))
         except StoreUnavailable as error:

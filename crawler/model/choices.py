@@ -86,3 +86,20 @@ class ChangeChoice(StrEnum):
     TEXT = "text"  # of its text
     BYTES = "bytes"  # of its body
     SIMILAR = "similar"  # of so much of its text that it is no near duplicate of itself
+
+
+class OnlyChoice(StrEnum):
+    """Which pages a run fetches."""
+
+    ALL = "all"
+    NEW = "new"  # no known page, but those that bring links
+    CHANGED = "changed"  # each known page that is visited again, once; new links wait
+
+
+class LaterVisits(StrEnum):
+    """Which pages that wait for a later visit have it in this run."""
+
+    AS_DUE = "as due"
+    NONE = "none"
+    LISTS = "lists"  # those that bring links, each once
+    EACH = "each"  # each once

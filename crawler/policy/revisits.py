@@ -267,6 +267,8 @@ def signal_days(rate: ChangeRate, signals: Signals) -> float:
 
 NO_LINKS: Final = ChangeRate(0.5, 1.0)
 """What is known of how many new links come to a page, before it was visited again."""
+BRINGS: Final = 2
+"""Visits with new links, from which on a page is visited for these."""
 LEAST_LINK_DAYS: Final = 600.0 / 86_400.0
 MOST_LINK_DAYS: Final = 14.0
 """Between two visits of a page for its links (Common Crawl's news crawl has these bounds)."""

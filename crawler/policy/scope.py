@@ -54,6 +54,7 @@ class Reason(StrEnum):
     HOST_BUDGET = "host_budget"
     DOMAIN_BUDGET = "domain_budget"
     OPERATOR = "operator"
+    SINCE = "since"
 
 
 RULES: Final = MappingProxyType(
@@ -75,6 +76,7 @@ RULES: Final = MappingProxyType(
         Reason.QUERY_TOO_LONG: "a query with more parameters is taken for a trap",
         Reason.REPEATED_SESSION: "a session id inside another is taken for a trap",
         Reason.CALENDAR: "a date so far away is taken for that of a calendar without an end",
+        Reason.SINCE: "its sitemap says that it has not changed since then",
         Reason.PATTERN: "URLs like it have brought enough",
         Reason.HOST_BUDGET: "its host has its full number of URLs",
         Reason.DOMAIN_BUDGET: "its registered domain has its full number of URLs",

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
@@ -49,6 +50,7 @@ from crawler.model.types import (
     SeedsError,
     StoreUnavailable,
 )
+from crawler.model.url import authority_of
 from crawler.policy.priority import Hints
 from crawler.policy.scope import SeedHosts
 from crawler.shared.address import redis_address
@@ -184,6 +186,11 @@ class WebSpider(Spider):
         level = crawl.selection.prioritizer.level(Hints(is_seed=True))
         admission = crawl.selection.allowed_origins.admission
         found, refused = admission.select_seeds(urls, level)
+        if crawl.loop.links.lists_again:
+            found = [replace(each, needs_seen_test=False) for each in found]
+            for authority in {authority_of(each.url) for each in found}:
+                rules = crawl.loop.precheck.robots.rules(authority)  # perhaps not fetched again
+                found += crawl.loop.links.sitemaps(rules.sitemaps, f"{authority}/")
         for url, refusal in refused:
             crawl.stats.seeds.refuse(url, refusal)
             crawl.stats.count(f"refused/{refusal.reason}")

@@ -12,6 +12,7 @@ from msgspec.structs import replace as with_fields
 
 from crawler.frontier.later import LEAST_S
 from crawler.frontier.memory_store import MemoryStore
+from crawler.model.choices import LaterVisits
 from crawler.model.types import (
     Again,
     ConditionalVisits,
@@ -276,12 +277,12 @@ def test_a_start_that_visits_nothing_again_is_over_and_keeps_what_waits_for_a_vi
         again = Again(PageHistory(int(START), 1, 1), at=kinds[host]) if host in kinds else None
         frontier.finish(lease, Done(again=again), START)
     once = Refusing(lambda url: False)
-    once.visits_again = False
+    once.later_visits = LaterVisits.NONE
     frontier = world.reopen(START + 5 * DAY, once)
     assert drain(frontier, START + 40 * DAY) == []
     assert frontier.wake_at() is None and frontier.is_over()
     assert frontier.counts().again == 2
-    once.visits_again = True  # by a rule, while it runs
+    once.later_visits = LaterVisits.AS_DUE  # by a rule, while it runs
     assert not frontier.is_over()
     assert len(drain(frontier, START + 41 * DAY)) == 2
     world.check(frontier)
@@ -391,3 +392,44 @@ def test_the_dates_of_pages_survive_a_crash(world):
     pages.frontier = world.reopen(START + 60 * DAY)
     assert pages.frontier._batch.peek("h0").visits.signals == before
     world.check(pages.frontier)
+
+
+@pytest.mark.parametrize(
+    ("visits", "expected"),
+    [
+        pytest.param(LaterVisits.LISTS, {"a", "b", "c"}, id="those that bring links"),
+        pytest.param(LaterVisits.EACH, {"a", "b", "c", "d", "e"}, id="each"),
+    ],
+)
+def test_a_run_may_visit_some_pages_once_whenever_they_would_be_due(world, visits, expected):
+    with_budget(world, 0.001)
+    frontier, at = world.reopen(START), int(START)
+    kinds = {
+        "a": {"depth": 0},
+        "b": {"is_sitemap": True},
+        "c": {},
+        "d": {},
+        "e": {},
+    }
+    frontier.add([candidate("x", host=host, **given) for host, given in kinds.items()], START)
+    for lease in drain(frontier, START):
+        host = lease.candidate.host
+        frontier.release(lease, rest(1), START)
+        history = PageHistory(at, at, at, brought=2 if host == "c" else 1)
+        when = START + 400 * DAY if host in "ce" else None
+        frontier.finish(lease, Done(again=Again(history, at=when)), START)
+    rules = Refusing(lambda url: False)
+    rules.later_visits = visits
+    now = START + DAY
+    frontier = world.reopen(now, rules)
+    assert not frontier.is_over()
+    leases = drain(frontier, now)
+    assert {lease.candidate.host for lease in leases} == expected
+    for lease in leases:
+        frontier.release(lease, rest(1), now)
+        history = with_fields(lease.candidate.history, visited_at=int(now))
+        frontier.finish(lease, Done(again=Again(history, False)), now)
+    assert drain(frontier, now + 500 * DAY) == []
+    assert frontier.is_over()
+    assert frontier.counts().again == 5
+    world.check(frontier)

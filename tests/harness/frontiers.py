@@ -38,6 +38,7 @@ from crawler.frontier.records import (
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.choices import LaterVisits
 from crawler.model.types import (
     STANDINGS,
     Candidate,
@@ -181,7 +182,7 @@ class Refusing:
     """Lease rules that refuse the URLs for which *refuses* is true, and record what was refused."""
 
     are_complete = True
-    visits_again = True
+    later_visits = LaterVisits.AS_DUE
 
     def __init__(self, refuses: Callable[[str], bool]) -> None:
         self.refuses = refuses

@@ -1,0 +1,117 @@
+"""Runs over a web that was crawled before, which fetch what is new, or what has changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.harness.archive_judges import read_folder
+from tests.harness.commands import crawl_command
+from tests.harness.fork_server import run
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
+
+HOST = "127.0.74.8"
+SETTINGS = {
+    "CRAWLER_SOFT_404": "false",
+    "CRAWLER_MIN_DELAY_S": 0,
+    "CRAWLER_DELAY_FACTOR": 0,
+}
+SITEMAPS = "http://www.sitemaps.org/schemas/sitemap/0.9"
+KNOWN = 120
+NEW = 20
+
+
+@dataclass
+class Site:
+    """A start page, and pages that a sitemap lists with dates; every other one has an ETag."""
+
+    texts: dict[str, str] = field(default_factory=lambda: {f"/{n}": f"{n}" for n in range(KNOWN)})
+    dates: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    home: str = "the start"
+
+    def __call__(self, ask: Ask) -> Reply:
+        self.asked.append(ask.path)
+        if ask.path == "/robots.txt":
+            return Reply(f"Sitemap: http://{dict(ask.headers)['Host']}/sitemap.xml")
+        if ask.path == "/sitemap.xml":
+            url = f"http://{dict(ask.headers)['Host']}"
+            rows = [
+                f"<url><loc>{url}{path}</loc>"
+                f"<lastmod>{self.dates.get(path, '2020-01-01')}</lastmod></url>"
+                for path in self.texts
+            ]
+            body = f'<urlset xmlns="{SITEMAPS}">{"".join(rows)}</urlset>'
+            return Reply(body, headers=(("Content-Type", "text/xml"),))
+        text = self.home if ask.path == "/" else self.texts[ask.path]
+        etag = f'"{len(text)}-{text}"'.replace(" ", "_")
+        has_etag = ask.path == "/" or int(ask.path[1:]) % 2 == 1
+        if has_etag and dict(ask.headers).get("If-None-Match") == etag:
+            return Reply(status=304, headers=(("ETag", etag),))
+        return Reply(
+            f"<title>{text}</title><p>{text * 40}",
+            headers=(("ETag", etag),) if has_etag else (),
+        )
+
+    def taken(self) -> list[str]:
+        asked, self.asked = self.asked, []
+        return asked
+
+    def add(self, number: int, date: str = "2020-01-01") -> list[str]:
+        first = len(self.texts)
+        paths = [f"/{n}" for n in range(first, first + number)]
+        for path in paths:
+            self.texts[path], self.dates[path] = path[1:], date
+        return paths
+
+
+def crawl(data: Path, seeds: str, revisit: str, **arguments: object) -> str:
+    """Crawl until it ends by itself; return its log."""
+    settings = SETTINGS | {"CRAWLER_REVISIT": revisit}
+    done = run(crawl_command(data, settings, seeds=seeds, **arguments))
+    assert done.returncode == 0, done.stderr
+    return done.stderr + done.stdout
+
+
+def listed(asked: list[str]) -> set[str]:
+    return set(asked) - {"/robots.txt", "/sitemap.xml", "/"}
+
+
+def test_where_pages_were_visited_once_only_new_asks_the_lists_and_what_they_name_since(
+    tmp_path: Path,
+) -> None:
+    data, site = tmp_path / "data", Site()
+    with LoopbackWeb(site, [HOST]) as web:
+        crawl(data, web.url(HOST), "once")
+        assert listed(site.taken()) == set(site.texts)
+        new, old = site.add(NEW, "2026-10-01"), site.add(5, "2026-08-31")
+        log = crawl(data, web.url(HOST), "once", only="new", since="2026-09-01")
+    asked = site.taken()
+    assert listed(asked) == set(new)
+    assert len(asked) <= 1.3 * NEW, sorted(asked)
+    left_out = KNOWN + len(old)
+    assert f"{left_out}: its sitemap says that it has not changed since then" in log
+
+
+def test_only_changed_asks_each_known_page_once_and_keeps_what_has_changed(tmp_path: Path) -> None:
+    data, site = tmp_path / "data", Site()
+    with LoopbackWeb(site, [HOST]) as web:
+        crawl(data, web.url(HOST), "adaptive", max_pages=KNOWN + 2)
+        site.taken()
+        before = read_folder(data / "warc").keys()
+        site.texts |= {"/3": "three", "/6": "six"}
+        new = site.add(NEW)
+        crawl(data, web.url(HOST), "adaptive", only="changed")
+        asked = site.taken()
+        assert len(asked) - asked.count("/robots.txt") == KNOWN + 2
+        assert listed(asked) == {f"/{n}" for n in range(KNOWN)}
+        names = {
+            record.url.rpartition("/")[2]
+            for place, record in read_folder(data / "warc").items()
+            if place not in before and record.kind in ("response", "revisit")
+        }
+        assert names - {"sitemap.xml"} == {"3", "6"}
+        crawl(data, web.url(HOST), "adaptive", only="new")
+        asked = site.taken()
+        assert listed(asked) == set(new), "they waited"
+        assert len(asked) <= 1.3 * NEW, sorted(asked)
