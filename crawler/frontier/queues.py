@@ -75,6 +75,12 @@ class UrlQueues:
         queue."""
         return self._read(host, level, first, stop, deque())
 
+    def taken(self, host: HostKey, level: int) -> list[bytes]:
+        """Return the packed URLs before the head of a queue that its first chunk still has."""
+        head = self._batch.peek(host).queue_ends[level].head
+        last, urls = next(self._chunks(host, level, head, head + 1), (head - 1, []))
+        return urls[: max(0, head - last - 1 + len(urls))]
+
     def read_head(
         self, host: HostKey, record: HostRecord, level: int, first: int, stop: int
     ) -> list[bytes]:

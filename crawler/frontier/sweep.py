@@ -124,6 +124,12 @@ class Sweep:
         of most queues none is, and all would be written again."""
         host, level = queue
         at = self._head(queue)
+        # What was fetched stays in its chunk until the others there are.
+        if at < tail and any(
+            fate(decode_candidate(packed)) is Forget.FORGET
+            for packed in self._queues.taken(host, level)
+        ):
+            return True
         while may_pass(host) and at < tail:
             stop = min(tail, at + self._slice)
             for packed in self._queues.read(host, level, at, stop):

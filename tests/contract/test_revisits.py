@@ -12,6 +12,7 @@ from msgspec.structs import replace as with_fields
 
 from crawler.frontier.later import LEAST_S
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.sweep import Forget
 from crawler.model.choices import LaterVisits
 from crawler.model.types import (
     Again,
@@ -433,3 +434,34 @@ def test_a_run_may_visit_some_pages_once_whenever_they_would_be_due(world, visit
     assert frontier.is_over()
     assert frontier.counts().again == 5
     world.check(frontier)
+
+
+def test_a_deletion_request_reaches_pages_that_wait_for_a_visit_and_those_that_are_gone(embedded):
+    with_budget(embedded, 1.0)
+    frontier = embedded.reopen(START)
+    names = {"worth": None, "dated": START + 9 * DAY, "gone": None}
+    found = [candidate(f"marker-{name}", host=name, modified=1.0) for name in names]
+    frontier.add([*found, candidate("other", host="worth")], START)
+    for lease in [*drain(frontier, START), *drain(frontier, START)]:
+        history, host = PageHistory(int(START), 1, 1), lease.candidate.host
+        frontier.release(lease, rest(0), START)
+        verdict = Done(again=Again(history, at=names[host]))
+        frontier.finish(lease, Done(gone=history) if host == "gone" else verdict, START)
+    assert "marker" in str(embedded.store.scan(b"", b"\xff", 1000))
+    for _ in frontier.sweep(
+        None,
+        lambda host: True,
+        lambda page: Forget.FORGET if "marker" in page.url else None,
+        lambda: START,
+    ):
+        frontier.commit()
+    for _ in frontier.forget_kept(lambda url: "marker" in url, lambda: START):
+        frontier.commit()
+    left = embedded.store.scan(b"", b"\xff", 1000)
+    assert [key for key, value in left if b"marker" in value] == []
+    assert (frontier.counts().again, frontier.counts().later) == (0, 0)
+    embedded.check(frontier)
+    frontier.add(found, START + 40 * DAY)
+    assert [each.candidate.url for each in drain(frontier, START + 40 * DAY)] == [
+        "http://worth/other"
+    ]
