@@ -94,11 +94,9 @@ def _worth(page: PageVisits) -> Iterator[str]:
         )
     if page.longest_days is not None:
         yield f"  it is due after {_days(page.longest_days)} in any case"
-    if page.steps:
-        yield (
-            f"  it was put off by {many(page.steps, 'step')} of a factor of 1.41, as its host may"
-            " not be asked for more"
-        )
+    if page.put_off_s:
+        waits = "as other pages of its host waited for a visit"
+        yield f"  it was put off by {span(page.put_off_s)}, {waits}"
 
 
 def copies_text(copies: CopiesFreshness) -> Iterator[str]:

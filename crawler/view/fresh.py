@@ -21,11 +21,11 @@ from crawler.model.types import Candidate, HostKey, PageHistory
 from crawler.policy.operator_rules import OperatorRules, read_rules
 from crawler.policy.patterns import OTHER_PATTERNS, pattern_of
 from crawler.policy.revisits import (
-    CLASSES,
     ChangeRate,
     crawl_value,
     longest_days,
     rate_quantile,
+    signal_days,
     stale_chance,
     stale_days,
     unpack_rate,
@@ -46,6 +46,7 @@ from crawler.view.port import (
 _HOSTS: Final = 20_000  # whose rates are remembered while pages are read
 _PATTERNS: Final = 100_000  # that are counted, 20 MB; further ones together
 _SHOWN: Final = 10  # patterns
+_ROUNDED_S: Final = 2.0
 _SURE: Final = 0.8  # the chance that the rate is between the two that are named
 
 
@@ -72,7 +73,7 @@ class PageVisits(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""  # date | links | absence | worth: what decides when it is due
     worth_now: float | None = None  # what a visit gains now, in days for which its copy is fresh
     worth_needed: float | None = None  # by which it is due
-    steps: int = 0  # of a factor of 1.41, by which it needs more than pages of other hosts
+    put_off_s: float = 0.0  # for which it waits longer, as other pages of its host waited
     longest_days: float | None = None  # between two visits, whatever they gain
     visits_per_day: float | None = None  # the budget of pages without a date
 
@@ -150,7 +151,7 @@ def _visits_of(
 ) -> PageVisits:
     totals, now, rates = view.visit_totals(url), view.now(), _Rates(view, config)
     rate = rates.of(candidate, history)
-    by_now, since_days = rates.unsignalled(candidate, rate), _since_days(place, history, now)
+    by_now, since_days = rates.unsignalled(candidate, rate), rates.since_days(candidate, now)
     found = msgspec.structs.replace(
         found,
         visits=history.visits,
@@ -175,7 +176,8 @@ def _visits_of(
         return msgspec.structs.replace(found, due_at=place.candidate.not_before, by=by)
     per_day = _visits_per_day(totals, config)
     longest = longest_days(totals.by_worth / max(per_day, 1e-9))
-    steps = place.class_number // CLASSES
+    signalled_s = since_days * DAY_S - (now - history.visited_at)
+    put_off_s = place.counts_from - (history.visited_at - signalled_s)
     due_after_s = LEAST_S
     if totals.worth:
         due_after_s = wait_s(place.class_number, totals.worth, longest)
@@ -184,19 +186,11 @@ def _visits_of(
         by="worth",
         due_at=max(place.counts_from + due_after_s, history.visited_at + LEAST_S),
         worth_now=crawl_value(by_now, since_days, 1.0),
-        worth_needed=totals.worth * 2 ** (steps / 2),
-        steps=steps,
-        longest_days=longest * 2 ** (steps / 2),
+        worth_needed=totals.worth,
+        put_off_s=put_off_s if put_off_s > _ROUNDED_S else 0.0,
+        longest_days=longest,
         visits_per_day=per_day,
     )
-
-
-def _since_days(place: Place, history: PageHistory, now: float) -> float:
-    """Return the days since the last visit; signals of a change count as some more."""
-    counts_from = history.visited_at
-    if isinstance(place, LaterUrl) and place.class_number is not None:
-        counts_from = place.counts_from
-    return max(0.0, now - counts_from) / DAY_S
 
 
 def _visits_per_day(totals: VisitTotals, config: Config) -> float:
@@ -223,6 +217,16 @@ class _Rates:
         """Return how often *page* changes without a new date in a sitemap or feed."""
         return unsignalled(rate, self._of_host(page.host).signals) if page.modified else rate
 
+    def since_days(self, page: Candidate, now: float) -> float:
+        """Return the days since the last visit of *page*; signals of a change count as more."""
+        history = page.history
+        assert history is not None, f"{page.url} is visited again, but never was"
+        days = max(0.0, now - history.visited_at) / DAY_S
+        if not history.signals:
+            return days
+        signals = self._of_host(page.host).signals
+        return days + history.signals * signal_days(self.of(page, history), signals)
+
     def _read(self, host: HostKey) -> HostVisits:
         known = next(iter(self._view.hosts(HostQuery(host=host))), None)
         return HostVisits() if known is None else known.visits
@@ -236,8 +240,8 @@ def fresh_copies(view: CrawlView, config: Config, host: str = "") -> CopiesFresh
     for page in view.visited_again(HostKey(host) if host else None):
         history = page.candidate.history
         if history is not None and history.visits:
-            rate = rates.of(page.candidate, history)
-            sums.add(page, history, rates.unsignalled(page.candidate, rate), now)
+            rate = rates.unsignalled(page.candidate, rates.of(page.candidate, history))
+            sums.add(page, history, rate, rates.since_days(page.candidate, now), now)
     return sums.freshness(host, totals, config)
 
 
@@ -248,7 +252,15 @@ class _Sums:
         self.stale = self.stale_days = self.since_days = self.oldest_days = 0.0
         self.patterns: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
 
-    def add(self, page: LaterUrl, history: PageHistory, rate: ChangeRate, now: float) -> None:
+    def add(
+        self,
+        page: LaterUrl,
+        history: PageHistory,
+        rate: ChangeRate,
+        counted_days: float,
+        now: float,
+    ) -> None:
+        """*counted_days*: since the last visit, and more where signals have come."""
         since_days = max(0.0, now - history.visited_at) / DAY_S
         self.pages += 1
         self.dated += page.class_number is None
@@ -256,7 +268,6 @@ class _Sums:
         self.changes += history.changes
         self.visited_last_day += since_days < 1.0
         self.changed_last_day += history.changes > 0 and now - history.changed_at < DAY_S
-        counted_days = _since_days(page, history, now)
         self.stale += stale_chance(rate, counted_days)
         self.stale_days += min(stale_days(rate, counted_days), since_days)
         self.since_days += since_days

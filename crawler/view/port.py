@@ -85,7 +85,8 @@ class LaterUrl:
 
     candidate: Candidate
     class_number: int | None = None  # as in frontier/later.py; None: at `not_before`
-    counts_from: int = 0  # with a class: its last visit, or before, if it has signals of a change
+    # With a class: its last visit; before, if it has signals of a change; after, if it was put off.
+    counts_from: int = 0
 
 
 Place = WaitingUrl | LeasedUrl | LaterUrl | DeadLetter | RefusedRecord | None

@@ -56,7 +56,7 @@ def test_when_a_page_is_visited_next(known: dict[str, Any], said: str) -> None:
 
 
 def test_all_that_is_said_of_a_page() -> None:
-    lines = list(page_text(PageVisits(**{**BARE, "steps": 2, "brought": 1}), NOW))
+    lines = list(page_text(PageVisits(**{**BARE, "put_off_s": 2 * DAY_S, "brought": 1}), NOW))
     assert lines[2:] == [
         "",
         "  visited 12 times, the last time 2 d 0 h ago; 3 changes found, the last one 9 d 0 h ago",
@@ -68,7 +68,7 @@ def test_all_that_is_said_of_a_page() -> None:
             " the budget of 33 visits a day"
         ),
         "  it is due after 300 d in any case",
-        "  it was put off by 2 steps of a factor of 1.41, as its host may not be asked for more",
+        "  it was put off by 2 d 0 h, as other pages of its host waited for a visit",
     ]
 
 
