@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Final, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.config.settings import PatternSettings
 from crawler.frontier import records as keys
@@ -210,6 +211,24 @@ class LocalPatternStats:
         host = candidate.host
         pattern, before = self.pattern_and_stats(host, text)
         self._write(host, pattern, before, stats_after(pattern, before, is_new, now))
+
+    def record_visit(self, candidate: Candidate, is_changed: bool, interval_s: int) -> None:
+        if not (text := counted_pattern(candidate)):
+            return
+        host = candidate.host
+        pattern, before = self.pattern_and_stats(host, text)
+        after = replace(
+            before,
+            changes=before.changes + is_changed,
+            watched_s=before.watched_s + interval_s,
+        )
+        self._write(host, pattern, before, after)
+
+    def changes_of(self, candidate: Candidate) -> tuple[int, int]:
+        if not (text := counted_pattern(candidate)):
+            return 0, 0
+        _, stats = self.pattern_and_stats(candidate.host, text)
+        return stats.changes, stats.watched_s
 
     def pattern_and_stats(self, host: HostKey, pattern: str) -> tuple[str, PatternStats]:
         """Return the pattern under which a URL of *pattern* counts, and its statistics."""

@@ -94,10 +94,13 @@ def wait_s(number: int, worth: float, longest: float) -> float:
     return max(due_after(*middle_of(number), worth, longest) * DAY_S, LEAST_S)
 
 
-def usual_rate(changes: int, watched_s: float, usual: float) -> ChangeRate:
-    """Return what is known of a page that was not visited again yet, by what was seen of its host.
-    *usual*: changes a day of pages of any host."""
-    return prior(mean_rate(GroupChanges(changes, watched_s / DAY_S), usual))
+def usual_rate(
+    changes: int, watched_s: float, usual: float, alike: tuple[int, int] = (0, 0)
+) -> ChangeRate:
+    """Return what is known of a page that was not visited again yet, by what was seen of its host
+    and of pages *alike*. *usual*: changes a day of pages of any host."""
+    of_host = mean_rate(GroupChanges(changes, watched_s / DAY_S), usual)
+    return prior(mean_rate(GroupChanges(alike[0], alike[1] / DAY_S), of_host))
 
 
 class LaterUrls:
@@ -167,7 +170,7 @@ class LaterUrls:
         if before is None or again.is_changed is None:
             return replace(again.history, rate=before.rate if before else 0, signals=0)
         interval_s = max(0, again.history.visited_at - before.visited_at)
-        known = unpack_rate(before.rate) or self._usual_rate(record)
+        known = unpack_rate(before.rate) or self._usual_rate(record, again.alike)
         rate = after_visit(known, interval_s / DAY_S, again.is_changed)
         of_host = record.visits
         signals = of_host.signals
@@ -281,9 +284,9 @@ class LaterUrls:
         self._round_from = keys.visit_class(0)
         self._find_classes()
 
-    def _usual_rate(self, record: HostRecord) -> ChangeRate:
+    def _usual_rate(self, record: HostRecord, alike: tuple[int, int] = (0, 0)) -> ChangeRate:
         """Return what is known of a page of the host of *record* that was not visited again yet."""
-        return usual_rate(record.visits.changes, record.visits.watched_s, self._usual)
+        return usual_rate(record.visits.changes, record.visits.watched_s, self._usual, alike)
 
     # Pages that are visited again when that is worth it.
 

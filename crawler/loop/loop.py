@@ -681,6 +681,11 @@ class Loop:
         if isinstance(verdict, Done) and self.origins.operator.of_url(candidate.url).refuse:
             # Perhaps it was purged meanwhile: then nothing of its content may be remembered.
             verdict = replace(verdict, claim=None, again=None, gone=None)
+        stats, before = self.precheck.pattern_stats, candidate.history
+        again = verdict.again if isinstance(verdict, Done) else None
+        if again is not None and before is not None and not before.rate:
+            again = replace(again, alike=stats.changes_of(candidate))
+            verdict = replace(verdict, again=again)
         try:
             is_held = self.frontier.finish(lease_to_finish(life, verdict), verdict, now)
         finally:
@@ -692,12 +697,12 @@ class Loop:
             self.outcomes.append(outcome)
         if not is_held:
             self.figures.count("leases/refused")  # it had ended, and another worker may have it
-        elif (
-            life.facts.is_new is not None
-            and candidate.history is None
-            and isinstance(verdict, Done | Moved)
-        ):
-            self.precheck.pattern_stats.record_page(candidate, life.facts.is_new, now)
+        elif before is not None:
+            if again is not None and again.is_changed is not None:
+                interval_s = max(0, again.history.visited_at - before.visited_at)
+                stats.record_visit(candidate, again.is_changed, interval_s)
+        elif life.facts.is_new is not None and isinstance(verdict, Done | Moved):
+            stats.record_page(candidate, life.facts.is_new, now)
 
     def _forget(self, life: Life) -> None:
         """End the reservations of this page, so that pages that wait for it continue."""

@@ -217,6 +217,8 @@ class Again(msgspec.Struct, frozen=True):
     is_changed: bool | None = None  # since the visit before; None: that cannot be said
     at: float | None = None  # epoch seconds; None: when a visit is worth it, by its rate
     check: VisitCheck = VisitCheck.NONE  # what the visit says of its host
+    # Of the pages of its pattern: later visits that found a change, and the seconds between visits.
+    alike: tuple[int, int] = (0, 0)
 
 
 class Done(msgspec.Struct, frozen=True):

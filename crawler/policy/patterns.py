@@ -90,6 +90,9 @@ class PatternStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
     new: int = 0  # of these, with content not stored before
     barren: int = 0  # in a row, with nothing new
     at: float = 0.0  # epoch seconds, when the last page was fetched or tried
+    # Of its pages that were visited again: visits that found a change, and the seconds between.
+    changes: int = 0
+    watched_s: int = 0
 
 
 class FetchAllowed(Enum):
@@ -126,6 +129,14 @@ class PatternStatsStore(Protocol):
     def record_page(self, candidate: Candidate, is_new: bool, now: float) -> None:
         """Record that the page of *candidate* was fetched."""
 
+    def record_visit(self, candidate: Candidate, is_changed: bool, interval_s: int) -> None:
+        """Record that the page of *candidate* was visited again, *interval_s* after the visit
+        before."""
+
+    def changes_of(self, candidate: Candidate) -> tuple[int, int]:
+        """Return how often visits of pages of the same pattern have found a change, and the seconds
+        between these visits."""
+
 
 NO_STATS: Final = PatternStats()
 OTHER_PATTERNS: Final = "<other>"
@@ -156,6 +167,8 @@ def merge_stats(pattern: str, before: PatternStats, after: PatternStats) -> Patt
         new=before.new + after.new,
         barren=after.barren if after.new else before.barren + after.barren,
         at=after.at,
+        changes=before.changes + after.changes,
+        watched_s=before.watched_s + after.watched_s,
     )
 
 

@@ -188,3 +188,13 @@ def test_without_pattern_rules_everything_is_fetched(world):
     record_pages(stats, *[False] * 50)
     assert stats.decide(found(), 1.0) is FetchAllowed.OPEN
     assert stats.refusal(found(), 1.0) is None
+
+
+def test_it_is_counted_how_often_pages_of_a_pattern_change(world):
+    stats = world.reopen(OFF)
+    for number, is_changed in enumerate((True, False, True)):
+        stats.record_visit(found(f"day/{number}"), is_changed, 86_400)
+    stats = world.reopen(OFF)
+    assert stats.changes_of(found("day/99")) == (2, 3 * 86_400)
+    assert stats.changes_of(found("week/1")) == (0, 0)
+    assert stats.changes_of(found("about")) == (0, 0), "the only page of its pattern"

@@ -12,6 +12,7 @@ from msgspec.structs import replace as with_fields
 
 from crawler.frontier.later import LEAST_S
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.records import decode_candidate
 from crawler.frontier.sweep import Forget
 from crawler.model.choices import LaterVisits
 from crawler.model.types import (
@@ -22,6 +23,7 @@ from crawler.model.types import (
     RetryAt,
     VisitCheck,
 )
+from crawler.policy.revisits import unpack_rate
 from crawler.policy.validators import noted
 from tests.harness.frontiers import Refusing, candidate, drain, rest
 
@@ -465,3 +467,27 @@ def test_a_deletion_request_reaches_pages_that_wait_for_a_visit_and_those_that_a
     assert [each.candidate.url for each in drain(frontier, START + 40 * DAY)] == [
         "http://worth/other"
     ]
+
+
+def test_a_page_begins_with_what_is_known_of_those_alike_then_of_its_host(embedded):
+    frontier = embedded.reopen(START)
+    means = []
+    for number, alike in enumerate(((0, 0), (50, int(100 * DAY)))):
+        at = START + number * 2 * DAY
+        frontier.add([candidate("x", host=f"h{number}")], at)
+        before = PageHistory(int(at), int(at), int(at))
+        (lease,) = drain(frontier, at)
+        frontier.release(lease, rest(0), at)
+        frontier.finish(lease, Done(again=Again(before, at=at + 1)), at)
+        (lease,) = drain(frontier, at + 2)
+        after = with_fields(before, visited_at=int(at) + 2)
+        frontier.release(lease, rest(0), at + 2)
+        frontier.finish(lease, Done(again=Again(after, False, at=at + 1e9, alike=alike)), at + 2)
+        (page,) = [
+            each
+            for _, packed in embedded.store.scan(b"l", b"m", 9)
+            if (each := decode_candidate(packed)).url == lease.candidate.url
+        ]
+        rate = unpack_rate(page.history.rate)
+        means.append(rate.shape / rate.days)
+    assert means[1] > 8 * means[0]
