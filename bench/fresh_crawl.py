@@ -62,7 +62,6 @@ _ZERO: Final = START + DAY_S  # the pages that were visited until then are looke
 _SLOWED: Final = START + 2 * DAY_S  # from when on a host may be asked less often
 _MOST_BELOW: Final = 0.02  # the policy alone, as a share of the best
 _MOST_DAYS: Final = 365.0
-_MOST_AGE: Final = 2.0  # times that of visits in turn
 _MOST_OFF: Final = 0.01
 _MOST_LAG: Final = 0.05
 _LETTERS: Final = str.maketrans("0123456789", "qrstuvwxyz")  # digits would make one pattern of all
@@ -219,7 +218,8 @@ def compare(figures: Figures, of: World, cycle: float, visitors: Visitors, name:
                  f"{_MOST_BELOW:g} or less", below <= _MOST_BELOW)  # fmt: skip
     figures.note("most days between two visits", found.longest, _MOST_DAYS)
     turn = visitors.dates(UNIFORM, of, per_day, cycle)
-    figures.note("age, in times of that in turn", found.age / turn.age, _MOST_AGE)
+    ages = " ".join([f"{kept.age / turn.age:.2f}" for kept in (of_policy["all"], found)])
+    figures.show("age, in times of that in turn: policy alone, crawl", ages)
     off = found.used / per_day - 1
     figures.show("budget used", f"{1 + off:.4f}", f"1, {_MOST_OFF:g} more or less",
                  abs(off) <= _MOST_OFF)  # fmt: skip

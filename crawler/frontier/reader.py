@@ -96,11 +96,12 @@ class FrontierReader:
         """Yield the keys of the URLs that the frontier holds, that passed a seen test and were in a
         run."""
         new = set[int]().union(*(each.tolist() for each in self._new_keys()))
-        for each in self._held():
+        for each in self.held():
             if each.needs_seen_test and each.key not in new:
                 yield each.key
 
-    def _held(self) -> Iterator[Candidate]:
+    def held(self) -> Iterator[Candidate]:
+        """Yield the URLs that the frontier holds, those that are dead or refused too."""
         for host, _ in self.hosts():
             yield from self.waiting(host)
         for _, packed in all_records(self._store, keys.LATER):

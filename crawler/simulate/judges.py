@@ -33,6 +33,10 @@ _PROBES: Final = 5  # after which it is left
 _LATE_S: Final = 250.0  # beyond the longest rest that an answer can ask for; a pause is longer
 _ROBOTS_HOPS: Final = 5
 _VISITS: Final = 3  # of one URL in a chain of redirects
+_INTERVALS_S: Final = {"adaptive": 600.0, "every 12h": 43_200.0, "every 2d": 172_800.0}
+_WHOLE_S: Final = 2.0  # dates of visits are whole seconds, and of before the connection
+_OK: Final = 200
+_SLACK_S: Final = 1.5 * DAY_S  # beyond the longest time between visits: troubles, pauses, rests
 _FINAL: Final = frozenset({"done", "moved", "dead"})
 
 
@@ -42,7 +46,7 @@ def judge(found: Run) -> list[str]:
     return [
         *PolitenessJudge(found).findings(),
         *(AddressJudge(found).findings() if are_grouped else ()),
-        *OutcomeJudge(found).findings(),
+        *(OutcomeJudge if found.world.until is None else VisitJudge)(found).findings(),
     ]
 
 
@@ -555,3 +559,97 @@ class OutcomeJudge:
             for url in hit.content.links:
                 known.setdefault(url, hit.end)
         return known
+
+
+class VisitJudge(OutcomeJudge):
+    """Judges the visits of a crawl that visits pages again, and ends at a date."""
+
+    def __init__(self, found: Run) -> None:
+        super().__init__(found)
+        self._modes = found.world.revisits
+        per_day = found.world.machine.frontier.visits_per_day
+        assert per_day is not None, "a world whose pages are visited again has a budget"
+        self._per_day = per_day
+        self._good = {url: self._good_hits(hits) for url, hits in self._hits.items()}
+
+    def _good_hits(self, hits: list[Hit]) -> list[Hit]:
+        return [each for each in hits if not failed(each) and not each.is_cut]
+
+    def findings(self) -> Iterator[str]:
+        if self._log.failure:
+            yield f"the crawl was not over: {self._log.failure}"
+            return
+        yield from self._records_lost()
+        yield from self._given_up_wrongly()
+        yield from self._too_soon()
+        yield from self._histories_wrong()
+        yield from self._left_alone()
+        yield from self._over_budget()
+
+    def _mode(self, url: str) -> str:
+        return self._modes.get(authority_of(url).partition("://")[2], "once")
+
+    def _too_soon(self) -> Iterator[str]:
+        for url, hits in self._hits.items():
+            if is_robots(url) or self._is_redirect_loop(url):
+                continue
+            mode = self._mode(url)
+            for first, second in pairwise(hits):
+                least_s = _INTERVALS_S.get(mode, inf)
+                if first.status != _OK:  # it is asked for a day later, and later
+                    least_s = min(least_s, DAY_S)
+                early_s = first.start + least_s - second.start
+                if early_s > _WHOLE_S and not self._may_follow(first, second):
+                    yield (
+                        f"{url} ({mode}) was visited at {first.start:.3f} and too soon again,"
+                        f" at {second.start:.3f}"
+                    )
+
+    def _pages(self) -> Iterator[tuple[str, list[Outcome]]]:
+        """Yield the pages that are visited again, with the outcomes of their visits. What its
+        robots.txt forbids some day is none, nor what is a copy, or no page; what the operator has
+        refused may be forgotten."""
+        for url, outcomes in self._outcomes.items():
+            path = url[len(authority_of(url)) :]
+            is_page = path == "/" or (path.startswith("/p/") and not path.startswith("/p/b"))
+            visits = [each for each in outcomes if each.fate == "done" and each.status == _OK]
+            is_page &= not any(each.rules.of_url(url).refuse for each in self._log.rules_changes)
+            if is_page and visits and self._mode(url) != "once":
+                yield url, visits
+
+    def _histories_wrong(self) -> Iterator[str]:
+        for url, visits in self._pages():
+            history, hits = self._run.histories.get(url), len(self._good[url])
+            if history is None:
+                yield f"{url}, which was visited {len(visits)} times, is not kept any more"
+            elif history.visits != len(visits) or not history.visits <= hits:
+                yield (
+                    f"{url} was visited {hits} times, {len(visits)} of them to the end, and its"
+                    f" history says {history.visits}"
+                )
+
+    def _left_alone(self) -> Iterator[str]:
+        """No page is left alone for longer than ten times what the budget needs for all of them,
+        or than its interval."""
+        pages = [url for url, _ in self._pages()]
+        adaptive = sum(self._mode(url) == "adaptive" for url in pages)
+        slack_s = _SLACK_S + sum([each.down_s for each in self._run.world.crashes])
+        for url in pages:
+            longest_s = 10.0 * DAY_S * adaptive / self._per_day
+            if self._mode(url) != "adaptive":
+                longest_s = _INTERVALS_S[self._mode(url)]
+            last = self._hits[url][-1]
+            alone_s = self._log.ended_at - last.start
+            if alone_s > 1.1 * longest_s + slack_s:
+                yield f"{url} ({self._mode(url)}) was left alone for {alone_s / 3600:.1f} hours"
+
+    def _over_budget(self) -> Iterator[str]:
+        visits = 0
+        for url, _ in self._pages():
+            if self._mode(url) == "adaptive":
+                hits = self._hits[url]
+                visits += sum(not self._may_follow(*pair) for pair in pairwise(hits))
+        days = (self._log.ended_at - self._log.starts[0]) / DAY_S
+        saved = len(self._log.starts) * max(1.0, self._per_day * 60.0 / DAY_S)
+        if visits > 1.01 * self._per_day * days + saved + 1.0:
+            yield f"{visits} visits were made in {days:.2f} days, at {self._per_day:g} a day"

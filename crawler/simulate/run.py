@@ -21,8 +21,9 @@ from crawler.config.settings import (
     PolitenessSettings,
 )
 from crawler.frontier.open import frontier_limits
+from crawler.frontier.reader import FrontierReader
 from crawler.model.choices import HostUnit
-from crawler.model.types import DataDirError
+from crawler.model.types import DataDirError, PageHistory
 from crawler.policy.admission import Admission
 from crawler.policy.operator_rules import read_rules
 from crawler.simulate.disk import Disk
@@ -69,6 +70,7 @@ class World:
     changes_a_day: dict[str, float] = field(default_factory=dict)  # of pages, by URL
     seeds: tuple[str, ...] = ()  # in place of the web's own
     until: float | None = None  # a date, where pages are visited again; None: it ends by itself
+    revisits: dict[str, str] = field(default_factory=dict)  # what its rules say of this, by host
     longest_s: float = 60 * DAY_S  # a crawl that is not over then is at fault
     most_events: int = 1 << 60
 
@@ -84,6 +86,7 @@ class Run:
     log: RunLog
     admission: Admission  # which URLs it may fetch
     left: int  # URLs that are not finished
+    histories: dict[str, PageHistory] = field(default_factory=dict)  # of pages visited again
 
 
 def run(world: World, policy: Policy = DEFAULT, trace: Callable[[str], None] | None = None) -> Run:
@@ -132,9 +135,11 @@ def run(world: World, policy: Policy = DEFAULT, trace: Callable[[str], None] | N
                 break
         left = process.local_frontier.counts().left
         process.local_frontier.close()
+        held = FrontierReader(disk.store, disk.runs).held()
+        histories = {each.url: each.history for each in held if each.history is not None}
     log.ended_at = process.now
     log.note(process.now, f"end {log.is_over} {log.failure}")
-    return Run(world, policy, web, servers, log, process.origins.admission, left)
+    return Run(world, policy, web, servers, log, process.origins.admission, left, histories)
 
 
 def _run_process(
@@ -181,6 +186,7 @@ def _write(act: OperatorAct, disk: Disk, log: RunLog, levels: int) -> None:
 
 
 _FAST: Final = 7  # the last digit of their seeds
+_VISITED_AGAIN: Final = 4
 
 
 def small_world(seed: int) -> World:
@@ -233,6 +239,19 @@ def small_world(seed: int) -> World:
         )
         for _ in range(random.choice((0, 1, 3, 8)))
     )
+    acts = _acts(random, [f"h{n}.test" for n in range(hosts)], at_once=3 * (kind == "fast"))
+    if seed % 10 == _VISITED_AGAIN:
+        return _visited_again(
+            World(
+                seed=seed,
+                web=replace(web, hosts=min(hosts, 5), largest=10),
+                servers=replace(servers, troubles=min(servers.troubles, 2.0)),
+                machine=machine,
+                acts=acts,
+                crashes=crashes,
+                most_events=60_000,
+            )
+        )
     if seed % 10 == 2:  # the others stay what they were before there were guards
         servers = replace(servers, guarded=0.5)
     return World(
@@ -240,9 +259,39 @@ def small_world(seed: int) -> World:
         web=web,
         servers=servers,
         machine=machine,
-        acts=_acts(random, [f"h{n}.test" for n in range(hosts)], at_once=3 * (kind == "fast")),
+        acts=acts,
         crashes=crashes,
         most_events=20_000,
+    )
+
+
+def _visited_again(world: World) -> World:
+    """Return *world* with hosts whose pages are visited once, each so often, or when that is worth
+    it; with a budget of a visit of each page in hours, in days, or so large that only the least
+    time between two visits counts. It is killed early and late."""
+    random = Random(world.seed)
+    hosts = [f"h{n}.test" for n in range(world.web.hosts)]
+    per_day, days = random.choice(((20.0, 12.0), (300.0, 6.0), (20_000.0, 0.2)))
+    modes = ["adaptive", "adaptive", "adaptive", "every 12h", "every 2d", "once"]
+    revisits = {host: random.choice(modes) for host in hosts}
+    rules = "".join(
+        [f'[[rule]]\nfor = "{host}"\nrevisit = "{mode}"\n' for host, mode in revisits.items()]
+    )
+    acts = [replace(each, text=each.text + rules) for each in world.acts]
+    if not acts or acts[0].at > START:
+        acts.insert(0, OperatorAct(START, rules))
+    crashes = [
+        replace(each, down_s=min(each.down_s, 5000.0), steps=each.steps * random.choice((1, 10)))
+        for each in world.crashes
+    ]
+    limits = replace(world.machine.frontier, visits_per_day=per_day)
+    return replace(
+        world,
+        acts=tuple(acts),
+        crashes=tuple(crashes),
+        machine=replace(world.machine, frontier=limits),
+        until=START + days * DAY_S,
+        revisits=revisits,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replace_struct
 
+from crawler.frontier import later
 from crawler.frontier.groups import AddressGroup, AddressGroups
 from crawler.frontier.hosts import HostScheduler
 from crawler.frontier.recovery import Recovery
@@ -174,6 +175,44 @@ def robots_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(robots_cache, "is_valid", is_valid)
 
 
+def history_dropped_on_a_failure(patch: pytest.MonkeyPatch) -> None:
+    original = TwoTierFrontier._apply_verdict
+
+    def apply(self: TwoTierFrontier, lease: Any, verdict: Any, now: float) -> None:
+        if isinstance(verdict, RetryAt):
+            lease = replace_struct(lease, candidate=replace_struct(lease.candidate, history=None))
+            verdict = replace_struct(verdict, history=None)
+        original(self, lease, verdict, now)
+
+    patch.setattr(TwoTierFrontier, "_apply_verdict", apply)
+
+
+def least_interval_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(later, "LEAST_S", 0.0)
+
+
+def class_never_ordered_anew(patch: pytest.MonkeyPatch) -> None:
+    original = later.LaterUrls._set_due
+
+    def set_due(self: later.LaterUrls, of: Any) -> None:
+        if not self._ordered_by or of.wait_s:
+            original(self, of)
+            of.wait_s = 0.0  # it is due once
+
+    patch.setattr(later.LaterUrls, "_set_due", set_due)
+
+
+def date_ignored(patch: pytest.MonkeyPatch) -> None:
+    original = TwoTierFrontier._visit_again
+
+    def visit_again(self: TwoTierFrontier, candidate: Any, again: Any, now: float) -> None:
+        if again.at is not None:
+            again = replace_struct(again, at=now + 0.5 * (again.at - now))
+        original(self, candidate, again, now)
+
+    patch.setattr(TwoTierFrontier, "_visit_again", visit_again)
+
+
 def whole_bundle_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(bundles, "spacing_s", lambda pace, settings: 0.0)
     patch.setattr(bundles, "at_once", bundle_size)
@@ -256,6 +295,15 @@ FAULTS = [
         policy=replace(SMALL, loop=TakesRobotsForPages),
         first_seed=12,
     ),
+    Fault(
+        "a history dropped on a failure",
+        "and its history says",
+        history_dropped_on_a_failure,
+        first_seed=4,
+    ),
+    Fault("the least interval ignored", "too soon again", least_interval_ignored, first_seed=24),
+    Fault("a class never ordered anew", "was left alone", class_never_ordered_anew, first_seed=4),
+    Fault("a date ignored", "too soon again", date_ignored, first_seed=4),
     Fault("a left host that is asked again", "and is left", left_host_asked_again, first_seed=12),
     Fault("leases put back in two writes", "was lost", put_back_in_two_writes, first_seed=26),
     Fault(
