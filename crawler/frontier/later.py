@@ -94,6 +94,12 @@ def wait_s(number: int, worth: float, longest: float) -> float:
     return max(due_after(*middle_of(number), worth, longest) * DAY_S, LEAST_S)
 
 
+def first_worth(usual: float, cycle_days: float) -> float:
+    """Return what a visit must gain as long as none was made, in days. *usual*: changes a day of
+    pages of any host; *cycle_days*: in which the budget allows a visit of each page."""
+    return max(crawl_value(prior(usual), max(cycle_days, 1e-3), _WEIGHT), 1e-12)
+
+
 def usual_rate(
     changes: int, watched_s: float, usual: float, alike: tuple[int, int] = (0, 0)
 ) -> ChangeRate:
@@ -457,8 +463,7 @@ class LaterUrls:
         if not totals.worth:
             if not self._classes:
                 return
-            usual = prior(self._usual)
-            totals.worth = max(crawl_value(usual, max(cycle_days, 1e-3), _WEIGHT), 1e-12)
+            totals.worth = first_worth(self._usual, cycle_days)
         longest = longest_days(cycle_days)
         is_ordered = self._ordered_by and not is_new_order(totals.worth, self._ordered_by)
         if is_ordered and not is_new_order(longest, max(self._longest_days, 1e-9)):

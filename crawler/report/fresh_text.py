@@ -85,13 +85,10 @@ def _worth(page: PageVisits) -> Iterator[str]:
     if page.worth_now is None or page.worth_needed is None or page.visits_per_day is None:
         return
     budget = f"with the budget of {_rate_of(page.visits_per_day)} a day"
-    if not page.worth_needed:
-        yield f"  what a visit must gain {budget} is not known yet"
-    else:
-        yield (
-            f"  a visit gains {_value(page.worth_now)} for which the copy is fresh, and is due at"
-            f" {_value(page.worth_needed)} {budget}"
-        )
+    yield (
+        f"  a visit gains {_value(page.worth_now)} for which the copy is fresh, and is due at"
+        f" {_value(page.worth_needed)} {budget}"
+    )
     if page.longest_days is not None:
         yield f"  it is due after {_days(page.longest_days)} in any case"
     if page.put_off_s:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from crawler.config.settings import Config
-from crawler.frontier.later import CYCLE_DAYS, DAY_S, LEAST_S, usual_rate, wait_s
+from crawler.frontier.later import CYCLE_DAYS, DAY_S, LEAST_S, first_worth, usual_rate, wait_s
 from crawler.frontier.records import DeadLetter, HostVisits, RefusedRecord
 from crawler.model.choices import RevisitChoice
 from crawler.model.types import Candidate, HostKey, PageHistory
@@ -175,18 +175,18 @@ def _visits_of(
             by = "links"
         return msgspec.structs.replace(found, due_at=place.candidate.not_before, by=by)
     per_day = _visits_per_day(totals, config)
-    longest = longest_days(totals.by_worth / max(per_day, 1e-9))
+    cycle_days = totals.by_worth / max(per_day, 1e-9)
+    longest = longest_days(cycle_days)
+    worth = totals.worth or first_worth(1.0 / config.revisits.revisit_usual_days, cycle_days)
     signalled_s = since_days * DAY_S - (now - history.visited_at)
     put_off_s = place.counts_from - (history.visited_at - signalled_s)
-    due_after_s = LEAST_S
-    if totals.worth:
-        due_after_s = wait_s(place.class_number, totals.worth, longest)
+    due_after_s = wait_s(place.class_number, worth, longest)
     return msgspec.structs.replace(
         found,
         by="worth",
         due_at=max(place.counts_from + due_after_s, history.visited_at + LEAST_S),
         worth_now=crawl_value(by_now, since_days, 1.0),
-        worth_needed=totals.worth,
+        worth_needed=worth,
         put_off_s=put_off_s if put_off_s > _ROUNDED_S else 0.0,
         longest_days=longest,
         visits_per_day=per_day,
