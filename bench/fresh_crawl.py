@@ -216,7 +216,9 @@ def compare(figures: Figures, of: World, cycle: float, visitors: Visitors, name:
     below = (of_policy["all"].fresh - found.fresh) / best
     figures.show("share of the best, below the policy alone", f"{below:.4f}",
                  f"{_MOST_BELOW:g} or less", below <= _MOST_BELOW)  # fmt: skip
-    figures.note("most days between two visits", found.longest, _MOST_DAYS)
+    # A slowed host may not be asked for all of its pages in a year.
+    most_days = max(_MOST_DAYS, of_policy["all"].longest if name else 0.0)
+    figures.note("most days between two visits", found.longest, round(most_days))
     turn = visitors.dates(UNIFORM, of, per_day, cycle)
     ages = " ".join([f"{kept.age / turn.age:.2f}" for kept in (of_policy["all"], found)])
     figures.show("age, in times of that in turn: policy alone, crawl", ages)
