@@ -653,9 +653,8 @@ class Loop:
         change = None
         if self.changes is not None and not rules.refuse:  # else perhaps it was purged
             change = page_change(life, verdict, now)
-        is_fetched_again = isinstance(verdict, RetryAt | PutBack)
-        needs_sync = life.archived.record or change is not None
-        if self.durability is None or not needs_sync or is_fetched_again:
+        is_kept = life.archived.record and not isinstance(verdict, RetryAt | PutBack)
+        if self.durability is None or not (is_kept or change is not None):
             self._finish(life, verdict)
             return
         if self.changes is not None and change is not None:

@@ -174,6 +174,8 @@ def _is_gone(life: Life, verdict: Verdict) -> bool:
         is_found = status in HTTP_OK or status == NOT_MODIFIED
         is_there = is_found and not (seen is not None and seen.is_error)
         return verdict.again is None and not is_there
+    if isinstance(verdict, RetryAt):
+        return verdict.history is not None and not verdict.history.content
     return isinstance(verdict, Dead | Moved)
 
 

@@ -120,6 +120,8 @@ def later_visit(page: Candidate, verdict: Verdict, usual_days: float) -> LaterVi
             rate, days = unpack_rate(before.rate) or prior(1.0 / usual_days), interval_s / _DAY_S
             stale_s = interval_s * stale_days(rate, days) / (days * stale_chance(rate, days))
             return LaterVisit(page.host, VisitResult.CHANGED, interval_s, stale_s)
+        case RetryAt(history=PageHistory(content=0)) if before.content:
+            return LaterVisit(page.host, VisitResult.GONE)
         case Done(gone=PageHistory()) | Dead():
             return LaterVisit(page.host, VisitResult.GONE)
         case Moved():
@@ -217,8 +219,12 @@ def with_next_visit(
         return RetryAt(now + _DAY_S, is_counted=False) if before and is_dead else verdict
     at = int(life.began_at or now)
     match verdict:
-        case Dead() if before is not None and not _is_gone(before, limits):
+        case Dead() if before is not None and life.error:
+            return RetryAt(now + _DAY_S, is_counted=False)  # the fault of our own code
+        case Dead() if before is not None:
             history = _missed(before, at)
+            if _is_gone(before, limits):
+                history = replace(history, content=0)
             return RetryAt(_ask_again(history, now), is_counted=False, history=history)
         case Moved() if before is not None and answer.status not in FOR_GOOD:
             if not _is_gone(before, limits):
@@ -338,4 +344,4 @@ def _again_if_there(before: PageHistory | None, at: int, now: float) -> Again:
 
 
 def _ask_again(history: PageHistory, now: float) -> float:
-    return now + min(_DAY_S * 2.0 ** (history.gone - 1), _LONGEST_S)
+    return now + min(_DAY_S * 2.0 ** min(history.gone - 1, 10), _LONGEST_S)

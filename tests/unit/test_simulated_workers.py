@@ -130,7 +130,7 @@ FAULTS = [
         "an address is given back without its rest",
         " s after http",
         address_given_without_rest,
-        first_seed=63,
+        first_seed=435,
         policy=SHARED_ADDRESSES_OF_WORKERS,
     ),
     WorkerFault(

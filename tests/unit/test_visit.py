@@ -193,7 +193,26 @@ def test_a_failed_visit_ends_no_history_until_it_has_failed_for_days():
         before = replace(BEFORE, gone=gone)
         verdict = visit(life_of(None, before=before), Dead("timeout"))
         assert verdict == RetryAt(NOW + 2**gone * DAY, False, replace(before, gone=gone + 1))
-    assert visit(life_of(None, before=GONE), Dead("timeout")) == Dead("timeout")
+    life = life_of(None, before=GONE)
+    verdict = visit(life, Dead("timeout"))
+    assert verdict == RetryAt(NOW + 4 * DAY, False, replace(GONE, gone=3, content=0))
+    assert page_change(life, verdict, NOW).kind is ChangeKind.GONE
+    life = life_of(None, before=replace(verdict.history, gone=2000))
+    verdict = visit(life, Dead("timeout"))
+    assert verdict.when == NOW + 30 * DAY, "and once in a month for ever"
+    assert page_change(life, verdict, NOW) is None
+    back = life_of(200, SAME, verdict.history)
+    assert visit(back).again.history.gone == 0
+
+
+def test_an_error_of_our_own_code_is_not_the_fault_of_the_page():
+    life = life_of(200, SAME, GONE, error="ValueError in parse")
+    verdict = visit(life, Dead("ValueError in parse"))
+    assert verdict == RetryAt(NOW + DAY, False)
+    assert page_change(life, verdict, NOW) is None
+
+
+def test_what_cannot_be_decided_now_is_put_back():
     assert visit(life_of(None), PutBack()) == PutBack()
 
 
