@@ -234,13 +234,15 @@ def precision(signals: Signals) -> float:
 
 
 def recall(signals: Signals) -> float:
-    """Return the share of changes that are signalled, more than by chance: by as many as visits
-    that found no change came after one. 0 while too little is known of it."""
+    """Return by how much more of the visits that found a change came after a signal than of the
+    others. That is less than the share of changes that are signalled, as signals lead to visits:
+    corrected for it, poor dates made pages staler than none (docs/decisions/0061). 0 while too
+    little is known."""
     still = signals.visits - signals.changes
     if signals.signals < _FEWEST_SIGNALS or not signals.changes or are_useless(signals):
         return 0.0
     by_chance = (signals.signalled - signals.found + 1) / (still + 2)
-    share = (signals.found / signals.changes - by_chance) / (1.0 - by_chance)
+    share = signals.found / signals.changes - by_chance
     return min(max(share, 0.0), _BEST)
 
 
