@@ -238,6 +238,10 @@ class CurrentRules:
     def later_visits(self) -> LaterVisits:
         return self._origins.later_visits
 
+    @property
+    def visits_per_day(self) -> float | None:
+        return self._origins.operator.revisits_per_day
+
     def refusal(self, candidate: Candidate) -> Refusal | None:
         return self._origins.admission.refusal(candidate)
 

@@ -122,8 +122,7 @@ class LaterUrls:
         self._batch = batch
         self._rules = rules
         self._usual = 1.0 / limits.usual_change_days
-        self.visits_per_day = limits.visits_per_day
-        """The budget of visits of pages without a date; None: one of each in CYCLE_DAYS."""
+        self._budget = limits.visits_per_day
         self._dates = TimedQueue(batch, keys.LATER, keys.visit_class(0))
         self._visits = TimedQueue(batch, keys.LATER, offset=keys.VISIT_DATES)
         self._classes: dict[int, _VisitClass] = {}
@@ -383,11 +382,13 @@ class LaterUrls:
 
     def _per_day(self) -> float:
         """Return how many visits of these pages are made a day, by this process."""
-        if self.visits_per_day is None:
+        by_rules = self._rules.visits_per_day if self._rules is not None else None
+        per_day = by_rules or self._budget
+        if per_day is None:
             return self._batch.totals.by_worth / CYCLE_DAYS
         here = self._batch.here
         share = 1.0 if here is None else len(here) / self._batch.shards.count
-        return self.visits_per_day * share
+        return per_day * share
 
     def _next_visit_at(self) -> float | None:
         first = self._first()

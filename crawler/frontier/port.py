@@ -156,6 +156,10 @@ class LeaseRules(Protocol):
         """Which pages that were visited before are visited in this run. The others are kept for one
         that does, and the crawl is over without them."""
 
+    @property
+    def visits_per_day(self) -> float | None:
+        """The budget of visits of pages without a date; None: that of FrontierLimits."""
+
     def refusal(self, candidate: Candidate) -> Refusal | None:
         """Return why *candidate* may not be leased, or None if it may."""
 

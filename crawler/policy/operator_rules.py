@@ -121,6 +121,9 @@ _NOT_KEYS: Final = frozenset({"for", "note"})
 KEYS_OF_CRAWL: Final[Mapping[str, Key]] = {
     "paused": Key(_until(), "Fetch nothing at all until then."),
     "concurrency": Key(integer("fetches", least=1), "Fetches at once, as CONCURRENT_REQUESTS."),
+    "revisits_per_day": Key(
+        number("visits", least=1), "The budget, as CRAWLER_REVISITS_PER_DAY, from now on."
+    ),
     "stopped": Key(_until(), "Crawls that were started before then end."),
 }
 """The keys of the whole crawl, before the first rule."""
@@ -144,11 +147,13 @@ class OperatorRules:
         rules: Iterable[OperatorRule] = (),
         paused: float | None = None,
         concurrency: int | None = None,
+        revisits_per_day: float | None = None,
         stopped: float | None = None,
     ) -> None:
         self.rules = tuple(rules)
         self.paused = paused  # the whole crawl, until then
         self.concurrency = concurrency
+        self.revisits_per_day = revisits_per_day
         self.stopped = stopped  # processes that were started before then end
         by_host: dict[str, list[tuple[int, OperatorRule]]] = {}
         by_domain: dict[str, list[tuple[int, OperatorRule]]] = {}

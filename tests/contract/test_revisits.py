@@ -121,8 +121,10 @@ def test_the_budget_without_a_number_is_a_visit_of_each_page_in_30_days(world):
 def test_another_budget_counts_at_once_and_moves_no_page(world):
     with_budget(world, 4.0)
     pages = Pages(world, {f"a{n}/x": 5.0 for n in range(20)})
+    rules = Refusing(lambda url: False)
+    pages.frontier = world.reopen(START, rules)
     pages.run(60)
-    pages.frontier._later.visits_per_day = 40.0
+    rules.visits_per_day = 40.0
     pages.run(10)
     assert 0.9 < sum(pages.count(60).values()) / 400 <= 1.05
 

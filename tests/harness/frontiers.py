@@ -183,6 +183,7 @@ class Refusing:
 
     are_complete = True
     later_visits = LaterVisits.AS_DUE
+    visits_per_day: float | None = None
 
     def __init__(self, refuses: Callable[[str], bool]) -> None:
         self.refuses = refuses
