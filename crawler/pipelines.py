@@ -300,7 +300,10 @@ class ArchivePipeline(PipelineStage):
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if life.candidate.may_be_archived:
             page = replace(page, may_repeat=True)
-        mode, visits = self.crawl.loop.revisit_mode(life), self.crawl.loop.limits.visits
+        mode, visits = (
+            self.crawl.loop.revisit_mode(life.candidate.url),
+            self.crawl.loop.limits.visits,
+        )
         changed = None
         if mode is not RevisitChoice.ONCE:
             before = life.candidate.history
@@ -328,7 +331,11 @@ class ArchivePipeline(PipelineStage):
             announced = ArchivedPage(sha1_label(page.digest), page.media_type)
         life.archive(record, claim if is_stored else None, announced)
         if mode is not RevisitChoice.ONCE:
-            life.note_seen(seen_of(page, visits.change))
+            seen = seen_of(page, visits.change)
+            if changed is not False and self._later_visits is LaterVisits.EACH:
+                # Its links wait: the next visit must get the page, not that it is as it was.
+                seen = replace(seen, validators=None)
+            life.note_seen(seen)
         if page.is_answered:
             language = page.parsed.language if page.parsed else ""
             self.crawl.stats.count_page(page.media_type, language)

@@ -27,6 +27,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 TRUE: Final = frozenset({"true", "yes", "1"})
 FALSE: Final = frozenset({"false", "no", "0"})
 NONE: Final = "none"
+_LONGEST_INTERVAL_S: Final = 3_650 * 86_400.0
 _LEAST_INTERVAL_S: Final = 600.0  # between two visits of a page
 
 
@@ -155,7 +156,7 @@ def interval(least_s: float) -> Kind[float]:
         found = re.fullmatch(r"(?:every )?(\d+(?:\.\d+)?)([smhdw])", str(value).strip())
         if not found:
             raise ValueError
-        return _in_range(float(found[1]) * _UNITS_S[found[2]], least_s, math.inf)
+        return _in_range(float(found[1]) * _UNITS_S[found[2]], least_s, _LONGEST_INTERVAL_S)
 
     return Kind(f"a time such as 12h or 7d, {least_s / 60:g}m or more", "time", read)
 

@@ -132,6 +132,9 @@ class LaterUrls:
         self._counted_at: float | None = None
         self._held_until = 0.0
         self._opened_at = opened_at
+        # Of what is filed in this run, by shard; and where it has no others.
+        self._first_numbers: dict[bytes, int] = {}
+        self._first_number = batch.totals.next_number
         # Where the pages of this run are looked for next; None: all were.
         self._round_from: bytes | None = keys.visit_class(0)
         self._find_classes()
@@ -173,14 +176,14 @@ class LaterUrls:
         its host, is changed: it has the mean of its pages."""
         before = page.history
         if before is None or again.is_changed is None:
-            return replace(again.history, rate=before.rate if before else 0, signals=0)
+            return replace(again.history, rate=before.rate if before else 0)
         interval_s = max(0, again.history.visited_at - before.visited_at)
         known = unpack_rate(before.rate) or self._usual_rate(record, again.alike)
         rate = after_visit(known, interval_s / DAY_S, again.is_changed)
         of_host = record.visits
         signals = of_host.signals
-        if page.modified:
-            signals = after_signals(signals, before.signals, again.is_changed)
+        if page.modified and (_is_sampled(page) or not are_useless(signals)):
+            signals = after_signals(signals, before.signals, interval_s, again.is_changed)
         record.visits = replace(
             of_host,
             changes=of_host.changes + again.is_changed,
@@ -213,6 +216,8 @@ class LaterUrls:
             history = page.history
             if history is None or history.visited_at >= self._opened_at:
                 continue
+            if keys.number_in_shard(key) >= self._first_numbers.get(shard, self._first_number):
+                continue  # it was filed in this run: it was asked for, and not found
             is_list = page.is_sitemap or not page.depth or history.brought >= BRINGS
             if self._batch.has(shard) and (is_each or is_list):
                 self.remove(key, page)
@@ -241,14 +246,17 @@ class LaterUrls:
             (self._dates if key < keys.visit_class(0) else self._visits).remove(key)
             return
         self._delete(key, candidate)
-        self._read_class_again(key)
+        self._forget_read(key)
+        if (found := self._classes.get(keys.class_of_visited(key))) is not None:
+            self._set_due(found)
 
     def note_dates(self, found: Iterable[Candidate], now: float) -> None:
         """Note the dates that a sitemap or a feed has for pages that wait: a new one is a signal of
         a change, which counts as some days more since the last visit."""
+        touched: set[int] = set()
         for each in found:
-            record = self._batch.peek(each.host)
-            if not each.modified or are_useless(record.visits.signals):
+            signals = self._batch.peek(each.host).visits.signals
+            if not each.modified or (are_useless(signals) and not _is_sampled(each)):
                 continue
             where = self._batch.get(keys.dated(self._batch.shards.of(each.host), each.key))
             packed = self._batch.get(keys.LATER + where) if where else None
@@ -259,28 +267,40 @@ class LaterUrls:
             assert history is not None, f"{page.url} is visited again, but never was"
             if not max(page.modified, history.visited_at) < each.modified <= now + DAY_S:
                 continue
-            self._delete(key, page)
-            known = unpack_rate(history.rate) or self._usual_rate(record)
-            earlier_s = int(signal_days(known, record.visits.signals) * DAY_S)
+            known = unpack_rate(history.rate) or self._usual_rate(self._batch.peek(each.host))
+            earlier_s = int(signal_days(known, signals) * DAY_S)
             history = replace(history, signals=history.signals + 1)
             page = replace(page, modified=each.modified, history=history)
-            self._file(page, max(keys.visited_at(key) - earlier_s, 0))
-            self._read_class_again(key)
+            self._forget_read(key)
+            touched.add(keys.class_of_visited(key))
+            if earlier_s:
+                self._delete(key, page)
+                touched.add(self._put_in_class(page, keys.visited_at(key) - earlier_s))
+            else:
+                self._batch.put(key, encode(page))
+        for number in touched:
+            if (of := self._classes.get(number)) is not None:
+                self._set_due(of)
 
     def _delete(self, key: bytes, page: Candidate) -> None:
         self._batch.delete(key)
         if page.modified:
             self._batch.delete(keys.dated(keys.shard_in(key), page.key))
 
-    def _read_class_again(self, key: bytes) -> None:
-        if (found := self._classes.get(keys.class_of_visited(key))) is not None:
-            if found.read:
-                found.begin = found.read[0][0]
-                found.read.clear()
-            self._set_due(found)
+    def _forget_read(self, key: bytes) -> None:
+        """Forget what was read of the class of a page, which has changed."""
+        found = self._classes.get(keys.class_of_visited(key))
+        if found is not None and found.read:
+            found.begin = found.read[0][0]
+            found.read.clear()
 
     def plan(self) -> VisitPlan:
         return VisitPlan(self._per_day(), self._batch.totals.worth)
+
+    def take_in(self, shard: bytes) -> None:
+        """Read what is due next: *shard* was written into the store."""
+        self._first_numbers[shard] = self._batch.totals.next_number
+        self.read_again()
 
     def read_again(self) -> None:
         """Read what is due next: records were written or deleted in the store."""
@@ -303,13 +323,14 @@ class LaterUrls:
             first = self._first()
             if first is None or self._visits_left < _ONE or now < self._held_until:
                 return
-            if keys.visited_at(first.read[0][0]) + LEAST_S > now:
-                return
-            key, packed = first.read.popleft()
-            is_due, first.due_at = first.due_at <= now, 0.0
+            key, packed = first.read[0]
             candidate, since_days = decode_candidate(packed), (now - keys.visited_at(key)) / DAY_S
+            soonest = _soonest(candidate)
+            if soonest > now and not _is_signalled(candidate):
+                return
+            first.read.popleft()
+            is_due, first.due_at = first.due_at <= now, 0.0
             self._delete(key, candidate)
-            soonest = (candidate.history.visited_at if candidate.history else 0) + LEAST_S
             if soonest > now:  # a signal says that it has changed meanwhile
                 self._batch.count_again(keys.shard_in(key), -1, -1)
                 self.put(replace(candidate, not_before=soonest))
@@ -398,7 +419,9 @@ class LaterUrls:
             return 0.0
         per_s = max(self._per_day(), 1e-9) / DAY_S
         visit_at = self._counted_at + max(0.0, 1.0 - self._visits_left) / per_s
-        return max(visit_at, keys.visited_at(first.read[0][0]) + LEAST_S, self._held_until)
+        page = decode_candidate(first.read[0][1])
+        soonest = 0.0 if _is_signalled(page) else _soonest(page)
+        return max(visit_at, soonest, self._held_until)
 
     def _first(self) -> _VisitClass | None:
         """Return the class whose first page is due first, or was put off last."""
@@ -414,6 +437,12 @@ class LaterUrls:
 
     def _file(self, candidate: Candidate, at: int) -> None:
         """File *candidate* as one that was visited *at* a time."""
+        found = self._classes[self._put_in_class(candidate, at)]
+        if not (found.read and found.due_at):
+            self._set_due(found)
+
+    def _put_in_class(self, candidate: Candidate, at: int) -> int:
+        """Put *candidate* into its class, and return that. When that is due is to be set then."""
         record, shard = self._batch.peek(candidate.host), self._batch.shards.of(candidate.host)
         number = class_of(self._rate_of(candidate, record), _WEIGHT)
         suffix = keys.numbered(b"", self._batch.next_number(shard))
@@ -425,13 +454,10 @@ class LaterUrls:
         if found is None:
             found = self._classes[number] = _VisitClass(number, key)
             self._set_wait(found)
-            self._set_due(found)
         elif key < found.begin:
             found.begin = min(key, found.read[0][0]) if found.read else key
             found.read.clear()
-            self._set_due(found)
-        elif not found.due_at:
-            self._set_due(found)
+        return number
 
     def _has_page(self, of: _VisitClass) -> bool:
         """Return whether the class has a page, the first of which is read then."""
@@ -451,8 +477,10 @@ class LaterUrls:
         if not self._has_page(of):
             of.due_at = 0.0
             return
-        of.due_at = keys.visited_at(of.read[0][0]) + of.wait_s
-        heappush(self._due, (of.due_at, of.number))
+        due_at = keys.visited_at(of.read[0][0]) + of.wait_s
+        if due_at != of.due_at:
+            of.due_at = due_at
+            heappush(self._due, (due_at, of.number))
 
     def _set_wait(self, of: _VisitClass) -> None:
         of.wait_s = wait_s(of.number, self._ordered_by, self._longest_days)
@@ -488,3 +516,19 @@ class LaterUrls:
             self._set_wait(each)
             self._set_due(each)
             begin = keys.visit_class(number + 1)
+
+
+_SAMPLED: Final = 16  # pages, of which one is looked at where dates are useless
+
+
+def _is_sampled(page: Candidate) -> bool:
+    return page.key % _SAMPLED == 0
+
+
+def _is_signalled(page: Candidate) -> bool:
+    return page.history is not None and page.history.signals > 0
+
+
+def _soonest(page: Candidate) -> float:
+    """Return when *page* may be visited again at the soonest."""
+    return (page.history.visited_at if page.history else 0) + LEAST_S

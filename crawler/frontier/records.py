@@ -117,6 +117,11 @@ def number_in(shard: bytes, number: int) -> int:
     return int.from_bytes(shard) << _NUMBER_BITS | number
 
 
+def number_in_shard(key: bytes) -> int:
+    """Return the number at the end of a key, without its shard."""
+    return number_of(key) & ((1 << _NUMBER_BITS) - 1)
+
+
 def shard_of_number(number: int) -> int:
     return number >> _NUMBER_BITS
 
@@ -202,6 +207,7 @@ def timed(prefix: bytes, when: float, suffix: bytes, offset: int = 0) -> bytes:
 _CLASS_BYTES: Final = 3
 _FIRST_CLASS: Final = 1 << 16
 _VISITS_A_SECOND: Final = 256
+_LAST_VISIT: Final = (1 << 32) - 1  # in the year 2106
 
 
 VISIT_DATES: Final = 0xFE << 56
@@ -219,7 +225,9 @@ def visit_class(number: int) -> bytes:
 
 
 def visited(number: int, at: int, suffix: bytes) -> bytes:
-    """Return the key of a page of a class that was visited last *at*, epoch seconds."""
+    """Return the key of a page of a class that was visited last *at*, epoch seconds, or is to come
+    as if it had been: earlier if signals of a change have come, later if it is put off."""
+    at = min(max(at, 0), _LAST_VISIT)
     return visit_class(number) + (at * _VISITS_A_SECOND).to_bytes(5) + suffix
 
 

@@ -62,6 +62,7 @@ from crawler.model.types import (
     Lease,
     Moved,
     Pace,
+    PageHistory,
     Purpose,
     PutBack,
     Rest,
@@ -316,7 +317,7 @@ class TwoTierFrontier:
             yield
         self._arrived.load(keys.ARRIVED + shard)
         self._admitter.load(keys.UNDECIDED + shard)
-        self._later.read_again()
+        self._later.take_in(shard)
         self._gone.load(keys.GONE + shard)
         self._refusals.judge_shard(shard)
         self._show(shard)
@@ -618,16 +619,17 @@ class TwoTierFrontier:
                     count(UrlState.DONE, UrlEvent.REVISIT)
                     self._visit_again(candidate, again, now)
                 elif gone is not None:
-                    page = replace(candidate, history=gone, not_before=0, attempts=0, chain=())
-                    self._gone.put(page, now)
+                    self._keep_gone(candidate, gone, now)
             case RetryAt(when, is_counted, history):
                 count(UrlState.LEASED, UrlEvent.POSTPONE)
                 attempts, history = candidate.attempts + is_counted, history or candidate.history
                 later = replace(candidate, not_before=when, attempts=attempts, history=history)
                 self._enqueue(later, now)
-            case Moved(target, claim):
+            case Moved(target, claim, gone):
                 count(_LEASED, _FINISH)
                 self._write_claim(claim, lease.id)
+                if gone is not None:
+                    self._keep_gone(candidate, gone, now)
                 # A key of the same redirect chain (after a cookie, or without tracking parameters)
                 # is not a new URL.
                 own = target.key in {candidate.key, *candidate.chain}
@@ -665,6 +667,10 @@ class TwoTierFrontier:
             self._later.put_again(page)
         else:
             self._enqueue(page, now)
+
+    def _keep_gone(self, candidate: Candidate, history: PageHistory, now: float) -> None:
+        page = replace(candidate, history=history, not_before=0, attempts=0, chain=())
+        self._gone.put(page, now)
 
     def _write_claim(self, claim: Claim | None, lease_id: int) -> None:
         if claim is None:

@@ -241,7 +241,7 @@ class Loop:
             return None
         plan = self.precheck.check(lease, now)
         if isinstance(plan, Plan):
-            plan = self._given_up(plan) or plan
+            plan = self._given_up(plan) or self._visited_once(plan) or plan
         asks_for_rest = isinstance(plan, Plan) and bool(plan.crawl_delay_s)
         if plan.purpose is not Purpose.PAGE or asks_for_rest:
             # Others would ask for the same robots.txt, or not keep the Crawl-delay of this one's.
@@ -279,6 +279,15 @@ class Loop:
         spaced_at = self.bundles.wake_at(self.slots.free_standings())
         times = [at for at in (wake_at, spaced_at) if at is not None]
         return min(times, default=None)
+
+    def _visited_once(self, plan: Plan) -> Skip | None:
+        """Return the end of *plan* if its page was visited, and is not again by its rules or the
+        settings of this start. Its history is kept."""
+        candidate = plan.lease.candidate
+        is_again = candidate.history is not None and plan.purpose is Purpose.PAGE
+        if is_again and self.revisit_mode(candidate.url) is RevisitChoice.ONCE:
+            return Skip(Done(), "it is visited once")
+        return None
 
     def _given_up(self, plan: Plan) -> Skip | None:
         """Return the end of *plan* if its host is left, as it does not welcome us, or is one of the
@@ -641,7 +650,7 @@ class Loop:
         limits = self.limits
         verdict = verdict_of(life, now, limits.callback_retries, limits.callback_pause_s)
         rules = self.origins.operator.of_url(life.candidate.url)
-        mode = self.revisit_mode(life)
+        mode = self.revisit_mode(life.candidate.url)
         verdict = with_next_visit(life, verdict, mode, limits.visits, now)
         visit = later_visit(life.candidate, verdict, limits.visits.usual_days)
         if visit is not None:
@@ -663,9 +672,9 @@ class Loop:
             self.changes.add(change)
         self.durability.when_synced(partial(self._finish_synced, life, verdict))
 
-    def revisit_mode(self, life: Life) -> RevisitMode:
-        """Return when the page of *life* is visited again, by its rules or else the settings."""
-        of_rules = self.origins.operator.of_url(life.candidate.url).revisit
+    def revisit_mode(self, url: str) -> RevisitMode:
+        """Return when the page at *url* is visited again, by its rules or else the settings."""
+        of_rules = self.origins.operator.of_url(url).revisit
         mode = self.limits.revisit if of_rules is None else of_rules
         if mode is RevisitChoice.ONCE and self.origins.later_visits in _OF_RUN:
             return RevisitChoice.ADAPTIVE  # what is visited in this run only keeps its history

@@ -209,7 +209,7 @@ def with_next_visit(
 ) -> Verdict:
     """Return *verdict* with the next visit of its page, if there is one."""
     before, answer = life.candidate.history, life.answer
-    if mode is RevisitChoice.ONCE or not life.is_of_page:
+    if not life.is_of_page or (mode is RevisitChoice.ONCE and before is None):
         return verdict
     if answer is None:
         # Not asked, by its robots.txt for now, or while there is no answer for that.
@@ -229,12 +229,12 @@ def with_next_visit(
         case Moved() if before is not None and answer.status not in FOR_GOOD:
             if not _is_gone(before, limits):
                 return Done(again=_again_if_there(before, at, now))
+            return replace(verdict, gone=_gone(before, limits))
+        case Moved():
+            return replace(verdict, gone=_gone(before, limits))
         case Done():
             again = _next_visit(life, before, answer.status, mode, limits, at, now)
-            gone = None
-            if again is None and before is not None and before.visits:
-                gone = replace(before, gone=limits.gone_after, content=0)
-            return replace(verdict, again=again, gone=gone)
+            return replace(verdict, again=again, gone=None if again else _gone(before, limits))
     return verdict
 
 
@@ -329,6 +329,13 @@ def _visited(before: PageHistory, at: int, new_links: int, *, is_changed: bool) 
 def _is_gone(before: PageHistory | None, limits: VisitLimits) -> bool:
     """Return whether a page that is not there once more is gone."""
     return (before.gone if before else 0) + 1 >= limits.gone_after
+
+
+def _gone(before: PageHistory | None, limits: VisitLimits) -> PageHistory | None:
+    """Return the history of a page that is gone, or None if it never was there."""
+    if before is None or not before.visits:
+        return None
+    return replace(before, gone=limits.gone_after, content=0)
 
 
 def _missed(before: PageHistory | None, at: int) -> PageHistory:

@@ -243,6 +243,7 @@ class Moved(msgspec.Struct, frozen=True):
 
     candidate: Candidate
     claim: Claim | None = None
+    gone: PageHistory | None = None  # of a page that is there no more, as of Done
 
 
 class PutBack(msgspec.Struct, frozen=True):

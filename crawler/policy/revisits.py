@@ -201,49 +201,58 @@ def due_after(
 class Signals(NamedTuple):
     """What came of the dates that sitemaps and feeds of a host have for its pages."""
 
-    visits: int = 0  # of pages that have a date
-    changes: int = 0  # of these, visits that found a change
-    signals: int = 0  # new dates, all that came between two visits of a page
-    signalled: int = 0  # visits that came after one
-    found: int = 0  # of these, visits that found a change
+    changes: int = 0  # visits of pages that have a date, which found a change
+    found: int = 0  # of these, visits after a signal: a new date
+    changed_signals: int = 0  # between two visits of which the second found a change
+    changed_s: int = 0  # the seconds between these visits
+    still_signals: int = 0  # and between the others
+    still_s: int = 0
+
+    @property
+    def signals(self) -> int:
+        return self.changed_signals + self.still_signals
 
 
 _FEWEST_SIGNALS: Final = 10  # from which on they count
 _BEST: Final = 0.95  # share of changes that are signalled, and of signals that are changes
-_MANY: Final = 30  # signals
+_MANY: Final = 200  # signals
 _USEFUL: Final = 0.06  # guess: of fewer that are changes little is gained
+_COUNTED: Final = 4_000  # signals, beyond which all counts are halved: a host may mend its dates
 
 
-def after_signals(known: Signals, signals: int, is_changed: bool) -> Signals:
-    """Return what is known of the dates after the visit of a page that *signals* came for."""
-    return Signals(
-        known.visits + 1,
-        known.changes + is_changed,
-        known.signals + signals,
-        known.signalled + (signals > 0),
-        known.found + (is_changed and signals > 0),
-    )
+def after_signals(known: Signals, signals: int, interval_s: int, is_changed: bool) -> Signals:
+    """Return what is known of the dates after a visit of a page, *interval_s* after the one before,
+    with so many *signals* in between."""
+    changes, found, changed, changed_s, still, still_s = known
+    if is_changed:
+        changes, found = changes + 1, found + (signals > 0)
+        changed, changed_s = changed + signals, changed_s + interval_s
+    else:
+        still, still_s = still + signals, still_s + interval_s
+    after = Signals(changes, found, changed, changed_s, still, still_s)
+    return Signals(*(each // 2 for each in after)) if after.signals > _COUNTED else after
+
+
+def _right(signals: Signals) -> float:
+    """Return how many signals were changes: those that came while pages changed, beyond as many a
+    day as came for pages that did not."""
+    if signals.signals < _FEWEST_SIGNALS or not signals.still_s:
+        return 0.0
+    by_chance = (signals.still_signals + 1) / signals.still_s * signals.changed_s
+    return max(0.0, signals.changed_signals - by_chance)
 
 
 def precision(signals: Signals) -> float:
-    """Return the share of signals that are changes; 0 while too little is known of it. Low if
-    several came between two visits, as one change is seen of them."""
-    if signals.signals < _FEWEST_SIGNALS:
-        return 0.0
-    return min((signals.found + 1) / (signals.signals + 2), _BEST)
+    """Return the share of signals that are changes; 0 while too little is known of it."""
+    return min(_right(signals) / max(signals.signals, 1), _BEST)
 
 
 def recall(signals: Signals) -> float:
-    """Return by how much more of the visits that found a change came after a signal than of the
-    others. That is less than the share of changes that are signalled, as signals lead to visits:
-    corrected for it, poor dates made pages staler than none (docs/decisions/0061). 0 while too
-    little is known."""
-    still = signals.visits - signals.changes
-    if signals.signals < _FEWEST_SIGNALS or not signals.changes or are_useless(signals):
+    """Return the share of changes that are signalled, of those that visits found; 0 while too
+    little is known of it."""
+    if are_useless(signals):
         return 0.0
-    by_chance = (signals.signalled - signals.found + 1) / (still + 2)
-    share = signals.found / signals.changes - by_chance
-    return min(max(share, 0.0), _BEST)
+    return min(min(_right(signals), signals.found) / max(signals.changes, 1), _BEST)
 
 
 def are_useless(signals: Signals) -> bool:

@@ -56,8 +56,15 @@ def visit(life, verdict=None, mode=ADAPTIVE, **limits):
 
 
 def test_a_crawl_that_visits_once_ends():
-    for life in (life_of(200, OTHER), life_of(404), life_of(200, SAME, before=None)):
+    for life in (life_of(404, before=None), life_of(200, SAME, before=None)):
         assert visit(life, mode=RevisitChoice.ONCE) == Done()
+
+
+def test_a_page_that_is_not_visited_again_for_now_keeps_its_history():
+    life = life_of(None)
+    life.answer = None
+    assert visit(life, mode=RevisitChoice.ONCE).again.history == BEFORE
+    assert visit(life_of(200, OTHER), mode=RevisitChoice.ONCE).again.history.visits == 4
 
 
 @pytest.mark.parametrize(
@@ -184,7 +191,9 @@ def test_a_page_that_says_it_is_an_error_is_not_there():
 def test_a_page_that_has_moved_for_good_is_gone_and_else_asked_again(status, stays):
     life, moved = life_of(status), Moved(candidate("y"))
     verdict = visit(life, moved)
-    assert (verdict == moved) is not stays
+    assert isinstance(verdict, Moved) is not stays
+    if not stays:
+        assert (verdict.candidate, verdict.gone.content) == (moved.candidate, 0)
     assert (page_change(life, verdict, NOW) is None) is stays
 
 

@@ -484,7 +484,7 @@ class OwnedFrontier:
             return False
         is_own = target.key in {lease.candidate.key, *lease.candidate.chain}
         self.add([replace(target, needs_seen_test=not is_own)], now)
-        return self._finish_later(lease, Done(verdict.claim))
+        return self._finish_later(lease, Done(verdict.claim, gone=verdict.gone))
 
     def _finish_later(self, lease: Lease, verdict: Verdict) -> bool:
         if not self.frontier.holds(lease):
