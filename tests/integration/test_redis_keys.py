@@ -14,9 +14,13 @@ from tests.servers.redis_glossary import WITHOUT_KEYS, Glossary
 from tests.servers.redis_monitor import Asked, monitored
 
 NAME = "glossary"
-RARE = {"<root>:outboxes", "<root>:x", "<root>:c", "<root>:v", "<root>:names"}
+RARE = {
+    *("<root>:outboxes", "<root>:x", "<root>:c", "<root>:v", "<root>:names"),
+    *("<root>:G", "<root>:S"),
+}
 """No link waits on a disk in this crawl, no rule refuses one later, domains have no budget, so few
-URLs are new that none is looked for in files, and the host has no name."""
+URLs are new that none is looked for in files, the host has no name, and no page is visited again:
+none is found gone, or has a date."""
 
 
 def test_every_key_of_a_crawl_is_in_the_glossary(tmp_path: Path) -> None:
