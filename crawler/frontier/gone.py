@@ -25,47 +25,46 @@ class GonePages:
 
     def __init__(self, batch: WriteBatch) -> None:
         self._batch = batch
-        self._asked_at: dict[int, float] = {}  # by key, those that went first in front
-        self._names: dict[int, bytes] = {}  # of their records
+        # By key, those that went first in front: when each was asked for last, and its record.
+        self._pages: dict[int, tuple[float, bytes]] = {}
         self.load(keys.GONE)
 
     def load(self, prefix: bytes) -> None:
         """Add those of the records that begin with *prefix*."""
         found = [(decode_gone(packed), name) for name, packed in all_records(self._batch, prefix)]
         for record, name in sorted(found, key=lambda each: each[0].at):
-            self._note(record.candidate.key, record.at, name)
+            self._add(record.candidate.key, record.at, name)
 
     def drop(self, shard: bytes) -> None:
         """Forget those of *shard*, whose records were deleted."""
-        for key in [key for key, name in self._names.items() if keys.shard_in(name) == shard]:
-            del self._asked_at[key], self._names[key]
+        kept = self._pages.items()
+        self._pages = {key: page for key, page in kept if keys.shard_in(page[1]) != shard}
 
     def put(self, page: Candidate, now: float) -> None:
         """Keep *page*, which was asked for last *now*."""
         name = keys.numbered(keys.GONE, self._batch.next_number(self._batch.shards.of(page.host)))
         self._batch.put(name, encode(GoneRecord(page, now)))
-        self._note(page.key, now, name)
-        while len(self._names) > MOST:
-            key = next(iter(self._names))
-            self._batch.delete(self._names.pop(key))
-            del self._asked_at[key]
+        self._add(page.key, now, name)
 
     def named(self, found: Iterable[Candidate], now: float) -> list[Candidate]:
         """Remove and return the pages that are to be asked for again, as links to them were
         *found*."""
-        if not self._asked_at:
+        if not self._pages:
             return []
         named = []
-        for key in self._asked_at.keys() & {each.key for each in found}:
-            if now - self._asked_at[key] < ASKED_S:
+        for key in self._pages.keys() & {each.key for each in found}:
+            asked_at, name = self._pages[key]
+            if now - asked_at < ASKED_S:
                 continue
-            name = self._names.pop(key)
-            del self._asked_at[key]
+            del self._pages[key]
             packed = self._batch.get(name)
             if packed is not None:  # else it was purged
                 self._batch.delete(name)
                 named.append(decode_gone(packed).candidate)
         return named
 
-    def _note(self, key: int, at: float, name: bytes) -> None:
-        self._asked_at[key], self._names[key] = at, name
+    def _add(self, key: int, asked_at: float, name: bytes) -> None:
+        self._pages[key] = asked_at, name
+        if len(self._pages) > MOST:
+            _, oldest = self._pages.pop(next(iter(self._pages)))
+            self._batch.delete(oldest)

@@ -178,7 +178,7 @@ class LaterUrls:
         if before is None or again.is_changed is None:
             return replace(again.history, rate=before.rate if before else 0)
         interval_s = max(0, again.history.visited_at - before.visited_at)
-        known = unpack_rate(before.rate) or self._usual_rate(record, again.alike)
+        known = self._known_rate(before, record, again.alike)
         rate = after_visit(known, interval_s / DAY_S, again.is_changed)
         of_host = record.visits
         signals = of_host.signals
@@ -267,7 +267,7 @@ class LaterUrls:
             assert history is not None, f"{page.url} is visited again, but never was"
             if not max(page.modified, history.visited_at) < each.modified <= now + DAY_S:
                 continue
-            known = unpack_rate(history.rate) or self._usual_rate(self._batch.peek(each.host))
+            known = self._known_rate(history, self._batch.peek(each.host))
             earlier_s = int(signal_days(known, signals) * DAY_S)
             history = replace(history, signals=history.signals + 1)
             page = replace(page, modified=each.modified, history=history)
@@ -309,9 +309,14 @@ class LaterUrls:
         self._round_from = keys.visit_class(0)
         self._find_classes()
 
-    def _usual_rate(self, record: HostRecord, alike: tuple[int, int] = (0, 0)) -> ChangeRate:
-        """Return what is known of a page of the host of *record* that was not visited again yet."""
-        return usual_rate(record.visits.changes, record.visits.watched_s, self._usual, alike)
+    def _known_rate(
+        self, history: PageHistory | None, record: HostRecord, alike: tuple[int, int] = (0, 0)
+    ) -> ChangeRate:
+        """Return how often a page with that *history* changes, as far as it is known, or else as
+        pages of its host do, which has *record*, and pages *alike*."""
+        visits = record.visits
+        known = unpack_rate(history.rate) if history is not None else None
+        return known or usual_rate(visits.changes, visits.watched_s, self._usual, alike)
 
     # Pages that are visited again when that is worth it.
 
@@ -380,9 +385,8 @@ class LaterUrls:
         self._order()
 
     def _rate_of(self, page: Candidate, record: HostRecord) -> ChangeRate:
-        """Return how often *page* changes as far as nothing says so; *record*: of its host."""
-        known = unpack_rate(page.history.rate) if page.history else None
-        rate = known or self._usual_rate(record)
+        """Return how often *page* changes without a signal; *record*: of its host."""
+        rate = self._known_rate(page.history, record)
         return unsignalled(rate, record.visits.signals) if page.modified else rate
 
     def _since_days(self, page: Candidate, record: HostRecord, now: float) -> float:
@@ -392,7 +396,7 @@ class LaterUrls:
         since_days = (now - history.visited_at) / DAY_S
         if not history.signals:
             return since_days
-        known = unpack_rate(history.rate) or self._usual_rate(record)
+        known = self._known_rate(history, record)
         return since_days + history.signals * signal_days(known, record.visits.signals)
 
     def _count_visits(self, now: float) -> None:
