@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace as with_fields
 
+from crawler.frontier import records as keys
 from crawler.frontier.later import LEAST_S
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.records import decode_candidate
@@ -19,6 +20,7 @@ from crawler.model.types import (
     Again,
     ConditionalVisits,
     Done,
+    Moved,
     PageHistory,
     RetryAt,
     VisitCheck,
@@ -247,14 +249,16 @@ def test_it_can_be_asked_for_at_once_which_links_are_new(world):
     assert (added.new, added.seen + added.undecided) == (2, 3)
 
 
-def test_a_page_that_is_gone_is_asked_for_again_when_it_is_named_but_not_often(world):
+@pytest.mark.parametrize("has_moved", [False, True])
+def test_a_page_that_is_gone_is_asked_for_again_when_it_is_named_but_not_often(world, has_moved):
     frontier = world.reopen(START)
     now, history = START, PageHistory(1, 1, 1, 5, gone=3)
     frontier.add([candidate("x"), candidate("y", host="b")], now)
     for lease in drain(frontier, now):
         frontier.release(lease, rest(1), now)
         gone = history if lease.candidate.host == "a" else None
-        frontier.finish(lease, Done(gone=gone), now)
+        moved = Moved(candidate("y", host="b"), gone=gone)  # which is known
+        frontier.finish(lease, moved if gone and has_moved else Done(gone=gone), now)
     for days in (1, 29):
         frontier.add([candidate("x"), candidate("y", host="b")], START + days * DAY)
         assert drain(frontier, START + days * DAY + 1) == []
@@ -493,3 +497,8 @@ def test_a_page_begins_with_what_is_known_of_those_alike_then_of_its_host(embedd
         rate = unpack_rate(page.history.rate)
         means.append(rate.shape / rate.days)
     assert means[1] > 8 * means[0]
+
+
+@pytest.mark.parametrize(("at", "kept"), [(-5, 0), (7, 7), (1 << 40, (1 << 32) - 1)])
+def test_a_page_that_is_put_off_beyond_all_dates_is_filed_at_the_last_one(at, kept):
+    assert keys.visited_at(keys.visited(3, at, b"12345678")) == kept
