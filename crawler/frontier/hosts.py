@@ -222,7 +222,7 @@ class HostScheduler:
         self._stride = StrideScheduler(limits.shares)
         self.active = ActiveSet(len(limits.shares))
         self._again = len(limits.shares) - 1  # the level of pages that are visited again
-        self._turns_again = round(1.0 / limits.visit_share)  # one in so many is theirs
+        self._visit_share = limits.visit_share
         self._stopped: set[bytes] = set()  # shards whose hosts get no turn
 
     def next_due(self, now: float, standings: Iterable[Standing]) -> ActiveHost | None:
@@ -427,17 +427,19 @@ class HostScheduler:
         return record
 
     def _next_level(self, record: HostRecord) -> int | None:
-        """Return the level of the next turn of a host: the best one that has a URL, but each so
-        many turns that of pages that are visited again."""
-        level = record.best_level()
-        is_again = level is not None and not record.generation % self._turns_again
-        return self._again if is_again and len(record.queue_ends[self._again]) else level
+        """Return the level of the next turn of a host: the best one that has a URL, but in their
+        share of the turns that of pages that are visited again."""
+        is_again = self._is_theirs(record.generation) and len(record.queue_ends[self._again]) > 0
+        return self._again if is_again else record.best_level()
 
     def _is_again_turn(self, record: HostRecord) -> bool:
         """Return whether the turn for which a host was filed last is that of pages that are visited
         again, whatever else waits."""
-        is_theirs = record.level == self._again
-        return is_theirs and not (record.generation - 1) % self._turns_again
+        return record.level == self._again and self._is_theirs(record.generation - 1)
+
+    def _is_theirs(self, turn: int) -> bool:
+        """Return whether a turn of a host, by its number, is for pages that are visited again."""
+        return int((turn + 1) * self._visit_share) > int(turn * self._visit_share)
 
     def _end_for_better(self, active: ActiveHost, level: int) -> None:
         """End the turn of *active*, as a URL of a better *level* has come."""

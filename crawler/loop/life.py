@@ -89,7 +89,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     content: int  # 64 bits, as `compared` says
     compared: Compared
-    validators: str | None = None  # as of History
+    validators: str | None = None  # as of PageHistory
     stored_at: int = 0  # epoch seconds: as of PageHistory
     places: int = 0  # links on it
     is_list: bool = False  # a sitemap or a feed: it is there for the links that come

@@ -132,7 +132,7 @@ def page_change(life: Life, verdict: Verdict, now: float) -> Change | None:
     stored), one that has not changed, or a URL that is not done yet."""
     page, record = life.archived.page, life.archived.record
     url, facts = life.candidate.url, life.facts
-    if _is_gone(life, verdict):
+    if _has_gone(life, verdict):
         return Change(
             kind=ChangeKind.GONE,
             at=round(now, 3),
@@ -162,7 +162,7 @@ def page_change(life: Life, verdict: Verdict, now: float) -> Change | None:
     )
 
 
-def _is_gone(life: Life, verdict: Verdict) -> bool:
+def _has_gone(life: Life, verdict: Verdict) -> bool:
     """Return whether a page that an index may have is no page any more."""
     before, seen = life.candidate.history, life.archived.seen
     if before is None or not before.visits or not before.content or life.answer is None:
