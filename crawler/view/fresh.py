@@ -127,7 +127,8 @@ def page_visits(
     candidate = _candidate_in(place)
     if candidate is None or candidate.history is None:
         return found
-    return _visits_of(found, url, candidate, candidate.history, place, view, config)
+    per_day = _visits_per_day(view.visit_totals(url), rules, config)
+    return _visits_of(found, url, candidate, candidate.history, place, per_day, view, config)
 
 
 _PLACES: Final = {LaterUrl: "later", WaitingUrl: "waiting", LeasedUrl: "leased"}
@@ -146,9 +147,11 @@ def _visits_of(
     candidate: Candidate,
     history: PageHistory,
     place: Place,
+    per_day: float,
     view: CrawlView,
     config: Config,
 ) -> PageVisits:
+    """Return *found* with the *history* of *candidate*. *per_day*: the budget of visits."""
     totals, now, rates = view.visit_totals(url), view.now(), _Rates(view, config)
     rate = rates.of(candidate, history)
     by_now, since_days = rates.unsignalled(candidate, rate), rates.since_days(candidate, now)
@@ -174,7 +177,6 @@ def _visits_of(
         if not history.gone and found.mode == RevisitChoice.ADAPTIVE:
             by = "links"
         return msgspec.structs.replace(found, due_at=place.candidate.not_before, by=by)
-    per_day = _visits_per_day(totals, config)
     cycle_days = totals.by_worth / max(per_day, 1e-9)
     longest = longest_days(cycle_days)
     worth = totals.worth or first_worth(1.0 / config.revisits.revisit_usual_days, cycle_days)
@@ -193,8 +195,8 @@ def _visits_of(
     )
 
 
-def _visits_per_day(totals: VisitTotals, config: Config) -> float:
-    per_day = config.revisits.revisits_per_day
+def _visits_per_day(totals: VisitTotals, rules: OperatorRules, config: Config) -> float:
+    per_day = rules.revisits_per_day or config.revisits.revisits_per_day
     return totals.by_worth / CYCLE_DAYS if per_day is None else per_day
 
 
@@ -242,7 +244,9 @@ def fresh_copies(view: CrawlView, config: Config, host: str = "") -> CopiesFresh
         if history is not None and history.visits:
             rate = rates.unsignalled(page.candidate, rates.of(page.candidate, history))
             sums.add(page, history, rate, rates.since_days(page.candidate, now), now)
-    return sums.freshness(host, totals, config)
+    rules = read_rules(view.rules(), len(config.frontier.level_shares))
+    per_day = _visits_per_day(totals, rules, config) if totals.by_worth else None
+    return sums.freshness(host, totals, per_day)
 
 
 class _Sums:
@@ -282,7 +286,7 @@ class _Sums:
             counted[1] += history.visits
             counted[2] += history.changes
 
-    def freshness(self, host: str, totals: VisitTotals, config: Config) -> CopiesFreshness:
+    def freshness(self, host: str, totals: VisitTotals, per_day: float | None) -> CopiesFreshness:
         pages = self.pages
         first = sorted(self._changed(), key=lambda each: (-each.changes, each.host, each.pattern))
         return CopiesFreshness(
@@ -293,7 +297,7 @@ class _Sums:
             changes=self.changes,
             visited_last_day=self.visited_last_day,
             changed_last_day=self.changed_last_day,
-            visits_per_day=_visits_per_day(totals, config) if totals.by_worth else None,
+            visits_per_day=per_day,
             worth_needed=totals.worth,
             fresh=1.0 - self.stale / pages if pages else None,
             stale_days=self.stale_days / pages if pages else None,

@@ -83,3 +83,6 @@ def test_of_a_crawl_that_has_visited_its_pages_twice(tmp_path: Path) -> None:
         answer = why(web.url("/day/2"), view, config, {})
         assert answer.later_at == changed.due_at
         assert "visited again when that is worth it" in "\n".join(why_text(answer, view.now()))
+        (data / "rules.toml").write_text("revisits_per_day = 7\n")
+        assert fresh_copies(view, config).visits_per_day == 7.0
+        assert fresh_page(web.url("/day/2"), view, config).visits_per_day == 7.0
