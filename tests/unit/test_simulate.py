@@ -13,7 +13,7 @@ import pytest
 from crawler.page.soft404 import looks_like_error
 from crawler.simulate.judges import judge
 from crawler.simulate.policies import policy_world
-from crawler.simulate.run import SHARED_ADDRESSES, SMALL, run, small_world
+from crawler.simulate.run import SHARED_ADDRESSES, SMALL, OperatorAct, run, small_world
 from crawler.simulate.servers import ServerParameters
 from crawler.simulate.web import START, Web, WebParameters, read_edges
 
@@ -29,6 +29,20 @@ def test_hosts_of_one_address_take_turns() -> None:
     for seed in range(30):
         found = judge(run(small_world(seed), SHARED_ADDRESSES))
         assert found == [], f"SHARED_ADDRESSES, seed {seed}"
+
+
+def test_a_rule_to_visit_once_ends_later_visits_and_keeps_all_histories() -> None:
+    world = small_world(4)
+    hosts = sorted(world.revisits)
+    at = (START + world.until) / 2
+    modes = dict.fromkeys(hosts[1:], "once") | {hosts[0]: "adaptive"}
+    rules = "".join([f'[[rule]]\nfor = "{h}"\nrevisit = "{mode}"\n' for h, mode in modes.items()])
+    acts = (*(act for act in world.acts if act.at < at), OperatorAct(at, rules))
+    ruled = run(replace(world, crashes=(), acts=acts), SMALL)
+    before = run(replace(world, crashes=(), acts=acts, until=at), SMALL)
+    assert before.histories.keys() <= ruled.histories.keys() != set()
+    late = {hit.url for hit in ruled.log.hits if hit.start > at + 3600.0}
+    assert {url for url in late if not (url.endswith("/robots.txt") or hosts[0] in url)} == set()
 
 
 @pytest.mark.parametrize(
