@@ -98,6 +98,7 @@ from crawler.policy.silent_hosts import SilentHosts
 from crawler.shared.address import redis_address
 
 if TYPE_CHECKING:
+    from crawler.shared.changes import ChangeSender
     from crawler.shared.worker.join import JoinedCrawl
 
 
@@ -221,9 +222,15 @@ def _assemble(crawler: Crawler) -> Crawl:
         room = joined.base.disk if joined else _disk_room(lifecycle)
         outcomes = OutcomeLog(data.outcomes, room.wait_for_room)
         opened.callback(outcomes.close)
-        changes = None
+        changes, sender = None, None
         if config.archive.changes:
-            changes = ChangeFeed(data.path / CHANGES, room.wait_for_room)
+            folder = data.path / CHANGES
+            if address is not None and joined is not None:
+                from crawler.assembly.shared import open_changes  # noqa: PLC0415  # see there
+
+                changes, sender = open_changes(address, config, joined, folder)
+            else:
+                changes = ChangeFeed(folder, room.wait_for_room)
             opened.callback(changes.close)
         base = BaseParts(
             crawler=crawler,
@@ -243,7 +250,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             addresses=LateAddresses() if config.politeness.host_unit is HostUnit.ADDRESS else None,
         )
         with long_step("Opening the frontier"):
-            parts = embedded_parts(base) if joined is None else _shared_parts(base, joined)
+            parts = embedded_parts(base) if joined is None else _shared_parts(base, joined, sender)
         if address is None:
             if kept.arguments is not None:
                 data.keep_arguments(kept.arguments)
@@ -266,10 +273,12 @@ def _kept_settings(settings: BaseSettings) -> dict[str, object]:
     return {**kept, **paths}
 
 
-def _shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
+def _shared_parts(
+    base: BaseParts, joined: JoinedCrawl, changes: ChangeSender | None
+) -> FrontierParts:
     from crawler.assembly.shared import shared_parts  # noqa: PLC0415  # see there
 
-    return shared_parts(base, joined)
+    return shared_parts(base, joined, changes)
 
 
 def _data(crawler: Crawler, config: Config) -> DataDir:
@@ -381,7 +390,8 @@ def _crawl(
     consumers = None
     if changes is not None:
         most = config.archive.changes_max_lag
-        consumers = ConsumerWatch(changes, most, base.room, base.lifecycle.wake)
+        sender = parts.shared.changes if parts.shared is not None else None
+        consumers = ConsumerWatch(changes, sender or changes, most, base.room, base.lifecycle.wake)
     return Crawl(
         settings=UserSettings(
             config=config,

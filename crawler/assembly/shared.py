@@ -5,6 +5,7 @@ Rule: it is imported only in a crawl that is shared: what it imports takes 30 ms
 
 from __future__ import annotations
 
+import logging
 import shutil
 from contextlib import closing, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ import msgspec
 from crawler.assembly.parts import BaseParts, FrontierParts
 from crawler.config.settings import Config, read_kept
 from crawler.data.allowed_origins import AllowedOrigins
+from crawler.data.changes import ChangeFeed, last_number
 from crawler.data.data_dir import SHARDS
 from crawler.data.frontier_work import FrontierWork
 from crawler.data.local_stores import LocalPatternStats, RobotsRecords
@@ -26,6 +28,7 @@ from crawler.model.types import CrawlerError, HostKey
 from crawler.policy.operator_rules import read_rules
 from crawler.shared import keys
 from crawler.shared.address import RedisAddress
+from crawler.shared.changes import ChangeSender, feed_of, state_of
 from crawler.shared.operator_store import SharedStore
 from crawler.shared.owned.robots_results import host_of
 from crawler.shared.owned.takeover import NotedRest, noted_rests
@@ -33,12 +36,34 @@ from crawler.shared.owned.worker import OwnedWorker
 from crawler.shared.pushed import PushedContext, PushedRequestReader, push_settings
 from crawler.shared.worker.batcher import Batcher
 from crawler.shared.worker.exact_duplicates import SharedDuplicates
-from crawler.shared.worker.join import JoinedCrawl, kept_arguments
+from crawler.shared.worker.join import JoinedCrawl, asked_once, kept_arguments
 from crawler.shared.worker.names import SharedNames
 from crawler.shared.worker.near_duplicates import NearSearch, SharedNearDuplicates
 
+logger = logging.getLogger(__name__)
 
-def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
+
+def open_changes(
+    address: RedisAddress, config: Config, joined: JoinedCrawl, folder: Path
+) -> tuple[ChangeFeed, ChangeSender]:
+    """Open the change feed of this worker in *folder*, and what sends it to that of the crawl.
+    Raises CrawlerError."""
+    worker = joined.base
+    crawl, feed = worker.settings.name, feed_of(folder, worker.make_record().name)
+    state = asked_once(address, config, lambda nodes: state_of(nodes, feed))
+    if (last := last_number(folder)) < state.sent:
+        logger.warning(
+            "The change feed in %s ends at entry %d, and %d of it were sent to the one of the"
+            " crawl: it is an older copy. Its numbers go on behind these",
+            *(folder, last, state.sent),
+        )
+    changes = ChangeFeed(folder, worker.disk.wait_for_room, state.sent)
+    return changes, ChangeSender(crawl, folder, feed, state, lambda: changes.last)
+
+
+def shared_parts(
+    base: BaseParts, joined: JoinedCrawl, changes: ChangeSender | None
+) -> FrontierParts:
     """Build the parts that depend on where the frontier is."""
     config, worker, clock = base.config, joined.base, joined.clock
     origins = base.allowed_origins(joined.format.key_seed, time())
@@ -74,6 +99,7 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
             authority, result, clock.now()
         ),
         pushing=_pushed_context(base, origins),
+        changes=changes,
     )
     pattern_stats = LocalPatternStats(
         frontier.frontier.records, config.patterns, shards=Shards(worker.settings.shards)

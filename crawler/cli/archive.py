@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -19,6 +20,7 @@ from scrapy.exceptions import UsageError
 from scrapy.settings import BaseSettings
 
 from crawler.archive.cdxj import CdxjCompanion
+from crawler.cli.place import place_of
 from crawler.config.settings import Config, read_config
 from crawler.content.crawl_archive import companions
 from crawler.model.types import (
@@ -48,6 +50,7 @@ class ArchiveArguments:
 
     place: ArchivePlace
     config: Config
+    settings: BaseSettings
     url_or_file: str  # a URL, a file
     opts: argparse.Namespace
 
@@ -58,7 +61,7 @@ def run(args: list[str], opts: argparse.Namespace, settings: BaseSettings) -> in
     try:
         config = read_config(settings)
         place = archive_of(settings, config)
-        return int(not action(ArchiveArguments(place, config, word, opts)))
+        return int(not action(ArchiveArguments(place, config, settings, word, opts)))
     except CrawlerError as error:
         print_error(error)
         return 1
@@ -131,7 +134,10 @@ def _purge(args: ArchiveArguments) -> bool:
         for each in archive_acts.all_deletion_records(args.place, targets):
             print(msgspec.json.encode(each).decode())
         return True
-    done = archive_acts.purge_archive(args.place, companions(args.config), targets)
+    done = chain(
+        archive_acts.purge_archive(args.place, companions(args.config), targets),
+        archive_acts.purge_shared_changes(place_of(args.settings, args.config), targets),
+    )
     # It works in the object store too, so no note says that files there are not looked at.
     return _run(replace(args, place=replace(args.place, store="")), done)
 

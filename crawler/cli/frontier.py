@@ -48,19 +48,12 @@ from crawler.config.settings import (
     with_kept_settings,
 )
 from crawler.content.crawl_archive import companions
-from crawler.data.changes import (
-    FeedReader,
-    consumers,
-    forget_consumer,
-    last_number,
-    move_consumer,
-    read_consumer,
-)
-from crawler.data.data_dir import CHANGES, REPORT, lock_owner, read_format, worker_folders
+from crawler.data.changes import Changes, check_name
+from crawler.data.data_dir import REPORT, lock_owner, worker_folders
 from crawler.data.operator_files import RulesFile, existing
 from crawler.engine.seeds import open_seeds
-from crawler.model.types import ConfigError, CrawlerError, HostKey
-from crawler.operate.archive import deletion_records, purge_archive
+from crawler.model.types import ConfigError, CrawlerError, HostKey, StoreUnavailable
+from crawler.operate.archive import deletion_records, purge_archive, purge_shared_changes
 from crawler.operate.client import CrawlClient, FrontierCheck
 from crawler.operate.verbs import VERBS, ActRequest, read_words
 from crawler.policy.seeds import BadLine
@@ -324,6 +317,7 @@ def _act(args: FrontierArguments) -> CommandOutput:
     print(answer.said, file=sys.stderr)
     if opts.archive:
         done = list(purge_archive(place, companions(args.config), targets))
+        done += purge_shared_changes(args.place, targets)
         return done, chain.from_iterable((each.line, *fault_lines(each.faults)) for each in done)
     found = list(deletion_records(place, targets))
     for note in place.missing_notes():
@@ -376,32 +370,29 @@ _FOLLOW_S: Final = 0.5  # between two looks for new entries
 
 
 def _changes(args: FrontierArguments) -> CommandOutput:
-    opts, path = args.opts, data_dir(args.settings, args.config)
-    if workers := worker_folders(path):
-        raise ConfigError(
-            f"each worker of the crawl in {path} has a change feed of its own: say which, with"
-            f" -s CRAWLER_DATA_DIR={workers[0]} (there are {len(workers)})"
-        )
-    read_format(path)  # else a mistyped directory would be created
-    folder, now = path / CHANGES, time.time()
+    opts, now = args.opts, time.time()
     if opts.forget is not None:
-        forget_consumer(folder, opts.forget)
+        with args.place.changes() as feed:
+            feed.forget(opts.forget)
         return {"forgotten": opts.forget}, [f"{opts.forget} is no consumer any more"]
     if opts.consumers:
-        last, found = last_number(folder), consumers(folder)
-        return found, consumers_text(found, last, now)
+        with args.place.changes() as feed:
+            found, last = feed.consumers(), feed.last()
+            rows = [(each, feed.lag_of(each)) for each in found]
+        return found, consumers_text(rows, last, now)
     begin = None if opts.begin is None else _entry_number("--from", opts.begin)
     if opts.consumer is not None:
-        read_consumer(folder, opts.consumer)  # a name that cannot be is refused before all else
+        check_name(opts.consumer)
     if opts.taken is not None:
         if opts.consumer is None:
             raise UsageError("--taken needs --consumer NAME")
-        return _note_taken(folder, opts.consumer, _entry_number("--taken", opts.taken), now)
+        with args.place.changes() as feed:
+            return _note_taken(feed, opts.consumer, _entry_number("--taken", opts.taken), now)
     if opts.limit is not None and opts.limit < 1:
         raise UsageError("--limit takes a number of entries, from 1")
     if opts.json:
         raise UsageError("changes are JSON lines already: leave out --json")
-    return None, _entries(folder, begin, opts, now)
+    return None, _entries(args.place, begin, opts, now)
 
 
 def _entry_number(option: str, given: str | int) -> int:
@@ -410,31 +401,39 @@ def _entry_number(option: str, given: str | int) -> int:
     return int(given)
 
 
-def _note_taken(folder: Path, name: str, taken: int, now: float) -> CommandOutput:
-    known, last = read_consumer(folder, name), last_number(folder)
+def _note_taken(feed: Changes, name: str, taken: int, now: float) -> CommandOutput:
+    known, last = feed.consumer(name), feed.last()
     if known is None:
         raise ConfigError(f"no consumer is called {name}: it begins with --consumer {name}")
     if taken > last:
-        raise ConfigError(f"the change feed in {folder} ends at entry {last:,}, before {taken:,}")
+        raise ConfigError(f"{feed.where} ends at entry {last:,}, before {taken:,}")
     taken = max(taken, known.taken)
-    move_consumer(folder, name, taken, now)
+    feed.move(name, taken, now)
     return {"name": name, "taken": taken}, [f"{name} has taken {taken:,} of {last:,} entries"]
 
 
 def _entries(
-    folder: Path, begin: int | None, opts: argparse.Namespace, now: float
+    place: CrawlPlace, begin: int | None, opts: argparse.Namespace, now: float
 ) -> Iterator[str]:
     """Yield the entries that are asked for, and remember a new consumer before the first."""
-    known = read_consumer(folder, opts.consumer) if opts.consumer is not None else None
-    after = begin - 1 if begin is not None else known.taken if known is not None else 0
-    reader, left = FeedReader(folder, after), opts.limit
-    if opts.consumer is not None and (known is None or begin is not None):
-        move_consumer(folder, opts.consumer, after, now)
-    with suppress(KeyboardInterrupt):
+    with place.changes() as feed, suppress(KeyboardInterrupt):
+        known = feed.consumer(opts.consumer) if opts.consumer is not None else None
+        after = begin - 1 if begin is not None else known.taken if known is not None else 0
+        reader, left = feed.reader(after), opts.limit
+        if opts.consumer is not None and (known is None or begin is not None):
+            feed.move(opts.consumer, after, now)
+        waits_for = ""
         while True:
-            for entry in islice(reader.read(), left):
-                yield entry.line.decode()
-                left = None if left is None else left - 1
+            try:
+                for entry in islice(reader.read(), left):
+                    yield entry.line.decode()
+                    left = None if left is None else left - 1
+            except StoreUnavailable as fault:
+                if not opts.follow:
+                    raise
+                if waits_for != str(fault):
+                    print(f"Waiting: {fault}", file=sys.stderr)
+                waits_for = str(fault)
             if not opts.follow or left == 0:
                 return
             sys.stdout.flush()

@@ -187,11 +187,14 @@ def dead_text(
         yield f"put all back: {advice('retry --all')}"
 
 
-def consumers_text(found: Sequence[ConsumerPosition], last: int, now: float) -> Iterator[str]:
-    """*last*: the number of the last entry of the change feed."""
+def consumers_text(
+    found: Sequence[tuple[ConsumerPosition, int]], last: int, now: float
+) -> Iterator[str]:
+    """*found*: each with how many entries it is behind. *last*: the number of the last entry of the
+    change feed."""
     rows = [
-        (each.name, number(each.taken), number(max(0, last - each.taken)), since(each.at, now))
-        for each in found
+        (each.name, number(each.taken), number(behind), since(each.at, now))
+        for each, behind in found
     ]
     yield from table([("consumer", "taken", "behind", "said"), *rows], right={1, 2})
     yield f"{many(len(found), 'consumer')}; the change feed ends at entry {number(last)}"

@@ -6,6 +6,9 @@ hands it out, so that no power cut gives the number of an entry that was taken t
 
 A file is named by the number of its first entry. Numbers rise; those of entries that a purge has
 removed are missing.
+
+In a shared crawl each worker writes such a feed, and sends its entries to the one feed of all
+(crawler/shared/changes.py). `Changes` is what a consumer sees of either.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -48,17 +51,20 @@ _LOOK_S: Final = 1.0  # between two looks at the positions of the consumers
 _SUFFIX: Final = ".jsonl"
 _CONSUMERS: Final = "consumers"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(Change).decode
+encode_change: Final = msgspec.json.Encoder().encode
+decode_change: Final = msgspec.json.Decoder(Change).decode
 
 
 class ChangeFeed:
     """Writes the feed in *folder*. `add` is called on the event loop, `taken` and `write` in the
     thread that syncs records."""
 
-    def __init__(self, folder: Path, waits_for_room: WaitsForRoom = never_waits) -> None:
-        """Cut off half a line that a killed process has left. Raises StoreUnavailable, or
-        DataDirError if the last file is damaged."""
+    def __init__(
+        self, folder: Path, waits_for_room: WaitsForRoom = never_waits, given: int = 0
+    ) -> None:
+        """Cut off half a line that a killed process has left. Numbers up to *given* are not given
+        again, even if the files have no such entry. Raises StoreUnavailable, or DataDirError if the
+        last file is damaged."""
         self.folder = folder
         self._waits_for_room = waits_for_room
         self._added: list[Change] = []
@@ -72,6 +78,9 @@ class ChangeFeed:
             self.last = _last_number(file, lines[:end]) if end else first - 1
             self._file = self._opened(file)
             self._file.truncate(end)
+            if given > self.last:
+                self.last = given
+                self._begin_file()
         except OSError as refused:
             raise store_error(f"cannot write {folder}", refused) from refused
 
@@ -94,7 +103,7 @@ class ChangeFeed:
         for room, unless the crawl ends. Raises StoreUnavailable."""
         numbered = [replace(each, number=n) for n, each in enumerate(changes, self.last + 1)]
         self.last += len(numbered)
-        self._unwritten += b"".join(_encode(each) + b"\n" for each in numbered)
+        self._unwritten += b"".join(encode_change(each) + b"\n" for each in numbered)
         while self._unwritten:
             try:
                 self._write()
@@ -111,8 +120,19 @@ class ChangeFeed:
             self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
         os.fsync(self._file.fileno())
         if self._file.tell() >= FILE_BYTES:
-            full, self._file = self._file, self._opened(_file_of(self.folder, self.last + 1))
-            full.close()
+            self._begin_file()
+
+    def _begin_file(self) -> None:
+        before, self._file = self._file, self._opened(_file_of(self.folder, self.last + 1))
+        before.close()
+
+    def slowest(self) -> ConsumerPosition | None:
+        """Implements Backlog."""
+        return next(iter(LocalChanges(self.folder).consumers()), None)
+
+    def lag_of(self, slowest: ConsumerPosition) -> int:
+        """Implements Backlog."""
+        return max(0, self.last - slowest.taken)
 
     def close(self) -> None:
         self._file.close()
@@ -138,7 +158,7 @@ def _last_number(file: Path, lines: bytes) -> int:
 
 def _entry(file: Path, line: bytes) -> Change:
     try:
-        return _decode(line)
+        return decode_change(line)
     except msgspec.MsgspecError as broken:
         raise DataDirError(
             f"{file} is damaged ({broken}) in the line {line[:80]!r}: remove the line, or put the"
@@ -171,16 +191,7 @@ class FeedReader:
                 f"{folder.parent} has no change feed: it is written with CRAWLER_CHANGES=true"
             )
         last = last_number(folder)
-        if after > last:
-            raise DataDirError(
-                f"the change feed in {folder} ends at entry {last:,}, before {after:,}: it is"
-                " another feed, or an older copy of it. Read it from the beginning (--from 1)"
-            )
-        if after + 1 < files[0][0]:
-            raise DataDirError(
-                f"the change feed in {folder} begins at entry {files[0][0]:,}: those after"
-                f" {after:,} were removed. Index the archive anew, then read --from {files[0][0]}"
-            )
+        check_position(f"the change feed in {folder}", after, files[0][0], last)
 
     def read(self) -> Iterator[FeedEntry]:
         """Yield the entries that are there now and were not yielded before. Raises
@@ -215,6 +226,21 @@ class FeedReader:
         return lines
 
 
+def check_position(where: str, after: int, first: int, last: int) -> None:
+    """Raise DataDirError if the feed *where*, of the entries *first* to *last*, cannot be read from
+    behind the entry *after* on."""
+    if after > last:
+        raise DataDirError(
+            f"{where} ends at entry {last:,}, before {after:,}: it is another feed, or an older"
+            f" copy of it. Read it from the beginning (--from {first})"
+        )
+    if after + 1 < first:
+        raise DataDirError(
+            f"{where} begins at entry {first:,}: those after {after:,} were removed. Index the"
+            f" archive anew, then read --from {first}"
+        )
+
+
 def last_number(folder: Path) -> int:
     """Return the number of the last entry of the feed in *folder*, which may be in use; 0: there is
     none. Raises DataDirError."""
@@ -238,67 +264,144 @@ class ConsumerPosition(msgspec.Struct, frozen=True):
     at: float  # epoch seconds, when it said so
 
 
-def consumers(folder: Path) -> list[ConsumerPosition]:
-    """Return the consumers of the feed in *folder*, the one furthest behind first. Raises
-    DataDirError."""
-    found = [read_consumer(folder, file.stem) for file in (folder / _CONSUMERS).glob("*.json")]
-    return sorted(
-        (each for each in found if each is not None), key=lambda each: (each.taken, each.name)
-    )
+read_position: Final = msgspec.json.Decoder(ConsumerPosition).decode
 
 
-def read_consumer(folder: Path, name: str) -> ConsumerPosition | None:
-    """Return the consumer *name*, or None if there is none. Raises DataDirError."""
-    file = _position_file(folder, name)
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=ConsumerPosition)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.MsgspecError) as broken:
-        raise DataDirError(
-            f"the position of the consumer {name} cannot be read ({broken}): remove {file}, and"
-            " begin again with --from"
-        ) from broken
+class EntryReader(Protocol):
+    def read(self) -> Iterator[FeedEntry]:
+        """Yield the entries that are there now and were not yielded before. Raises
+        CrawlerError."""
 
 
-def move_consumer(folder: Path, name: str, taken: int, now: float) -> None:
-    """Write that the consumer *name* has taken all entries up to *taken*; it is made if there is
-    none. Survives a power cut. Raises ConfigError, StoreUnavailable."""
-    file = _position_file(folder, name)
-    try:
-        replace_file(file, _encode(ConsumerPosition(name, taken, now)))
-    except OSError as refused:
-        raise store_error(f"cannot write {file}", refused) from refused
+class Changes(Protocol):
+    """A change feed as its consumers see it. All methods raise CrawlerError."""
+
+    where: str  # in words, for messages
+
+    def last(self) -> int:
+        """Return the number of the last entry; 0: there is none."""
+
+    def reader(self, after: int) -> EntryReader:
+        """Return a reader of the entries behind *after*. Raises DataDirError if they are not
+        there."""
+
+    def consumers(self) -> list[ConsumerPosition]:
+        """Return all consumers, the one furthest behind first."""
+
+    def consumer(self, name: str) -> ConsumerPosition | None:
+        """Return the consumer *name*, or None if there is none. Raises ConfigError if *name* is no
+        name."""
+
+    def lag_of(self, consumer: ConsumerPosition) -> int:
+        """Return how many entries *consumer* has not taken, at most."""
+
+    def move(self, name: str, taken: int, now: float) -> None:
+        """Store that the consumer *name* has taken all entries up to *taken*; it is made if there
+        is none."""
+
+    def forget(self, name: str) -> None:
+        """Remove the consumer *name*. Raises ConfigError if there is none."""
 
 
-def forget_consumer(folder: Path, name: str) -> None:
-    """Remove the consumer *name*. Raises ConfigError if there is none, StoreUnavailable."""
-    try:
-        _position_file(folder, name).unlink()
-    except FileNotFoundError:
-        known = ", ".join(each.name for each in consumers(folder)) or "none"
-        raise ConfigError(f"no consumer is called {name}; there are: {known}") from None
-    except OSError as refused:
-        raise store_error(f"cannot remove the consumer {name}", refused) from refused
+class LocalChanges:
+    """Implements Changes for the feed in a folder, which a crawl may be writing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.where = f"the change feed in {folder}"
+        self._folder = folder
+
+    def last(self) -> int:
+        return last_number(self._folder)
+
+    def reader(self, after: int) -> FeedReader:
+        return FeedReader(self._folder, after)
+
+    def consumers(self) -> list[ConsumerPosition]:
+        names = [file.stem for file in (self._folder / _CONSUMERS).glob("*.json")]
+        found = [each for each in map(self.consumer, names) if each is not None]
+        return sorted(found, key=by_position)
+
+    def consumer(self, name: str) -> ConsumerPosition | None:
+        file = self._file(name)
+        try:
+            return read_position(file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as broken:
+            raise DataDirError(
+                f"the position of the consumer {name} cannot be read ({broken}): remove {file}, and"
+                " begin again with --from"
+            ) from broken
+
+    def lag_of(self, consumer: ConsumerPosition) -> int:
+        return max(0, self.last() - consumer.taken)
+
+    def move(self, name: str, taken: int, now: float) -> None:
+        """Survives a power cut."""
+        file = self._file(name)
+        try:
+            replace_file(file, msgspec.json.encode(ConsumerPosition(name, taken, now)))
+        except OSError as refused:
+            raise store_error(f"cannot write {file}", refused) from refused
+
+    def forget(self, name: str) -> None:
+        try:
+            self._file(name).unlink()
+        except FileNotFoundError:
+            raise no_consumer(name, self.consumers()) from None
+        except OSError as refused:
+            raise store_error(f"cannot remove the consumer {name}", refused) from refused
+
+    def _file(self, name: str) -> Path:
+        check_name(name)
+        return self._folder / _CONSUMERS / f"{name}.json"
 
 
-def _position_file(folder: Path, name: str) -> Path:
+def check_name(name: str) -> None:
+    """Raise ConfigError if *name* can be no consumer's."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} is no name of a consumer: want 1 to 64 letters, digits, - or _"
         )
-    return folder / _CONSUMERS / f"{name}.json"
+
+
+def by_position(consumer: ConsumerPosition) -> tuple[int, str]:
+    """Return what sorts consumers, the one furthest behind first."""
+    return consumer.taken, consumer.name
+
+
+def no_consumer(name: str, there: Iterable[ConsumerPosition]) -> ConfigError:
+    known = ", ".join(each.name for each in there) or "none"
+    return ConfigError(f"no consumer is called {name}; there are: {known}")
+
+
+class Backlog(Protocol):
+    """What consumers have not taken, as the crawl that writes the feed sees it."""
+
+    def slowest(self) -> ConsumerPosition | None:
+        """Return the consumer furthest behind, or None if there is none. It may read files, so call
+        it once a second. Raises CrawlerError."""
+
+    def lag_of(self, slowest: ConsumerPosition) -> int:
+        """Return how many entries it has not taken. It uses memory only, and does not fall before
+        the next call of `slowest`."""
 
 
 class ConsumerWatch:
     """Whether a consumer is so far behind that the crawl waits for it."""
 
     def __init__(
-        self, feed: ChangeFeed, max_lag: int | None, room: DiskRoom, wake: Callable[[], None]
+        self,
+        feed: ChangeFeed,
+        backlog: Backlog,
+        max_lag: int | None,
+        room: DiskRoom,
+        wake: Callable[[], None],
     ) -> None:
-        """*max_lag*: in entries; None: the crawl waits for no consumer. *wake* is called when URLs
-        may be leased again."""
+        """*backlog*: of *feed* itself, or of the one that workers share. *max_lag*: in entries;
+        None: the crawl waits for no consumer. *wake* is called when URLs may be leased again."""
         self.feed = feed
+        self._backlog = backlog
         self._max_lag = max_lag
         self._room = room
         self._wake = wake
@@ -308,7 +411,7 @@ class ConsumerWatch:
     @property
     def lag(self) -> int:
         """How many entries the consumer furthest behind has not taken; 0: there is none."""
-        return max(0, self.feed.last - self._slowest.taken) if self._slowest else 0
+        return self._backlog.lag_of(self._slowest) if self._slowest else 0
 
     @property
     def is_behind(self) -> bool:
@@ -334,7 +437,7 @@ class ConsumerWatch:
         """Read the positions, and say whether the crawl waits for a consumer."""
         was_behind = self.is_behind
         try:
-            self._slowest = next(iter(consumers(self.feed.folder)), None)
+            self._slowest = self._backlog.slowest()
         except CrawlerError as error:
             self._room.report_wait("the positions of consumers can be read", str(error))
         if self._slowest is not None and self.is_behind:
@@ -366,11 +469,9 @@ def purge_changes(folder: Path, is_purged: Callable[[str], bool], now: float) ->
     for _, file in feed_files(folder):
         old = b"".join(line for _, line in _lines(file))
         new = b"".join(
-            _encode(replace(entry, original="", bits=None)) + b"\n"
-            if entry.original and is_purged(entry.original)
-            else line
+            line if left is entry else encode_change(left) + b"\n"
             for entry, line in _lines(file)
-            if not (entry.url and is_purged(entry.url))
+            if (left := left_of(entry, is_purged)) is not None
         )
         if new != old:
             try:
@@ -378,6 +479,16 @@ def purge_changes(folder: Path, is_purged: Callable[[str], bool], now: float) ->
             except OSError as refused:
                 raise store_error(f"cannot write {file}", refused) from refused
     return len(keys)
+
+
+def left_of(entry: Change, is_purged: Callable[[str], bool]) -> Change | None:
+    """Return *entry* without the URLs that *is_purged* is true for, itself if it has none; None:
+    nothing is left."""
+    if entry.url and is_purged(entry.url):
+        return None
+    if entry.original and is_purged(entry.original):
+        return replace(entry, original="", bits=None)
+    return entry
 
 
 def _lines(file: Path) -> Iterator[tuple[Change, bytes]]:

@@ -39,8 +39,9 @@ from crawler.data.changes import purge_changes
 from crawler.data.data_dir import (
     CHANGES,
     locked,
+    worker_folders,
 )
-from crawler.model.types import VERSION, DataDirError
+from crawler.model.types import VERSION, ConfigError, CrawlerError, DataDirError
 from crawler.model.url import fetch_form
 from crawler.page.media_type import HTML_TYPES, PDF
 from crawler.policy.targets import UrlTarget
@@ -49,6 +50,7 @@ from crawler.view.formats import (
     many,
     size,
 )
+from crawler.view.place import CrawlPlace
 
 
 def recover_and_rebuild(
@@ -205,6 +207,24 @@ def purge_archive(
         advice = "remove it, and pack again: scrapy archive pack"
         fault = Fault(package.name, "a package, which may hold what was deleted here", advice)
         yield FileResult(package.name, f"{package}  not looked at", (fault,))
+
+
+def purge_shared_changes(place: CrawlPlace, targets: Sequence[UrlTarget]) -> Iterator[FileResult]:
+    """Delete *targets* from the change feed of a crawl that workers share; nothing else has one in
+    Redis. To be called after `purge_archive`, which writes what is then sent to it."""
+    homes = [place.path, *worker_folders(place.path)]
+    is_written = place.config.archive.changes or any((each / CHANGES).exists() for each in homes)
+    if not place.is_shared or not is_written:
+        return
+    try:
+        with place.shared_changes() as feed:
+            if urls := feed.purge(_is_meant(targets), time.time()):
+                yield FileResult(CHANGES, f"{feed.where}  {many(urls, 'URL')} announced as purged")
+    except ConfigError as error:  # the crawl is not there any more, and its feed neither
+        yield FileResult(CHANGES, f"the change feed in Redis  not looked at: {error}")
+    except CrawlerError as error:
+        fault = Fault(CHANGES, str(error), "purge again when that is mended")
+        yield FileResult(CHANGES, "the change feed in Redis  not done", (fault,))
 
 
 def _is_meant(targets: Sequence[UrlTarget]) -> Callable[[str], bool]:

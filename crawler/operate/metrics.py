@@ -154,6 +154,11 @@ def _changes(read: Callable[[ConsumerWatch], float]) -> Callable[[Crawl], Value]
     return value
 
 
+def _unsent_changes(crawl: Crawl) -> Value:
+    shared = crawl.leases.shared
+    return shared.changes.unsent if shared is not None and shared.changes is not None else None
+
+
 def _workers(crawl: Crawl) -> Value:
     if crawl.leases.shared is None:
         return None
@@ -425,6 +430,11 @@ METRICS: Final = (
         "changes_lag",
         "Entries that the consumer furthest behind has not taken.",
         _changes(lambda consumers: consumers.lag),
+    ),
+    _gauge(
+        "changes_unsent",
+        "Entries in this worker's files that are not in the feed of all workers yet.",
+        _unsent_changes,
     ),
     _gauge(
         "changes_waiting",

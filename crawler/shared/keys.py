@@ -118,6 +118,15 @@ CRAWL_KEYS: Final = (
     RedisKey(
         "{<name>:urgent}:refused", "list", "Items that cannot be used, and why.", "1,000 at most"
     ),
+    RedisKey("<name>:changes", "stream", "The change feed of all workers.", "100,000 at most"),
+    RedisKey(
+        "{<name>:changes}:sent",
+        "hash",
+        "Feed of a worker to its last entry in the feed of all; and the last number of that.",
+        "workers",
+    ),
+    RedisKey("{<name>:changes}:taken", "hash", "Consumer to what it has taken.", "consumers"),
+    RedisKey("{<name>:changes}:purged", "stream", "The feed, while it is purged.", "one script"),
     RedisKey(
         "<spider>:start_urls", "list, set or zset", "Seeds pushed from outside.", "what was pushed"
     ),
@@ -199,6 +208,12 @@ def urgent(name: str) -> str:
     return f"{name}:urgent"
 
 
+def changes(name: str) -> tuple[str, str, str, str]:
+    """Return the keys of the scripts on the change feed, in their order."""
+    stream = f"{name}:changes"
+    return stream, f"{{{stream}}}:sent", taken(stream), f"{{{stream}}}:purged"
+
+
 def start_urls(spider: str) -> str:
     return f"{spider}:start_urls"
 
@@ -228,6 +243,7 @@ def _tagged(key: str) -> str:
 # that tests can replace it.
 
 FEED_SCRIPTS: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
+CHANGES_SCRIPTS: Final = ("add_changes", "move_consumer", "forget_consumer", "purge_changes")
 CRAWL_SCRIPTS: Final = ("open_hosts", "announce")
 """Scripts on keys outside the shards: sent as text, with all their keys named."""
 
@@ -246,6 +262,7 @@ class Scripts:
             name: with_prelude(self._clock, prelude, source(name))
             for prelude, names in (
                 (source("feed"), FEED_SCRIPTS),
+                (source("changes"), CHANGES_SCRIPTS),
                 ("", CRAWL_SCRIPTS),
             )
             for name in names

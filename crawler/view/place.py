@@ -6,20 +6,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scrapy.settings import BaseSettings
 
 from crawler.assembly.build import rules_path
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import Config
+from crawler.data.changes import Changes, LocalChanges
+from crawler.data.data_dir import CHANGES, read_format, worker_folders
 from crawler.frontier.rocks_store import OpenedStore
-from crawler.model.types import DataDirError
+from crawler.model.types import ConfigError, DataDirError
 from crawler.model.url import fetch_form
 from crawler.policy.seeds import seed_url
 from crawler.shared.address import RedisAddress, redis_address
 from crawler.view.identity import UrlIdentifier
 from crawler.view.local import LocalView
 from crawler.view.port import CrawlView
+
+if TYPE_CHECKING:  # 30 ms
+    from crawler.shared.changes import SharedChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,35 @@ class CrawlPlace:
 
         with self.redis() as address, open_owned_reader(address, self.config) as reader:
             yield OwnedView(reader, self.path)
+
+    @contextmanager
+    def changes(self) -> Iterator[Changes]:
+        """Yield the change feed of the crawl; of one that workers share that of all, with what
+        those have not sent to it that ran on this machine and have ended. Raises CrawlerError."""
+        if self.redis is not None:
+            with self.shared_changes() as shared:
+                yield shared
+            return
+        if workers := worker_folders(self.path):
+            raise ConfigError(
+                f"the workers in {self.path} share a crawl: say which, with CRAWLER_FRONTIER_URL,"
+                " to read the change feed of all of them; or read that of one, with -s"
+                f" CRAWLER_DATA_DIR={workers[0]} (there are {len(workers)})"
+            )
+        read_format(self.path)  # else a mistyped directory would be created
+        yield LocalChanges(self.path / CHANGES)
+
+    @contextmanager
+    def shared_changes(self) -> Iterator[SharedChanges]:
+        from crawler.shared.changes import SharedChanges  # noqa: PLC0415  # 30 ms
+        from crawler.view.owned import open_owned_reader  # noqa: PLC0415  # 30 ms
+
+        assert self.redis is not None
+        with self.redis() as address, open_owned_reader(address, self.config) as reader:
+            feed = SharedChanges(reader.link, reader.name, reader.where)
+            homes = [self.path, *worker_folders(self.path)]
+            feed.send_left(homes, reader.format.key_seed)
+            yield feed
 
 
 def place_within(crawl: Crawl, settings: BaseSettings) -> CrawlPlace:

@@ -69,6 +69,7 @@ def settings(folder: Path, server: RedisServer) -> list[str]:
         "CRAWLER_CONNECT_TIMEOUT_S": 5,
         "CRAWLER_LEASE_S": 30,
         "CRAWLER_FRONTIER_SHARDS": 4,
+        "CRAWLER_CHANGES": True,
     }
     return [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
 
@@ -94,6 +95,9 @@ def test_a_crawl_with_these_rights_lacks_none(tmp_path: Path, server: RedisServe
             command[0]: scrapy("frontier", *command, "--json", *given) for command in commands
         }
         scrapy("frontier", "why", dead, *given)
+        scrapy("frontier", "changes", "--consumer", "index", *given)
+        scrapy("archive", "purge", seeds.split(",")[0], *given)
+        scrapy("frontier", "changes", "--forget", "index", *given)
         retried = scrapy("frontier", "retry", "--all", *given)
         assert "carried out while the crawl runs" in retried
         scrapy(*crawl)

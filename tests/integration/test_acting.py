@@ -73,6 +73,14 @@ class Operated:
         command = crawl_command(self.data, self._settings, seeds=seeds, scope="host")
         return fork_server.running(command, self.log)
 
+    def write_changes(self) -> None:
+        """Let it write a change feed from now on."""
+        self._settings["CRAWLER_CHANGES"] = True
+
+    def purge_archive(self, target: str) -> None:
+        done = self._run("archive", "purge", target)
+        assert done.returncode == 0, done.stdout + done.stderr
+
     def rules(self, *words: str) -> str:
         return str(self._run("rules", *words).stdout)
 
@@ -362,8 +370,8 @@ def test_a_deletion_request(crawl: Operated) -> None:
 
 
 MARKER = "confidential"
-NAMING = {"outcomes.jsonl", "seeds.json", "summary.json", "report.html"}
-"""Files that name URLs, of which docs/operating.md says so."""
+NAMING = {"outcomes.jsonl", "seeds.json", "summary.json", "report.html", "deletions.jsonl"}
+"""Files that name URLs, of which docs/operating.md and docs/archive.md say so."""
 ELSEWHERE = {"warc", "frontier", "worker"}
 """The archive is purged by itself; of databases the records are read, not the files."""
 
@@ -397,6 +405,7 @@ def test_of_what_is_purged_nothing_is_left(crawl: Operated) -> None:
         }
         return {name for name, value in found.items() if MARKER.encode() in value}
 
+    crawl.write_changes()
     with LoopbackWeb(answer_marked, HOSTS[:2]) as web:
         crawl.web = web
         with crawl.running(HOSTS[:2]) as process:
@@ -406,12 +415,15 @@ def test_of_what_is_purged_nothing_is_left(crawl: Operated) -> None:
             crawl.act("stop")
             assert process.wait(PATIENCE_S) == 0
         kinds = {name.split(":")[-1] for name in marked() if "gossamer" in name}
-        assert marked() and kinds == ({"b'", "d'", "0'", "y'"} if crawl.is_shared else set())
+        shared = {"b'", "d'", "0'", "y'", "changes'"}
+        assert marked() and kinds == (shared if crawl.is_shared else set())
         crawl.act("purge", purged)
         with crawl.running(HOSTS[:2]) as process:
             assert crawl.touched(3) > 0
             assert process.wait(PATIENCE_S) == 0
+    crawl.purge_archive(purged)
     assert not marked()
+    assert '"kind":"purged"' in crawl.act("changes")
 
 
 def test_a_budget_is_changed_while_the_crawl_runs(crawl: Operated, tmp_path: Path) -> None:

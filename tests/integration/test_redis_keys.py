@@ -39,6 +39,7 @@ def test_every_key_of_a_crawl_is_in_the_glossary(tmp_path: Path) -> None:
             "CRAWLER_FRONTIER_NAME": NAME,
             "CRAWLER_FRONTIER_SHARDS": 3,
             "CRAWLER_HOST_UNIT": "address",
+            "CRAWLER_CHANGES": True,
         }
         with monitored(server) as seen:
             done = crawl(tmp_path / "data", settings=settings, seeds=web.url("/"))

@@ -18,12 +18,13 @@ from crawler.shared.keys import (
 from tests.servers.redis_monitor import Asked
 
 KINDS: Final = {
-    "hash": "HGET HMGET HSET HSETNX HDEL HINCRBY HLEN HKEYS HGETALL HRANDFIELD HSCAN",
+    "hash": "HGET HMGET HSET HSETNX HDEL HINCRBY HLEN HKEYS HVALS HGETALL HRANDFIELD HSCAN",
     "list": "LPUSH RPUSH LPOP LLEN LRANGE LTRIM",
     "zset": "ZADD ZREM ZSCORE ZRANGE ZRANGEBYSCORE ZCARD ZSCAN",
     "set": "SADD SREM SMEMBERS SISMEMBER SCARD",
     "string": "GET SET GETRANGE STRLEN APPEND",
-    "": "DEL EXISTS TYPE PTTL PEXPIRE",
+    "stream": "XADD XLEN XRANGE XTRIM",
+    "": "DEL EXISTS TYPE PTTL PEXPIRE RENAME",
 }
 OF_KIND: Final = {name: kind for kind, names in KINDS.items() for name in names.split()}
 WITHOUT_KEYS: Final = {

@@ -1,4 +1,6 @@
-"""The change feed: its numbers, whatever is cut off; its readers and their positions; a purge."""
+"""The files of a change feed: their numbers, whatever is cut off; full disks; a killed purge.
+
+What its consumers see is in tests/contract/test_changes.py."""
 
 from __future__ import annotations
 
@@ -13,21 +15,16 @@ import pytest
 from crawler.data import changes
 from crawler.data.changes import (
     ChangeFeed,
-    ConsumerWatch,
     FeedReader,
-    consumers,
+    LocalChanges,
+    decode_change,
     feed_files,
-    forget_consumer,
     last_number,
-    move_consumer,
     purge_changes,
-    read_consumer,
 )
-from crawler.data.disk_room import DiskRoom, WaitWarnings
 from crawler.model.types import (
     Change,
     ChangeKind,
-    ConfigError,
     DataDirError,
     StoreFull,
     change_key,
@@ -51,7 +48,7 @@ def write(folder: Path, *urls: str) -> None:
 
 
 def read(folder: Path, after: int = 0) -> list[Change]:
-    return [changes._decode(entry.line) for entry in FeedReader(folder, after).read()]
+    return [decode_change(entry.line) for entry in FeedReader(folder, after).read()]
 
 
 def urls_of(found: list[Change]) -> list[tuple[int, str]]:
@@ -87,19 +84,6 @@ def test_a_reader_goes_on_where_it_was_though_the_feed_grows_and_is_purged(tmp_p
     assert [entry.number for entry in reader.read()] == [3, 4]
 
 
-def test_a_position_that_the_feed_does_not_reach_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataDirError, match="no change feed"):
-        FeedReader(tmp_path, 0)
-    write(tmp_path, *(f"http://a.example/{n}" for n in range(8)))
-    assert read(tmp_path, after=8) == []
-    with pytest.raises(DataDirError, match="ends at entry 8, before 9"):
-        FeedReader(tmp_path, 9)
-    feed_files(tmp_path)[0][1].unlink()
-    begins = feed_files(tmp_path)[0][0]
-    with pytest.raises(DataDirError, match=f"--from {begins}"):
-        FeedReader(tmp_path, 0)
-
-
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     write(tmp_path, "http://a.example/")
     with feed_files(tmp_path)[0][1].open("ab") as file:
@@ -108,6 +92,14 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
         ChangeFeed(tmp_path)
     with pytest.raises(DataDirError, match=r"000000000001\.jsonl is damaged"):
         read(tmp_path)
+
+
+def test_a_damaged_position_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "http://a.example/")
+    LocalChanges(tmp_path).move("index", 1, AT)
+    (tmp_path / "consumers" / "index.json").write_text("{")
+    with pytest.raises(DataDirError, match="the consumer index cannot be read"):
+        LocalChanges(tmp_path).consumers()
 
 
 def test_a_full_disk_is_waited_for_and_no_number_is_left_out(tmp_path: Path) -> None:
@@ -145,50 +137,6 @@ def test_a_full_disk_is_waited_for_and_no_number_is_left_out(tmp_path: Path) -> 
     assert [each.number for each in found] == list(range(1, len(found) + 1))
     assert urls_of(found)[:300] == [(n, url) for n, url in enumerate(urls, 1)]
     assert 301 <= len(found) <= 601 and found[-1].url == "http://a.example/last"
-
-
-def test_consumers_have_names_and_positions_that_last(tmp_path: Path) -> None:
-    write(tmp_path, "http://a.example/")
-    assert read_consumer(tmp_path, "index") is None
-    move_consumer(tmp_path, "index", 1, AT)
-    move_consumer(tmp_path, "mirror", 0, AT)
-    assert [(each.name, each.taken) for each in consumers(tmp_path)] == [
-        ("mirror", 0),
-        ("index", 1),
-    ]
-    forget_consumer(tmp_path, "mirror")
-    with pytest.raises(ConfigError, match="there are: index"):
-        forget_consumer(tmp_path, "mirror")
-    for name in ("", "../x", "a.b", "a" * 65):
-        with pytest.raises(ConfigError, match="no name of a consumer"):
-            move_consumer(tmp_path, name, 0, AT)
-    (tmp_path / "consumers" / "index.json").write_text("{")
-    with pytest.raises(DataDirError, match="the consumer index cannot be read"):
-        consumers(tmp_path)
-
-
-def test_the_crawl_waits_for_the_consumer_furthest_behind_until_it_is_forgotten(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    woken: list[bool] = []
-    room = DiskRoom(WaitWarnings(), "the disk", lambda: False)
-    with closing(ChangeFeed(tmp_path)) as feed:
-        watch = ConsumerWatch(feed, 2, room, lambda: woken.append(True))
-        feed.write([new("http://a.example/1"), new("http://a.example/2")])
-        move_consumer(tmp_path, "slow", 0, AT)
-        move_consumer(tmp_path, "quick", 2, AT)
-        watch.look()
-        assert (watch.lag, watch.is_behind) == (2, False)
-        feed.write([new("http://a.example/3")])
-        assert (watch.lag, watch.is_behind) == (3, True), "without another look"
-        watch.look()
-        assert "scrapy frontier changes --forget slow" in caplog.text
-        assert room.awaited == "a consumer of the change feed has taken more of it"
-        assert not woken
-        forget_consumer(tmp_path, "slow")
-        watch.look()
-        assert (watch.lag, watch.is_behind, woken) == (1, False, [True])
-        assert not ConsumerWatch(feed, None, room, lambda: None).is_behind
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 99], ids=lambda n: f"killed after {n} files")

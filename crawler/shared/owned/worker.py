@@ -44,6 +44,7 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.policy.robots_cache import RobotsFetchResult
+from crawler.shared.changes import ChangeSender, send_changes
 from crawler.shared.codec import WorkerRecord, claim_of
 from crawler.shared.crawl_format import CrawlFormat
 from crawler.shared.faults import FAULTS, Unreachable
@@ -99,15 +100,18 @@ class OwnedWorker:
         on_taken_in: Callable[[], None],
         on_robots: Callable[[str, RobotsFetchResult], None],
         pushing: PushedContext | None,
+        changes: ChangeSender | None = None,
     ) -> None:
         """*crawl*: its format, with which this worker has joined. *work* does the work of the
         frontier, whose *store*, in *folder*, is empty. Without *lease_rules* no URL is judged
-        again, without *pushing* none can be pushed. *dead_sessions*: earlier ones of this worker,
+        again, without *pushing* none can be pushed. *changes* sends what this worker writes to the
+        change feed. *dead_sessions*: earlier ones of this worker,
         which had noted *rests*. *free_slots* returns how many fetches of such hosts may begin;
         *wake* lets the engine ask. *on_taken_in* is called when a shard has come, *on_robots*
         with an authority and what another worker has fetched for its robots.txt."""
         me, settings, scripts = base.make_record(), base.settings, OwnedScripts()
         self.nodes, self.worker, self.outbox = base.nodes, me.name, base.outbox
+        self.changes = changes
         self._base, self._work, self._wake = base, work, wake
         self._duplicates, self._near_duplicates = contents
         self._status_log = base.status_log
@@ -360,14 +364,20 @@ class OwnedWorker:
         await self.membership.announce()  # that it stops: the plan gives it no shards
         await self.frontier.finish_all()
         await self.frontier.wait_until_durable()
-        while not self._side_sender.is_idle() and not self._status_log.is_hopeless:
+        while not self._is_all_sent() and not self._status_log.is_hopeless:
             await asyncio.sleep(IDLE_POLL_S)
+
+    def _is_all_sent(self) -> bool:
+        return self._side_sender.is_idle() and (self.changes is None or self.changes.is_idle)
 
     async def _run(self) -> None:
         await self._connect()
         await self.membership.announce()  # before a plan is made
         async with asyncio.TaskGroup() as group:
-            for work in (self.holder.run, self._side_sender.run, self._tick_loop, self._ask):
+            for work in (
+                *(self.holder.run, self._side_sender.run, self._tick_loop, self._ask),
+                self._send_changes,
+            ):
                 group.create_task(self._guard(work))
 
     async def _connect(self) -> None:
@@ -393,6 +403,10 @@ class OwnedWorker:
         """Ask for addresses that hosts of other workers share."""
         if self._address_leases is not None:
             await self._address_leases.run(self.frontier.frontier)
+
+    async def _send_changes(self) -> None:
+        if self.changes is not None:
+            await send_changes(self.changes, self.nodes, self._status_log)
 
     async def _tick_loop(self) -> None:
         while True:
