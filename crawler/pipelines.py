@@ -304,9 +304,8 @@ class ArchivePipeline(PipelineStage):
             self.crawl.loop.revisit_mode(life.candidate.url),
             self.crawl.loop.limits.visits,
         )
-        changed = None
+        changed, seen, before = None, None, life.candidate.history
         if mode is not RevisitChoice.ONCE:
-            before = life.candidate.history
             if before is not None and before.visits:
                 seen = seen_of(page, visits.change)
                 changed = has_changed(before, seen, visits.similar_bits)
@@ -331,8 +330,10 @@ class ArchivePipeline(PipelineStage):
             announced = ArchivedPage(sha1_label(page.digest), page.media_type)
         life.archive(record, claim if is_stored else None, announced)
         if mode is not RevisitChoice.ONCE:
-            seen = seen_of(page, visits.change)
-            if changed is not False and self._later_visits is LaterVisits.EACH:
+            if seen is None or not is_left_out:
+                seen = seen_of(page, visits.change)  # with its record
+            is_first_sight = changed is not False or before is None or before.validators is None
+            if is_first_sight and self._later_visits is LaterVisits.EACH:
                 # Its links wait: the next visit must get the page, not that it is as it was.
                 seen = replace(seen, validators=None)
             life.note_seen(seen)

@@ -339,10 +339,11 @@ def _sync_verdicts(store: DurableStore, outcomes: OutcomeLog, waits_for_room: Wa
 
 
 def _fetches_lists_again(base: BaseParts, parts: FrontierParts) -> bool:
-    """Return whether sitemaps are fetched though they were seen: where pages were visited once, it
-    is not known which bring links."""
+    """Return whether seeds and sitemaps are fetched though they were seen: where pages were visited
+    once, it is not known which bring links. Where nothing was, they are new, and to be marked."""
     is_only_new = base.arguments is not None and base.arguments.only is OnlyChoice.NEW
-    return is_only_new and not parts.frontier.counts().again
+    counts = parts.frontier.counts()
+    return is_only_new and counts.done > 0 and not counts.again
 
 
 def _crawl(

@@ -326,8 +326,8 @@ class CrawlStats:
                 logger.info("%s: it is paused until %s", who, clock)
 
     def count_condition_fault(self, host: HostKey, fault: ConditionFault) -> None:
-        """Count that *host* is not asked whether pages have changed, once in this run; the first
-        _FAILING_KEPT are logged."""
+        """Count that *host* answers falsely whether pages have changed, once in this run; the
+        first _FAILING_KEPT are logged."""
         if (host, fault) in self._faulty:
             return
         if len(self._faulty) >= _MAX_HOSTS:
@@ -335,7 +335,7 @@ class CrawlStats:
         self._faulty.add((host, fault))
         self.count(f"revisits/{fault}")
         if self.counters[f"revisits/{fault}"] <= _FAILING_KEPT:
-            logger.info("%s %s: it is not asked if they have", host, fault.words)
+            logger.info("%s %s", host, fault.words)
 
     def count_later_visit(self, visit: LaterVisit) -> None:
         self.count(f"revisits/result/{visit.result}")

@@ -91,6 +91,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     compared: Compared
     validators: str | None = None  # as of PageHistory
     stored_at: int = 0  # epoch seconds: as of PageHistory
+    is_same: bool = False  # the very bytes that its URL had before
     places: int = 0  # links on it
     is_list: bool = False  # a sitemap or a feed: it is there for the links that come
     is_hidden: bool = False  # marked noindex

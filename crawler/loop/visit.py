@@ -149,6 +149,7 @@ def seen_of(page: Page, by: ChangeChoice) -> Seen:
         # "not modified" could refer to.
         validators=None if page.is_copy or not page.archive else _validators(page.exchange),
         stored_at=_stored_at(page),
+        is_same=page.is_refetch,
         places=len(page.parsed.links) if page.parsed else 0,
         is_list=page.is_list or (page.parsed is not None and page.parsed.parser == "feed"),
         is_hidden=page.noindex,
@@ -267,7 +268,9 @@ def _next_visit(
     else:
         changed = has_changed(before, seen, limits.similar_bits)
         history = _visited(before, at, life.new_links, is_changed=changed is not False)
-    is_kept = changed is False and not seen.stored_at  # it was not archived again
+    # No answer of this visit can be asked by: that of the one before still says what is there. One
+    # that can but is not in the archive leaves no record that a 304 could refer to.
+    is_kept = changed is False and not seen.stored_at and seen.validators is None
     history = replace(
         history,
         stored_at=history.stored_at if is_kept else seen.stored_at,
@@ -282,6 +285,7 @@ def _next_visit(
             life.lease.conditional,
             is_asked=life.is_conditional,
             is_changed=changed,
+            is_same=seen.is_same,
             validators=seen.validators,
         )
     next_at = _next_at(mode, before, history, seen.places, now, is_list=seen.is_list)

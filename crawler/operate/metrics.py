@@ -235,7 +235,7 @@ METRICS: Final = (
     ),
     _counter(
         "condition_faults_total",
-        "Hosts that are not asked if pages have changed: they deny it, or send them anyway.",
+        "Hosts that deny that pages have changed, so they are not asked, or send them anyway.",
         _each(denies="revisits/denies", repeats="revisits/repeats"),
         "fault",
     ),

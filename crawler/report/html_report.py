@@ -312,7 +312,7 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
     again = {
         "not modified (304)": fetched["revisits/not_modified"],
         "hosts that said so falsely, by run": fetched["revisits/denies"],
-        "hosts that never say so, by run": fetched["revisits/repeats"],
+        "hosts that sent such pages again, by run": fetched["revisits/repeats"],
     }
     if any(again.values()):
         yield from _bars("Asked if they have changed", again.items())

@@ -62,9 +62,9 @@ class RevisitFigures(msgspec.Struct, frozen=True):
     """Of pages that were visited before."""
 
     not_modified: int = 0  # have not changed, as their hosts said
-    # Hosts that are not asked if pages have changed, since they
-    denying_hosts: int = 0  # say of pages that have changed that they have not
-    repeating_hosts: int = 0  # send pages that have not changed whatever they are asked
+    # Hosts that are not asked if pages have changed, since they say of some that they have not
+    denying_hosts: int = 0
+    repeating_hosts: int = 0  # send pages again that have not changed, though they are asked
     results: dict[str, int] = {}  # visits, by what they found
     fresh: float | None = None  # share of copies that were as the page was, as estimated
     top_changes: list[HostChanges] = []  # hosts whose pages have changed most
@@ -483,7 +483,7 @@ def _visited_again(revisits: RevisitFigures) -> Iterator[Row]:
         label = ""
     if revisits.repeating_hosts:
         hosts = many(revisits.repeating_hosts, "host")
-        yield label, f"{hosts} send pages that have not changed whatever they are asked"
+        yield label, f"{hosts} sent pages again that had not changed"
 
 
 def _others(results: dict[str, int]) -> list[tuple[str, int]]:

@@ -29,7 +29,7 @@ def why_text(why: Why, now: float) -> Iterator[str]:
     yield from _whereabouts(why, now)
     yield from _history(why, now)
     if why.condition_fault:
-        yield f"  its host {why.condition_fault}, so it is not asked if they have"
+        yield f"  its host {why.condition_fault}"
     yield _rules(why)
     yield from _overridden(why)
     yield from _pattern(why, now)

@@ -78,7 +78,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     refused_by: str = ""  # that rule
     attempts: int = 0  # failed ones, if it waits
     host_next_at: float | None = None
-    condition_fault: str = ""  # why its host is not asked if pages have changed
+    condition_fault: str = ""  # what is wrong with its host's answers whether pages have changed
     outcomes: list[Outcome] = []
     pattern: str = ""  # that its URL is counted under; empty: it is the only one
     pattern_pages: int = 0

@@ -29,6 +29,8 @@ class Site:
     dates: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     home: str = "the start"
+    edition: int = 1  # which all ETags name, and in the footer of half of the pages
+    unmodified: list[str] = field(default_factory=list)
 
     def __call__(self, ask: Ask) -> Reply:
         self.asked.append(ask.path)
@@ -44,12 +46,15 @@ class Site:
             body = f'<urlset xmlns="{SITEMAPS}">{"".join(rows)}</urlset>'
             return Reply(body, headers=(("Content-Type", "text/xml"),))
         text = self.home if ask.path == "/" else self.texts[ask.path]
-        etag = f'"{len(text)}-{text}"'.replace(" ", "_")
+        etag = f'"{self.edition}-{len(text)}-{text}"'.replace(" ", "_")
         has_etag = ask.path == "/" or int(ask.path[1:]) % 2 == 1
         if has_etag and dict(ask.headers).get("If-None-Match") == etag:
+            self.unmodified.append(ask.path)
             return Reply(status=304, headers=(("ETag", etag),))
+        is_dated = ask.path != "/" and int(ask.path[1:]) % 4 == 1
+        comment = f"<!-- edition {self.edition} -->" if is_dated else ""
         return Reply(
-            f"<title>{text}</title><p>{text * 40}",
+            f"<title>{text}</title><p>{text * 40}{comment}",
             headers=(("ETag", etag),) if has_etag else (),
         )
 
@@ -115,3 +120,22 @@ def test_only_changed_asks_each_known_page_once_and_keeps_what_has_changed(tmp_p
         asked = site.taken()
         assert listed(asked) == set(new), "they waited"
         assert len(asked) <= 1.3 * NEW, sorted(asked)
+
+
+def test_a_site_that_was_published_anew_is_asked_by_its_new_etags(tmp_path: Path) -> None:
+    """Also if its texts are as they were, so that nothing was archived."""
+    data, site = tmp_path / "data", Site()
+    with LoopbackWeb(site, [HOST]) as web:
+        crawl(data, web.url(HOST), "adaptive", only="new")
+        assert site.taken().count("/") == 1
+        site.edition = 2
+        for is_new_edition in (True, False):
+            log = crawl(data, web.url(HOST), "adaptive", only="changed")
+            assert site.taken().count("/") == 1, "it is known since the first run"
+            assert f"{KNOWN + 2} visits: 0 changed" in log
+            unmodified, site.unmodified = site.unmodified, []
+            # Each eighth is asked for itself.
+            assert len(unmodified) >= (not is_new_edition) * KNOWN / 2 * 0.6, unmodified
+            assert "whatever" not in log, "the server is right to send what is new"
+    rows = [each for each in read_folder(data / "warc").values() if each.kind == "revisit"]
+    assert not rows

@@ -153,6 +153,22 @@ def test_what_a_visit_says_of_its_host_goes_back_with_it():
     assert said == {True: VisitCheck.CHANGED, False: VisitCheck.DENIED}
 
 
+@pytest.mark.parametrize(
+    ("seen", "stored_at", "validators"),
+    [
+        pytest.param(SAME, 5, '"e"\n', id="no answer to ask by"),
+        pytest.param(replace(SAME, validators='"f"\n'), 0, '"f"\n', id="one that is not stored"),
+        pytest.param(
+            *(replace(SAME, validators='"f"\n', stored_at=7), 7, '"f"\n'), id="a stored one"
+        ),
+    ],
+)
+def test_a_page_with_the_same_text_is_asked_for_by_its_newest_etag(seen, stored_at, validators):
+    before = replace(ASKED, stored_at=5)
+    history = visit(life_of(200, seen, before)).again.history
+    assert (history.stored_at, history.validators) == (stored_at, validators)
+
+
 def test_a_fixed_interval_counts_from_the_visit():
     assert visit(life_of(200, SAME), mode=7 * DAY).again.at == NOW + 7 * DAY
 
