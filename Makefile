@@ -28,7 +28,7 @@ COMPILE = $(PY) -c 'from crawler.content.compiling import load; load()'
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo lint check test compiled retest fuzz lives kills paces simulate fresh bench flame bench-scale format settings screenshots again
+.PHONY: help setup crawl demo lint check test compiled retest fuzz lives kills paces simulate fresh documentation-sites bench flame bench-scale format settings screenshots again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -85,6 +85,9 @@ simulate: $(WORK)  ## SEEDS=10000 crawls on a virtual clock, and as many of seve
 fresh: $(WORK)  ## how fresh simulated crawls keep 10,000 pages, at a visit in 7, 30 and 100 days, and 100,000 at 30: an hour of one core
 	$(PY) -m bench.fresh_crawl 7 30 100
 	$(PY) -m bench.fresh_crawl 30 --pages 100000 --hosts 2000
+
+documentation-sites: $(WORK)  ## what it costs to find what changed in Debian's documentation, published anew: half an hour, 150 MB by apt-get
+	$(PY) -m bench.documentation_sites --folder .bench/documentation
 
 kills: $(WORK)  ## crawls killed 0 to 100 ms after a 429, five of each kind: is its Retry-After kept?
 	$(PY) -m tests.harness.retry_after_kills 5

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from bench import text_quality
+from bench.debian_packages import download
 from crawler.content.parsers.html import HtmlParser
 from crawler.duplicates.quarters import MAX_BITS
 from crawler.model.page import Source
@@ -79,7 +80,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--folder", type=Path, required=True, help="of the packages")
     folder = options.parse_args().folder
-    text_quality.download(folder, PACKAGES)
+    download(folder, PACKAGES)
     prints: list[int | None] = []
     sets: list[list[int]] = []
     for text in texts(folder):

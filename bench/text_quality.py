@@ -27,6 +27,7 @@ import resiliparse.extract.html2text as resiliparse
 import trafilatura
 from selectolax.lexbor import LexborHTMLParser
 
+from bench.debian_packages import download
 from crawler.content.parsers.html import HtmlParser
 from crawler.model.page import Source
 
@@ -177,16 +178,6 @@ EXTRACTORS: Final[Mapping[str, Callable[[bytes], str]]] = {
 PACKAGES: Final = (*RST, *ASCIIDOC, *DOCBOOK, *ROFF, *(p for each in ROFF.values() for p in each))
 
 
-def download(folder: Path, packages: Sequence[str] = PACKAGES) -> None:
-    """Unpack those of *packages* that are not in *folder* yet."""
-    for package in packages:
-        if not (folder / package).exists():
-            (folder / "debs").mkdir(parents=True, exist_ok=True)
-            subprocess.run(["apt-get", "download", "-qq", package], cwd=folder / "debs", check=True)
-            (deb,) = (folder / "debs").glob(f"{package}_*.deb")
-            subprocess.run(["dpkg-deb", "-x", deb, folder / package], check=True)
-
-
 def documents(folder: Path) -> Iterator[Document]:
     """Yield pages with their truths, at most MOST_OF_A_PACKAGE of each package."""
     for package, candidates in {
@@ -294,7 +285,7 @@ def main() -> None:
     parser.add_argument("--half", choices=("seen", "held"), default="seen")
     parser.add_argument("--worst", type=int, default=0, help="print so many pages with their words")
     options = parser.parse_args()
-    download(options.folder)
+    download(options.folder, PACKAGES)
     is_held_back = options.half == "held"
     pages = [each for each in documents(options.folder) if each.is_held_back == is_held_back]
     by_package = Counter(page.package for page in pages)

@@ -140,7 +140,7 @@ def test_every_name_of_code_in_the_architecture_page_exists() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_every_target_a_page_names_exists(page: Path) -> None:
     makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"(?m)^([a-z]+):", makefile))
+    targets = set(re.findall(r"(?m)^([a-z-]+):", makefile))
     assert set(commands("make", page)) <= targets
 
 
@@ -154,7 +154,7 @@ def commands(program: str, page: Path) -> Iterator[str]:
     """The first words after *program* in code, whether in a block or in a line."""
     text = page.read_text(encoding="utf-8")
     for line in re.findall(r"(?m)^    .*|`[^`\n]+`", text):
-        yield from re.findall(rf"(?:^|[\s`$]){program} ([a-z]+)", line)
+        yield from re.findall(rf"(?:^|[\s`$]){program} ([a-z][a-z-]*)", line)
 
 
 def test_refused_settings_of_scrapy_are_listed() -> None:

@@ -34,7 +34,8 @@ daemon off; master_process off; pid {home}/pid; error_log stderr crit;
 events {{ worker_connections 512; }}
 http {{
   include {types}; default_type application/octet-stream; charset utf-8;
-  access_log off; sendfile on; keepalive_requests 100000;
+  log_format bytes '$status $bytes_sent $request_uri';
+  access_log {log}; gzip {gzip}; sendfile on; keepalive_requests 100000;
   client_body_temp_path {home}/body; proxy_temp_path {home}/proxy;
   fastcgi_temp_path {home}/fastcgi; uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
   server {{ listen {host}:{port}; root {root}; index index.html; }}
@@ -55,11 +56,26 @@ def has_nginx() -> bool:
 
 
 @contextmanager
-def nginx(root: Path, host: str) -> Iterator[str]:
+def nginx(
+    root: Path, host: str, *, port: int = 0, log: Path | None = None, gzip: bool = False
+) -> Iterator[str]:
+    """Serve *root* by nginx, at any port if *port* is 0. To *log* it appends for each answer its
+    status, its bytes with its head, and the path that was asked for. *gzip*: HTML is compressed
+    for clients that accept it, as Debian's nginx does by default."""
     with tempfile.TemporaryDirectory(prefix="nginx-") as home:
-        port = _free_port(host)
+        port = port or _free_port(host)
         conf = Path(home, "nginx.conf")
-        conf.write_text(NGINX.format(home=home, types=TYPES, host=host, port=port, root=root))
+        conf.write_text(
+            NGINX.format(
+                home=home,
+                types=TYPES,
+                host=host,
+                port=port,
+                root=root,
+                log=f"{log} bytes" if log else "off",
+                gzip="on" if gzip else "off",
+            )
+        )
         command = [shutil.which("nginx", path=_path()) or "nginx", "-c", str(conf), "-p", home]
         process = subprocess.Popen([*command, "-e", "stderr"])
         try:
