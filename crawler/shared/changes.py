@@ -184,6 +184,16 @@ class ChangeSender:
             self._batch, self._entries, self._reader = [], iter(()), None
         return not self.is_idle
 
+    def log_unsent(self) -> None:
+        """Log what a worker that ends leaves in its files."""
+        if self.unsent:
+            logger.warning(
+                "Not in the change feed of the crawl yet: %d entries in %s. They are sent, as"
+                " consumers make room, by `scrapy frontier changes` with this CRAWLER_DATA_DIR, or"
+                " when this worker starts again",
+                *(self.unsent, self._folder),
+            )
+
 
 async def send_changes(sender: ChangeSender, nodes: Nodes, status_log: StatusLog) -> None:
     """Send what a worker writes, until this is cancelled. Raises CrawlerError for what waiting

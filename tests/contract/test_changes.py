@@ -352,6 +352,8 @@ def test_a_full_stream_leaves_entries_in_the_files_until_they_are_taken(
         assert [each.number for each in read(shared.feed)] == [1, 2, 3, 4, 5]
         assert shared.sender.unsent == 7 and shared.sender.is_idle
         assert caplog.text.count("and no consumer that takes them") == 1
+        shared.sender.log_unsent()
+        assert "Not in the change feed of the crawl yet: 7 entries" in caplog.text
         taken = names(read(shared.feed))
         shared.feed.move("index", 0, AT)
         while (position := shared.feed.consumer("index")) and position.taken < 12:
@@ -361,6 +363,19 @@ def test_a_full_stream_leaves_entries_in_the_files_until_they_are_taken(
             shared.feed.move("index", found[-1].number, AT)
             shared.note()
     assert taken == names(urls(1, 13)) and shared.sender.unsent == 0
+
+
+def test_what_was_removed_meanwhile_is_no_silent_gap(shared: SharedWorld) -> None:
+    shared.write(*urls(1, 9))
+    reader = shared.feed.reader(0).read()
+    assert next(reader).number == 1
+    shared.feed.move("index", 5, AT)
+    assert [next(reader).number, next(reader).number] == [2, 3], "of the page that it has"
+    with pytest.raises(DataDirError, match="begins at entry 6: those after 3 were removed"):
+        next(reader)
+    with pytest.raises(DataDirError, match="begins at entry 6: those after 3 were removed"):
+        shared.feed.move("late", 3, AT)
+    assert shared.feed.consumer("late") is None
 
 
 def test_two_workers_are_in_one_feed_each_in_its_order(

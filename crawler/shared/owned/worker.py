@@ -344,6 +344,8 @@ class OwnedWorker:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        if self.changes is not None:
+            self.changes.log_unsent()
         await self.holder.close()
         await self.frontier.close_all()
         if self._pushed_urls is not None:
