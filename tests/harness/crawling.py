@@ -10,9 +10,10 @@ from time import time
 from typing import Any
 
 import msgspec
-from scrapy import Spider
-from scrapy.crawler import AsyncCrawlerRunner
+from scrapy import Spider, signals
+from scrapy.crawler import AsyncCrawlerRunner, Crawler
 
+from crawler.assembly.build import crawl_of
 from crawler.data.data_dir import FRONTIER
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier import records as keys
@@ -27,6 +28,7 @@ QUICK = {
     "TWISTED_REACTOR_ENABLED": False,
     "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8",  # the web of the tests: its hosts link to each other
     "CRAWLER_MIN_DELAY_S": 0.01,
+    "CRAWLER_PACED_MIN_DELAY_S": 0,  # else 0.1, whatever the other is
     "CRAWLER_DELAY_FACTOR": 1,
     "CRAWLER_FSYNC_EVERY_S": 0.1,  # lives that end after a second are to finish pages
     "CRAWLER_BACKOFF_BASE_S": 0.05,
@@ -64,22 +66,41 @@ def crawl(
     data: Path,
     spider: type[Spider] = WebSpider,
     settings: dict[str, Any] | None = None,
+    *,
+    outcomes: int | None = None,
     **args: Any,
 ) -> Crawled:
-    """Until it ends by itself, some minutes at most. A setting of None is left as it is by
-    default."""
+    """Until it ends by itself, or has as many *outcomes*, some minutes at most. A setting of None
+    is left as it is by default."""
     chosen = {**QUICK, "CRAWLER_DATA_DIR": str(data), **(settings or {})}
     chosen = {name: value for name, value in chosen.items() if value is not None}
 
     async def run() -> Crawled:
         runner = AsyncCrawlerRunner(chosen)
         crawler = runner.create_crawler(spider)
-        await asyncio.wait_for(runner.crawl(crawler, **args), PATIENCE_S)
+        ending = None if outcomes is None else asyncio.create_task(_end_after(outcomes, crawler))
+        try:
+            await asyncio.wait_for(runner.crawl(crawler, **args), PATIENCE_S)
+        finally:
+            if ending is not None and not ending.cancel():
+                ending.result()
         assert crawler.stats is not None
         stats = crawler.stats.get_stats()
         return Crawled(data, stats.get("finish_reason", ""), stats, crawler.spider)
 
     return asyncio.run(run())
+
+
+async def _end_after(outcomes: int, crawler: Crawler) -> None:
+    opened = asyncio.Event()
+    crawler.signals.connect(opened.set, signals.spider_opened, weak=False)
+    await opened.wait()
+    counters = crawl_of(crawler).stats.counters
+    # Of fates, a URL is also put back, while the robots.txt of its host is fetched.
+    while sum(counters[f"fate/{fate}"] for fate in ("done", "moved", "retry", "dead")) < outcomes:
+        await asyncio.sleep(0.01)
+    assert crawler.engine is not None
+    await crawler.engine.close_spider_async(reason="outcomes")
 
 
 def pass_time(data: Path, seconds: float) -> None:

@@ -160,6 +160,7 @@ def run(
             folder / "data",
             {
                 "CRAWLER_MIN_DELAY_S": None,
+                "CRAWLER_PACED_MIN_DELAY_S": None,
                 "CRAWLER_DELAY_FACTOR": None,
                 "CRAWLER_CONTACT": "ops@w3.org",
                 "CRAWLER_NAME_SERVERS": names.address,

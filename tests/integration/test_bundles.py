@@ -26,7 +26,9 @@ PAGES = 36
 FETCH_S = 0.1
 RETRY_AFTER_S = 2
 # The usual ones of tests would hold at each stage.
-BY_ITSELF = {"CRAWLER_MIN_DELAY_S": None, "CRAWLER_DELAY_FACTOR": None}
+BY_ITSELF = dict.fromkeys(
+    ("CRAWLER_MIN_DELAY_S", "CRAWLER_PACED_MIN_DELAY_S", "CRAWLER_DELAY_FACTOR")
+)
 
 
 def known_as_fast(data: Path, at_once: int) -> None:

@@ -3,8 +3,8 @@ a host whose 304s are false is not asked any more."""
 
 from __future__ import annotations
 
-import asyncio
 import json
+import logging
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -12,25 +12,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
 from msgspec.structs import replace
 from scrapy import Request, Spider
 from scrapy.http import Response
 
 from crawler.archive.record_bytes import NOT_MODIFIED
-from crawler.assembly.build import crawl_of
+from crawler.data.changes import FeedReader
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier import records as keys
-from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FRONTIER, FrontierLimits
+from crawler.frontier.port import FRONTIER
 from crawler.frontier.records import decode_candidate
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.staging import all_records
 from crawler.loop.outcome import UNMODIFIED
-from crawler.model.types import Candidate, ConditionalVisits, Outcome
+from crawler.model.types import Candidate, Change, ConditionalVisits, Outcome
 from crawler.policy.validators import AUDIT_EVERY, ConditionFault, validators_to_send
 from tests.harness.archive_judges import judged_archive, read_folder, read_rows
 from tests.harness.commands import PATIENCE_S, crawl_command
-from tests.harness.crawling import crawl
+from tests.harness.crawling import Crawled, crawl, pass_time
 from tests.harness.fork_server import run, running
 from tests.harness.waiting import wait_until
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
@@ -43,7 +44,7 @@ SETTINGS = {
     "CRAWLER_SOFT_404": "false",
     "CRAWLER_MIN_DELAY_S": 0,
     "CRAWLER_DELAY_FACTOR": 0,
-    "LOG_LEVEL": "DEBUG",
+    "CRAWLER_FSYNC_EVERY_S": 0.01,
 }
 INTERVAL_S = 601.0
 ANSWERS = ("response", "revisit")
@@ -78,36 +79,29 @@ class Pages:
         return {each.path: dict(each.headers).get("If-None-Match") for each in asked}
 
 
-def outcomes(data: Path) -> list[Outcome]:
-    return list(read_outcomes(data / "outcomes.jsonl"))
+def visit(data: Path, seeds: str, count: int) -> Crawled:
+    """Crawl until *count* pages were visited."""
+    done = crawl(data, settings=SETTINGS, outcomes=count, seeds=seeds)
+    assert done.reason == "outcomes"
+    return done
 
 
-def visit(data: Path, seeds: str, count: int, ends_by: signal.Signals = signal.SIGINT) -> str:
-    """Crawl until there are *count* outcomes more; none: until a 304 has come. Return the log of
-    all crawls."""
-    before = len(outcomes(data)) if (data / "outcomes.jsonl").exists() else 0
+def visit_and_kill(data: Path, seeds: str, count: int) -> None:
+    """Crawl until there are *count* outcomes more; none: until a 304 has come."""
+    before = len(list(read_outcomes(data / "outcomes.jsonl")))
     log = data.with_suffix(".log")
     size = log.stat().st_size if log.exists() else 0
+    settings = SETTINGS | {"LOG_LEVEL": "DEBUG"}
 
     def is_done() -> bool:
-        return (data / "outcomes.jsonl").exists() and len(outcomes(data)) >= before + count
-
-    with running(crawl_command(data, SETTINGS, seeds=seeds), log) as process:
-        wait_until(is_done, PATIENCE_S, log=log.read_text)
         if not count:
-            wait_until(lambda: b"Not modified" in log.read_bytes()[size:], PATIENCE_S)
-        process.send_signal(ends_by)
-        status = 0 if ends_by is signal.SIGINT else -ends_by
-        assert process.wait(PATIENCE_S) == status, log.read_text()[-3000:]
-    return log.read_text()
+            return b"Not modified" in log.read_bytes()[size:]
+        return len(list(read_outcomes(data / "outcomes.jsonl"))) >= before + count
 
-
-def pass_time(data: Path, seconds: float) -> None:
-    """Let the clock of the crawl, which never goes back, be so much later at its next start."""
-    frontier = open_frontier(data, FrontierLimits(), 0.0)
-    frontier.lease(frontier.clock + seconds, 1, ())
-    frontier.commit()
-    frontier.close()
+    with running(crawl_command(data, settings, seeds=seeds), log) as process:
+        wait_until(is_done, PATIENCE_S, log=log.read_text)
+        process.kill()
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL, log.read_text()[-3000:]
 
 
 def command(data: Path, *words: str) -> str:
@@ -118,8 +112,9 @@ def command(data: Path, *words: str) -> str:
 
 
 def changes(data: Path) -> list[tuple[str, str]]:
-    entries = [json.loads(line) for line in command(data, "frontier", "changes").splitlines()]
-    return [(each["kind"], each["url"].rpartition("/")[2]) for each in entries]
+    lines = [each.line for each in FeedReader(data / "changes", 0).read()]
+    entries = [msgspec.json.decode(line, type=Change) for line in lines]
+    return [(each.kind, each.url.rpartition("/")[2]) for each in entries]
 
 
 def later_pages(data: Path) -> dict[str, Candidate]:
@@ -137,7 +132,9 @@ def is_asked_by_etag(page: Candidate, visits: int) -> bool:
     return validators_to_send(history, page.key, ConditionalVisits()) is not None
 
 
-def test_a_page_is_asked_for_by_its_etag_until_it_has_changed(tmp_path: Path) -> None:
+def test_a_page_is_asked_for_by_its_etag_until_it_has_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data, pages = tmp_path / "data", Pages({"/": "start", **{f"/{n}": f"{n}" for n in range(9)}})
     count = len(pages.texts)
     with LoopbackWeb(pages, [HOST]) as web:
@@ -152,13 +149,14 @@ def test_a_page_is_asked_for_by_its_etag_until_it_has_changed(tmp_path: Path) ->
         )
         url, etag = web.url(HOST, path), known[path].history.validators.strip()
         pass_time(data, INTERVAL_S)
-        log = visit(data, seeds, count)
+        with caplog.at_level(logging.DEBUG, "crawler.middlewares.outcome"):
+            second = visit(data, seeds, count)
         expected = {p: is_asked_by_etag(page, 1) for p, page in known.items()}
         asked = pages.conditions()
         assert {p: named is not None for p, named in asked.items()} == expected
         assert asked[path] == etag
-        assert f"Not modified (304): <GET {url}>" in log
-        unchanged = [each for each in outcomes(data) if each.url == url][-1]
+        assert f"Not modified (304): <GET {url}>" in caplog.text
+        unchanged = [each for each in second.outcomes if each.url == url][-1]
         assert (unchanged.fate, unchanged.status, unchanged.reason) == ("done", 304, UNMODIFIED)
         summary = json.loads((data / "summary.json").read_text())
         assert summary["revisits"]["not_modified"] == sum(expected.values())
@@ -189,13 +187,16 @@ def check_records(data: Path, url: str) -> None:
     beside = {each.kind: each for each in read if each.fields.get("WARC-Concurrent-To") == name}
     assert b"\r\nIf-None-Match: " in beside["request"].block
     assert b"not-modified-head: HTTP/1.1 304" in beside["metadata"].block
-    for _ in range(2):
-        files = sorted((data / "warc").glob("*.parquet"))
-        rows = [row for file in files for row in read_rows(file)]
-        assert [row["status"] for row in rows if row["url"] == url] == [200, 200]
-        for file in files:
-            file.unlink()
-        command(data, "archive", "parse")
+    check_rows(data, url)
+    for file in (data / "warc").glob("*.parquet"):
+        file.unlink()
+    command(data, "archive", "parse")
+    check_rows(data, url)
+
+
+def check_rows(data: Path, url: str) -> None:
+    rows = [row for file in sorted((data / "warc").glob("*.parquet")) for row in read_rows(file)]
+    assert [row["status"] for row in rows if row["url"] == url] == [200, 200]
 
 
 def check_replay(tmp_path: Path, data: Path, url: str, unchanged: Outcome) -> None:
@@ -250,10 +251,12 @@ def set_audits(data: Path, *, are_next: bool) -> None:
     store.close()
 
 
-def test_a_host_that_denies_changes_is_not_asked_any_more(tmp_path: Path) -> None:
+def test_a_host_that_denies_changes_is_not_asked_any_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data, pages = tmp_path / "data", Pages({"/": "start", **{f"/{n}": f"{n}" for n in range(12)}})
     pages.denies, count = True, len(pages.texts)
-    with LoopbackWeb(pages, [HOST]) as web:
+    with LoopbackWeb(pages, [HOST]) as web, caplog.at_level(logging.INFO):
         seeds = web.url(HOST)
         visit(data, seeds, count)
         for turn in range(3):
@@ -261,8 +264,8 @@ def test_a_host_that_denies_changes_is_not_asked_any_more(tmp_path: Path) -> Non
             pages.asked.clear()
             set_audits(data, are_next=turn == 1)
             pass_time(data, INTERVAL_S)
-            log = visit(data, seeds, count)
-            assert log.count(ConditionFault.DENIES.words) == turn, "once in a run"
+            visit(data, seeds, count)
+            assert caplog.text.count(ConditionFault.DENIES.words) == turn, "once in a run"
         assert set(pages.conditions().values()) == {None}
     assert ConditionFault.DENIES.words in command(data, "frontier", "why", seeds)
     summary = json.loads((data / "summary.json").read_text())
@@ -274,21 +277,16 @@ class Reader(Spider):
 
     name = "reader"
 
-    def __init__(self, url: str, visits: int, **given: Any) -> None:
+    def __init__(self, url: str, is_first: bool, **given: Any) -> None:
         super().__init__(**given)
-        self.url, self.visits = url, int(visits)
+        self.url, self.is_first = url, is_first
         self.read: list[str] = []
 
     async def start(self) -> AsyncIterator[Request]:
-        if not self.visits:
+        if self.is_first:
             yield Request(self.url)
             yield Request(f"{self.url}moved")
             yield Request(f"{self.url}own", headers={"If-None-Match": '"mine"'})
-        counters = crawl_of(self.crawler).stats.counters
-        while counters["fate/done"] + counters["fate/moved"] < 3 + (not self.visits):
-            await asyncio.sleep(0.01)
-        assert self.crawler.engine is not None
-        self.closing = asyncio.ensure_future(self.crawler.engine.close_spider_async(reason="read"))
 
     def parse(self, response: Response) -> None:
         self.read.append(response.url.removeprefix(self.url))
@@ -300,7 +298,7 @@ def test_a_callback_is_called_for_pages_that_have_changed(tmp_path: Path) -> Non
     settings = {"CRAWLER_REVISIT": "10m", "HTTPERROR_ALLOWED_CODES": [304]}
     with LoopbackWeb(lambda ask: moved if ask.path == "/moved" else pages(ask), [HOST]) as web:
         seeds = web.url(HOST)
-        first = crawl(data, Reader, settings, url=seeds, visits=0)
+        first = crawl(data, Reader, settings, outcomes=4, url=seeds, is_first=True)
         assert sorted(first.spider.read) == ["", "b", "own"]
         assert pages.conditions() == {"/": None, "/b": None, "/own": '"mine"'}
         known = later_pages(data)
@@ -308,7 +306,7 @@ def test_a_callback_is_called_for_pages_that_have_changed(tmp_path: Path) -> Non
         set_audits(data, are_next=False)
         pass_time(data, INTERVAL_S)
         pages.texts["/b"] = "another"
-        second = crawl(data, Reader, settings, url=seeds, visits=1)
+        second = crawl(data, Reader, settings, outcomes=3, url=seeds, is_first=False)
     assert second.spider.read == ["b", "own"]
     etags = {path: page.history.validators.strip() for path, page in known.items()}
     assert pages.conditions() == {**etags, "/own": '"mine"'}
@@ -323,7 +321,7 @@ def test_no_kill_loses_a_page_or_leaves_a_revisit_of_nothing(tmp_path: Path) -> 
         visit(data, seeds, count)
         for finished in (0, 1, 4, 7):
             pass_time(data, INTERVAL_S)
-            visit(data, seeds, finished, ends_by=signal.SIGKILL)
+            visit_and_kill(data, seeds, finished)
         pages.asked.clear()
         pass_time(data, INTERVAL_S)
         visit(data, seeds, count)

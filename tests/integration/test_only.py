@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from tests.harness.archive_judges import read_folder
-from tests.harness.commands import crawl_command
-from tests.harness.fork_server import run
+from tests.harness.crawling import crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
 HOST = "127.0.74.8"
@@ -15,10 +16,12 @@ SETTINGS = {
     "CRAWLER_SOFT_404": "false",
     "CRAWLER_MIN_DELAY_S": 0,
     "CRAWLER_DELAY_FACTOR": 0,
+    "CRAWLER_FSYNC_EVERY_S": 0.01,
 }
+AGAIN = SETTINGS | {"CRAWLER_REVISIT": "adaptive"}
 SITEMAPS = "http://www.sitemaps.org/schemas/sitemap/0.9"
-KNOWN = 120
-NEW = 20
+KNOWN = 40
+NEW = 15
 
 
 @dataclass
@@ -70,43 +73,38 @@ class Site:
         return paths
 
 
-def crawl(data: Path, seeds: str, revisit: str, **arguments: object) -> str:
-    """Crawl until it ends by itself; return its log."""
-    settings = SETTINGS | {"CRAWLER_REVISIT": revisit}
-    done = run(crawl_command(data, settings, seeds=seeds, **arguments))
-    assert done.returncode == 0, done.stderr
-    return done.stderr + done.stdout
-
-
 def listed(asked: list[str]) -> set[str]:
     return set(asked) - {"/robots.txt", "/sitemap.xml", "/"}
 
 
 def test_where_pages_were_visited_once_only_new_asks_the_lists_and_what_they_name_since(
-    tmp_path: Path,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, site = tmp_path / "data", Site()
     with LoopbackWeb(site, [HOST]) as web:
-        crawl(data, web.url(HOST), "once")
+        seeds = web.url(HOST)
+        crawl(data, settings=SETTINGS, seeds=seeds)
         assert listed(site.taken()) == set(site.texts)
         new, old = site.add(NEW, "2026-10-01"), site.add(5, "2026-08-31")
-        log = crawl(data, web.url(HOST), "once", only="new", since="2026-09-01")
+        settings = SETTINGS | {"CRAWLER_SUMMARY": True}
+        crawl(data, settings=settings, seeds=seeds, only="new", since="2026-09-01")
     asked = site.taken()
     assert listed(asked) == set(new)
     assert len(asked) <= 1.3 * NEW, sorted(asked)
-    left_out = KNOWN + len(old)
-    assert f"{left_out}: its sitemap says that it has not changed since then" in log
+    left_out, said = KNOWN + len(old), capsys.readouterr().out
+    assert f"{left_out}: its sitemap says that it has not changed since then" in said
 
 
 def test_only_changed_asks_each_known_page_once_and_keeps_what_has_changed(tmp_path: Path) -> None:
     data, site = tmp_path / "data", Site()
     with LoopbackWeb(site, [HOST]) as web:
-        crawl(data, web.url(HOST), "adaptive", max_pages=KNOWN + 2)
+        seeds = web.url(HOST)
+        crawl(data, settings=AGAIN, seeds=seeds, max_pages=str(KNOWN + 2))
         site.taken()
         before = read_folder(data / "warc").keys()
         site.texts |= {"/3": "three", "/6": "six"}
         new = site.add(NEW)
-        crawl(data, web.url(HOST), "adaptive", only="changed")
+        crawl(data, settings=AGAIN, seeds=seeds, only="changed")
         asked = site.taken()
         assert len(asked) - asked.count("/robots.txt") == KNOWN + 2
         assert listed(asked) == {f"/{n}" for n in range(KNOWN)}
@@ -116,7 +114,7 @@ def test_only_changed_asks_each_known_page_once_and_keeps_what_has_changed(tmp_p
             if place not in before and record.kind in ("response", "revisit")
         }
         assert names - {"sitemap.xml"} == {"3", "6"}
-        crawl(data, web.url(HOST), "adaptive", only="new")
+        crawl(data, settings=AGAIN, seeds=seeds, only="new")
         asked = site.taken()
         assert listed(asked) == set(new), "they waited"
         assert len(asked) <= 1.3 * NEW, sorted(asked)
