@@ -16,6 +16,8 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it, not here
 
+from crawler.frontier.later import DAY_S  # noqa: E402  # needs the path above
+from crawler.loop.visit import VisitResult  # noqa: E402  # needs the path above
 from crawler.operate.alerts import CONDITIONS, MINUTE_S  # noqa: E402  # needs the path above
 from crawler.operate.metrics import METRICS  # noqa: E402  # needs the path above
 from scripts.write_settings import written  # noqa: E402  # needs the path above
@@ -90,6 +92,12 @@ def _rate(metric: str, label: str) -> tuple[str, str]:
     return f"sum by ({label}) ({_rate_of(metric)})", f"{{{{{label}}}}}"
 
 
+def _visits_a_day(*results: VisitResult) -> str:
+    """Visits of known pages a day that found one of *results*; none: whatever they found."""
+    found = f', result=~"{"|".join(results)}"' if results else ""
+    return f"{DAY_S:.0f} * rate(gossamer_revisits_total{{J{found}}}{_RATE})"
+
+
 def _quantiles(metric: str) -> list[tuple[str, str]]:
     rates = f"sum by (le) ({_rate_of(f'{metric}_bucket')})"
     return [
@@ -97,6 +105,14 @@ def _quantiles(metric: str) -> list[tuple[str, str]]:
         for part in (0.5, 0.9, 0.99)
     ]
 
+
+_FOUND: Final = (VisitResult.CHANGED, VisitResult.UNCHANGED)
+_NOT_THERE: Final = (
+    VisitResult.ABSENT,
+    VisitResult.FAILED,
+    VisitResult.GONE,
+    VisitResult.MOVED,
+)
 
 PANELS: Final[list[tuple[str, str, list[tuple[str, str]]]]] = [
     ("Pages a second, by worker", "short", [_rate("pages_total", "worker")]),
@@ -196,6 +212,44 @@ PANELS: Final[list[tuple[str, str, list[tuple[str, str]]]]] = [
         [
             ('min(gossamer_disk_bytes{J, part="free"})', "free"),
             ("sum(gossamer_undelivered_bytes{J})", "waiting for the object store"),
+        ],
+    ),
+    ("Copies that are as the page is", "percentunit", [("gossamer_fresh_share{J}", "{{worker}}")]),
+    (
+        "Age of copies",
+        "s",
+        [
+            ("gossamer_copy_age_seconds{J}", "since the last visit, {{worker}}"),
+            ("max(gossamer_revisit_worth_seconds{J})", "fresh for longer by a visit that is due"),
+        ],
+    ),
+    (
+        "Visits of known pages a day, and their budget",
+        "short",
+        [
+            (f"sum({_visits_a_day()})", "visits"),
+            ("sum(gossamer_revisit_budget{J})", "budget of pages without a date"),
+            ("max(gossamer_revisit_pages{J})", "pages that wait for a visit"),
+        ],
+    ),
+    (
+        "Known pages that have changed or not, a day",
+        "short",
+        [
+            (f"sum by (result) ({_visits_a_day(*_FOUND)})", "{{result}}"),
+            (f"sum({DAY_S:.0f} * {_rate_of('not_modified_total')})", "unchanged by status 304"),
+        ],
+    ),
+    (
+        "Known pages that are not there, a day",
+        "short",
+        [(f"sum by (result) ({_visits_a_day(*_NOT_THERE)})", "{{result}}")],
+    ),
+    (
+        "Hosts whose answers about changes are wrong, a day",
+        "short",
+        [
+            (f"sum by (fault) ({DAY_S:.0f} * {_rate_of('condition_faults_total')})", "{{fault}}"),
         ],
     ),
     (

@@ -20,6 +20,7 @@ from crawler.operate.metrics import METRICS, MetricType
 from scripts import write_metrics
 from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S, crawl_command
+from tests.harness.crawling import crawl, pass_time
 from tests.harness.waiting import wait_until
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, not_here, page
 from tests.servers.prometheus import Prometheus, scraping
@@ -37,6 +38,7 @@ SETTINGS: Final = {
 # What only a shared crawl has, and what only one with an object store.
 SHARED: Final = {"redis_lag_seconds", "outbox_links", "workers"}
 NEITHER: Final = {"undelivered_bytes"}
+AGAIN: Final = {"CRAWLER_REVISIT": "adaptive", "CRAWLER_REVISITS_PER_DAY": 1e6}
 VISITS: Final = {"revisit_worth_seconds", "fresh_share", "copy_age_seconds"}
 """Of a crawl that visits pages again."""
 EMBEDDED: Final = {"merge_lag_seconds", "front_hosts"}
@@ -114,14 +116,19 @@ def assert_rules_are_evaluated(prometheus: Prometheus) -> None:
 
 
 def test_prometheus_sees_a_crawl_and_answers_every_query(tmp_path: Path, web: LoopbackWeb) -> None:
+    """It goes on 40 days later: known pages are visited again."""
     data, log = tmp_path / "data", tmp_path / "log"
-    with fork_server.running(command(data, web), log):
+    seeds = ",".join(web.url(host, "/0") for host in HOSTS)
+    crawl(data, settings=AGAIN, seeds=seeds, scope="host", max_pages="30")
+    pass_time(data, 40 * 86_400.0)
+    with fork_server.running(command(data, web, **AGAIN), log):
         where = address(data)
         with scraping([where], tmp_path / "prometheus") as prometheus:
             wait_until(
                 lambda: (
                     prometheus.values("increase(gossamer_errors_total[1m]) > 0")
                     and prometheus.values("increase(gossamer_pages_total[1m]) > 5")
+                    and prometheus.values("increase(gossamer_revisits_total[1m]) > 5")
                 ),
                 PATIENCE_S,
                 log=log.read_text,
@@ -141,7 +148,7 @@ def test_prometheus_sees_a_crawl_and_answers_every_query(tmp_path: Path, web: Lo
     expected = {
         metric.full_name + ("_count" if metric.type is MetricType.HISTOGRAM else "")
         for metric in METRICS
-        if metric.name not in SHARED | NEITHER | VISITS
+        if metric.name not in SHARED | NEITHER
     }
     assert {name for name in shown if name.startswith("gossamer_")} >= expected
     assert not any(host in text for host in HOSTS), "no host is named"
@@ -216,7 +223,7 @@ def test_workers_are_told_apart_and_a_dead_one_is_silent(tmp_path: Path, web: Lo
             log=log.read_text,
         )
         assert {labels["worker"] for labels, _ in found} == {"one", "two"}
-        wait_until(lambda: empty_queries(prometheus) <= EMBEDDED | NEITHER, PATIENCE_S)
+        wait_until(lambda: empty_queries(prometheus) <= EMBEDDED | NEITHER | VISITS, PATIENCE_S)
         assert_rules_are_evaluated(prometheus)
         server.pause()
         wait_until(lambda: prometheus.values("min(gossamer_redis_lag_seconds) > 3"), PATIENCE_S)
