@@ -111,7 +111,7 @@ class WorkerFault:
 FAULTS = [
     WorkerFault("open leases not mirrored", "was lost", open_leases_not_mirrored),
     WorkerFault(
-        "no rest after a lost second", "too early", no_rest_after_a_lost_second, first_seed=36
+        "no rest after a lost second", "too early", no_rest_after_a_lost_second, first_seed=99
     ),
     WorkerFault("request before the ack", "again at", request_before_the_ack, first_seed=11),
     WorkerFault(
