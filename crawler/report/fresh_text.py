@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from crawler.model.choices import RevisitChoice
+from crawler.model.types import Outcome
 from crawler.view.formats import many, number, plain, since, span, until
 from crawler.view.fresh import CopiesFreshness, PageVisits
 
@@ -21,6 +22,9 @@ def page_text(page: PageVisits, now: float) -> Iterator[str]:
         return
     yield ""
     yield f"  {visited(page, now)}"
+    if page.gone_at is not None:
+        yield from _gone(page, page.gone_at, now)
+        return
     yield f"  {_rate(page)}"
     if page.stale is not None:
         yield f"  it has changed since the last visit with a probability of {_share(page.stale)}"
@@ -41,6 +45,8 @@ def next_visit(page: PageVisits, now: float) -> str:
         return "A visit is due: it waits for the turn of its host."
     if page.place == "waiting":
         return "It waits for its first visit."
+    if page.gone_at is not None:
+        return f"It is gone, as its last visit found {since(page.gone_at, now)}{_because(page)}."
     if page.mode == RevisitChoice.ONCE:
         return "It is visited once: CRAWLER_REVISIT is once."
     if page.due_at is None:
@@ -55,6 +61,28 @@ def next_visit(page: PageVisits, now: float) -> str:
             return f"It is visited again when that is worth it: {at}, as things are."
     every = "" if page.mode == RevisitChoice.ADAPTIVE else f": every {span(float(page.mode))}"
     return f"It is visited again {at}{every}."
+
+
+def answer_of(outcome: Outcome) -> str:
+    """Return the status, target and reason of *outcome*, as far as there are some."""
+    is_in_reason = outcome.status is None or outcome.reason.startswith("status ")
+    status = "" if is_in_reason else f"status {outcome.status}"
+    target = f"to {plain(outcome.target)}" if outcome.target else ""
+    return ", ".join(filter(None, [status, target, plain(outcome.reason)]))
+
+
+def _because(page: PageVisits) -> str:
+    answer = "" if page.gone_outcome is None else answer_of(page.gone_outcome)
+    return f": {answer}" if answer else ""
+
+
+def _gone(page: PageVisits, gone_at: float, now: float) -> Iterator[str]:
+    assert page.named_from is not None, "it is known of each page that is gone"
+    yield f"  it was there {since(page.visited_at or 0, now)}, and no more {since(gone_at, now)}"
+    if page.gone_outcome is None:
+        yield "  why it is gone is in the log of the worker that visited it"
+    when = f" {until(page.named_from, now)} or later" if page.named_from > now else ""
+    yield f"  it is asked for again if a page, sitemap or feed that is fetched{when} names it"
 
 
 def visited(page: PageVisits, now: float) -> str:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from crawler.model.types import Outcome
-from crawler.report.fresh_text import next_visit, visited
+from crawler.report.fresh_text import answer_of, next_visit, visited
 from crawler.view.formats import many, plain, since, size, until
 from crawler.view.why import Why
 
@@ -126,12 +126,9 @@ def _history(why: Why, now: float) -> Iterator[str]:
 
 
 def _outcome(outcome: Outcome) -> str:
-    is_in_reason = outcome.status is None or outcome.reason.startswith("status ")
-    status = "" if is_in_reason else f"status {outcome.status}"
-    target = f"to {plain(outcome.target)}" if outcome.target else ""
     taken = size(outcome.size) if outcome.size else ""
     record = f"archived at {outcome.record}" if outcome.record else ""
-    parts = ", ".join(filter(None, [status, target, plain(outcome.reason), taken, record]))
+    parts = ", ".join(filter(None, [answer_of(outcome), taken, record]))
     return f"{outcome.fate.replace('_', ' ')}: {parts or 'no more is known'}"
 
 

@@ -14,10 +14,11 @@ from typing import Final
 import msgspec
 
 from crawler.config.settings import Config
+from crawler.frontier.gone import ASKED_S
 from crawler.frontier.later import CYCLE_DAYS, DAY_S, LEAST_S, first_worth, usual_rate, wait_s
-from crawler.frontier.records import DeadLetter, HostVisits, RefusedRecord
+from crawler.frontier.records import GoneRecord, HostVisits
 from crawler.model.choices import RevisitChoice
-from crawler.model.types import Candidate, HostKey, PageHistory
+from crawler.model.types import Candidate, HostKey, Outcome, PageHistory
 from crawler.policy.operator_rules import OperatorRules, read_rules
 from crawler.policy.patterns import OTHER_PATTERNS, pattern_of
 from crawler.policy.revisits import (
@@ -39,6 +40,7 @@ from crawler.view.port import (
     LaterUrl,
     LeasedUrl,
     Place,
+    UrlRecord,
     VisitTotals,
     WaitingUrl,
 )
@@ -56,12 +58,15 @@ class PageVisits(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     host: str
     mode: str  # once | adaptive | a number of seconds between two visits
-    place: str  # later | waiting | leased | ""
+    place: str  # later | waiting | leased | gone | ""
     visits: int = 0
     changes: int = 0
     visited_at: float | None = None
     changed_at: float | None = None
     gone: int = 0  # visits in a row that did not find it
+    gone_at: float | None = None  # the last of them, if it is gone
+    gone_outcome: Outcome | None = None  # what that found, if its log is on this machine
+    named_from: float | None = None  # a link to the gone page has it asked for again from then on
     brought: int = 0  # visits that found new links on it
     signals: int = 0  # new dates of a sitemap or feed since the last visit
     is_own_rate: bool = False  # else the days are those of its host's pages
@@ -110,15 +115,17 @@ class CopiesFreshness(msgspec.Struct, frozen=True, kw_only=True):
 def fresh_page(text: str, view: CrawlView, config: Config) -> PageVisits:
     """Return the visits of the page with the URL *text*. Raises CrawlerError."""
     refuse_other_identity(view.crawl, config)
-    url = UrlIdentifier(config, view.crawl.key_seed).identify(text)
+    identifier = UrlIdentifier(config, view.crawl.key_seed)
+    url = identifier.identify(text)
     rules = read_rules(view.rules(), len(config.frontier.level_shares))
-    return page_visits(url, view.url(url, lambda _: False).place, rules, view, config)
+    return page_visits(url, view.url(url, identifier.is_form_of(url)), rules, view, config)
 
 
 def page_visits(
-    url: KnownUrl, place: Place, rules: OperatorRules, view: CrawlView, config: Config
+    url: KnownUrl, record: UrlRecord, rules: OperatorRules, view: CrawlView, config: Config
 ) -> PageVisits:
-    """Return the visits of the page of *url*, which is at *place*."""
+    """Return the visits of the page of *url*, of which *record* is known."""
+    place = record.place
     revisit = rules.of_url(url.url).revisit
     mode = config.revisits.revisit if revisit is None else revisit
     found = PageVisits(
@@ -127,18 +134,32 @@ def page_visits(
     candidate = _candidate_in(place)
     if candidate is None or candidate.history is None:
         return found
+    if isinstance(place, GoneRecord):
+        return msgspec.structs.replace(
+            found,
+            visits=candidate.history.visits,
+            changes=candidate.history.changes,
+            visited_at=candidate.history.visited_at,
+            changed_at=candidate.history.changed_at,
+            gone=candidate.history.gone,
+            gone_at=place.at,
+            gone_outcome=record.outcomes[-1] if record.outcomes else None,
+            named_from=place.at + ASKED_S,
+        )
     per_day = _visits_per_day(view.visit_totals(url), rules, config)
     return _visits_of(found, url, candidate, candidate.history, place, per_day, view, config)
 
 
-_PLACES: Final = {LaterUrl: "later", WaitingUrl: "waiting", LeasedUrl: "leased"}
+_PLACES: Final = {
+    LaterUrl: "later",
+    WaitingUrl: "waiting",
+    LeasedUrl: "leased",
+    GoneRecord: "gone",
+}
 
 
 def _candidate_in(place: Place) -> Candidate | None:
-    match place:
-        case WaitingUrl() | LeasedUrl() | LaterUrl() | DeadLetter() | RefusedRecord():
-            return place.candidate
-    return None
+    return None if place is None else place.candidate
 
 
 def _visits_of(

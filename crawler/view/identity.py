@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from crawler.config.settings import Config
 from crawler.model.types import ConfigError, DataDirError
 from crawler.model.url import canonical, fetch_form, host_key, key_of, registered_domain, split
@@ -22,6 +24,10 @@ class UrlIdentifier:
     def key(self, url: str) -> int:
         """Return the key of *url*, a fetch form."""
         return key_of(canonical(url, self._canonical), self._seed)
+
+    def is_form_of(self, url: KnownUrl) -> Callable[[str], bool]:
+        """Return whether a fetch form is of *url*, as a function of the form."""
+        return lambda form: form == url.url or self.key(form) == url.key
 
     def identify(self, text: str) -> KnownUrl:
         """Return the URL with its key and host. Raises ConfigError if *text* is no URL."""

@@ -35,6 +35,7 @@ from crawler.frontier.records import (
     DeadLetter,
     HostRecord,
     decode_candidate,
+    decode_gone,
     decode_letter,
     decode_open,
     decode_refused,
@@ -242,6 +243,9 @@ def _place_elsewhere(found: SearchableRecords, url: KnownUrl, worker: str) -> Pl
     for at, packed in found.named_records(keys.LATER):
         if name in packed and (later := decode_candidate(packed)).key == url.key:
             return later_url(at, later)
+    for gone in map(decode_gone, of_host(keys.GONE)):
+        if gone.candidate.key == url.key:
+            return gone
     for letter in map(decode_letter, of_host(keys.DEAD)):
         if letter.candidate.key == url.key:
             return letter

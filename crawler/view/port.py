@@ -12,7 +12,7 @@ from typing import Protocol
 
 from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.memory_store import MemoryStore
-from crawler.frontier.records import DeadLetter, HostVisits, RefusedRecord
+from crawler.frontier.records import DeadLetter, GoneRecord, HostVisits, RefusedRecord
 from crawler.model.counts import Counts
 from crawler.model.types import Candidate, HostKey, Outcome, Pace
 from crawler.policy.patterns import PatternStats
@@ -89,7 +89,7 @@ class LaterUrl:
     counts_from: int = 0
 
 
-Place = WaitingUrl | LeasedUrl | LaterUrl | DeadLetter | RefusedRecord | None
+Place = WaitingUrl | LeasedUrl | LaterUrl | GoneRecord | DeadLetter | RefusedRecord | None
 
 
 @dataclass(frozen=True, slots=True)

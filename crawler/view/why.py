@@ -20,7 +20,7 @@ from crawler.data.local_stores import RobotsRecords
 from crawler.data.operator_files import Act
 from crawler.engine.seeds import SeedList, list_url, open_seeds, survey_seeds
 from crawler.frontier.open import frontier_limits
-from crawler.frontier.records import DeadLetter, RefusedRecord
+from crawler.frontier.records import DeadLetter, GoneRecord, RefusedRecord
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError, Outcome, SeedsError
 from crawler.model.url import fetch_form, split
@@ -151,15 +151,15 @@ class _Question:
             next_at = next_contact(host.rest_until, overrides, self._rules, self._now)
             fault = fault_of(host.visits.conditional).words
             answer = replace(answer, host_next_at=next_at, condition_fault=fault)
-        record = view.url(url, self._is_same)
+        record = view.url(url, self._identifier.is_form_of(url))
         answer = _with_outcomes(_with_place(answer, record), record)
         if isinstance(record.place, LaterUrl) and record.place.candidate.history is not None:
-            visits = page_visits(url, record.place, self._rules, view, self._config)
+            visits = page_visits(url, record, self._rules, view, self._config)
             answer = replace(answer, visits=visits, later_at=visits.due_at)
+        elif isinstance(record.place, GoneRecord):
+            visits = page_visits(url, record, self._rules, view, self._config)
+            answer = replace(answer, visits=visits)
         return answer
-
-    def _is_same(self, form: str) -> bool:
-        return form == self._url.url or self._identifier.key(form) == self._url.key
 
     def _seen_as(self) -> str:
         """Return the URL that was seen in place of this one, by another scheme or without its

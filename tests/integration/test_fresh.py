@@ -20,10 +20,34 @@ from crawler.view.place import CrawlPlace
 from crawler.view.why import why
 from tests.harness.archive_judges import read_rows
 from tests.harness.crawling import crawl, pass_time
-from tests.servers.loopback import page, site
+from tests.servers.loopback import Reply, page, site
 
 ADAPTIVE: Final[dict[str, Any]] = {"CRAWLER_REVISIT": "adaptive", "CRAWLER_REVISITS_PER_DAY": 1e6}
 DAY_S: Final = 86_400.0
+
+
+def test_of_a_page_that_is_gone(tmp_path: Path) -> None:
+    data, days = tmp_path / "data", {"CRAWLER_REVISIT": "every 1d"}
+    routes = {"/": page("/old"), "/old": page(text="a")}
+    with site("127.0.14.94", routes) as web:
+        crawl(data, settings=days, outcomes=2, seeds=web.url("/"))
+        pass_time(data, 40 * DAY_S)
+        routes["/old"] = Reply(status=410)
+        crawl(data, settings=days, outcomes=2, seeds=web.url("/"))
+        url = web.url("/old")
+    config = read_config({**days, "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8"})
+    with LocalView(data) as view:
+        gone, now = fresh_page(url, view, config), view.now()
+        assert (gone.place, gone.visits, gone.changes, gone.due_at) == ("gone", 1, 0, None)
+        assert gone.gone_at is not None and gone.visited_at is not None
+        assert 40 * DAY_S <= gone.gone_at - gone.visited_at < 41 * DAY_S
+        assert gone.named_from == gone.gone_at + 30 * DAY_S
+        assert gone.gone_outcome is not None and gone.gone_outcome.status == 410
+        said = "\n".join(page_text(gone, now))
+        assert re.search(r"It is gone, as its last visit found .+ ago: status 410", said)
+        assert "it was there 40 d 0 h ago, and no more" in said
+        found = why(url, view, config, {})
+        assert "It is gone" in "\n".join(why_text(found, now))
 
 
 def test_of_a_crawl_that_has_visited_its_pages_twice(tmp_path: Path) -> None:

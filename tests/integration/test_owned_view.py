@@ -282,9 +282,10 @@ def test_what_is_seen_is_what_the_owner_has(crawl: Crawl, seed: int, slice_entri
 
 
 def test_how_fresh_the_copies_are(crawl: Crawl) -> None:
-    """A page that changed at half of its visits, one that never did, and one with a date."""
+    """A page that changed at half of its visits, one that never did, one with a date, and one that
+    is gone."""
     crawl.write_record(ANNA)
-    now, pages = int(time.time()), [f"https://{host}/a" for host in HOSTS[:3]]
+    now, pages = int(time.time()), [f"https://{host}/a" for host in HOSTS[:4]]
     crawl.world.reopen(now - 1.0, ADMIT_ALL)
     old, rate = now - 10 * 86_400, pack_rate(ChangeRate(2.0, 20.0))
     again = {
@@ -296,10 +297,11 @@ def test_how_fresh_the_copies_are(crawl: Crawl) -> None:
     owned = crawl.world.owner.frontier
     before = PageHistory(old, old, old, rate=rate)
     owned.add([identified(url, history=before if url == pages[0] else None) for url in pages], now)
-    leases = owned.lease(now, 3)
-    for lease in leases:
+    for lease in owned.lease(now, 4):
+        url = lease.candidate.url
+        gone = None if url in again else PageHistory(old, old, old, visits=2, gone=3)
         owned.release(lease, Rest(0.0, Pace()), now)
-        owned.finish(lease, Done(again=again[lease.candidate.url]), now)
+        owned.finish(lease, Done(again=again.get(url), gone=gone), now)
     found = crawl.answer("fresh")
     assert (found["pages"], found["dated"], found["visits"], found["changes"]) == (3, 1, 13, 3)
     assert 0.5 < found["fresh"] < 0.9 and found["oldest_days"] == pytest.approx(10, abs=0.01)
@@ -316,6 +318,14 @@ def test_how_fresh_the_copies_are(crawl: Crawl) -> None:
     text = crawl.command("fresh", pages[0], "-s", "CRAWLER_REVISIT=adaptive").out
     assert "It is visited again when that is worth it" in text
     assert "visited 6 times, the last time 10 d 0 h ago; 3 changes found" in text
+    gone = crawl.answer("fresh", pages[3])
+    assert (gone["place"], gone["gone_at"], gone["visits"]) == ("gone", now, 2)
+    assert gone["named_from"] == now + 30 * 86_400
+    text = crawl.command("fresh", pages[3]).out
+    assert "It is gone, as its last visit found" in text
+    assert "why it is gone is in the log of the worker that visited it" in text
+    assert "is fetched in 29 d 23 h or later names it" in text
+    assert "It is gone" in crawl.command("why", pages[3]).out
 
 
 def age(letter: DeadLetter) -> tuple[float, str]:

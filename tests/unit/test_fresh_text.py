@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from crawler.model.types import Outcome
 from crawler.report.fresh_text import copies_text, page_text
 from crawler.view.fresh import CopiesFreshness, PageVisits, PatternChanges
 
@@ -70,6 +71,28 @@ def test_all_that_is_said_of_a_page() -> None:
         "  it is due after 300 d in any case",
         "  it was put off by 2 d 0 h, as other pages of its host waited for a visit",
     ]
+
+
+def test_of_a_page_that_is_gone() -> None:
+    at = NOW - DAY_S
+    gone: dict[str, Any] = {"place": "gone", "gone_at": at, "due_at": None}
+    moved = Outcome(at=at, url="", host="", fate="moved", status=301, target="https://a.example/y")
+    of_others = PageVisits(**{**BARE, **gone, "named_from": at + 30 * DAY_S})
+    assert list(page_text(of_others, NOW))[1:] == [
+        "  It is gone, as its last visit found 1 d 0 h ago.",
+        "",
+        "  visited 12 times, the last time 2 d 0 h ago; 3 changes found, the last one 9 d 0 h ago",
+        "  it was there 2 d 0 h ago, and no more 1 d 0 h ago",
+        "  why it is gone is in the log of the worker that visited it",
+        (
+            "  it is asked for again if a page, sitemap or feed that is fetched in 29 d 0 h or"
+            " later names it"
+        ),
+    ]
+    long_ago = PageVisits(**{**BARE, **gone, "gone_outcome": moved, "named_from": NOW - 1.0})
+    lines = list(page_text(long_ago, NOW))
+    assert lines[1].endswith("1 d 0 h ago: status 301, to https://a.example/y.")
+    assert lines[-1].endswith("if a page, sitemap or feed that is fetched names it")
 
 
 def test_of_a_page_of_which_nothing_is_known() -> None:
