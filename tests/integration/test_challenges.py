@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler.model.types import ConfigError, Outcome
+from crawler.model.types import ConfigError, HostKey, Outcome
+from crawler.view.hosts import HostQuery
+from crawler.view.local import LocalView
 from tests.harness.archive_judges import Read, answers, query, read_folder
 from tests.harness.commands import PATIENCE_S, crawl_command, run
 from tests.harness.crawling import Crawled, crawl
@@ -217,8 +219,15 @@ def test_a_pause_for_challenges_survives_a_kill(tmp_path: Path) -> None:
             shown = json.loads(run([sys.executable, "-m", "scrapy", "frontier", *words]).stdout)
             return float({row["host"]: row["next_at"] for row in shown}[GUARDED])
 
+        def is_stored() -> bool:
+            """It is logged before it is written."""
+            with LocalView(data) as view:
+                (host,) = view.hosts(HostQuery(host=HostKey(GUARDED)))
+                return host.rest_until > time.time() + 3000
+
         with running(command, log) as process:
             wait_until(lambda: "does not welcome us" in log.read_text(), PATIENCE_S)
+            wait_until(is_stored, PATIENCE_S, log=log.read_text)
             process.kill()
             process.wait()
         until = rest_until()

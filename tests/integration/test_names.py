@@ -70,8 +70,11 @@ def test_fetches_find_the_names_of_their_hosts_in_the_cache(
         max_pages=PAGES * len(HOSTS),
     )
     pages = [each for each in done.outcomes if each.status == 200]
+    failed = done.stats.get("crawler/dns/failed", 0)
     assert len(pages) == PAGES * len(HOSTS), "names that do not exist keep no other host waiting"
-    assert all(names.asked[name] == 2 for name in HOSTS), "once for IPv4, once for IPv6"
+    # Once for IPv4, once for IPv6; a look-up that a busy machine let fail is made again.
+    asked = [names.asked[name] for name in HOSTS]
+    assert min(asked) == 2 and sum(asked) <= 2 * (len(HOSTS) + failed)
     assert set(names.asked) == {*HOSTS, *GONE}, "of no host that is refused or paused"
     used = {key.rpartition("/")[2]: n for key, n in done.stats.items() if "/names/" in key}
     assert used["cached"] + used["waited"] >= len(HOSTS)

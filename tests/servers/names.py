@@ -28,11 +28,14 @@ class NameServer:
     ) -> None:
         """*wait_s*: from a query to its answer."""
         self.asked: Counter[str] = Counter()
+        """How often each name was asked for. What is sent again, as its answer is late, counts
+        once."""
         self.fails = False  # that is all it answers
         self.holds = False  # it answers when it no longer does
         self._records = records
         self._ttl_s = ttl_s
         self._wait_s = wait_s
+        self._known: set[bytes] = set()  # questions, with their numbers
         self._waiting: deque[tuple[float, bytes, tuple[str, int]]] = deque()
         self._stopping = threading.Event()
 
@@ -72,7 +75,8 @@ class NameServer:
             at += 1 + length
         kind = int.from_bytes(query[at + 1 : at + 3], "big")
         name = ".".join(labels).lower()
-        self.asked[name] += 1
+        self.asked[name] += query not in self._known
+        self._known.add(query)
         packed = [ip_address(ip).packed for ip in self._records.get(name, ())]
         right = [ip for ip in packed if len(ip) == (4 if kind == A else 16) and kind in (A, AAAA)]
         status = NO_ERROR if name in self._records else NO_SUCH_NAME
