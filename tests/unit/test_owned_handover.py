@@ -188,6 +188,26 @@ def test_a_dead_leader_is_followed_by_another_one() -> None:
     run_in_virtual_time(dies())
 
 
+@pytest.mark.parametrize("after_s", [0.0, 0.002, 0.01, 0.03, 0.05])
+def test_a_leader_that_stops_during_a_step_leads_no_more(after_s: float) -> None:
+    async def stops() -> None:
+        world = new_world()
+        await started(world, 2)
+        (stopping,) = [worker for worker in world.workers if worker.leader.leads]
+        (other,) = [worker for worker in world.workers if worker is not stopping]
+        stopping.leave_list()
+        stopping.tasks[0].cancel()
+        stopping.tasks[0] = asyncio.create_task(stopping.holder.run())  # a step begins
+        await asyncio.sleep(after_s)
+        await stopping.holder.release_all(waits=False)
+        await world.until(lambda: other.leader.leads, 2 * leading.STEP_S)
+        await asyncio.sleep(2 * leading.STEP_S)
+        assert other.leader.leads and not stopping.leader.leads
+        await world.end()  # fails if the steps have
+
+    run_in_virtual_time(stops())
+
+
 def test_without_a_plan_free_shards_are_claimed_by_anyone() -> None:
     async def claims() -> None:
         world = new_world()

@@ -140,6 +140,7 @@ class ShardHolder:
         self._now_s = now_s
         self._on_failed = on_failed
         self._takes_shards = True
+        self._has_released_all = False
         self._late_order = deque(sorted(range(nodes.shards), key=lambda shard: rank(worker, shard)))
         self._leaving: dict[int, _Leaving] = {}
         # A claim whose reply was lost is made again with the same token, or it would wait for the
@@ -156,7 +157,10 @@ class ShardHolder:
             await asyncio.sleep(STEP_S)
 
     async def step(self) -> None:
-        """Read the plan, and begin what it asks for."""
+        """Read the plan, and begin what it asks for. Do nothing after `release_all`: this worker
+        would lead again."""
+        if self._has_released_all:
+            return
         try:
             await self._leader.step()
         except CrawlerError as error:
@@ -189,6 +193,7 @@ class ShardHolder:
                 for shard in still:
                     self._begin(shard, partial(self._hand_over, shard, resends=False))
             await self._wait(_IDLE_AGAIN_S)
+        self._has_released_all = True
         await self._leader.leave()
 
     async def close(self) -> None:

@@ -29,6 +29,7 @@ Until then the owners of the shards have claimed them and fill them again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
@@ -139,6 +140,8 @@ class PlanLeader:
         self._written_at_s = -inf
         self._read_at_s = now_s()
         self._missing_since_s: dict[int, float] = {}
+        # A lead that is given up while a step waits for a reply would be taken again by its end.
+        self._stepping = asyncio.Lock()
 
     @property
     def leads(self) -> bool:
@@ -155,18 +158,20 @@ class PlanLeader:
     async def step(self) -> None:
         """Read the plan, and make the next one if no other worker does. Raises a Fault that waiting
         does not repair."""
-        try:
-            await self._begin.check()
-            if await self._read_plan():
-                await self._lead()
-        except StoreUnavailable:
-            self._planner = None
+        async with self._stepping:
+            try:
+                await self._begin.check()
+                if await self._read_plan():
+                    await self._lead()
+            except StoreUnavailable:
+                self._planner = None
 
     async def leave(self) -> None:
-        """Leave the lead to another worker at once, if this one has it."""
-        if self.leads:
-            self._planner = None
-            await self._nodes.command(self._key, *self._command(b"", lead_s=0.0))
+        """Leave the lead to another worker, if this one has it, after a step that is under way."""
+        async with self._stepping:
+            if self.leads:
+                self._planner = None
+                await self._nodes.command(self._key, *self._command(b"", lead_s=0.0))
 
     async def _read_plan(self) -> bool:
         """Return whether this worker leads."""
@@ -195,7 +200,7 @@ class PlanLeader:
             elif not self._begin.may_begin():
                 return
         self._refuse_missing(uses)
-        assert self._planner is not None
+        assert self._planner is not None, "it leads until this step ends"
         now_s = self._now_s()
         workers = frozenset(each.decode("utf-8", "replace") for each in found)
         plan = self._planner.plan(workers, uses, now_s)
