@@ -295,7 +295,8 @@ class Workers:
         assert self.judge.answered() == self.judge.expected()
 
     def logs(self) -> str:
-        return "\n".join(f"{worker.log.name}:\n{worker.log_text()[-3000:]}" for worker in self.all)
+        """Return the end of each worker's log, and its first traceback before that."""
+        return "\n".join(f"{each.log.name}:\n{_shortened(each.log_text())}" for each in self.all)
 
 
 @contextmanager
@@ -311,6 +312,12 @@ def judged_workers(
         Workers(folder, server, judge, {**SETTINGS, **(settings or {})}) as workers,
     ):
         yield workers
+
+
+def _shortened(log: str) -> str:
+    begin, end = log[:-3000], log[-3000:]
+    before, found, after = begin.partition("Traceback")
+    return f"{before[-300:]}{found}{after[:3000]}\n...\n{end}" if found else end
 
 
 def agent_of(number: int) -> str:
