@@ -317,10 +317,10 @@ class TwoTierFrontier:
             yield
         self._arrived.load(keys.ARRIVED + shard)
         self._admitter.load(keys.UNDECIDED + shard)
-        self._later.take_in(shard)
+        self._show(shard)
+        self._later.take_in(shard)  # it passes over what is not here
         self._gone.load(keys.GONE + shard)
         self._refusals.judge_shard(shard)
-        self._show(shard)
         self._end_call(now)
 
     def _show(self, shard: bytes) -> None:

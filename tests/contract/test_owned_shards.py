@@ -25,7 +25,7 @@ from crawler.frontier.open import FrontierTurns
 from crawler.frontier.run_files import Keys
 from crawler.frontier.shards import Shards, shard_of
 from crawler.frontier.staging import WriteBatch
-from crawler.model.types import Candidate, Done, HostKey, Lease
+from crawler.model.types import Again, Candidate, Done, HostKey, Lease, PageHistory
 from crawler.shared.client import BlockingNodes
 from crawler.shared.faults import ForeignData, Unreachable
 from crawler.shared.keys import root
@@ -892,6 +892,38 @@ def test_what_is_due_in_a_shard_that_is_loaded_waits_until_all_of_it_is_here(
     assert {lease.candidate.host for lease in leased} == {host_of[0], host_of[1]}
     counts = second.frontier.counts()
     assert (counts.waiting, counts.later, counts.leased) == (0, 0, 2)
+
+
+def test_pages_of_a_shard_that_is_taken_over_are_visited_again(tmp_path: Path) -> None:
+    """Also those without a date, if no other shard comes or goes."""
+    server, now, shards = RedisModel(SCRIPTS), 1000.0, Shards(2)
+    limits = replace(LIMITS, visits_per_day=1e6)
+
+    def taken_over(session: str) -> LoadedShard:
+        commands = ShardCommands(SCRIPTS, NAME, 0, session, LEASE_S)
+        claimed = read_claim_reply(server.ask(commands.claim(begins=True)))
+        assert isinstance(claimed, ClaimedShard)
+        shard = Owner(server.ask, tmp_path / session, limits, now, shards=shards).load(
+            commands, claimed, now
+        )
+        shard.take_in(now)
+        return shard
+
+    held = taken_over("first")
+    host = next(f"h{n}" for n in range(20) if shards.of(f"h{n}")[1] == 0)
+    held.frontier.add([candidate("1", host=host)], now)
+    do_work(held.frontier, now + LIMITS.max_undecided_s)
+    (lease,) = held.frontier.lease(now, 1)
+    history = PageHistory(int(now), int(now), int(now))
+    held.frontier.finish(lease, Done(again=Again(history)), now)
+    held.frontier.commit()
+    asked = held.owned.next_commands(0.0, 0)
+    held.owned.on_replies([server.ask(each.command) for each in asked], 0.0, 0.0)
+    now += 1e5
+    server.now_ms += round(1e5 * 1000)
+    (lease,) = taken_over("second").frontier.lease(now, 1)
+    assert lease.candidate.history is not None
+    assert lease.candidate.history.visits == 1
 
 
 def test_a_host_of_a_shard_that_goes_is_new_before_that_is_committed() -> None:
