@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from tests.harness.fork_server import run, running
 from tests.harness.waiting import wait_until
 from tests.harness.workers import judged_workers
 from tests.servers.judged_web import Judge, JudgedWeb
-from tests.servers.loopback import Routes, page, site
+from tests.servers.loopback import Reply, Routes, page, site
 from tests.servers.redis import RedisServer
 
 CHANGES = {"CRAWLER_CHANGES": "true", "CRAWLER_COLUMNS": "false"}
@@ -122,7 +124,13 @@ def crawl_that_waits(tmp_path: Path, redis: tuple[str, ...]) -> None:
         "CONCURRENT_REQUESTS": UNDER_WAY,
     }
     feed = data / "changes"
-    with site("127.0.0.78", tree(PAGES)) as web:
+
+    async def last() -> AsyncIterator[bytes]:
+        while GOES_ON not in log.read_text():  # else the crawl may be over before it says so
+            await asyncio.sleep(0.05)
+        yield b"the last page"
+
+    with site("127.0.0.78", tree(PAGES) | {f"/{PAGES - 1}": Reply(last)}) as web:
         crawl = [*crawl_command(data, settings, seeds=web.url("/0")), *redis]
         assert run([*crawl, "-a", "max_pages=1"]).returncode == 0
         index = "--consumer", "index", *redis
