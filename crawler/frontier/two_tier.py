@@ -118,6 +118,14 @@ class Background(Protocol):
         """Call `next_work`, and do that."""
 
 
+def _is_to_come_again(found: Candidate) -> bool:
+    """Return whether *found* is a page that is fetched though it was seen: a seed of a run that
+    looks for new pages, or what an operator adds again. Requests of a spider's code are not marked
+    as seen if it says so."""
+    is_seed = not (found.depth or found.request) and found.purpose is _PAGE
+    return is_seed and not found.needs_seen_test
+
+
 class TwoTierFrontier:
     """Implements port.Frontier. Front tier: hosts by level. Back tier: the active hosts by the end
     of their rest. docs/architecture.md describes both."""
@@ -186,7 +194,7 @@ class TwoTierFrontier:
         return self._batch
 
     def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
-        urls = list(found)
+        urls = self._as_new_if_new(list(found))
         self._later.note_dates([each for each in urls if each.modified], now)
         for page in self._gone.named(urls, now):
             level = len(self._batch.peek(page.host).queue_ends) - 1
@@ -209,6 +217,20 @@ class TwoTierFrontier:
                 self._admit_some(now)
         self._end_call(now)
         return added
+
+    def _as_new_if_new(self, found: list[Candidate]) -> list[Candidate]:
+        """Return *found*, those as new that are to be fetched again and never were: else they would
+        be fetched once more when they are found again. It may read the disk for these."""
+        again = [each.key for each in found if _is_to_come_again(each)]
+        if not again:
+            return found
+        seen = self.seen_of(again)
+        return [
+            replace(each, needs_seen_test=True)
+            if _is_to_come_again(each) and each.key not in seen
+            else each
+            for each in found
+        ]
 
     def add_first(self, found: Iterable[Candidate], now: float) -> None:
         """Add *found* before all other URLs of their hosts, whether they were seen or not, and

@@ -96,6 +96,17 @@ def test_where_pages_were_visited_once_only_new_asks_the_lists_and_what_they_nam
     assert f"{left_out}: its sitemap says that it has not changed since then" in said
 
 
+def test_a_seed_that_is_new_where_pages_were_visited_once_is_fetched_once(tmp_path: Path) -> None:
+    """Its sitemap names it too."""
+    data, site = tmp_path / "data", Site()
+    with LoopbackWeb(site, [HOST]) as web:
+        crawl(data, settings=SETTINGS, seeds=web.url(HOST))
+        site.taken()
+        (new,) = site.add(1)
+        crawl(data, settings=SETTINGS, seeds=f"{web.url(HOST)},{web.url(HOST, new)}", only="new")
+        assert site.taken().count(new) == 1
+
+
 def test_only_changed_asks_each_known_page_once_and_keeps_what_has_changed(tmp_path: Path) -> None:
     data, site = tmp_path / "data", Site()
     with LoopbackWeb(site, [HOST]) as web:
