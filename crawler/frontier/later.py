@@ -325,8 +325,10 @@ class LaterUrls:
         self._order()
         put_off = 0
         for _ in range(most):
+            if self._visits_left < _ONE or now < self._held_until:
+                return
             first = self._first()
-            if first is None or self._visits_left < _ONE or now < self._held_until:
+            if first is None:
                 return
             key, packed = first.read[0]
             candidate, since_days = decode_candidate(packed), (now - keys.visited_at(key)) / DAY_S
@@ -382,7 +384,8 @@ class LaterUrls:
         """Let the threshold follow what a visit gains."""
         totals = self._batch.totals
         totals.worth = next_multiplier(totals.worth, gained)
-        self._order()
+        if is_new_order(totals.worth, self._ordered_by):
+            self._order()
 
     def _rate_of(self, page: Candidate, record: HostRecord) -> ChangeRate:
         """Return how often *page* changes without a signal; *record*: of its host."""
