@@ -27,6 +27,7 @@ _LIMITED_BY_ALL: Final = 1.5  # how far the rate of all must be behind the host 
 _MOST_GROWTH: Final = 0.5  # new URLs a fetch; with more the end is unknown
 _EARLY: Final = 0.9  # of EVERY_S, as calls are not on time
 GROWS: Final = "end unknown: the frontier grows"
+LAST_FETCHES: Final = "ends with the fetches under way"
 _HOST_CHARS: Final = 60
 NO_END: Final = "runs until it is stopped"
 
@@ -65,6 +66,11 @@ class CrawlMoment:
         """How many fetches have finished."""
         return self.counts.done + self.counts.dead
 
+    @property
+    def again(self) -> int:
+        """How many pages are visited again: later, or now, as those at the last level."""
+        return self.counts.again + sum(self.counts.levels[-1:])
+
 
 _End = tuple[float, str]  # epoch seconds, and by what
 
@@ -91,18 +97,22 @@ class EndForecast:
         self, moment: CrawlMoment, most_pages: int | None = None, until: float | None = None
     ) -> EndInWords:
         """Return when nothing is left to do, *most_pages* are fetched, or it is *until* (epoch
-        seconds). To be called every EVERY_S, or more often."""
+        seconds). As long as the former two are not known, that is the latest time. To be called
+        every EVERY_S, or more often."""
         if self.note(moment):
             self._end = self._forecast(most_pages)
-        end, again = self._end, moment.counts.again
+        end, again = self._end, moment.again
         pages = f"{many(again, 'page')} {'is' if again == 1 else 'are'} visited again"
-        if until is not None and (isinstance(end, str) or until < end[0]):
+        is_latest = end == ""
+        has_end = end == LAST_FETCHES if isinstance(end, str) else until is None or end[0] <= until
+        if until is not None and not has_end:
             end = until, pages if again else "as until says"
         if isinstance(end, str):
             return EndInWords(end, pages if end == NO_END else "")
         ends_at, why = end
         seconds = max(0.0, ends_at - moment.at)
-        return EndInWords(f"ends in {span(seconds)} ({clock(moment.at, seconds)})", why)
+        at = f"({clock(moment.at, seconds)}){' at the latest' if is_latest else ''}"
+        return EndInWords(f"ends in {span(seconds)} {at}", why)
 
     def _forecast(self, most_pages: int | None) -> _End | str:
         since, last = self._since(), self._moments[-1]
@@ -114,7 +124,7 @@ class EndForecast:
         is_early = seen < _LEAST_FETCHES and seconds < _RECENT_S
         growth = (last.found - since.found) / fetches if fetches > 0 else 0.0
         ends = [] if most_pages is None else [self._by_pages(since, most_pages)]
-        never_ends = last.counts.again > 0
+        never_ends = last.again > 0
         if not (is_early or never_ends) and growth <= _MOST_GROWTH:
             ends.append(self._by_hosts(hosts, since, growth))
         known = [each for each in ends if each is not None]
@@ -123,7 +133,7 @@ class EndForecast:
         if never_ends:
             return NO_END
         if not is_early and last.counts.leased and not last.counts.to_fetch:
-            return "ends with the fetches under way"
+            return LAST_FETCHES
         if growth <= _MOST_GROWTH or seconds < _RECENT_S:
             return ""
         if last.counts.left > since.counts.left and last.counts.left >= before.counts.left:

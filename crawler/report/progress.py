@@ -9,6 +9,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from time import time
 from typing import Final, Self
 
 from msgspec.structs import replace
@@ -169,7 +170,7 @@ def moment_of(crawl: Crawl) -> CrawlMoment:
     # The result of a link comes later in a shared crawl, and that of a seed with it.
     found = counts.seen if crawl.leases.shared else fetched["links/new"]
     if not crawl.selection.allowed_origins.visits_again:  # then the crawl does not wait for them
-        counts = replace(counts, later=counts.later - counts.again, again=0)
+        counts = replace(counts, later=counts.later - counts.again, again=0, levels=())
     return CrawlMoment(crawl.leases.clock.now(), counts, fetched.pages, found)
 
 
@@ -179,4 +180,7 @@ def end_of(crawl: Crawl, forecast: EndForecast) -> EndInWords:
     if crawl.selection.allowed_origins.operator.paused_until(now) is not None:
         return EndInWords("end unknown: the crawl is paused")
     most = None if arguments is None else arguments.max_pages
-    return forecast.at(moment_of(crawl), most, crawl.settings.ends_at)
+    moment, until = moment_of(crawl), crawl.settings.ends_at
+    if until is not None:  # by the machine's clock; that of the crawl may be ahead of it
+        until += moment.at - time()
+    return forecast.at(moment, most, until)

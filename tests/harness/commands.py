@@ -48,7 +48,7 @@ def crawl_command(
 def run(
     command: list[str], timeout_s: float = PATIENCE_S, **given: object
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    ended: subprocess.CompletedProcess[str] = subprocess.run(
         command,
         cwd=PROJECT,
         capture_output=True,
@@ -56,7 +56,8 @@ def run(
         timeout=timeout_s,
         check=False,
         **given,
-    )  # type: ignore[call-overload, no-any-return]  # what is given is the caller's
+    )  # type: ignore[call-overload]  # what is given is the caller's
+    return ended
 
 
 def _heed_hangups() -> None:

@@ -14,9 +14,9 @@ from scrapy import Spider, signals
 from scrapy.crawler import AsyncCrawlerRunner, Crawler
 
 from crawler.assembly.build import crawl_of
-from crawler.data.data_dir import FRONTIER
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier import records as keys
+from crawler.frontier.port import FRONTIER
 from crawler.frontier.records import FrontierTotals
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.types import Outcome

@@ -8,6 +8,9 @@ from dataclasses import replace
 from math import log
 from random import Random
 from statistics import mean
+from time import monotonic, time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec.structs import replace as with_fields
@@ -15,17 +18,20 @@ from msgspec.structs import replace as with_fields
 from crawler.config.settings import PolitenessSettings
 from crawler.frontier.hosts import LongestHosts
 from crawler.frontier.records import HostRecord, QueueEnds
-from crawler.model.counts import Counts
+from crawler.model.clock import Clock
+from crawler.model.counts import Counts, Figures
 from crawler.model.types import Answer, HostKey, HostWork, Pace
 from crawler.policy.forecast import Forecast, forecast
 from crawler.policy.politeness import next_rest
 from crawler.report.end_forecast import (
     EVERY_S,
+    LAST_FETCHES,
     CrawlMoment,
     EndForecast,
     WorkAhead,
     clock,
 )
+from crawler.report.progress import end_of
 
 RULES = PolitenessSettings(paced_share=1 / 11)  # ten times a fetch, however fast a server stays
 PACED = PolitenessSettings()
@@ -333,6 +339,15 @@ def test_a_crawl_that_visits_pages_again_has_no_end_but_the_one_that_was_asked_f
     assert str(pages).startswith("ends in 100 s ("), "so many pages come first"
 
 
+def test_a_crawl_all_pages_of_which_are_due_again_has_no_end() -> None:
+    """As at a start after a month. They wait, at the level of later visits."""
+    end = EndForecast(WorkAhead(lambda limit: [work(300)], list, lambda _: RULES))
+    for n in range(20):
+        now = moment(5 * n, 300 - n, n)
+        shown = end.at(replace(now, counts=with_fields(now.counts, levels=(1, 0, 0, 299 - n))))
+    assert str(shown) == "runs until it is stopped: 280 pages are visited again"
+
+
 def test_the_end_that_was_asked_for_counts_if_it_comes_first() -> None:
     end = EndForecast(WorkAhead(lambda limit: [work(300)], list, lambda _: RULES))
     shown = [str(end.at(moment(5 * n, 300 - n, n), until=NOON + 200)) for n in range(20)]
@@ -340,6 +355,40 @@ def test_the_end_that_was_asked_for_counts_if_it_comes_first() -> None:
     assert shown[-1].startswith("ends in 105 s (") and shown[-1].endswith("as until says")
     later = [str(end.at(moment(100 + 5 * n, 280 - n, 20 + n), until=NOON + 1e6)) for n in range(5)]
     assert "URLs at" in later[-1], "its hosts are done before"
+
+
+def test_a_date_that_is_far_is_no_forecast_before_one_is_known() -> None:
+    """Nor after the last URL that waited."""
+    hosts = [work(40)]
+    end = EndForecast(WorkAhead(lambda limit: hosts, list, lambda _: RULES))
+    crawl = [moment(0, 50, 0), moment(5, 48, 2), moment(10, 40, 10), moment(15, 35, 15)]
+    shown = [str(end.at(each, until=NOON + 3_600)) for each in crawl]
+    assert shown[0].startswith("ends in 1 h 0 min ("), "it is known at once"
+    assert all(each.endswith("at the latest: as until says") for each in shown[:2])
+    assert "URLs at" in shown[3] and "latest" not in shown[3]
+    hosts.clear()
+    assert str(end.at(moment(20, 0, 50), until=NOON + 3_600)) == LAST_FETCHES
+
+
+def test_the_time_that_is_left_is_that_of_the_machines_clock() -> None:
+    """That of a crawl goes on from where it was, if the machine's was set back meanwhile."""
+    ahead_s, counts = 3_600.0, Counts(again=5, later=5)
+    crawl: Any = SimpleNamespace(
+        leases=SimpleNamespace(
+            clock=Clock(lambda: time() + ahead_s, monotonic),
+            frontier=SimpleNamespace(counts=lambda: counts),
+            shared=None,
+        ),
+        stats=SimpleNamespace(figures=Figures()),
+        selection=SimpleNamespace(
+            allowed_origins=SimpleNamespace(
+                visits_again=True, operator=SimpleNamespace(paused_until=lambda now: None)
+            )
+        ),
+        settings=SimpleNamespace(arguments=None, ends_at=time() + 7_200.0),
+    )
+    end = EndForecast(WorkAhead(lambda limit: [], list, lambda _: RULES))
+    assert re.match("ends in (2 h 0|1 h 59) min ", str(end_of(crawl, end)))
 
 
 def test_the_last_fetches() -> None:
