@@ -6,7 +6,7 @@ Rule: all comes from the seed and the policy, so a failure is a seed to replay.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import inf
@@ -71,6 +71,7 @@ class World:
     seeds: tuple[str, ...] = ()  # in place of the web's own
     until: float | None = None  # a date, where pages are visited again; None: it ends by itself
     revisits: dict[str, str] = field(default_factory=dict)  # what its rules say of this, by host
+    slack_s: float = 1.5 * DAY_S  # beyond the longest time between visits: troubles, pauses, rests
     longest_s: float = 60 * DAY_S  # a crawl that is not over then is at fault
     most_events: int = 1 << 60
 
@@ -186,7 +187,8 @@ def _write(act: OperatorAct, disk: Disk, log: RunLog, levels: int) -> None:
 
 
 _FAST: Final = 7  # the last digit of their seeds
-_VISITED_AGAIN: Final = 4
+VISITED_AGAIN: Final = 4
+"""The last digit of the seeds of those whose pages are visited again."""
 
 
 def small_world(seed: int) -> World:
@@ -240,7 +242,7 @@ def small_world(seed: int) -> World:
         for _ in range(random.choice((0, 1, 3, 8)))
     )
     acts = _acts(random, [f"h{n}.test" for n in range(hosts)], at_once=3 * (kind == "fast"))
-    if seed % 10 == _VISITED_AGAIN:
+    if seed % 10 == VISITED_AGAIN:
         return _visited_again(
             World(
                 seed=seed,
@@ -274,9 +276,7 @@ def _visited_again(world: World) -> World:
     per_day, days = random.choice(((20.0, 12.0), (300.0, 6.0), (20_000.0, 0.2)))
     modes = ["adaptive", "adaptive", "adaptive", "every 12h", "every 2d", "once"]
     revisits = {host: random.choice(modes) for host in hosts}
-    rules = "".join(
-        [f'[[rule]]\nfor = "{host}"\nrevisit = "{mode}"\n' for host, mode in revisits.items()]
-    )
+    rules = revisit_rules(revisits)
     acts = [replace(each, text=each.text + rules) for each in world.acts]
     if not acts or acts[0].at > START:
         acts.insert(0, OperatorAct(START, rules))
@@ -292,6 +292,13 @@ def _visited_again(world: World) -> World:
         machine=replace(world.machine, frontier=limits),
         until=START + days * DAY_S,
         revisits=revisits,
+    )
+
+
+def revisit_rules(revisits: Mapping[str, str]) -> str:
+    """Return the rules that say when the pages of each host are visited again."""
+    return "".join(
+        [f'[[rule]]\nfor = "{host}"\nrevisit = "{mode}"\n' for host, mode in revisits.items()]
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from heapq import heappop, heappush
@@ -26,17 +26,24 @@ from crawler.config.settings import (
     PolitenessSettings,
     RobotsSettings,
 )
+from crawler.frontier import records
+from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import frontier_limits
+from crawler.frontier.reader import FrontierReader
+from crawler.frontier.run_files import RunFolder
+from crawler.frontier.shards import Shards
 from crawler.model.choices import HostUnit
+from crawler.model.types import Candidate, PageHistory
 from crawler.policy.operator_rules import read_rules
 from crawler.shared import keys
 from crawler.shared.crawl_format import CrawlFormat, encode_format
 from crawler.shared.keys import root
+from crawler.shared.owned.mirror import AS_THEY_ARE, unpack_chunk
 from crawler.simulate.disk import Disk
 from crawler.simulate.process import Machine, Policy, ProcessKilled
 from crawler.simulate.redis_model import RedisModel
 from crawler.simulate.redis_servers import NAME, RedisServers
-from crawler.simulate.run import SMALL, Crash, Run, World
+from crawler.simulate.run import SMALL, VISITED_AGAIN, Crash, OperatorAct, Run, World, revisit_rules
 from crawler.simulate.run_log import RulesChange, RunLog
 from crawler.simulate.servers import ServerParameters, Servers
 from crawler.simulate.web import DAY_S, START, RobotsKind, Web, WebParameters
@@ -44,6 +51,8 @@ from crawler.simulate.worker import SharedCrawl, SimulatedWorker
 
 _LEFT: Final = ("b", "l", "o", "i", "u", "inbox")  # what a shard has left
 _NEVER: Final = inf
+_AGAIN_S: Final = 1800.0  # of crawls that visit pages again
+_STOPS_S: Final = 120.0  # within which workers have left after the last date of a crawl
 
 
 class TroubleOfWorkers(StrEnum):
@@ -72,7 +81,7 @@ class PlannedTrouble:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedWorld:
     """All of a simulation of several workers but its policy. The crashes of *world* are those of
-    the workers that start first."""
+    the workers that start first; its acts are those of its begin."""
 
     world: World
     workers: int
@@ -107,11 +116,15 @@ class _SharedRun:
     ) -> None:
         self._shared, self._policy, self._folder = shared, policy, folder
         world = shared.world
-        self._web = Web(world.seed, world.web, world.edges)
+        self._web = Web(world.seed, world.web, world.edges, world.changes_a_day)
         self._servers = Servers(world.seed, self._web, world.servers)
         self._log = log = RunLog(trace=trace, most_events=world.most_events)
         levels = len(policy.config.frontier.level_shares)
         log.rules_changes.append(RulesChange(START, read_rules("", levels), ""))
+        self._rules = "".join([act.text for act in world.acts])
+        if self._rules:
+            rules = read_rules(self._rules, levels)
+            log.rules_changes.append(RulesChange(START, rules, self._rules))
         self._random = Random(world.seed)
         self._redis = RedisServers(
             shared.redis_servers,
@@ -129,6 +142,7 @@ class _SharedRun:
         self._alive: dict[str, SimulatedWorker] = {}
         self._away_s: dict[str, float] = {}  # for how long workers leave
         self._awake_at: dict[str, float] = {}  # of those that stand still
+        self._is_stopping = False  # its last date has come: no worker starts any more
         self._format = CrawlFormat(shared.shards, levels, (), key_seed=world.seed, begun=False)
         first = self._redis.all[0].model
         first.ask(("SET", keys.format_key(NAME), encode_format(self._format)))
@@ -136,10 +150,14 @@ class _SharedRun:
             self._plan(START, self._start, f"w{number}")
         for fault in shared.faults:
             self._plan(fault.at, self._begin_fault, fault)
+        self._longest_at = START + world.longest_s
+        if world.until is not None:
+            self._plan(world.until, self._stop)
+            self._longest_at = world.until + _STOPS_S
 
     def run(self) -> Run:
         log = self._log
-        while not log.failure and not log.is_over:
+        while not log.failure and not log.is_over and (self._alive or not self._is_stopping):
             self._advance()
         log.ended_at = self._now
         log.note(self._now, f"end {log.is_over} {log.failure}")
@@ -150,7 +168,26 @@ class _SharedRun:
             *(self._shared.world, self._policy, self._web, self._servers, log),
             admission,
             self._left(),
+            self._histories(),
         )
+
+    def _histories(self) -> dict[str, PageHistory]:
+        """Return those of the pages that the servers have."""
+        held = self._held() if self._shared.world.until is not None else ()
+        return {each.url: each.history for each in held if each.history is not None}
+
+    def _held(self) -> Iterator[Candidate]:
+        """Yield the URLs that the servers have, read as those of a frontier on disk."""
+        store, shards = MemoryStore(), self._shared.shards
+        for shard in range(shards):
+            model = self._redis.all[self._redis.server_of(shard)].model
+            for kind in (*AS_THEY_ARE, records.QUEUED):
+                for name, packed in model.hash_of(f"{root(NAME, shard)}:{kind.decode()}").items():
+                    key = records.record_of_shard(kind, shard.to_bytes(records.SHARD_BYTES), name)
+                    is_chunk = kind == records.QUEUED
+                    store.write({key: unpack_chunk(name, packed)[1] if is_chunk else packed})
+        runs = RunFolder(self._folder / "none")
+        return FrontierReader(store, runs, Shards(shards)).held()
 
     def _left(self) -> int:
         """Return how much is left in all shards."""
@@ -182,8 +219,8 @@ class _SharedRun:
         self._now = max(self._now, at)
         if at == _NEVER:
             self._log.failure = "nothing will happen any more, and URLs are left"
-        elif at > START + self._shared.world.longest_s:
-            self._log.failure = f"not over after {self._shared.world.longest_s:g} s"
+        elif at > self._longest_at:
+            self._log.failure = f"not over after {self._longest_at - START:g} s"
         elif self._log.is_endless:
             self._log.failure = f"not over after {self._log.most_events:,} events"
         elif is_planned:
@@ -202,20 +239,23 @@ class _SharedRun:
             return
         if worker.has_left:
             self._end(worker.name, "leave")
-            self._plan(self._now + self._away_s[worker.name], self._start, worker.name)
+            self._plan(self._now + self._away_s.get(worker.name, 0.0), self._start, worker.name)
         elif worker.has_seen_end and all(each.has_seen_end for each in self._alive.values()):
             self._log.is_over = True
 
     def _start(self, name: str) -> None:
         log, now, world = self._log, self._now, self._shared.world
         is_over = log.is_over or any(each.has_seen_end for each in self._alive.values())
-        if name in self._alive or is_over:  # it would only send its seeds again
+        if (
+            name in self._alive or is_over or self._is_stopping
+        ):  # it would only send its seeds again
             return
         log.starts.append(now)
         log.note(now, f"start {name}")
         if name not in self._disks:
             disk_folder = self._folder / name
-            self._disks[name] = Disk(disk_folder, self._format.key_seed, log, may_lose=False)
+            disk = self._disks[name] = Disk(disk_folder, self._format.key_seed, log, may_lose=False)
+            disk.write_rules(self._rules)
         kept = self._redis.all[0].model.ask(("GET", keys.format_key(NAME)))
         is_begun = b'"begun":true' in kept
         crawl = SharedCrawl(
@@ -281,6 +321,12 @@ class _SharedRun:
                 server.model.fill()
                 self._plan(self._now + fault.lasts_s, server.model.fill)
 
+    def _stop(self) -> None:
+        """Let all workers leave, as the last date of the crawl has come."""
+        self._is_stopping = True
+        for worker in self._alive.values():
+            worker.leave()
+
     def _restart(self, number: int, down_s: float) -> None:
         lost_since = self._redis.restart(number, self._now, down_s, is_lossy=True)
         if lost_since is not None:
@@ -326,6 +372,7 @@ def shared_world(seed: int) -> SharedWorld:
         max_undecided_s=2.0,
         recovered_slice=2,
     )
+    is_visited_again = seed % 10 == VISITED_AGAIN
     world = World(
         seed=seed,
         web=web,
@@ -340,7 +387,7 @@ def shared_world(seed: int) -> SharedWorld:
         ),
     )
     faults = sorted((_fault(random) for _ in range(random.choice((0, 2, 4, 8)))), key=_time_of)
-    return SharedWorld(
+    shared = SharedWorld(
         breaks=random.choice((0.0, 0.01)),
         one_way_s=random.choice(((0.0002, 0.001, 0.02), (0.02, 0.2, 0.5))),
         faults=tuple(faults),
@@ -348,6 +395,45 @@ def shared_world(seed: int) -> SharedWorld:
         workers=random.randint(2, 3),
         shards=random.choice((2, 4, 6)),
         redis_servers=random.choice((1, 1, 2)),
+    )
+    return _visited_again(shared) if is_visited_again else shared
+
+
+def _visited_again(shared: SharedWorld) -> SharedWorld:
+    """Return *shared* with hosts whose pages are visited once, each so often, or when that is worth
+    it, for three times the least time between two visits; with a budget for some of these visits,
+    or for all. The workers' troubles come early and late."""
+    world = shared.world
+    random = Random(world.seed)
+    hosts = [f"h{n}.test" for n in range(world.web.hosts)]
+    per_day, modes = random.choice(
+        (
+            (1_000.0, ["adaptive"]),
+            (20_000.0, ["adaptive", "adaptive", "adaptive", "every 10m", "every 20m", "once"]),
+        )
+    )
+    revisits = {host: random.choice(modes) for host in hosts}
+    faults = [
+        replace(each, at=START + 3.0 + random.choice((60.0, _AGAIN_S - 90.0)) * random.random())
+        for each in shared.faults
+    ]
+    crashes = [replace(each, steps=each.steps * random.choice((1, 30))) for each in world.crashes]
+    limits = replace(world.machine.frontier, visits_per_day=per_day)
+    return replace(
+        shared,
+        faults=tuple(sorted(faults, key=_time_of)),
+        world=replace(
+            world,
+            web=replace(world.web, largest=10, changes_a_day=20.0),
+            edges={},
+            acts=(OperatorAct(START, revisit_rules(revisits)),),
+            crashes=tuple(crashes),
+            machine=replace(world.machine, frontier=limits),
+            until=START + _AGAIN_S,
+            slack_s=300.0,
+            revisits=revisits,
+            most_events=4_000_000,
+        ),
     )
 
 

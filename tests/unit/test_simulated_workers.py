@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from crawler.frontier import records as keys
 from crawler.shared.owned.addresses import LeasedAddresses
@@ -94,6 +95,23 @@ def address_given_without_rest(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeasedAddresses, "_rest_s", lambda self, address, uses: 0.0)
 
 
+def history_begun_anew_at_a_take_over(patch: pytest.MonkeyPatch) -> None:
+    original = ShardLoader._load_fields
+
+    def forget(packed: bytes) -> bytes:
+        page = keys.decode_candidate(packed)
+        if page.history is not None:
+            page = replace_struct(page, history=replace_struct(page.history, visits=1))
+        return keys.encode(page)
+
+    def load(loader: ShardLoader, prefix: bytes, fields: list[tuple[bytes, bytes]]) -> int:
+        if prefix == keys.LATER:
+            fields = [(name, forget(packed)) for name, packed in fields]
+        return original(loader, prefix, fields)
+
+    patch.setattr(ShardLoader, "_load_fields", load)
+
+
 def nothing(patch: pytest.MonkeyPatch) -> None:
     """The fault is in the model of the server."""
 
@@ -132,6 +150,12 @@ FAULTS = [
         address_given_without_rest,
         first_seed=435,
         policy=SHARED_ADDRESSES_OF_WORKERS,
+    ),
+    WorkerFault(
+        "history begun anew at a take-over",
+        "its history says",
+        history_begun_anew_at_a_take_over,
+        first_seed=34,
     ),
     WorkerFault(
         "an inbox trimmed by count",
