@@ -219,7 +219,8 @@ def test_a_fetch_connects_to_the_address_of_its_lease_only() -> None:
 
     with LoopbackWeb(HostedPages(), [ONE, OTHER]) as web:
         asyncio.run(run(web))
-        assert [visit.host for visit in web.visits] == [OTHER, ONE, OTHER, ONE]
+    # After the web is closed: it notes a visit when the answer is sent, which may be read before.
+    assert [visit.host for visit in web.visits] == [OTHER, ONE, OTHER, ONE]
 
 
 DIRECT = [f"a.n{number}.example" for number in range(3)]
