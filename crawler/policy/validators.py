@@ -42,17 +42,15 @@ _MOST: Final = 1_000  # visits that are counted; then the older ones count half
 
 
 class ConditionFault(StrEnum):
-    """Why to ask a host whether pages have changed is useless, or worse: then it is not asked."""
+    """How the answers of a host to conditional requests are false or useless."""
 
     NONE = ""
-    DENIES = "denies"  # it says of pages that have changed that they have not
-    REPEATS = (
-        "repeats"  # it sends pages that have not changed; to ask costs nothing, so it is asked
-    )
+    DENIES = "denies"  # it says of pages that have changed that they have not: it is not asked
+    REPEATS = "repeats"  # it sends pages that have not changed; it is still asked, at no cost
 
     @property
     def words(self) -> str:
-        """The fault and what follows of it, in words that follow the name of the host."""
+        """What stands behind the name of the host in a message: the fault, and its effect."""
         return _WORDS[self]
 
 
