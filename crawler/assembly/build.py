@@ -36,6 +36,7 @@ from crawler.assembly.crawl import (
 from crawler.assembly.parts import BaseParts, FrontierParts
 from crawler.config.settings import (
     KEPT_PATHS,
+    MEGABYTE,
     Config,
     KeptOfStart,
     arguments_to_keep,
@@ -94,6 +95,7 @@ from crawler.policy.admission import identity_of_urls
 from crawler.policy.operator_rules import RuleBudgets, read_rules
 from crawler.policy.politeness import Uplink, UplinkLimits
 from crawler.policy.priority import Prioritizer
+from crawler.policy.ranks import Ranks, read_ranks
 from crawler.policy.silent_hosts import SilentHosts
 from crawler.shared.address import redis_address
 
@@ -201,7 +203,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         cache_in(data.path / COMPILED)
         # Parts that may raise and need no closing are built first.
         prioritizer, parsers = _prioritizer(config), Parsers(config.content)
-        signatures = _signatures(config)
+        signatures, ranks = _signatures(config), _ranks(config)
         limits = replace(frontier_limits(config, arguments), rule_budgets=RuleBudgets())
         joined = None
         if address is not None:
@@ -244,6 +246,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             random=random,
             prioritizer=prioritizer,
             signatures=signatures,
+            ranks=ranks,
             slots=_slots(crawler, config, lifecycle),
             stats=stats,
             lifecycle=lifecycle,
@@ -458,6 +461,25 @@ def _signatures(config: Config) -> Signatures:
     except OSError as refused:
         raise ConfigError(f"{file} cannot be read: {refused.strerror}") from refused
     return Signatures(read_signatures(written, file))
+
+
+def _ranks(config: Config) -> Ranks | None:
+    """Return the ranks from outside, or None. Raises ConfigError."""
+    if not config.frontier.ranks:
+        return None
+    file = f"CRAWLER_RANKS: {config.frontier.ranks}"
+    try:
+        with (
+            long_step("Reading the ranks"),
+            Path(config.frontier.ranks).open("rb", buffering=0) as opened,
+        ):
+            ranks = read_ranks(iter(partial(opened.read, MEGABYTE), b""), file)
+    except OSError as refused:
+        raise ConfigError(f"{file} cannot be read: {refused.strerror}") from refused
+    logger.info("%s: %s", file, f"{len(ranks):,} names")
+    for note in ranks.notes:
+        logger.warning("%s", note)
+    return ranks
 
 
 def _slots(crawler: Crawler, config: Config, lifecycle: Lifecycle) -> Slots:

@@ -31,6 +31,7 @@ from crawler.model.clock import Clock
 from crawler.page.challenge import Signatures
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.priority import Prioritizer
+from crawler.policy.ranks import Ranks
 from crawler.policy.robots_cache import RobotsCache, RobotsStore
 
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
@@ -53,6 +54,7 @@ class BaseParts:
     random: Random
     prioritizer: Prioritizer
     signatures: Signatures
+    ranks: Ranks | None  # of domains or hosts, from outside
     slots: Slots
     stats: CrawlStats
     lifecycle: Lifecycle

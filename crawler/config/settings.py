@@ -516,6 +516,11 @@ class FrontierSettings:
     head_urls: int = setting(
         32, integer("URLs", least=1), "URLs of a host read from disk at a time."
     )
+    ranks: str = setting(
+        "",
+        text("a path", "path", r"[^\0]*"),
+        "A list of domains or hosts by rank, such as Common Crawl's: the best come first.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
