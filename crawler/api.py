@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from crawler.archive.lookup import lookup, read_entry
 from crawler.model.page import Flaw, Link, Page, Parsed, Source, Unreadable
-from crawler.policy.priority import DepthPrioritizer, Prioritizer
+from crawler.policy.priority import CashPrioritizer, DepthPrioritizer, Prioritizer
 
 if TYPE_CHECKING:
     from crawler.spiders.pages import page_of
     from crawler.spiders.web import WebSpider
 
 __all__ = [
+    "CashPrioritizer",
     "DepthPrioritizer",
     "Flaw",
     "Link",

@@ -11,6 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, Self, TypeVar
 
 from msgspec.structs import replace
@@ -50,6 +51,7 @@ from crawler.page.row import is_row
 from crawler.page.simhash import fingerprint
 from crawler.page.soft404 import looks_like_error
 from crawler.policy.admission import unreadable_refusal
+from crawler.policy.priority import cash_of_links
 from crawler.policy.scope import Refusal
 
 logger = logging.getLogger(__name__)
@@ -366,7 +368,8 @@ class LinksPipeline(PipelineStage):
         if links != own:
             absolute = set(map(id, own))
             own = [each for each in links if isinstance(each, Link) and id(each) in absolute]
-        found = await self._select(own, None, page, life)
+        cash = cash_of_links(life.candidate.cash, len(links))
+        found = await self._select(own, None, page, life, cash)
         if not (found or life.dead_end) and life.candidate.seed_url:
             life.note_dead_end(selection.dead_end(page, links))
         if len(own) < len(links):
@@ -374,7 +377,7 @@ class LinksPipeline(PipelineStage):
             others = [each for each in links if id(each) not in absolute]
             added = [Link(each) if isinstance(each, str) else each for each in others]
             base = base_of(page.url, page.parsed) if page.parsed else page.url
-            found += await self._select(added, base, page, life)
+            found += await self._select(added, base, page, life, cash)
         if sent_on := selection.sent_on(life.candidate, links, found):
             life.note_sent_on()
             found = sent_on
@@ -382,17 +385,18 @@ class LinksPipeline(PipelineStage):
         return page
 
     async def _select(
-        self, links: Sequence[Link], base: str | None, page: Page, life: Life
+        self, links: Sequence[Link], base: str | None, page: Page, life: Life, cash: int
     ) -> list[Candidate]:
         """Return the candidates of the last links; those of all before are added to the
         frontier."""
-        select, now = self.crawl.loop.links.select, self.crawl.leases.clock.now
+        now = self.crawl.leases.clock.now
         hops = life.candidate.index_hops
+        select = partial(self.crawl.loop.links.select, index_hops=hops, cash=cash)
         while len(links) > _LINKS_PER_TURN:
             part = links[:_LINKS_PER_TURN]
-            await self._add(select(part, base, page, hops, now()), life)
+            await self._add(select(part, base, page, now()), life)
             links = links[_LINKS_PER_TURN:]
-        return select(links, base, page, hops, now()) if links else []
+        return select(links, base, page, now()) if links else []
 
     async def _add(self, found: list[Candidate], life: Life) -> None:
         """Add *found* to the frontier, before the verdict of their page, and wait while the

@@ -506,7 +506,7 @@ class FrontierSettings:
         "Turns that the levels of priority get of each other, best level first.",
     )
     prioritizer: str = setting(
-        "crawler.policy.priority.DepthPrioritizer",
+        "crawler.policy.priority.CashPrioritizer",
         class_path(),
         "The class that gives a URL its level.",
     )

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.frontier import records as keys
+from crawler.frontier.order import UrlOrder
 from crawler.frontier.port import FrontierLimits
 from crawler.frontier.queues import QueueName
 from crawler.frontier.records import (
@@ -95,10 +96,13 @@ class ArrivedUrls:
     Many are taken by parts, each with all URLs of some hosts. Their records are removed with the
     last part: after a crash before it, those of the others are known for seen."""
 
-    def __init__(self, batch: WriteBatch, limits: FrontierLimits, seen: SeenSet) -> None:
+    def __init__(
+        self, batch: WriteBatch, limits: FrontierLimits, seen: SeenSet, order: UrlOrder
+    ) -> None:
         self._batch = batch
         self._limits = limits
         self._seen = seen
+        self._order = order
         # When some are to be taken, though others may be leased; None: there are none.
         self.due_at: float | None = None
         self._by_key: dict[int, Candidate] = {}
@@ -150,6 +154,8 @@ class ArrivedUrls:
             fresh = {key: found_by_key[key] for key in unknown if key not in arrived}
         for part in self._parts:
             fresh = {key: each for key, each in fresh.items() if key not in part}
+        if len(fresh) < len(found_by_key):
+            self._order.note([each for key, each in found_by_key.items() if key not in fresh])
         arrived.update(fresh)
         self.unwritten += fresh.values()
         self._set_due()
@@ -218,10 +224,13 @@ class Search:
 class Admitter:
     """Admits found URLs by the seen test and the budgets."""
 
-    def __init__(self, batch: WriteBatch, limits: FrontierLimits, seen: SeenSet) -> None:
+    def __init__(
+        self, batch: WriteBatch, limits: FrontierLimits, seen: SeenSet, order: UrlOrder
+    ) -> None:
         self._batch = batch
         self._limits = limits
         self._seen = seen
+        self._order = order
         self._domains = DomainCounts(batch, limits.known_domains)
         # URLs for which the runs are to be searched: the names of their records.
         self.undecided: dict[int, bytes] = {}  # by key, the oldest first
@@ -259,8 +268,7 @@ class Admitter:
         for key in self.undecided.keys() & found.keys():
             del found[key]
         known, perhaps = self._seen.look_up(found)
-        for key in known:
-            del found[key]
+        self._order.note([found.pop(key) for key in known])
         if perhaps:
             self._put_aside([found.pop(key) for key in perhaps], now)
         seen = count - len(found) - len(perhaps)
@@ -300,7 +308,9 @@ class Admitter:
             assert packed is not None, f"{name!r} has undecided URLs, but is not in the store"
             by_key = {each.key: each for each in decode_urls(packed)}
             unseen = [by_key[key] for key, is_seen in step.items() if not is_seen]
-            self._seen.remember([key for key, is_seen in step.items() if is_seen])
+            known = [key for key, is_seen in step.items() if is_seen]
+            self._seen.remember(known)
+            self._order.note(map(by_key.__getitem__, known))
             for key in step:
                 del self.undecided[key]
             oldest = next(iter(self.undecided.values()), None)

@@ -16,12 +16,14 @@ from typing import Final
 
 from crawler.frontier import records as keys
 from crawler.frontier.groups import AddressGroup, AddressGroups
+from crawler.frontier.order import UrlOrder
 from crawler.frontier.port import FrontierLimits
-from crawler.frontier.queues import FrontQueue, TimedQueue, UrlQueues
+from crawler.frontier.queues import CASH_CLASSES, FrontQueue, TimedQueue, UrlQueues, cash_class
 from crawler.frontier.records import (
     HostEvent,
     HostPlace,
     HostRecord,
+    cash_of_packed,
     encode,
     next_place,
 )
@@ -35,7 +37,9 @@ from crawler.model.types import (
     Pace,
     Standing,
 )
+from crawler.policy.priority import DOUBLING, NO_CASH
 
+_MUCH_BETTER: Final = DOUBLING  # of a URL for which a turn ends
 _MOMENT_S: Final = 1.0  # more than the time from a decision to the release that carries it out
 # Hosts that are looked at ahead of their turn, of each standing and level: those that are due, and
 # those of the front queues. A second of a crawl of new hosts only.
@@ -74,12 +78,13 @@ class ActiveSet:
 
     levels: int
     _hosts: dict[HostKey, ActiveHost] = field(default_factory=dict)
-    _due: list[list[deque[ActiveHost]]] = field(default_factory=list)  # by standing, then level
+    # By standing, then level: heaps by the cash of the next URL, and the order of arrival.
+    _due: list[list[list[tuple[int, int, ActiveHost]]]] = field(default_factory=list)
     _heap: list[tuple[float, int, ActiveHost]] = field(default_factory=list)
     _tick: int = 0  # equal times leave the heap in the order of arrival
 
     def __post_init__(self) -> None:
-        self._due = [[deque() for _ in range(self.levels)] for _ in Standing]
+        self._due = [[[] for _ in range(self.levels)] for _ in Standing]
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -114,18 +119,22 @@ class ActiveSet:
 
     def has_due(self, standing: Standing) -> bool:
         """Return whether a host of *standing* is due."""
-        for hosts in self._due[standing]:
-            while hosts and hosts[0].is_removed:
-                hosts.popleft()
-            if hosts:
-                return True
-        return False
+        return any(self.best_cash(standing, level) for level in range(self.levels))
+
+    def best_cash(self, standing: Standing, level: int) -> int:
+        """Return the cash of the URL that `take` returns the host of, or 0 if it returns none."""
+        hosts = self._due[standing][level]
+        while hosts and hosts[0][2].is_removed:
+            heappop(hosts)
+        return -hosts[0][0] if hosts else 0
 
     def take(self, standing: Standing, level: int) -> ActiveHost | None:
-        """Remove and return the due host of *standing* and *level* that has waited longest."""
+        """Remove and return the due host of *standing* and *level* whose next URL has most cash; of
+        equal ones, and at the level of pages that are visited again, the one that has waited
+        longest."""
         hosts = self._due[standing][level]
         while hosts:
-            active = hosts.popleft()
+            _, _, active = heappop(hosts)
             if not active.is_removed:
                 return active
         return None
@@ -139,7 +148,7 @@ class ActiveSet:
         first. The cost is that of the hosts that are yielded: the rest of the heap is not read."""
         for levels in self._due:
             for hosts in levels:
-                for active in islice(hosts, _DUE_AHEAD):
+                for _, _, active in islice(hosts, _DUE_AHEAD):
                     if not active.is_removed:
                         yield active.host
         heap = self._heap
@@ -163,7 +172,10 @@ class ActiveSet:
         return sum(len(hosts) for levels in self._due for hosts in levels)
 
     def _add_due(self, active: ActiveHost) -> None:
-        self._due[active.record.pace.standing][active.level].append(active)
+        self._tick += 1
+        is_again = active.level == self.levels - 1
+        cash = NO_CASH if is_again or not active.head else cash_of_packed(active.head[0])
+        heappush(self._due[active.record.pace.standing][active.level], (-cash, self._tick, active))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,16 +220,18 @@ class HostScheduler:
         self,
         batch: WriteBatch,
         queues: UrlQueues,
+        order: UrlOrder,
         limits: FrontierLimits,
         refusals: Refusals,
         groups: AddressGroups,
     ) -> None:
         self._batch = batch
         self._queues = queues
+        self._order = order
         self._limits = limits
         self._refusals = refusals
         self._groups = groups
-        self._front = FrontQueue(batch)
+        self._front = FrontQueue(batch, len(limits.shares))
         self._resting = TimedQueue(batch, keys.RESTING)
         self._stride = StrideScheduler(limits.shares)
         self.active = ActiveSet(len(limits.shares))
@@ -232,11 +246,25 @@ class HostScheduler:
             if not self._has_candidates(standing):
                 continue  # most calls end here
             for level in self._stride.order:
-                active = self._take(standing, level, now) or self._activate(standing, level, now)
+                active = (
+                    (
+                        self._is_front_better(standing, level)
+                        and self._activate(standing, level, now)
+                    )
+                    or self._take(standing, level, now)
+                    or self._activate(standing, level, now)
+                )
                 if active is not None:
                     self._stride.charge(level)
                     return active
         return None
+
+    def _is_front_better(self, standing: Standing, level: int) -> bool:
+        """Return whether a host that waits for its turn may have a better URL than all those that
+        have one, and memory has room for it."""
+        best = self.active.best_cash(standing, level)
+        has_room = len(self.active) < self._limits.max_active_hosts
+        return has_room and self._front.best_class(standing, level) < cash_class(best)
 
     def move_due(self, now: float) -> None:
         """Move hosts whose rest is over: from the heap to the due ones, from disk to the front."""
@@ -301,21 +329,35 @@ class HostScheduler:
         level: int,
         record: HostRecord,
         *,
+        cash: int = NO_CASH,
         first: bool = False,
         may_wait: bool = True,
     ) -> None:
-        """File *host*, which has *record*, for a URL that now waits at *level*; *first*: before
-        other hosts there. If it *may_wait*, it does for a turn of pages that are visited again."""
+        """File *host*, which has *record*, for URLs that now wait at *level*, the best of them with
+        *cash*; *first*: before other hosts there. If it *may_wait*, it does for a turn of pages
+        that are visited again."""
         if record.place is _EMPTY:
-            self._front.put(host, self._batch.host(host), level, first=first)
-        elif level >= record.level or (may_wait and self._is_again_turn(record)):
+            self._front.put(host, self._batch.host(host), level, cash=cash, first=first)
+        elif level > record.level or (may_wait and self._is_again_turn(record)):
             return
+        elif level == record.level and not self._is_better(host, record, cash):
+            record.cash = max(cash, record.cash)
         elif record.place is _FRONT:
-            self._front.put(host, self._batch.host(host), level, first=first)
+            self._front.put(host, self._batch.host(host), level, cash=cash, first=first)
         elif record.place is _ACTIVE:
             active = self.active.get(host)
             assert active is not None, f"{host} is active, but not in memory"
-            self._end_for_better(active, level)
+            self._end_for_better(active, level, cash)
+
+    def _is_better(self, host: HostKey, record: HostRecord, cash: int) -> bool:
+        """Return whether a URL with *cash* is so much better than those known of the level of
+        *host* that it is filed anew."""
+        if cash <= record.cash or record.level == self._again:
+            return False
+        if record.place is _FRONT:
+            return cash_class(cash) < cash_class(record.cash)
+        active = self.active.get(host)
+        return bool(active and active.head and cash > cash_of_packed(active.head[0]) + _MUCH_BETTER)
 
     def put_back(self, candidate: Candidate) -> None:
         """Put *candidate* back before all other URLs of its host and level."""
@@ -325,7 +367,12 @@ class HostScheduler:
             active.head.appendleft(encode(candidate))
         record = self._batch.peek(candidate.host)
         is_begun = _is_begun(record)
-        self.on_url_added(candidate.host, candidate.level, record, first=is_begun, may_wait=False)
+        self.on_url_added(
+            *(candidate.host, candidate.level, record),
+            cash=candidate.cash,
+            first=is_begun,
+            may_wait=False,
+        )
 
     def on_fetch_ended(self, active: ActiveHost, now: float) -> None:
         """Keep *active*, whose fetches are over, in memory until its rest ends, or end its turn."""
@@ -441,13 +488,15 @@ class HostScheduler:
         """Return whether a turn of a host, by its number, is for pages that are visited again."""
         return int((turn + 1) * self._visit_share) > int(turn * self._visit_share)
 
-    def _end_for_better(self, active: ActiveHost, level: int) -> None:
-        """End the turn of *active*, as a URL of a better *level* has come."""
+    def _end_for_better(self, active: ActiveHost, level: int, cash: int) -> None:
+        """End the turn of *active*, as a better URL has come: one of *level* with *cash*."""
+        if level == active.level:
+            self._order.forget_run(active.host, level)
         if active.leased:
             active.turn_ended = True
         else:
             self._leave(active)
-            self._front.put(active.host, active.record, level)
+            self._front.put(active.host, active.record, level, cash=cash)
 
     def _take(self, standing: Standing, level: int, now: float) -> ActiveHost | None:
         """Remove and return a due host. The turns of hosts whose heads were judged by earlier rules
@@ -469,7 +518,8 @@ class HostScheduler:
         """Take hosts of *standing* and *level* from the front until one is due; those at rest go
         to the heap."""
         for _ in range(self._limits.max_front_reads):
-            if not self._front.waiting(standing, level) or self._refusals.is_exhausted:
+            is_empty = self._front.best_class(standing, level) == CASH_CLASSES
+            if is_empty or self._refusals.is_exhausted:
                 return None
             host = self._front.take(standing, level)
             if host is None or (self._stopped and self._batch.shards.of(host) in self._stopped):
@@ -492,7 +542,10 @@ class HostScheduler:
             self._wait_for_address(host, record, now)
             return None
         record.place = next_place(record.place, HostEvent.ACTIVATE)
-        head = self._refusals.head(host, record, record.level, self._limits.head_urls, now)
+        urls = self._limits.head_urls
+        if record.level != self._again:
+            urls = min(urls, self._order.arrange(host, record, record.level))
+        head = self._refusals.head(host, record, record.level, urls, now)
         if not head:  # all URLs there were refused, or as many as one call may judge
             self._queues.end_head(host, record.level)
             level = self._next_level(record)
@@ -584,7 +637,9 @@ class HostScheduler:
             self._rest(active.host, record)
 
     def _leave(self, active: ActiveHost) -> None:
-        self._batch.host(active.host)  # so that changes to its record are written
+        record = self._batch.host(active.host)  # so that changes to it are written
+        if active.head:
+            record.cash = max(record.cash, cash_of_packed(active.head[0]))
         self.active.remove(active)
         self._queues.end_head(active.host, active.level)
         self._batch.unpin_record(active.host)

@@ -16,6 +16,7 @@ from crawler.frontier.records import (
     HostEvent,
     HostPlace,
     HostRecord,
+    QueueEnds,
     decode_entry,
     encode,
     join_urls,
@@ -24,6 +25,7 @@ from crawler.frontier.records import (
 )
 from crawler.frontier.staging import WriteBatch
 from crawler.model.types import Candidate, HostKey, Standing
+from crawler.policy.priority import DOUBLING, NO_CASH, SEED_CASH
 
 QueueName = tuple[HostKey, int]
 """Host and level."""
@@ -130,6 +132,19 @@ class UrlQueues:
             self._batch.put(self._chunk(host, level, stop - 1), join_urls(urls))
             chunks.appendleft(stop - 1)
 
+    def rewrite(self, host: HostKey, record: HostRecord, level: int, urls: Sequence[bytes]) -> None:
+        """Put packed *urls*, the next ones of the queue in another order, in their places. No head
+        of the queue is in memory."""
+        first = record.queue_ends[level].head
+        stop = first + len(urls)
+        for last, found in list(self._chunks(host, level, first, stop)):
+            self._batch.delete(self._chunk(host, level, last))
+            if last >= stop:
+                self._batch.put(self._chunk(host, level, last), join_urls(found[stop - last - 1 :]))
+        for at in range(0, len(urls), self._chunk_urls):
+            some = urls[at : at + self._chunk_urls]
+            self._batch.put(self._chunk(host, level, first + at + len(some) - 1), join_urls(some))
+
     def replace_end(
         self, host: HostKey, record: HostRecord, level: int, first: int, urls: Sequence[bytes]
     ) -> None:
@@ -192,54 +207,93 @@ class UrlQueues:
                 return
 
 
-class FrontQueue:
-    """The front tier: a FIFO of hosts, not URLs, per standing and level. A host that is filed again
-    leaves a stale entry behind, which has an older generation than its record."""
+CASH_CLASSES: Final = 16
+_OF_CLASS: Final = 2 * DOUBLING  # a class is worth a quarter of the one before
 
-    def __init__(self, batch: WriteBatch) -> None:
+
+def cash_class(cash: int) -> int:
+    """Return the class of a host by the cash of its best URL, from 0, the best."""
+    return min(max((SEED_CASH - cash) // _OF_CLASS, 0), CASH_CLASSES - 1)
+
+
+class FrontQueue:
+    """The front tier: a FIFO of hosts, not URLs, per standing, level and class of cash. A host that
+    is filed again leaves a stale entry behind, which has an older generation than its record."""
+
+    def __init__(self, batch: WriteBatch, levels: int) -> None:
         self._batch = batch
-        self._ends = batch.totals.fronts()
+        self._again = levels - 1  # the level of pages that are visited again
+        self._ends = batch.totals.front
+        # By standing and level: which classes have entries, as bits.
+        self._filled = [[0] * levels for _ in Standing]
+        for standing, level, cash in map(keys.front_place, self._ends):
+            self._filled[standing][level] |= 1 << cash
         self._window: dict[bytes, bytes] = {}  # the next entries of each queue, as they were read
-        self._shown: dict[tuple[Standing, int], int] = {}  # where `upcoming` goes on
+        self._shown: dict[int, int] = {}  # by place: where `upcoming` goes on
 
     def has_entries(self, standing: Standing) -> bool:
         """Return whether hosts of *standing* have entries, perhaps stale ones."""
-        for ends in self._ends[standing]:  # noqa: SIM110  # a generator takes twice the time
-            if ends.tail > ends.head:
-                return True
-        return False
+        return any(self._filled[standing])
+
+    def best_class(self, standing: Standing, level: int) -> int:
+        """Return the best class that has entries, or CASH_CLASSES if none has."""
+        filled = self._filled[standing][level]
+        return (filled & -filled).bit_length() - 1 if filled else CASH_CLASSES
 
     def waiting(self, standing: Standing, level: int) -> int:
         """Return the number of entries, stale ones among them."""
-        ends = self._ends[standing][level]
-        return ends.tail - ends.head
+        places = (keys.place_in_front(standing, level, cash) for cash in range(CASH_CLASSES))
+        return sum(len(self._ends[place]) for place in places if place in self._ends)
 
-    def put(self, host: HostKey, record: HostRecord, level: int, *, first: bool = False) -> None:
-        """Put *host* at the end, or *first*, of the queue of its standing and *level*. O(1)."""
+    def put(
+        self,
+        host: HostKey,
+        record: HostRecord,
+        level: int,
+        *,
+        cash: int | None = None,
+        first: bool = False,
+    ) -> None:
+        """Put *host* at the end, or *first*, of the queue of its standing, *level* and *cash*, the
+        most of its URLs there; None if that is not known to have changed. O(1)."""
+        if level == self._again:
+            record.cash = NO_CASH
+        elif cash is not None:
+            record.cash = cash
+        elif level != record.level:
+            record.cash = SEED_CASH  # perhaps: its turn will tell
         record.place = next_place(record.place, HostEvent.FILE)
         record.level = level
         record.generation += 1
-        standing = record.pace.standing
-        ends = self._ends[standing][level]
+        standing, cash = record.pace.standing, cash_class(record.cash)
+        place = keys.place_in_front(standing, level, cash)
+        ends = self._ends.setdefault(place, QueueEnds())
+        self._filled[standing][level] |= 1 << cash
         entry = FrontEntry(host, record.generation)
         if first:
             ends.head -= 1
-            self._batch.put(keys.front(standing, level, ends.head), encode(entry))
+            self._batch.put(keys.front(place, ends.head), encode(entry))
         else:
-            self._batch.put(keys.front(standing, level, ends.tail), encode(entry))
+            self._batch.put(keys.front(place, ends.tail), encode(entry))
             ends.tail += 1
 
     def take(self, standing: Standing, level: int) -> HostKey | None:
-        """Remove the next entry and return its host, or None if the entry was stale. Call it only
-        while entries are waiting. O(1)."""
-        ends = self._ends[standing][level]
-        key = keys.front(standing, level, ends.head)
+        """Remove the next entry of the best class and return its host, or None if the entry was
+        stale. Call it only while entries are waiting. O(1)."""
+        cash = self.best_class(standing, level)
+        place = keys.place_in_front(standing, level, cash)
+        ends = self._ends[place]
+        key = keys.front(place, ends.head)
         if key not in self._window:
-            end = keys.front(standing, level, ends.tail)
+            end = keys.front(place, ends.tail)
             self._window.update(self._batch.scan(key, end, _FRONT_WINDOW))
         packed = self._window.pop(key, None)
         self._batch.delete(key)
         ends.head += 1
+        if not len(ends):
+            del self._ends[place]
+            self._filled[standing][level] &= ~(1 << cash)
+            self._shown.pop(place, None)
         if packed is None:
             return None
         entry = decode_entry(packed)
@@ -250,14 +304,20 @@ class FrontQueue:
     def upcoming(self, standing: Standing, level: int, limit: int) -> list[HostKey]:
         """Return the hosts of the next *limit* entries, perhaps stale ones, but of each entry only
         once: a queue that does not move costs nothing."""
-        ends = self._ends[standing][level]
-        first = max(ends.head, self._shown.get((standing, level), ends.head))
-        stop = min(ends.tail, ends.head + limit)
-        if first >= stop:
-            return []
-        self._shown[standing, level] = stop
-        begin, end = keys.front(standing, level, first), keys.front(standing, level, stop)
-        return [decode_entry(packed).host for _, packed in self._batch.scan(begin, end, limit)]
+        found: list[HostKey] = []
+        for cash in range(CASH_CLASSES):
+            place = keys.place_in_front(standing, level, cash)
+            if place not in self._ends or len(found) >= limit:
+                continue
+            ends = self._ends[place]
+            first = max(ends.head, self._shown.get(place, ends.head))
+            stop = min(ends.tail, ends.head + limit - len(found))
+            if first < stop:
+                self._shown[place] = stop
+                begin, end = keys.front(place, first), keys.front(place, stop)
+                read = self._batch.scan(begin, end, stop - first)
+                found += [decode_entry(packed).host for _, packed in read]
+        return found
 
 
 class TimedQueue:

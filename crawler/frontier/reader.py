@@ -46,11 +46,11 @@ class FrontierReader:
     def __init__(self, store: DurableStore, runs: RunFolder, shards: Shards | None = None) -> None:
         """*runs*: the folder of the seen set. *shards* as of WriteBatch."""
         packed = store.get(keys.TOTALS)
-        self.totals = decode_totals(packed) if packed else FrontierTotals(front=[])
+        self.totals = decode_totals(packed) if packed else FrontierTotals()
         self._store = store
         self._runs = runs
         # Its records are dropped by commits, and a reader makes none.
-        levels = len(self.totals.front)
+        levels = len(self.totals.levels)
         self._batch = WriteBatch(store, levels, known_hosts=0, shards=shards)
         self._queues = UrlQueues(self._batch, _READ_URLS)
 
@@ -187,7 +187,7 @@ def count_again(store: DurableStore, runs: RunFolder) -> list[RecountedCounter]:
 def correct_counters(store: DurableStore, counted: list[RecountedCounter]) -> None:
     """Correct the counters in *store*, which no process may have open."""
     packed = store.get(keys.TOTALS)
-    totals = decode_totals(packed) if packed else FrontierTotals(front=[])
+    totals = decode_totals(packed) if packed else FrontierTotals()
     for each in counted:
         setattr(totals, each.name, each.counted)
     store.write({keys.TOTALS: encode(totals)})

@@ -58,6 +58,7 @@ from crawler.model.types import (
     Pace,
     Standing,
 )
+from crawler.policy.priority import NO_CASH
 from crawler.policy.revisits import Signals
 
 TOTALS: Final = b"m"
@@ -92,7 +93,7 @@ ONE_SHARD: Final = bytes(SHARD_BYTES)
 
 _NUMBER: Final = Struct(">Q")
 _NUMBER_BITS: Final = 64 - 8 * SHARD_BYTES
-_LEVEL_NUMBER: Final = Struct(">BQ")
+_PLACE_NUMBER: Final = Struct(">HQ")
 _MICROS: Final = 1_000_000
 _PRINT_PAGE: Final = Struct(">QQ")
 _LOG_BITS: Final = 6
@@ -180,8 +181,19 @@ def pattern_of_host(shard: bytes, host: HostKey, pattern: str) -> bytes:
     return PATTERN + shard + host.encode() + b"\0" + pattern.encode()
 
 
-def front(standing: Standing, level: int, number: int) -> bytes:
-    return FRONTS[standing] + _LEVEL_NUMBER.pack(level, number)
+def place_in_front(standing: Standing, level: int, cash: int) -> int:
+    """Return the number of a front queue, of a class of *cash*."""
+    return (standing << 8 | level) << 8 | cash
+
+
+def front_place(place: int) -> tuple[Standing, int, int]:
+    """Return what `place_in_front` was called with."""
+    return Standing(place >> 16), place >> 8 & 0xFF, place & 0xFF
+
+
+def front(place: int, number: int) -> bytes:
+    """Return the key of an entry of a front queue."""
+    return FRONTS[place >> 16] + _PLACE_NUMBER.pack(place & 0xFFFF, number)
 
 
 def page_of_print(simhash: int, number: int) -> bytes:
@@ -412,6 +424,8 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     # It rests only because others are fetched from its address, or that is not known.
     waits_for_address: bool = False
     visits: HostVisits = HostVisits()
+    # The most of a URL that waits at `level`, not in the head of the host, as far as is known.
+    cash: int = NO_CASH
 
     def note_trouble(self, asked_s: float, now: float) -> None:
         """Note trouble, and the *asked_s* of its Retry-After, 0 if it has none."""
@@ -457,7 +471,7 @@ _COUNTERS: Final = (
 class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     """The counters and queue ends of the frontier, written with every call."""
 
-    front: list[QueueEnds]  # of hosts that were never fetched from, by level
+    front: dict[int, QueueEnds] = {}  # that are not empty, by place
     waiting: int = 0
     later: int = 0
     seen: int = 0
@@ -467,16 +481,10 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     leased: int = 0
     clock: float = 0.0  # the latest *now* of any call: time never goes back between runs
     refused: int = 0  # URLs that a rule refused while they waited
-    front_answers: list[QueueEnds] = []
-    front_fails: list[QueueEnds] = []
     levels: list[int] = []  # of `waiting`, by level
     again: int = 0  # of `later`, pages that were visited before
     by_worth: int = 0  # of these, without a date
     worth: float = 0.0  # what a visit must gain to be due, in days; 0: not known yet
-
-    def fronts(self) -> tuple[list[QueueEnds], list[QueueEnds], list[QueueEnds]]:
-        """Return the ends of the front queues, by standing and level."""
-        return self.front, self.front_answers, self.front_fails
 
     def count(self, state: UrlState, event: UrlEvent, urls: int = 1) -> None:
         """Count that *event* moved *urls* out of *state*. `done` counts every fetch that finished,
@@ -580,6 +588,34 @@ _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 def split_urls(chunk: bytes) -> list[bytes]:
     """Return the packed URLs of a chunk, each on its own."""
     return [bytes(each) for each in _split(chunk)]
+
+
+# The cash of a URL is its last field, a number of two bytes as there is NO_CASH.
+def cash_of_packed(packed: bytes) -> int:
+    """Return the cash of a packed URL."""
+    return int.from_bytes(packed[-2:])
+
+
+def with_cash(packed: bytes, cash: int) -> bytes:
+    """Return a packed URL with another *cash*."""
+    return packed[:-2] + cash.to_bytes(2)
+
+
+_LONG_KEY: Final = 0xCF
+
+
+def key_of_packed(packed: bytes) -> int:
+    """Return the key of a packed URL, without decoding the others of its fields."""
+    form = packed[3]
+    if form & 0xE0 == 0xA0:
+        at = 4 + (form & 0x1F)
+    elif form == 0xD9:
+        at = 5 + packed[4]
+    else:
+        return decode_candidate(packed).key
+    if packed[at] != _LONG_KEY:
+        return decode_candidate(packed).key
+    return int.from_bytes(packed[at + 1 : at + 9])
 
 
 decode_urls = msgspec.msgpack.Decoder(list[Candidate]).decode

@@ -194,7 +194,7 @@ class WriteBatch:
         known = self._of_shards.get(shard)
         if known is None:
             packed = self._store.get(keys.TOTALS + shard)
-            known = decode_totals(packed) if packed else FrontierTotals(front=[])
+            known = decode_totals(packed) if packed else FrontierTotals()
             self._of_shards[shard] = known
         return known
 
@@ -235,10 +235,8 @@ class WriteBatch:
 
     def _read_totals(self) -> FrontierTotals:
         packed = self._store.get(keys.TOTALS)
-        totals = decode_totals(packed) if packed else FrontierTotals(front=[])
-        self.check_levels(len(totals.front))
-        for front in totals.fronts():
-            front += [QueueEnds() for _ in range(self._levels - len(front))]
+        totals = decode_totals(packed) if packed else FrontierTotals()
+        self.check_levels(len(totals.levels))
         totals.levels += [0] * (self._levels - len(totals.levels))
         return totals
 

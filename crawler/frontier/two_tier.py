@@ -20,6 +20,7 @@ from crawler.frontier.gone import GonePages
 from crawler.frontier.groups import AddressGroups, AddressUse
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler, LongestHosts
 from crawler.frontier.later import LaterUrls, VisitPlan
+from crawler.frontier.order import UrlOrder
 from crawler.frontier.port import (
     AddressLeases,
     DurableStore,
@@ -155,12 +156,13 @@ class TwoTierFrontier:
         self._batch = WriteBatch(store, len(limits.shares), limits.known_hosts, shards)
         self._queues = UrlQueues(self._batch, limits.chunk_urls)
         self._seen = SeenSet(self._batch, runs, limits.recent_keys)
-        self._admitter = Admitter(self._batch, limits, self._seen)
+        self._order = UrlOrder(self._queues, limits)
+        self._admitter = Admitter(self._batch, limits, self._seen, self._order)
         self._refusals = Refusals(self._batch, self._queues, self._admitter, limits, lease_rules)
         self.groups = AddressGroups(self._batch, addresses, limits.address_wait_s, address_leases)
         self._later = LaterUrls(self._batch, limits, max(now, self.clock), lease_rules)
         self._scheduler = HostScheduler(
-            self._batch, self._queues, limits, self._refusals, self.groups
+            self._batch, self._queues, self._order, limits, self._refusals, self.groups
         )
         self._longest = LongestHosts(limits.min_gap_s)
         self._gone = GonePages(self._batch)
@@ -174,7 +176,7 @@ class TwoTierFrontier:
         self._is_starved = False  # nothing but undecided URLs may be left to lease
         self._open: dict[int, OpenLease] = {}
         self._taken_in: set[bytes] = set()  # of several shards
-        self._arrived = ArrivedUrls(self._batch, limits, self._seen)
+        self._arrived = ArrivedUrls(self._batch, limits, self._seen, self._order)
         self._batch.totals.clock = max(now, self.clock)
         self._recovery = Recovery(self._batch, self._scheduler, self._longest, limits, self.groups)
         self.put_back_at_open = self._recovery.recover(self.clock)
@@ -757,7 +759,7 @@ class TwoTierFrontier:
         record = self._batch.host(queue[0])
         self._queues.append(record, queue, urls)
         self._longest.note(queue[0], record)
-        self._scheduler.on_url_added(*queue, record)
+        self._scheduler.on_url_added(*queue, record, cash=max([each.cash for each in urls]))
 
     def _end_call(self, now: float) -> None:
         totals = self._batch.totals

@@ -22,7 +22,7 @@ from crawler.page.media_type import CSS, HTML_TYPES, MANIFEST_TYPES
 from crawler.policy.admission import Admission, links_to_follow
 from crawler.policy.operator_rules import OperatorRules
 from crawler.policy.patterns import PatternStatsStore
-from crawler.policy.priority import Hints, Prioritizer
+from crawler.policy.priority import NO_CASH, Hints, Prioritizer
 from crawler.policy.scope import Reason, Refusal
 
 MAX_SITEMAPS: Final = 100
@@ -116,11 +116,18 @@ class LinkSelection:
         return links_to_follow(links, words, settings)
 
     def select(
-        self, links: Sequence[Link], base: str | None, page: Page, index_hops: int, now: float
+        self,
+        links: Sequence[Link],
+        base: str | None,
+        page: Page,
+        now: float,
+        *,
+        index_hops: int = 0,
+        cash: int = NO_CASH,
     ) -> list[Candidate]:
         """Return the candidates of *links* of *page*, which are read against *base*. *index_hops*:
-        how many indexes of sitemaps led to it. Those of patterns that bring nothing new any more
-        are left out."""
+        how many indexes of sitemaps led to it. *cash*: of each link. Those of patterns that bring
+        nothing new any more are left out."""
         depth = page.depth + 1
         if not _HINTED.isdisjoint([link.kind for link in links]):
             index_hops += 1
@@ -131,12 +138,12 @@ class LinkSelection:
             if index_hops > MAX_INDEX_HOPS:
                 links = [link for link in links if link.kind is not LinkKind.SITEMAP]
             selected = self.scope.admission.select_listed(
-                links, base, depth, lambda link: self._level(link, depth), index_hops
+                links, base, depth, lambda link: self._level(link, depth), index_hops, cash
             )
         else:
             level = self.prioritizer.level(Hints(depth=depth))
             urls = [link.url for link in links]
-            selected = self.scope.admission.select(urls, base, depth, level)
+            selected = self.scope.admission.select(urls, base, depth, level, cash)
         for reason, count in selected.refused.items():
             self.figures.count(f"refused/{reason}", count)
         found = self._again(selected.candidates)
@@ -169,7 +176,9 @@ class LinkSelection:
         urls = [link.url for link in page.outlinks if link.kind in EMBEDDED]
         if hops == 1 and not any("icon" in link.rel.split() for link in page.outlinks if link.rel):
             urls.append(f"{authority_of(page.url)}/favicon.ico")  # as browsers do
-        selected = self.scope.admission.select_requisites(urls, page.depth + 1, origin.level, hops)
+        selected = self.scope.admission.select_requisites(
+            urls, page.depth + 1, origin.level, hops, origin.cash
+        )
         for reason, count in selected.refused.items():
             self.figures.count(f"refused/{reason}", count)
         keys = {each.key for each in followed}

@@ -560,6 +560,7 @@ class Loop:
             level=origin.level,
             needs_seen_test=False,
             seed=origin.seed_url,
+            cash=origin.cash,
         )
         life.decide(Moved(moved))
 

@@ -80,6 +80,7 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     index_hops: int = 0  # a sitemap: how many indexes led to it
     seed: str = ""  # the seed that redirected or refreshed to here; empty: none did
     history: PageHistory | None = None  # None: it was never visited, or is visited once
+    cash: int = 256  # its importance, as policy.priority has it
 
     @property
     def seed_url(self) -> str:

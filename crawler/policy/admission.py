@@ -41,6 +41,7 @@ from crawler.model.url import (
     split,
 )
 from crawler.policy.operator_rules import NO_RULES, OperatorRules
+from crawler.policy.priority import NO_CASH, SEED_CASH
 from crawler.policy.scope import (
     AllowedAddresses,
     CalendarLimits,
@@ -182,7 +183,9 @@ class Admission:
             return self._admit_requisite(url, depth, level, requisite)
         is_named = bool(request)
         is_exempt = depth == 0 or is_named or is_sitemap
-        found = self._admit(url, depth, level, is_exempt, is_named)
+        # A spider's own requests come in the order in which it made them.
+        cash = SEED_CASH if depth == 0 and not (is_named or is_sitemap) else NO_CASH
+        found = self._admit(url, depth, level, is_exempt, is_named, cash)
         is_plain = needs_seen_test and not request and key is None and not is_sitemap
         if isinstance(found, Refusal) or is_plain:
             return found
@@ -202,7 +205,7 @@ class Admission:
         found: list[Candidate] = []
         refused: list[tuple[str, Refusal]] = []
         for url in urls:
-            verdict = self._admit(url, 0, level, True)
+            verdict = self._admit(url, 0, level, True, cash=SEED_CASH)
             if isinstance(verdict, Refusal):
                 refused.append((url, verdict))
             else:
@@ -210,9 +213,15 @@ class Admission:
         return found, refused
 
     def select(
-        self, hrefs: Iterable[str], base: str | None, depth: int, level: int = 0
+        self,
+        hrefs: Iterable[str],
+        base: str | None,
+        depth: int,
+        level: int = 0,
+        cash: int = NO_CASH,
     ) -> LinkVerdicts:
-        """Judge the links of a page. *depth* and *level* are those of the links, not of the page.
+        """Judge the links of a page. *depth*, *level* and *cash* are those of the links, not of
+        the page.
         If *base* is None, the links are fetch forms."""
         found: dict[int, Candidate] = {}
         refused: Counter[Reason] = Counter()
@@ -232,10 +241,16 @@ class Admission:
                 verdict = judged.host_refusal
                 if verdict is None:
                     if key not in found:
-                        found[key] = Candidate(url, key, judged.host, judged.domain, depth, level)
+                        found[key] = Candidate(
+                            url, key, judged.host, judged.domain, depth, level, cash=cash
+                        )
                     continue
             else:
-                verdict = self._admit(url, depth, level, False) if url else unreadable_refusal(text)
+                verdict = (
+                    self._admit(url, depth, level, False, cash=cash)
+                    if url
+                    else unreadable_refusal(text)
+                )
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
             else:
@@ -249,6 +264,7 @@ class Admission:
         depth: int,
         level_of: Callable[[Link], int],
         index_hops: int = 0,
+        cash: int = NO_CASH,
     ) -> LinkVerdicts:
         """Judge links like `select`, with the hints that sitemaps and feeds give. A sitemap has the
         depth of its index, and *index_hops*."""
@@ -260,7 +276,7 @@ class Admission:
             verdict = (
                 unreadable_refusal(link.url)
                 if url is None
-                else self._admit(url, depth - is_exempt, level_of(link), is_exempt)
+                else self._admit(url, depth - is_exempt, level_of(link), is_exempt, cash=cash)
             )
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
@@ -275,14 +291,14 @@ class Admission:
         return LinkVerdicts(list(found.values()), refused)
 
     def select_requisites(
-        self, urls: Iterable[str], depth: int, level: int, hops: int
+        self, urls: Iterable[str], depth: int, level: int, hops: int, cash: int = NO_CASH
     ) -> LinkVerdicts:
         """Judge what a page needs to be shown, given as fetch forms. Scope, depth, file types and
         the patterns of `allow` do not count. *hops*: from the page."""
         found: dict[int, Candidate] = {}
         refused: Counter[Reason] = Counter()
         for url in dict.fromkeys(urls):
-            verdict = self._admit_requisite(url, depth, level, hops)
+            verdict = self._admit_requisite(url, depth, level, hops, cash)
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
             else:
@@ -330,7 +346,13 @@ class Admission:
         return self._authority.cache_info().currsize
 
     def _admit(
-        self, url: str, depth: int, level: int, is_exempt: bool, is_named: bool = False
+        self,
+        url: str,
+        depth: int,
+        level: int,
+        is_exempt: bool,
+        is_named: bool = False,
+        cash: int = NO_CASH,
     ) -> Candidate | Refusal:
         authority = url[: url.index("/", 8)]  # as `authority_of`, whose call costs a tenth of this
         judged = self._authority(authority)
@@ -345,7 +367,7 @@ class Admission:
         refusal = self._refusal(url, authority, depth, is_exempt, is_named)
         if refusal:
             return refusal
-        return Candidate(url, self._key(url), judged.host, judged.domain, depth, level)
+        return Candidate(url, self._key(url), judged.host, judged.domain, depth, level, cash=cash)
 
     @cached_property
     def _plain_urls(self) -> PlainUrls | None:
@@ -361,7 +383,9 @@ class Admission:
         segments = min(traps.max_repeats + 1, traps.max_path_segments)
         return PlainUrls(traps.max_url_chars, segments, scope.denied_types)
 
-    def _admit_requisite(self, url: str, depth: int, level: int, hops: int) -> Candidate | Refusal:
+    def _admit_requisite(
+        self, url: str, depth: int, level: int, hops: int, cash: int = NO_CASH
+    ) -> Candidate | Refusal:
         authority = authority_of(url)
         judged = self._authority(authority)
         refusal = (
@@ -372,7 +396,7 @@ class Admission:
         if refusal:
             return refusal
         key, host, domain = self._key(url), judged.host, judged.domain
-        return Candidate(url, key, host, domain, depth, level, requisite=hops)
+        return Candidate(url, key, host, domain, depth, level, requisite=hops, cash=cash)
 
     def _refusal(
         self, url: str, authority: str, depth: int, is_exempt: bool, is_named: bool = False

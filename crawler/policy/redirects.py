@@ -84,7 +84,13 @@ def decide_redirect(
     if chain.count(found.key) >= MAX_VISITS:
         return TooManyRedirects(f"a redirect loop{why}")
     filtered = found.needs_seen_test and found.key not in chain
-    moved = replace(found, chain=chain, needs_seen_test=filtered, seed=candidate.seed_url)
+    moved = replace(
+        found,
+        chain=chain,
+        needs_seen_test=filtered,
+        seed=candidate.seed_url,
+        cash=candidate.cash,
+    )
     return FollowRedirect(moved)
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from crawler.model.types import Outcome
+from crawler.policy.priority import DOUBLING, NO_CASH, SEED_CASH
 from crawler.report.fresh_text import answer_of, next_visit, visited
 from crawler.view.formats import many, plain, since, size, until
 from crawler.view.why import Why
@@ -72,6 +73,9 @@ def _whereabouts(why: Why, now: float) -> Iterator[str]:
     tried = f", after {many(why.attempts, 'failure')}" if why.attempts else ""
     if why.waiting is not None:
         yield f"  waits behind {many(why.waiting, 'URL')} of its host{_level(why)}{tried}"
+        if why.cash > NO_CASH:
+            part = _importance(why.cash)
+            yield f"  its importance is {part} of a seed's; those of most come first"
         yield f"  its host may be contacted {until(why.host_next_at or 0.0, now)}"
     if why.leased_at is not None:
         by = f" by the worker {plain(why.worker)}" if why.worker else ""
@@ -107,6 +111,11 @@ def _seen(why: Why) -> str:
 
 def _level(why: Why) -> str:
     return ", before all levels" if why.urgent else f" at level {why.level}"
+
+
+def _importance(cash: int) -> str:
+    parts = 2.0 ** ((SEED_CASH - cash) / DOUBLING)
+    return f"1/{parts:,.0f}" if parts >= 1.5 else f"{1 / parts:.1f}"
 
 
 def _history(why: Why, now: float) -> Iterator[str]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Final
 
-SCHEMA: Final = "4"
+SCHEMA: Final = "5"
 URGENT_LEVEL: Final = -1
 """The level of a Candidate that is to go before all others of its host."""
 _HASH_TAG: Final = re.compile(r"^[^{]*\{[^}]+\}")

@@ -55,7 +55,7 @@ from crawler.page.challenge import Headers, Signatures
 from crawler.page.soft404 import looks_like_error
 from crawler.policy.operator_rules import OperatorRules, RuleBudgets, read_rules
 from crawler.policy.politeness import Uplink, UplinkLimits, is_retry_status
-from crawler.policy.priority import DepthPrioritizer, Hints, Prioritizer
+from crawler.policy.priority import CashPrioritizer, Hints, Prioritizer, cash_of_links
 from crawler.policy.redirects import FollowRedirect, TooManyRedirects
 from crawler.policy.robots_cache import RobotsCache, RobotsFetchResult
 from crawler.policy.scope import SeedHosts
@@ -91,7 +91,7 @@ class Policy:
     precheck: Callable[..., Precheck] = Precheck
     robots: Callable[..., RobotsCache] = RobotsCache
     links: Callable[..., LinkSelection] = LinkSelection
-    prioritizer: Callable[[int], Prioritizer] = DepthPrioritizer
+    prioritizer: Callable[[int], Prioritizer] = CashPrioritizer
     frontier: Callable[..., TwoTierFrontier] = open_frontier
     rules_at_start: Callable[[str, int], OperatorRules] = read_rules
 
@@ -634,7 +634,11 @@ class Process:
         life.archive(record, None if claim is None else replace(claim, record=record))
         life.note_seen(seen_of(page, self._config.revisits.revisit_change))
         self._step()
-        links = loop.links.select(page.outlinks, None, page, life.candidate.index_hops, self.now)
+        links = loop.links.select(
+            *(page.outlinks, None, page, self.now),
+            index_hops=life.candidate.index_hops,
+            cash=cash_of_links(life.candidate.cash, len(page.outlinks)),
+        )
         if not links and life.candidate.seed_url:
             life.note_dead_end(loop.links.dead_end(page, page.links))
         life.add_links(links)

@@ -193,7 +193,7 @@ class ShardReader:
 
     def read_totals(self, packed: bytes | None) -> FrontierTotals:
         with self._reader.reading(self.root):
-            return decode_totals(packed) if packed else FrontierTotals(front=[])
+            return decode_totals(packed) if packed else FrontierTotals()
 
     def host(self, host: HostKey) -> HostRecord | None:
         packed = self._reader.ask(self.key(records.HOST), "HGET", host)

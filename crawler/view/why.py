@@ -35,6 +35,7 @@ from crawler.policy.patterns import (
     is_full,
     refusal_of,
 )
+from crawler.policy.priority import NO_CASH
 from crawler.policy.robots_cache import (
     RobotsAllowed,
     RobotsCache,
@@ -69,6 +70,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int | None = None  # the number of URLs before it, of its host and level
     level: int | None = None  # its level; 0 is best
     urgent: bool = False  # waits before all levels
+    cash: int = NO_CASH  # of a URL that waits, as policy.priority has it
     leased_at: float | None = None
     worker: str = ""  # of a shared crawl, that holds the lease
     later_at: float | None = None
@@ -292,7 +294,7 @@ def _with_place(answer: Why, record: UrlRecord) -> Why:
         case WaitingUrl(candidate, ahead, is_urgent):
             level = None if is_urgent else candidate.level
             answer = replace(answer, waiting=ahead, level=level, attempts=candidate.attempts)
-            return replace(answer, urgent=is_urgent)
+            return replace(answer, urgent=is_urgent, cash=candidate.cash)
         case LeasedUrl(taken_at, _, worker):
             answer = replace(answer, leased_at=taken_at, worker=worker)
         case LaterUrl(candidate):

@@ -344,7 +344,7 @@ def test_finishing_without_release_rests_the_host_too(world):
     ],
 )
 def test_the_counters_change_as_the_table_of_moves_says(world, verdict, moves):
-    frontier, expected = world.reopen(0.0), FrontierTotals(front=[])
+    frontier, expected = world.reopen(0.0), FrontierTotals()
     frontier.add([candidate("x")], 0.0)
     (lease,) = frontier.lease(0.0)
     if verdict is None:

@@ -71,7 +71,7 @@ def test_every_place_is_reached_and_left():
 
 @pytest.mark.parametrize(("state", "event"), list(product(UrlState, UrlEvent)))
 def test_every_move_of_a_url_is_in_the_table_and_counted_or_refused(state, event):
-    totals = FrontierTotals(front=[], **{each: 9 for each in UrlState if each != "unknown"})
+    totals = FrontierTotals(**{each: 9 for each in UrlState if each != "unknown"})
     if (state, event) in URL_TRANSITIONS:
         after = URL_TRANSITIONS[state, event]
         totals.count(state, event, 2)

@@ -99,7 +99,7 @@ async def read_totals(nodes: Nodes) -> list[FrontierTotals]:
         if isinstance(reply, FAULTS):
             raise reply
         with suppress(msgspec.MsgspecError):  # its owner will say so
-            found.append(decode_totals(reply) if reply else FrontierTotals(front=[]))
+            found.append(decode_totals(reply) if reply else FrontierTotals())
     return found
 
 
