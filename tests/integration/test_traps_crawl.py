@@ -80,12 +80,13 @@ def test_a_shared_crawl_stops_the_pattern_too(tmp_path: Path) -> None:
 
 
 def days_and_more(wait_s: float) -> Callable[[Ask], Reply]:
-    """Two days more are found when the others are over."""
+    """Two days more are found when the others are over: they are linked to from the page with least
+    cash."""
     later = page("More", "More.", links=(("/day/900", "A day"), ("/day/901", "Another")))
 
     def answer(ask: Ask) -> Reply:
         if ask.path == "/about":
-            return Reply(page("About", "A hall.", links=(("/more", "More"),)))
+            return Reply(page("About", "A hall.", links=(*DAYS, ("/more", "More"))))
         return Reply(later, wait_s=wait_s) if ask.path == "/more" else days(ask)
 
     return answer
