@@ -155,7 +155,9 @@ class ArrivedUrls:
         for part in self._parts:
             fresh = {key: each for key, each in fresh.items() if key not in part}
         if len(fresh) < len(found_by_key):
-            self._order.note([each for key, each in found_by_key.items() if key not in fresh])
+            for key in fresh:
+                del found_by_key[key]
+            self._order.note(found_by_key.values())
         arrived.update(fresh)
         self.unwritten += fresh.values()
         self._set_due()

@@ -12,13 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, nlargest
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from crawler.frontier import records as keys
 from crawler.frontier.groups import AddressGroup, AddressGroups
 from crawler.frontier.order import UrlOrder
 from crawler.frontier.port import FrontierLimits
-from crawler.frontier.queues import CASH_CLASSES, FrontQueue, TimedQueue, UrlQueues, cash_class
+from crawler.frontier.queues import (
+    CASH_CLASSES,
+    FrontQueue,
+    QueueName,
+    TimedQueue,
+    UrlQueues,
+    cash_class,
+)
 from crawler.frontier.records import (
     HostEvent,
     HostPlace,
@@ -46,6 +54,7 @@ _MOMENT_S: Final = 1.0  # more than the time from a decision to the release that
 _DUE_AHEAD: Final = 64
 _FRONT_AHEAD: Final = 512
 _WAITS: Final = b"w"  # in the record of a host at rest: only because it waits for its address
+_cash = attrgetter("cash")
 # Bound once, because each look-up of a member of an enumeration takes 0.2 us.
 _EMPTY, _FRONT, _ACTIVE = HostPlace.EMPTY, HostPlace.FRONT, HostPlace.ACTIVE
 
@@ -63,6 +72,7 @@ class ActiveHost:
     unreleased: int = 0  # leases, all of one call
     turn_ended: bool = False  # a better URL came during its fetch: file it again
     is_removed: bool = False  # it has left the set; its entries in queues are stale
+    due_tick: int = 0  # of its entry among the due ones; 0: it has none
 
     @property
     def leased(self) -> bool:
@@ -99,7 +109,7 @@ class ActiveSet:
         self._hosts[active.host] = active
 
     def remove(self, active: ActiveHost) -> None:
-        active.is_removed = True
+        active.is_removed, active.due_tick = True, 0
         del self._hosts[active.host]
 
     def wait(self, active: ActiveHost, now: float) -> None:
@@ -119,14 +129,23 @@ class ActiveSet:
 
     def has_due(self, standing: Standing) -> bool:
         """Return whether a host of *standing* is due."""
-        return any(self.best_cash(standing, level) for level in range(self.levels))
+        for hosts in self._due[standing]:
+            while hosts and hosts[0][2].due_tick != hosts[0][1]:
+                heappop(hosts)
+            if hosts:
+                return True
+        return False
 
     def best_cash(self, standing: Standing, level: int) -> int:
-        """Return the cash of the URL that `take` returns the host of, or 0 if it returns none."""
+        """Return the cash of the URL that `take` returns the host of, or 0 if it returns none. A
+        host that has left may count."""
         hosts = self._due[standing][level]
-        while hosts and hosts[0][2].is_removed:
-            heappop(hosts)
         return -hosts[0][0] if hosts else 0
+
+    def on_better(self, active: ActiveHost) -> None:
+        """Note that the next URL of *active* is a better one."""
+        if active.due_tick:
+            self._add_due(active)
 
     def take(self, standing: Standing, level: int) -> ActiveHost | None:
         """Remove and return the due host of *standing* and *level* whose next URL has most cash; of
@@ -134,8 +153,9 @@ class ActiveSet:
         longest."""
         hosts = self._due[standing][level]
         while hosts:
-            _, _, active = heappop(hosts)
-            if not active.is_removed:
+            _, tick, active = heappop(hosts)
+            if active.due_tick == tick:
+                active.due_tick = 0
                 return active
         return None
 
@@ -148,8 +168,8 @@ class ActiveSet:
         first. The cost is that of the hosts that are yielded: the rest of the heap is not read."""
         for levels in self._due:
             for hosts in levels:
-                for _, _, active in islice(hosts, _DUE_AHEAD):
-                    if not active.is_removed:
+                for _, tick, active in islice(hosts, _DUE_AHEAD):
+                    if active.due_tick == tick:
                         yield active.host
         heap = self._heap
         places = [(heap[0][0], 0)] if heap else []  # of the heap, whose parents were yielded
@@ -172,7 +192,7 @@ class ActiveSet:
         return sum(len(hosts) for levels in self._due for hosts in levels)
 
     def _add_due(self, active: ActiveHost) -> None:
-        self._tick += 1
+        self._tick = active.due_tick = self._tick + 1
         is_again = active.level == self.levels - 1
         cash = NO_CASH if is_again or not active.head else cash_of_packed(active.head[0])
         heappush(self._due[active.record.pace.standing][active.level], (-cash, self._tick, active))
@@ -246,14 +266,13 @@ class HostScheduler:
             if not self._has_candidates(standing):
                 continue  # most calls end here
             for level in self._stride.order:
-                active = (
-                    (
-                        self._is_front_better(standing, level)
-                        and self._activate(standing, level, now)
+                active = None
+                if self._is_front_better(standing, level):
+                    active = self._activate(standing, level, now)
+                if active is None:
+                    active = self._take(standing, level, now) or self._activate(
+                        standing, level, now
                     )
-                    or self._take(standing, level, now)
-                    or self._activate(standing, level, now)
-                )
                 if active is not None:
                     self._stride.charge(level)
                     return active
@@ -262,9 +281,10 @@ class HostScheduler:
     def _is_front_better(self, standing: Standing, level: int) -> bool:
         """Return whether a host that waits for its turn may have a better URL than all those that
         have one, and memory has room for it."""
-        best = self.active.best_cash(standing, level)
-        has_room = len(self.active) < self._limits.max_active_hosts
-        return has_room and self._front.best_class(standing, level) < cash_class(best)
+        front = self._front.best_class(standing, level)
+        if front == CASH_CLASSES or len(self.active) >= self._limits.max_active_hosts:
+            return False
+        return front < cash_class(self.active.best_cash(standing, level))
 
     def move_due(self, now: float) -> None:
         """Move hosts whose rest is over: from the heap to the due ones, from disk to the front."""
@@ -349,6 +369,28 @@ class HostScheduler:
             assert active is not None, f"{host} is active, but not in memory"
             self._end_for_better(active, level, cash)
 
+    def put_better(self, queue: QueueName, urls: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Put those of new *urls*, if they are few, that are much better than the next URL of a
+        host that has a turn before that. Returns the others."""
+        host, level = queue
+        active = self.active.get(host)
+        if active is None or active.level != level or level == self._again or active.turn_ended:
+            return urls
+        head = active.head
+        if not head or active.generation != self._refusals.generation:
+            return urls
+        least = cash_of_packed(head[0]) + _MUCH_BETTER
+        better = [each for each in urls if each.cash > least]
+        if not better or len(better) + len(head) > 2 * self._limits.head_urls:
+            return urls
+        better = [each for each in better if self._refusals.admits(each)]
+        better.sort(key=_cash, reverse=True)
+        self._queues.put_first(queue, better)
+        head.extendleft(map(encode, reversed(better)))
+        self.active.on_better(active)
+        put = {id(each) for each in better}
+        return [each for each in urls if id(each) not in put]
+
     def _is_better(self, host: HostKey, record: HostRecord, cash: int) -> bool:
         """Return whether a URL with *cash* is so much better than those known of the level of
         *host* that it is filed anew."""
@@ -361,7 +403,7 @@ class HostScheduler:
 
     def put_back(self, candidate: Candidate) -> None:
         """Put *candidate* back before all other URLs of its host and level."""
-        self._queues.put_back(candidate)
+        self._queues.put_first((candidate.host, candidate.level), [candidate])
         active = self.active.get(candidate.host)
         if active is not None and active.level == candidate.level:
             active.head.appendleft(encode(candidate))

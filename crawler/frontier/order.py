@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from crawler.frontier.port import FrontierLimits
 from crawler.frontier.queues import QueueName, UrlQueues
-from crawler.frontier.records import HostRecord, cash_of_packed, key_of_packed, with_cash
+from crawler.frontier.records import HostRecord, cash_of_all, keys_of_all, with_cash
 from crawler.model.types import Candidate, HostKey
 from crawler.policy.priority import DOUBLING, MOST_CASH, NO_CASH
 
@@ -30,8 +30,8 @@ _RUN_PART: Final = 16
 _LEAST_RUN: Final = 32
 _FEW: Final = 8  # URLs come as they were found: with 32, 1 % of the pages bring 1.4 points less
 _MOST_NOTES: Final = 4_000_000  # 8 bytes each
-_KEY_BITS: Final = 32  # of a key in a note: of URLs that have them in common, each gets the cash
-_KEY_MASK: Final = (1 << _KEY_BITS) - 1
+_CASH_MASK: Final = (1 << 16) - 1
+_KEY_MASK: Final = (1 << 64) - 1 - _CASH_MASK  # in a note the end of a key is replaced by the cash
 
 
 class _Run(NamedTuple):
@@ -48,25 +48,26 @@ class UrlOrder:
     def __init__(self, queues: UrlQueues, limits: FrontierLimits) -> None:
         self._queues = queues
         self._limits = limits
-        self._notes: dict[HostKey, array[int]] = {}  # by host: cash, and the end of a key
+        self._notes: dict[HostKey, array[int]] = {}  # by host: a key and its cash
         self._noted = 0
         self._runs: dict[QueueName, _Run] = {}
 
     def note(self, known: Iterable[Candidate]) -> None:
         """Note the cash of links to *known* URLs, which may wait. If there are too many notes,
         those of the hosts that were noted first are dropped."""
-        host, notes = None, array("Q")
-        before = 0
-        for each in known:
-            if each.cash == NO_CASH:
+        last = None
+        for each in known:  # 0.1 us each: a page has 40 links
+            cash = each.cash
+            if cash == NO_CASH:
                 continue
-            if each.host != host:
-                self._noted += len(notes) - before
-                host = each.host
-                notes = self._notes.setdefault(host, array("Q"))
-                before = len(notes)
-            notes.append(each.cash << _KEY_BITS | each.key & _KEY_MASK)
-        self._noted += len(notes) - before
+            host = each.host
+            if host != last:
+                notes = self._notes.get(host)
+                if notes is None:
+                    self._notes[host] = notes = array("Q")
+                last, append = host, notes.append
+            append(each.key & _KEY_MASK | cash)
+            self._noted += 1
         while self._noted > _MOST_NOTES:
             self._noted -= len(self._notes.pop(next(iter(self._notes))))
 
@@ -92,8 +93,8 @@ class UrlOrder:
     def _arranged(self, host: HostKey, record: HostRecord, level: int) -> _Run:
         ends = record.queue_ends[level]
         stop = min(ends.tail, ends.head + _WINDOW)
-        packed = self._queues.read(host, level, ends.head, stop)
-        before = np.array([cash_of_packed(each) for each in packed], np.int64)
+        packed, chunks = self._queues.read_window(host, level, ends.head, stop)
+        before = cash_of_all(packed)
         cash = self._with_notes(host, packed, before, keeps_others=stop < ends.tail)
         order = np.argsort(-cash, kind="stable")
         length = min(max(_LEAST_RUN, len(packed) // _RUN_PART), len(packed))
@@ -101,7 +102,8 @@ class UrlOrder:
         if changed or not (order[:length] == np.arange(length)).all():
             for at in changed:
                 packed[at] = with_cash(packed[at], int(cash[at]))
-            self._queues.rewrite(host, record, level, [packed[at] for at in order.tolist()])
+            in_order = [packed[at] for at in order.tolist()]
+            self._queues.rewrite(host, level, ends.head, in_order, chunks)
         behind = cash[order[length]] if length < len(packed) else NO_CASH
         run = _Run(ends.head + length, int(cash[order[0]]) if length else NO_CASH, int(behind))
         if len(self._runs) >= self._limits.known_hosts:
@@ -119,16 +121,17 @@ class UrlOrder:
             return cash
         self._noted -= len(taken)
         notes = np.frombuffer(taken, np.uint64)
-        ends = np.array([key_of_packed(each) & _KEY_MASK for each in packed], np.uint64)
-        by_end = np.argsort(ends)
-        places = by_end[np.searchsorted(ends, notes & _KEY_MASK, sorter=by_end) % len(ends)]
-        is_here = ends[places] == notes & _KEY_MASK
+        noted = notes & np.uint64(_KEY_MASK)
+        waiting = keys_of_all(packed) & np.uint64(_KEY_MASK)
+        by_key = np.argsort(waiting)
+        places = by_key[np.searchsorted(waiting, noted, sorter=by_key) % len(waiting)]
+        is_here = waiting[places] == noted
         if keeps_others and not is_here.all():
             others = array("Q", notes[~is_here][-_WINDOW:].tobytes())
             self._notes[host] = others
             self._noted += len(others)
         found = places[is_here]
-        more = np.exp2((notes[is_here] >> _KEY_BITS).astype(float) / DOUBLING)
-        amounts = np.exp2(cash / DOUBLING) + np.bincount(found, more, len(ends))
+        more = np.exp2((notes[is_here] & np.uint64(_CASH_MASK)).astype(float) / DOUBLING)
+        amounts = np.exp2(cash / DOUBLING) + np.bincount(found, more, len(cash))
         added = np.minimum(np.rint(DOUBLING * np.log2(amounts)), MOST_CASH).astype(np.int64)
-        return np.where(np.bincount(found, minlength=len(ends)) > 0, added, cash)
+        return np.where(np.bincount(found, minlength=len(cash)) > 0, added, cash)

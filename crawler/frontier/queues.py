@@ -61,21 +61,29 @@ class UrlQueues:
         self._waiting[level] += len(urls)
         self._batch.put(self._chunk(host, level, ends.tail - 1), encode(urls))
 
-    def put_back(self, candidate: Candidate) -> None:
-        """Put *candidate* before the head of its queue."""
-        host, level = candidate.host, candidate.level
+    def put_first(self, queue: QueueName, urls: Sequence[Candidate]) -> None:
+        """Put *urls*, a chunk at most, before the head of *queue*."""
+        host, level = queue
         ends = self._batch.host(host).queue_ends[level]
-        ends.head -= 1
-        self._waiting[level] += 1
-        self._batch.put(self._chunk(host, level, ends.head), encode([candidate]))
-        head_chunks = self._head_chunks.get((host, level))
+        last = ends.head - 1
+        ends.head -= len(urls)
+        self._waiting[level] += len(urls)
+        self._batch.put(self._chunk(host, level, last), encode(urls))
+        head_chunks = self._head_chunks.get(queue)
         if head_chunks is not None:
-            head_chunks.appendleft(ends.head)
+            head_chunks.appendleft(last)
 
     def read(self, host: HostKey, level: int, first: int, stop: int) -> list[bytes]:
         """Return the packed URLs with the numbers *first* to *stop* - 1, and leave them in the
         queue."""
         return self._read(host, level, first, stop, deque())
+
+    def read_window(
+        self, host: HostKey, level: int, first: int, stop: int
+    ) -> tuple[list[bytes], deque[int]]:
+        """Return as `read`, and the ends of the chunks, for `rewrite`."""
+        chunks: deque[int] = deque()
+        return self._read(host, level, first, stop, chunks), chunks
 
     def taken(self, host: HostKey, level: int) -> list[bytes]:
         """Return the packed URLs before the head of a queue that its first chunk still has."""
@@ -132,15 +140,20 @@ class UrlQueues:
             self._batch.put(self._chunk(host, level, stop - 1), join_urls(urls))
             chunks.appendleft(stop - 1)
 
-    def rewrite(self, host: HostKey, record: HostRecord, level: int, urls: Sequence[bytes]) -> None:
-        """Put packed *urls*, the next ones of the queue in another order, in their places. No head
-        of the queue is in memory."""
-        first = record.queue_ends[level].head
+    def rewrite(
+        self, host: HostKey, level: int, first: int, urls: Sequence[bytes], chunks: Iterable[int]
+    ) -> None:
+        """Put packed *urls*, the next ones of the queue in another order, in their places, which
+        were in *chunks*. No head of the queue is in memory."""
         stop = first + len(urls)
-        for last, found in list(self._chunks(host, level, first, stop)):
-            self._batch.delete(self._chunk(host, level, last))
-            if last >= stop:
-                self._batch.put(self._chunk(host, level, last), join_urls(found[stop - last - 1 :]))
+        for last in chunks:
+            key = self._chunk(host, level, last)
+            if last < stop:
+                self._batch.delete(key)
+            else:
+                packed = self._batch.get(key)
+                assert packed is not None, "it was read now"
+                self._batch.put(key, join_urls(split_urls(packed)[stop - last - 1 :]))
         for at in range(0, len(urls), self._chunk_urls):
             some = urls[at : at + self._chunk_urls]
             self._batch.put(self._chunk(host, level, first + at + len(some) - 1), join_urls(some))
@@ -194,16 +207,19 @@ class UrlQueues:
             if packed is not None:
                 yield first, split_urls(packed)
             return
-        end = self._chunk(host, level, keys.LAST_NUMBER)
+        end, most = self._chunk(host, level, keys.LAST_NUMBER), _READ_CHUNKS
+        if stop - first > self._chunk_urls:  # all in one scan, however small they are
+            most = stop - first + self._chunk_urls
+            end = self._chunk(host, level, first + most)
         while first < stop:
-            found = self._batch.scan(self._chunk(host, level, first), end, _READ_CHUNKS)
+            found = self._batch.scan(self._chunk(host, level, first), end, most)
             for key, packed in found:
                 last = keys.number_of(key)
                 yield last, split_urls(packed)
                 first = last + 1
                 if first >= stop:
                     return
-            if len(found) < _READ_CHUNKS:
+            if len(found) < most:
                 return
 
 

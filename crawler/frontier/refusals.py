@@ -128,6 +128,10 @@ class Refusals:
             self.keep(refused, packed_urls, now)
         return head
 
+    def admits(self, candidate: Candidate) -> bool:
+        """Return whether the rules admit *candidate* now."""
+        return self._rules is None or self._rules.refusal(candidate) is None
+
     def readmit_some(self, append: Callable[[QueueName, list[Candidate]], None]) -> None:
         """Judge a bounded number of the URLs that earlier starts refused, and pass those that are
         admitted now to *append*."""

@@ -757,9 +757,11 @@ class TwoTierFrontier:
 
     def _append(self, queue: QueueName, urls: Sequence[Candidate]) -> None:
         record = self._batch.host(queue[0])
-        self._queues.append(record, queue, urls)
+        urls = self._scheduler.put_better(queue, urls)
+        if urls:
+            self._queues.append(record, queue, urls)
+            self._scheduler.on_url_added(*queue, record, cash=max([each.cash for each in urls]))
         self._longest.note(queue[0], record)
-        self._scheduler.on_url_added(*queue, record, cash=max([each.cash for each in urls]))
 
     def _end_call(self, now: float) -> None:
         totals = self._batch.totals
