@@ -369,27 +369,26 @@ class HostScheduler:
             assert active is not None, f"{host} is active, but not in memory"
             self._end_for_better(active, level, cash)
 
-    def put_better(self, queue: QueueName, urls: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Put those of new *urls*, if they are few, that are much better than the next URL of a
-        host that has a turn before that. Returns the others."""
+    def put_better(
+        self, queue: QueueName, urls: Sequence[Candidate], most: int
+    ) -> Sequence[Candidate]:
+        """Put those of new *urls*, which have *most* cash or less, before the next URL of a host
+        that has a turn, if they are much better than that, and return them."""
         host, level = queue
         active = self.active.get(host)
-        if active is None or active.level != level or level == self._again or active.turn_ended:
-            return urls
-        head = active.head
-        if not head or active.generation != self._refusals.generation:
-            return urls
-        least = cash_of_packed(head[0]) + _MUCH_BETTER
-        better = [each for each in urls if each.cash > least]
-        if not better or len(better) + len(head) > 2 * self._limits.head_urls:
-            return urls
-        better = [each for each in better if self._refusals.admits(each)]
+        if active is None or active.level != level or not active.head or level == self._again:
+            return ()
+        least = cash_of_packed(active.head[0]) + _MUCH_BETTER
+        if most <= least or active.turn_ended or active.generation != self._refusals.generation:
+            return ()
+        better = [each for each in urls if each.cash > least and self._refusals.admits(each)]
+        if len(better) + len(active.head) > 2 * self._limits.head_urls:
+            return ()
         better.sort(key=_cash, reverse=True)
         self._queues.put_first(queue, better)
-        head.extendleft(map(encode, reversed(better)))
+        active.head.extendleft(map(encode, reversed(better)))
         self.active.on_better(active)
-        put = {id(each) for each in better}
-        return [each for each in urls if id(each) not in put]
+        return better
 
     def _is_better(self, host: HostKey, record: HostRecord, cash: int) -> bool:
         """Return whether a URL with *cash* is so much better than those known of the level of

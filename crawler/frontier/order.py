@@ -55,7 +55,7 @@ class UrlOrder:
     def note(self, known: Iterable[Candidate]) -> None:
         """Note the cash of links to *known* URLs, which may wait. If there are too many notes,
         those of the hosts that were noted first are dropped."""
-        last = None
+        last, count, mask = None, 0, _KEY_MASK
         for each in known:  # 0.1 us each: a page has 40 links
             cash = each.cash
             if cash == NO_CASH:
@@ -66,8 +66,9 @@ class UrlOrder:
                 if notes is None:
                     self._notes[host] = notes = array("Q")
                 last, append = host, notes.append
-            append(each.key & _KEY_MASK | cash)
-            self._noted += 1
+            append(each.key & mask | cash)
+            count += 1
+        self._noted += count
         while self._noted > _MOST_NOTES:
             self._noted -= len(self._notes.pop(next(iter(self._notes))))
 

@@ -74,6 +74,7 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.policy.politeness import as_new
+from crawler.policy.priority import NO_CASH
 from crawler.policy.validators import noted
 
 _PAGE: Final = Purpose.PAGE
@@ -196,8 +197,19 @@ class TwoTierFrontier:
         return self._batch
 
     def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
-        urls = self._as_new_if_new(list(found))
-        self._later.note_dates([each for each in urls if each.modified], now)
+        urls = list(found)
+        # Of the 40 links of a page mostly none: one look at each is enough.
+        special = [
+            each
+            for each in urls
+            if not each.depth
+            or each.modified
+            or each.purpose is not _PAGE
+            or not each.needs_seen_test
+        ]
+        if special:
+            urls = self._as_new_if_new(urls)
+            self._later.note_dates([each for each in urls if each.modified], now)
         for page in self._gone.named(urls, now):
             level = len(self._batch.peek(page.host).queue_ends) - 1
             shard = self._batch.shards.of(page.host)
@@ -206,7 +218,7 @@ class TwoTierFrontier:
         # A robots.txt, for which its host waits, and seeds, which are counted for users.
         urgent = [
             each
-            for each in urls
+            for each in special
             if not each.depth or each.purpose is not _PAGE or not each.needs_seen_test
         ]
         if at_once or urgent or self._background is None:
@@ -757,10 +769,13 @@ class TwoTierFrontier:
 
     def _append(self, queue: QueueName, urls: Sequence[Candidate]) -> None:
         record = self._batch.host(queue[0])
-        urls = self._scheduler.put_better(queue, urls)
+        cash = max([each.cash for each in urls])
+        if better := self._scheduler.put_better(queue, urls, cash):
+            urls = [each for each in urls if each not in better]
+            cash = max([each.cash for each in urls], default=NO_CASH)
         if urls:
             self._queues.append(record, queue, urls)
-            self._scheduler.on_url_added(*queue, record, cash=max([each.cash for each in urls]))
+            self._scheduler.on_url_added(*queue, record, cash=cash)
         self._longest.note(queue[0], record)
 
     def _end_call(self, now: float) -> None:
