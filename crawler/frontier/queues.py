@@ -141,7 +141,7 @@ class UrlQueues:
             chunks.appendleft(stop - 1)
 
     def rewrite(
-        self, host: HostKey, level: int, first: int, urls: Sequence[bytes], chunks: Iterable[int]
+        self, host: HostKey, level: int, first: int, urls: Sequence[bytes], chunks: deque[int]
     ) -> None:
         """Put packed *urls*, the next ones of the queue in another order, in their places, which
         were in *chunks*. No head of the queue is in memory."""
