@@ -387,6 +387,7 @@ class HostScheduler:
         better.sort(key=_cash, reverse=True)
         self._queues.put_first(queue, better)
         active.head.extendleft(map(encode, reversed(better)))
+        self._order.forget_run(host, level)  # where such a page links to, more may be better
         self.active.on_better(active)
         return better
 
