@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from crawler.duplicates.quarters import QUARTERS
+from crawler.frontier import records as keys
 from crawler.model.types import Candidate, Claim, HostKey, PageHistory, Purpose
+from crawler.policy.priority import NO_CASH
 from crawler.shared.codec import (
     MAX_BATCH_BYTES,
     bucket_cell,
@@ -29,6 +31,7 @@ from crawler.shared.codec import (
 )
 from crawler.shared.contents import shard_of_digest
 from crawler.shared.owned.inbox import ENTRY_LINKS
+from crawler.shared.owned.mirror import pack_chunk, unpack_chunk
 from tests.harness.frontiers import candidate
 
 SHA1 = bytes(range(20))
@@ -75,6 +78,17 @@ def test_a_packed_url_is_read_back_whichever_field_is_not_the_default(start: str
         value = changes[name] if name in changes else type(getattr(url, name))(9)
         url = replace(url, **{name: value, **beside.get(name, {})})
     assert unpack_candidate(pack_candidate(url), "a.example", 1) == url
+
+
+def test_a_mirrored_chunk_of_links_is_short_and_keeps_their_cash():
+    host = HostKey("a.example")
+    urls = [
+        Candidate(f"https://{host}/{n}", n, host, host, 1, 2, cash=NO_CASH + n) for n in range(64)
+    ]
+    name = keys.name_of_record(keys.chunk(keys.ONE_SHARD, host, 2, 63))
+    packed = pack_chunk(name, keys.encode(urls))
+    assert unpack_chunk(name, packed) == (64, keys.encode(urls))
+    assert len(packed) < 64 * 16
 
 
 def test_the_fingerprint_is_stored_elsewhere():

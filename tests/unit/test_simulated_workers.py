@@ -131,7 +131,7 @@ FAULTS = [
     WorkerFault(
         "no rest after a lost second", "too early", no_rest_after_a_lost_second, first_seed=99
     ),
-    WorkerFault("request before the ack", "again at", request_before_the_ack, first_seed=11),
+    WorkerFault("request before the ack", "again at", request_before_the_ack, first_seed=579),
     WorkerFault(
         "token not checked",
         "not over",

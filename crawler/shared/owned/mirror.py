@@ -5,7 +5,8 @@ commits, and batches are written in the order of their numbers. So what Redis ha
 store as it was after some commit, never a mixture.
 
 Not mirrored is what a frontier makes anew when it opens (the places of hosts, the runs of seen
-keys), and robots.txt, which the next owner fetches again.
+keys), and robots.txt, which the next owner fetches again. Waiting URLs come with their cash; what
+the last owner had noted in memory of later links to them, and not added yet, is lost.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class _Links(msgspec.Struct, array_like=True, gc=False):
     ends: list[str]  # behind the host
     depths: list[int]
     keys: bytes  # eight bytes each
+    cash: bytes  # two bytes each
 
 
 _LINKS, _ONE_BY_ONE = b"l", b"o"  # the first byte of a packed chunk
@@ -74,14 +76,14 @@ _decode_packed = msgspec.msgpack.Decoder(list[bytes]).decode
 _BEGINS: Final = ("https://", "http://")
 _DEFAULTS: Final = tuple(
     str(each) if isinstance(each, StrEnum) else each
-    for each in astuple(Candidate("", 0, HostKey(""), ""))[6:]
+    for each in astuple(Candidate("", 0, HostKey(""), ""))[6:-1]
 )
-"""The fields of a Candidate behind its level, as they are packed."""
+"""The fields of a Candidate between its level and its cash, as they are packed."""
 
 
 def pack_chunk(name: bytes, chunk: bytes) -> bytes:
     """Return a chunk of waiting URLs without what its *name* says: host and level. The record
-    repeats them for each URL: 166 bytes for one of 90, here 72."""
+    repeats them for each URL: 169 bytes for one of 90, here 74."""
     urls = decode_urls(chunk)
     host, level = _queue_of(name)
     domain = urls[0].domain
@@ -91,14 +93,15 @@ def pack_chunk(name: bytes, chunk: bytes) -> bytes:
             ends = [each.url[len(stem) :] for each in urls]
             keys_of = pack(f"<{len(urls)}Q", *(each.key for each in urls))
             depths = [each.depth for each in urls]
-            return _LINKS + encode(_Links(begin, domain, ends, depths, keys_of))
+            cash = pack(f"<{len(urls)}H", *(each.cash for each in urls))
+            return _LINKS + encode(_Links(begin, domain, ends, depths, keys_of, cash))
     packer = Packer(host, domain)
     return _ONE_BY_ONE + encode([_packed(each, packer, domain) for each in urls])
 
 
 def _is_link(url: Candidate, stem: str, host: HostKey, domain: str, level: int) -> bool:
     return url.url.startswith(stem) and url == Candidate(
-        url.url, url.key, host, domain, url.depth, level
+        url.url, url.key, host, domain, url.depth, level, cash=url.cash
     )
 
 
@@ -114,10 +117,12 @@ def unpack_chunk(name: bytes, packed: bytes) -> tuple[int, bytes]:
     if packed.startswith(_LINKS):
         links = _decode_links(packed[1:])
         stem, domain, count = links.begin + host, links.domain, len(links.ends)
-        columns = zip(links.ends, unpack(f"<{count}Q", links.keys), links.depths, strict=True)
+        keys_of, cash = unpack(f"<{count}Q", links.keys), unpack(f"<{count}H", links.cash)
+        columns = zip(links.ends, keys_of, links.depths, cash, strict=True)
         # As Candidates, which take twice as long to make as tuples.
         rows = [
-            (stem + end, key, host, domain, depth, level, *_DEFAULTS) for end, key, depth in columns
+            (stem + end, key, host, domain, depth, level, *_DEFAULTS, each)
+            for end, key, depth, each in columns
         ]
         return count, encode(rows)
     urls = [unpack_candidate(each, host, level) for each in _decode_packed(packed[1:])]
