@@ -1,4 +1,4 @@
-"""What `scrapy archive` does: show, check, rebuild and pack the archive of a crawl.
+"""What `scrapy archive` does: show, check, rebuild and pack the archive of a crawl, and more.
 
 Rule: showing needs no lock and changes nothing, also while the crawl runs.
 """
@@ -51,7 +51,7 @@ class ArchiveArguments:
     place: ArchivePlace
     config: Config
     settings: BaseSettings
-    url_or_file: str  # a URL, a file
+    url_or_file: str  # a URL, a file, a folder
     opts: argparse.Namespace
 
 
@@ -123,6 +123,10 @@ def _parse(args: ArchiveArguments) -> bool:
 
 def _pack(args: ArchiveArguments) -> bool:
     return _run(args, archive_acts.pack(args.place, Path(args.url_or_file), time.time()))
+
+
+def _graph(args: ArchiveArguments) -> bool:
+    return _run(args, archive_acts.graph(args.place, Path(args.url_or_file)))
 
 
 def _purge(args: ArchiveArguments) -> bool:
@@ -227,6 +231,7 @@ _ACTIONS: Final = MappingProxyType(
         "index": (_index, "", _NONE),
         "parse": (_parse, "", _NONE),
         "pack": (_pack, "the name of a file that is not there yet", _NONE),
+        "graph": (_graph, "the folder to write it into", _NONE),
         "purge": (_purge, "one target", frozenset({"list"})),
     }
 )

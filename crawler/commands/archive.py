@@ -12,11 +12,15 @@ class ArchiveCommand(ScrapyCommand):
     requires_crawler_process = False
 
     def syntax(self) -> str:
-        return "list | get URL | check | index | parse | pack OUT.wacz | purge TARGET  [options]"
+        return (
+            "list | get URL | check | index | parse | pack OUT.wacz | graph FOLDER | purge TARGET"
+            "  [options]"
+        )
 
     def short_desc(self) -> str:
         return (
-            "Look into a crawl's archive; check, index, parse it again, pack it, or delete from it"
+            "Look into a crawl's archive; check, index, parse it again, pack it, write the graph of"
+            " its hosts and domains, or delete from it"
         )
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Act on the archive of a crawl: recover, rebuild, pack it, and delete from it.
+"""Act on the archive of a crawl: recover, rebuild, pack it, write its graph, and delete from it.
 
 Rule: a rebuilt file replaces the old in one step, and a file that a crawl is writing is left alone.
 """
@@ -41,7 +41,13 @@ from crawler.data.data_dir import (
     locked,
     worker_folders,
 )
-from crawler.model.types import VERSION, ConfigError, CrawlerError, DataDirError
+from crawler.model.types import (
+    VERSION,
+    ConfigError,
+    CrawlerError,
+    DataDirError,
+    StoreUnavailable,
+)
 from crawler.model.url import fetch_form
 from crawler.page.media_type import HTML_TYPES, PDF
 from crawler.policy.targets import UrlTarget
@@ -85,6 +91,37 @@ def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[FileResult]:
             yield FileResult(file.name, f"{file.name} is not finished, and was left out")
     totals = f"{many(len(files), 'file')}, {many(pages, 'page')}, {size(out.stat().st_size)}"
     yield FileResult(out.name, f"{out}: {totals}")
+
+
+def graph(place: ArchivePlace, folder: Path) -> Iterator[FileResult]:
+    """Write the graph of the hosts and that of the domains of all finished files into *folder*,
+    which is made. A file whose columns are missing or damaged is a fault. Raises CrawlerError."""
+    from crawler.archive.graph import HostLinks, domain_graph, write_graph  # noqa: PLC0415  # Arrow
+
+    links, pages = HostLinks(), 0
+    for file in place.finished():
+        try:
+            found = links.add(companion_path(file, COLUMNS))
+        except FileNotFoundError:
+            missing = Fault(file.name, "it has no columns", "scrapy archive parse makes them")
+            yield _not_done(file, missing)
+        except DataDirError as damage:
+            yield _not_done(file, Fault(file.name, str(damage), ""))
+        else:
+            pages += found
+            yield FileResult(file.name, f"{file.name}  {many(found, 'page')}")
+    if not pages:
+        raise DataDirError(f"{place.path} has no columns with pages, from which a graph is made")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot write {folder}: {error.strerror or error}") from error
+    hosts = links.graph()
+    for what, each in (("host", hosts), ("domain", domain_graph(hosts))):
+        written = write_graph(each, folder, what)
+        drawn = f", centrality by paths from {written.drawn:,} of them" if written.drawn else ""
+        counted = f"{many(written.nodes, what)}, {many(written.edges, 'edge')}{drawn}"
+        yield FileResult("", f"{folder / what}-ranks.txt.gz  {counted}")
 
 
 def _recover_all(

@@ -69,19 +69,25 @@ class Ranks:
 
 
 def reversed_name(name: str) -> str:
-    """Return "org.example.www" for "www.example.org". An IP address stays as it is."""
-    return name if name[-1:].isdigit() else ".".join(reversed(name.split(".")))
+    """Return "org.example.www" for "www.example.org", and the other way round. An IP address stays
+    as it is."""
+    is_address = ":" in name or name.replace(".", "").isdigit()  # as it is, and reversed
+    return name if is_address else ".".join(reversed(name.split(".")))
 
 
 _hash = xxh3_64_intdigest
 
-_IP: Final = rb"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}"
-_NAME: Final = rb"(?:(?:[a-z0-9_-]++\.)*+[a-z][a-z0-9-]*+|" + _IP + rb")"
+_IP: Final = rb"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[[0-9a-f:]++\]"
+_NAME: Final = rb"(?:(?:[a-z0-9_-]++\.)*+[a-z][a-z0-9_-]*+|" + _IP + rb")"
 _REVERSED: Final = rb"(?:[a-z][a-z0-9-]*+(?:\.[a-z0-9_-]++)*+|" + _IP + rb")"
 _POSITION: Final = rb"\d{1,9}"
 _NUMBER: Final = rb"(?:\d{1,30}(?:\.\d*+)?|\.\d++)(?:e[+-]?\d{1,2})?"
 _APART: Final = rb"[ \t,;]++"
-_COLUMNS: Final = (b"harmonicc_pos", b"harmonicc_val", b"pr_pos", b"pr_val", b"host_rev")
+RANK_COLUMNS: Final = (
+    *("harmonicc_pos", "harmonicc_val", "pr_pos", "pr_val", "host_rev"),
+    "n_hosts",  # of domains only
+)
+"""Of Common Crawl's ranks, each with a # before it in the first line."""
 _HEADS: Final = frozenset({b"domain", b"host", b"hostname", b"name", b"position", b"rank", b"site"})
 _HEADS_OF_WEIGHTS: Final = frozenset({b"weight", b"score", b"value", b"count", b"hits"})
 
@@ -99,22 +105,22 @@ def _line(pattern: bytes) -> re.Pattern[bytes]:
     return re.compile(rb"^" + pattern + rb"[ \t\r]*+$", re.MULTILINE)
 
 
-def _by_columns(columns: Iterable[bytes], rest: bytes = b"") -> re.Pattern[bytes]:
+def _by_columns(columns: Iterable[str], rest: bytes = b"") -> re.Pattern[bytes]:
     """Return the pattern of a line with tabs. Weights are PageRanks, if there are any: centralities
     are nearly the same for most names."""
     names = list(columns)
-    weight = b"pr_val" if b"pr_val" in names else b"harmonicc_val"
+    weight = "pr_val" if "pr_val" in names else "harmonicc_val"
     wanted = {
-        b"harmonicc_pos": rb"(?P<position>" + _POSITION + rb")",
+        "harmonicc_pos": rb"(?P<position>" + _POSITION + rb")",
         weight: rb"(?P<weight>" + _NUMBER + rb")",
-        b"host_rev": rb"(?P<name>" + _REVERSED + rb")",
+        "host_rev": rb"(?P<name>" + _REVERSED + rb")",
     }
-    return _line(rb"\t".join(wanted.get(name, rb"[^\t\n]*+") for name in names) + rest)
+    return _line(rb"\t".join(wanted.pop(name, rb"[^\t\n]*+") for name in names) + rest)
 
 
 _COMMON_CRAWL: Final = "1 2.4E7 2 0.01 org.example.www 7"
 _FORMS: Final = (
-    _Form(_by_columns(_COLUMNS, rb"(?:\t[^\n]*+)?"), _COMMON_CRAWL, True),
+    _Form(_by_columns(RANK_COLUMNS[:-1], rb"(?:\t[^\n]*+)?"), _COMMON_CRAWL, True),
     _Form(
         _line(rb"(?P<position>" + _POSITION + rb")" + _APART + rb"(?P<name>" + _NAME + rb")"),
         "1,example.org",
@@ -129,6 +135,14 @@ _WANT: Final = (
     "want Common Crawl's ranks of hosts or domains, or lines such as 1,example.org or example.org"
     " 12.5 or, the best first, example.org"
 )
+
+
+def can_have_rank(name: str) -> bool:
+    """Return whether a list can have *name*, in lower case: that of a host, or an IP address."""
+    return len(name) <= 253 and _is_name(name.encode()) is not None
+
+
+_is_name = re.compile(_NAME).fullmatch
 
 
 def read_ranks(chunks: Iterable[bytes], file: str, most_lines: int = MOST_LINES) -> Ranks:
@@ -228,10 +242,10 @@ class _Reader:
         """Return how the first line of *block* is written that is neither empty nor a comment."""
         for number, line in enumerate(block.split(b"\n"), self._lines + 1):
             if line.startswith(b"#") and b"host_rev" in line:
-                columns = [name.strip(b"# \r") for name in line.split(b"\t")]
-                missing = {b"harmonicc_pos", b"harmonicc_val", b"host_rev"} - set(columns)
+                columns = [name.strip("# \r") for name in line.decode(errors="replace").split("\t")]
+                missing = {"harmonicc_pos", "harmonicc_val", "host_rev"} - set(columns)
                 if missing:
-                    named = b", ".join(sorted(missing)).decode()
+                    named = ", ".join(sorted(missing))
                     raise ConfigError(f"{self._file} line {number} has no column {named}")
                 return _Form(_by_columns(columns), _COMMON_CRAWL, True)
             if _is_empty(line) or _is_header(line):

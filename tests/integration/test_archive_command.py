@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import duckdb
 import pytest
 from msgspec.structs import replace
 from scrapy.cmdline import execute
@@ -31,7 +32,7 @@ from crawler.archive.writer import WarcSettings, WarcWriter
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
 from crawler.data.data_dir import DataDir, locked
-from crawler.model.types import Claim
+from crawler.model.types import Claim, ConfigError
 from crawler.operate.archive import recover_and_rebuild
 from crawler.view.archive import COLUMNS_MISSING, ArchivePlace
 from tests.harness.archive_judges import judged_archive, judged_index, judged_package
@@ -619,3 +620,50 @@ def test_purge_in_an_object_store_too(data: Path, web: Site, tmp_path: Path) -> 
     result = archive(data, "purge", web.url("/packed"), CRAWLER_ARCHIVE_URL=url)
     assert (result.code, result.err, "3 records deleted" in result.text) == (0, "", True)
     assert gzip.decompress((store / "warc" / here.name).read_bytes()).count(b"/packed HTTP") == 0
+
+
+def test_graph(tmp_path: Path) -> None:
+    """What it writes is what a crawl reads as CRAWLER_RANKS."""
+    elsewhere = ("https://www.example.org/", "http://example.org/a", "https://www.example.org/b")
+    routes = {"/": page("/a", *elsewhere), "/a": page("https://example.com/", text="a")}
+    data, graph = tmp_path / "data", tmp_path / "new" / "graph"
+    with site("127.0.74.2", routes) as web:
+        crawl(data, seeds=web.url("/"), scope="host")
+        result = archive(data, "graph", str(graph))
+        assert (result.code, result.err) == (0, "")
+        lines = result.text.splitlines()
+        assert lines[0] == f"{warc_of(data).name}  2 pages"
+        assert lines[1] == f"{graph}/host-ranks.txt.gz  4 hosts, 3 edges"
+        assert lines[2] == f"{graph}/domain-ranks.txt.gz  3 domains, 2 edges"
+        ranks = "domain-ranks.txt.gz"
+        read = f"SELECT * FROM read_csv('{graph / ranks}', delim='\t') ORDER BY ALL"
+        # example.com and example.org have the same centralities.
+        assert [
+            (row[0], row[1], row[4], row[5], row[6]) for row in duckdb.sql(read).fetchall()
+        ] == [
+            (1, 1.0, "com.example", 1, 1),
+            (2, 1.0, "org.example", 2, 1),
+            (3, 0.0, "127.0.74.2", 1, 0),
+        ]
+        again = crawl(
+            tmp_path / "again", settings={"CRAWLER_RANKS": str(graph / ranks)}, seeds=web.url("/a")
+        )
+        assert again.reason == "finished"
+        (tmp_path / "mine.txt").write_text("example.org 1\nexample.com one\n")
+        with pytest.raises(
+            ConfigError, match=r"mine\.txt: 1 of 2 lines .* is line 2, 'example.com"
+        ):
+            crawl(
+                tmp_path / "none",
+                settings={"CRAWLER_RANKS": str(tmp_path / "mine.txt")},
+                seeds=web.url("/"),
+            )
+    with pytest.raises(ConfigError, match="CRAWLER_RANKS: /nowhere cannot be read: No such file"):
+        crawl(tmp_path / "none", settings={"CRAWLER_RANKS": "/nowhere"}, seeds=web.url("/"))
+
+
+def test_graph_of_an_archive_without_columns(data: Path, tmp_path: Path) -> None:
+    companion_path(warc_of(data), ".parquet").unlink()
+    result = archive(data, "graph", str(tmp_path / "graph"))
+    assert (result.code, "scrapy archive parse makes them" in result.text) == (1, True)
+    assert "has no columns with pages" in result.err and not (tmp_path / "graph").exists()

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from itertools import repeat
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crawler.model.types import ConfigError
 from crawler.policy.ranks import Ranks, read_ranks
@@ -38,6 +40,11 @@ def read(written: str | bytes) -> Ranks:
             "#host_rev\t#harmonicc_val\t#harmonicc_pos\norg.example\t1.0\t7\ncom.example\t2\t3\n",
             {"example.com": 1, "example.org": 2},
             id="columns are known by their names, ranks are places in the file",
+        ),
+        pytest.param(
+            "#harmonicc_pos\t#harmonicc_val\t#host_rev\t#host_rev\n1\t2\torg.b\torg.a\n",
+            {"b.org": 1, "a.org": None},
+            id="of a column that comes twice the first",
         ),
         pytest.param(
             HEADER + "1\t9.0\t1\t0.5\t192.0.2.7\t1\n", {"192.0.2.7": 1}, id="an address is as it is"
@@ -141,3 +148,28 @@ def test_a_few_bad_lines_of_many_are_left_out_and_said() -> None:
     assert (len(found), found.of_domain("a42.org")) == (4_999, 42)
     (note,) = found.notes
     assert "1 of 5,000 lines cannot be read" in note and "line 42, 'two words 1'" in note
+
+
+LINES = st.lists(
+    st.sampled_from([b"a.org 1", b"a.org", b"1,a.org", HEADER[:-1].encode(), b"\xff", b"", b"# b"])
+    | st.binary(max_size=20)
+)
+
+
+@given(LINES, st.booleans(), st.integers(0, 200), st.integers(1, 50))
+def test_whatever_a_file_holds_it_is_read_or_refused(
+    lines: list[bytes], is_packed: bool, damaged: int, chunk_bytes: int
+) -> None:
+    written = b"\n".join(lines)
+    if is_packed:
+        packed = bytearray(gzip.compress(written, mtime=0))
+        if damaged < len(packed):
+            packed[damaged] ^= 1
+        written = bytes(packed)
+    chunks = (written[at : at + chunk_bytes] for at in range(0, len(written), chunk_bytes))
+    try:
+        found = read_ranks(chunks, "a.txt")
+    except ConfigError:
+        return
+    assert len(found) > 0 and sorted(found.ranks.tolist()) == list(range(1, len(found) + 1))
+    assert found.weights.min() >= 0 and found.weights.max() <= 1
