@@ -1,4 +1,4 @@
-"""PageRank and harmonic centrality of the nodes of a graph, by numpy alone.
+"""PageRank and harmonic centrality of the nodes of a graph, by numpy alone (decision 64).
 
 Rule: pure. Nodes are numbered from 0; the edges are given as two arrays, each edge once, and none
 of a node to itself.

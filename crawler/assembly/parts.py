@@ -68,6 +68,7 @@ class BaseParts:
             key_seed,
             now,
             rule_budgets=self.frontier_limits.rule_budgets,
+            ranks=self.ranks,
         )
 
     def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:

@@ -519,7 +519,7 @@ class FrontierSettings:
     ranks: str = setting(
         "",
         text("a path", "path", r"[^\0]*"),
-        "A list of domains or hosts by rank, such as Common Crawl's: the best come first.",
+        "A list of domains or hosts by rank, such as Common Crawl's: links to them count for more.",
     )
 
 

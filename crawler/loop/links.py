@@ -146,7 +146,7 @@ class LinkSelection:
             selected = self.scope.admission.select(urls, base, depth, level, cash)
         for reason, count in selected.refused.items():
             self.figures.count(f"refused/{reason}", count)
-        found = self._again(selected.candidates)
+        found = self._again(self.scope.admission.with_start_cash(selected.candidates, page.url))
         if not self.pattern_stats.have_stopped({candidate.host for candidate in found}):
             return found
         wanted = [each for each in found if self.pattern_stats.refusal(each, now) is None]

@@ -41,7 +41,8 @@ from crawler.model.url import (
     split,
 )
 from crawler.policy.operator_rules import NO_RULES, OperatorRules
-from crawler.policy.priority import NO_CASH, SEED_CASH
+from crawler.policy.priority import NO_CASH, SEED_CASH, cash_of_weight
+from crawler.policy.ranks import Ranks
 from crawler.policy.scope import (
     AllowedAddresses,
     CalendarLimits,
@@ -75,6 +76,7 @@ class AdmissionSettings:
     canonical: CanonicalRules = field(default_factory=CanonicalRules)
     unit: HostUnit = HostUnit.HOST
     operator: OperatorRules = NO_RULES
+    ranks: Ranks | None = None  # of domains or hosts, from outside
 
 
 def admission_settings(
@@ -84,6 +86,7 @@ def admission_settings(
     seeds: NameSet,
     key_seed: int,
     now: float,
+    ranks: Ranks | None = None,
 ) -> AdmissionSettings:
     return AdmissionSettings(
         addresses=addresses,
@@ -103,6 +106,7 @@ def admission_settings(
         calendar=calendar_limits(config, now),
         canonical=canonical_rules(config),
         unit=config.politeness.host_unit,
+        ranks=ranks,
     )
 
 
@@ -151,6 +155,7 @@ class _AuthorityVerdict(NamedTuple):
     domain: str
     address_refusal: Refusal | None  # by the address rules
     host_refusal: Refusal | None  # by the address rules or the scope
+    start_cash: int  # the least of a link from another host
 
 
 class Admission:
@@ -305,6 +310,20 @@ class Admission:
                 found.setdefault(verdict.key, verdict)
         return LinkVerdicts(list(found.values()), refused)
 
+    def with_start_cash(self, found: list[Candidate], page_url: str) -> list[Candidate]:
+        """Return *found*, what a page links to, with no less cash than the ranks from outside give
+        to links from other hosts. Links of a host to itself have none of it: each of its pages
+        would have as much, and their order be lost."""
+        if self._settings.ranks is None:
+            return found
+        own, candidates = self._authority(authority_of(page_url)).host, list(found)
+        for place, each in enumerate(candidates):
+            if each.host != own:
+                start = self._authority(authority_of(each.url)).start_cash
+                if start > each.cash:
+                    candidates[place] = msgspec.structs.replace(each, cash=start)
+        return candidates
+
     def robots_candidate(self, text: str, base: str | None, authority: str) -> Candidate | Refusal:
         """Judge a robots.txt of *authority*, or a hop of its redirects, by its address alone: it
         may lie outside the scope of the crawl."""
@@ -416,13 +435,18 @@ class Admission:
 
     def _judge_authority(self, authority: str) -> _AuthorityVerdict:
         parts = split(authority + "/")
-        hostname = parts.hostname
+        hostname, ranks = parts.hostname, self._settings.ranks
+        domain = registered_domain(hostname)
+        weight = 0.0
+        if ranks is not None:
+            weight = ranks.weight_of(hostname.rstrip(".")) or ranks.weight_of(domain)
         unreachable = _bad_host(hostname) or self._settings.addresses.refusal(hostname, parts.port)
         return _AuthorityVerdict(
             host_key(hostname, self._settings.unit),
-            registered_domain(hostname),
+            domain,
             unreachable,
             unreachable or self._settings.scope.host_refusal(hostname),
+            cash_of_weight(weight),
         )
 
 

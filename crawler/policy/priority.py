@@ -37,6 +37,17 @@ def cash_of_links(cash: int, links: int) -> int:
     return max(NO_CASH, cash - round(DOUBLING * log2(max(links, 1))))
 
 
+_START_CASH: Final = SEED_CASH - 8 * DOUBLING
+"""As of a link two links from a seed, on pages of 16. With a seed's own, ranks from outside hide
+what the links of the crawl say: docs/decisions/0064."""
+
+
+def cash_of_weight(weight: float) -> int:
+    """Return the least cash of a link from elsewhere to a host with *weight* in a list of ranks,
+    in which the best has 1 and one that is not there 0."""
+    return max(NO_CASH, _START_CASH + round(DOUBLING * log2(weight))) if weight else NO_CASH
+
+
 class Prioritizer(Protocol):
     """What CRAWLER_PRIORITIZER names. Made once a crawl, with the number of levels."""
 

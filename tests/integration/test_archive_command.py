@@ -37,6 +37,7 @@ from crawler.operate.archive import recover_and_rebuild
 from crawler.view.archive import COLUMNS_MISSING, ArchivePlace
 from tests.harness.archive_judges import judged_archive, judged_index, judged_package
 from tests.harness.crawling import crawl
+from tests.harness.fork_server import SCRAPY, run
 from tests.harness.sources import PROJECT
 from tests.servers.loopback import Reply, Routes, Site, page, site
 
@@ -667,3 +668,16 @@ def test_graph_of_an_archive_without_columns(data: Path, tmp_path: Path) -> None
     result = archive(data, "graph", str(tmp_path / "graph"))
     assert (result.code, "scrapy archive parse makes them" in result.text) == (1, True)
     assert "has no columns with pages" in result.err and not (tmp_path / "graph").exists()
+
+
+def test_a_link_to_a_ranked_host_counts_for_more(tmp_path: Path) -> None:
+    ranked, other = "http://127.0.74.5:9/x", "http://127.0.74.6:9/x"
+    routes = {"/": page(ranked, other, *(f"/{number}" for number in range(510)))}
+    (tmp_path / "mine.txt").write_text("127.0.74.5 8\n127.0.74.3 4\n")
+    settings = {"CRAWLER_RANKS": str(tmp_path / "mine.txt")}
+    data = tmp_path / "data"
+    with site("127.0.74.3", routes) as web:
+        crawl(data, settings=settings, seeds=web.url("/"), max_pages=1)
+    for url, part in ((ranked, "1/256"), (other, "1/512"), (web.url("/7"), "1/512")):
+        why = run([*SCRAPY, "frontier", "why", url, "-s", f"CRAWLER_DATA_DIR={data}"])
+        assert f"its importance is {part} of a seed's" in why.stdout, why

@@ -16,6 +16,8 @@ from crawler.model.types import Candidate, Purpose
 from crawler.model.url import CanonicalRules, HostUnit, UrlRule, canonical, key_of
 from crawler.policy.admission import Admission, AdmissionSettings
 from crawler.policy.operator_rules import read_rules
+from crawler.policy.priority import DOUBLING, NO_CASH, SEED_CASH, cash_of_weight
+from crawler.policy.ranks import read_ranks
 from crawler.policy.scope import (
     RULES,
     AllowedAddresses,
@@ -29,6 +31,7 @@ from crawler.policy.scope import (
 PAGE = "https://www.example.com/news/today.html"
 PUBLIC = AllowedAddresses(allow_public=True)
 OPEN = AdmissionSettings(addresses=PUBLIC, key_seed=7)
+OF_BEST = cash_of_weight(1.0)
 NARROW = AdmissionSettings(
     addresses=AllowedAddresses(allow_public=True, opened=frozenset({("127.0.0.1", 80)})),
     key_seed=7,
@@ -413,3 +416,24 @@ def test_no_rule_is_passed_over_for_links(settings: AdmissionSettings) -> None:
     found = {each.key for each in one_by_one if isinstance(each, Candidate)}
     assert {each.key for each in admission.select(hrefs, None, 2).candidates} == found
     assert len(found) < len(hrefs)
+
+
+@pytest.mark.parametrize(
+    ("url", "cash"),
+    [
+        pytest.param("https://example.com/a", OF_BEST, id="of the best"),
+        pytest.param("https://www.example.com/", OF_BEST, id="a domain, of all its hosts"),
+        pytest.param("http://shop.example.org:8080/", OF_BEST - DOUBLING, id="a host of its own"),
+        pytest.param("http://example.org/", OF_BEST - 2 * DOUBLING, id="less than the best"),
+        pytest.param("https://example.net/", NO_CASH, id="without a weight"),
+        pytest.param("https://example.edu/", NO_CASH, id="not listed"),
+        pytest.param("https://page.example/", NO_CASH, id="of the page's own host"),
+    ],
+)
+def test_links_to_ranked_hosts_have_some_cash(url: str, cash: int) -> None:
+    listed = b"example.com 64\nexample.org 16\nshop.example.org 32\nexample.net 0\npage.example 64"
+    admission = Admission(dataclasses.replace(OPEN, ranks=read_ranks([listed], "ranks")))
+    for of_link in (NO_CASH, OF_BEST - 1, SEED_CASH):
+        selected = admission.select([url], None, 1, cash=of_link)
+        (found,) = admission.with_start_cash(selected.candidates, "http://page.example/b")
+        assert found.cash == max(cash, of_link)
