@@ -403,7 +403,9 @@ class LinksPipeline(PipelineStage):
         frontier is congested."""
         crawl = self.crawl
         is_again = life.candidate.history is not None
-        added = crawl.leases.frontier.add(found, crawl.leases.clock.now(), at_once=is_again)
+        added = crawl.leases.frontier.add(
+            *(found, crawl.leases.clock.now()), at_once=is_again, source=life.link_source
+        )
         life.note_new_links(added.new)
         crawl.stats.count_added(added)
         await asyncio.sleep(0)

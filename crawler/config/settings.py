@@ -283,7 +283,7 @@ class SharedSettings:
         return int(maxmemory_bytes * FULL_FRACTION) if maxmemory_bytes else None
 
 
-BROAD_URLS_PER_DOMAIN: Final = 10_000
+_BROAD_BUDGET: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,23 +300,38 @@ class LimitSettings:
     max_path_segments: int = setting(
         10, integer("segments", least=1), "Most path segments of a URL that is fetched."
     )
-    max_urls_per_domain: int | None | AutoByScope = setting(
+    domain_budget: int | None | AutoByScope = setting(
         AutoByScope.AUTO,
         or_word(or_none(integer("URLs", least=1)), AutoByScope),
-        "Most URLs found of a registered domain; auto: 10,000 if the scope is any, else none.",
+        "URLs of a domain a round, while others wait; auto: 10 if the scope is any, else none.",
+    )
+    top_domain_budget: int = setting(
+        10_000,
+        integer("URLs", least=1),
+        "The same of the domain that most others link to; it falls with the rank.",
+    )
+    top_domains: int = setting(
+        10_000, integer("domains", least=1), "Domains, by rank, that get more than the least."
+    )
+    budget_round_s: float = setting(
+        3600.0, number("seconds", least=1), "After which a domain gets its budget again."
+    )
+    max_urls_per_domain: int | None = setting(
+        None, or_none(integer("URLs", least=1)), "Most URLs found of a registered domain, in all."
     )
     max_urls_per_host: int | None = setting(
-        None, or_none(integer("URLs", least=1)), "Most URLs found of a host."
+        None, or_none(integer("URLs", least=1)), "Most URLs found of a host, in all."
     )
     deny_extensions: tuple[str, ...] = setting(
         DENIED_EXTENSIONS, list_of(suffix()), "URLs whose path ends so are not fetched."
     )
 
-    def urls_per_domain(self, scope: ScopeChoice) -> int | None:
-        """Return the URL budget of a registered domain in a crawl of *scope*; None: no limit."""
-        if self.max_urls_per_domain is not AutoByScope.AUTO:
-            return self.max_urls_per_domain
-        return BROAD_URLS_PER_DOMAIN if scope is ScopeChoice.ANY else None
+    def budget_of(self, scope: ScopeChoice) -> int | None:
+        """Return how many URLs a round a domain gets at least in a crawl of *scope*; None: any
+        number."""
+        if self.domain_budget is not AutoByScope.AUTO:
+            return self.domain_budget
+        return _BROAD_BUDGET if scope is ScopeChoice.ANY else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -811,7 +826,9 @@ def effective_settings(config: Config) -> Config:
         config,
         politeness=politeness,
         content=replace(config.content, soft_404=False),
-        limits=replace(config.limits, max_urls_per_domain=None, max_urls_per_host=None),
+        limits=replace(
+            config.limits, domain_budget=None, max_urls_per_domain=None, max_urls_per_host=None
+        ),
         patterns=replace(config.patterns, pattern_max_pages=None, pattern_barren_pages=None),
         revisits=replace(config.revisits, revisit=RevisitChoice.ONCE),
     )

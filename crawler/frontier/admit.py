@@ -1,6 +1,6 @@
 """Admission of found URLs: the seen test and the budgets.
 
-Rule: a URL refused for its budget is not marked seen, so it is admitted once the budget has grown.
+Rule: a URL over its budget is not marked seen, and waits (`DomainBudgets`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.frontier import records as keys
+from crawler.frontier.budgets import DomainBudgets
 from crawler.frontier.order import UrlOrder
 from crawler.frontier.port import FrontierLimits
 from crawler.frontier.queues import QueueName
-from crawler.frontier.records import (
-    DomainRecord,
-    HostRecord,
-    decode_domain,
-    decode_urls,
-    encode,
-)
+from crawler.frontier.records import HostRecord, decode_urls, encode
 from crawler.frontier.seen import SeenSet
 from crawler.frontier.staging import WriteBatch, all_records
 from crawler.model.types import (
@@ -39,50 +34,6 @@ _ROBOTS: Final = Purpose.ROBOTS
 _STEP: Final = 500  # undecided URLs of one step, and of one record: 2 ms
 
 _PART: Final = 4096  # arrived URLs that are admitted at once: 10 ms
-
-
-class DomainCounts:
-    """How many URLs of each registered domain were admitted."""
-
-    def __init__(self, batch: WriteBatch, known_domains: int) -> None:
-        """*known_domains* as of FrontierLimits."""
-        self._batch = batch
-        self._most_known = known_domains
-        self._known: dict[HostKey, int] = {}
-        self._changed: set[HostKey] = set()  # not staged yet
-
-    def __getitem__(self, domain: HostKey) -> int:
-        known = self._known.get(domain)
-        if known is None:
-            packed = self._batch.get(self._batch.key(keys.DOMAIN, domain))
-            known = self._known[domain] = decode_domain(packed).admitted if packed else 0
-        return known
-
-    def charge(self, domain: HostKey, urls: int, most: int) -> int:
-        """Count *urls* of *domain*, or as many as leave it at *most*, and return how many."""
-        used = self[domain]
-        fit = min(urls, max(0, most - used))
-        self._known[domain] = used + fit
-        self._changed.add(domain)
-        return fit
-
-    def subtract(self, domain: HostKey, urls: int) -> None:
-        self._known[domain] = max(0, self[domain] - urls)
-        self._changed.add(domain)
-
-    def drop(self, shard: bytes) -> None:
-        """Forget the domains of *shard*."""
-        of = self._batch.shards.of
-        self._known = {name: count for name, count in self._known.items() if of(name) != shard}
-
-    def stage(self) -> None:
-        """Stage the changed counts."""
-        for domain in self._changed:
-            record = DomainRecord(self._known[domain])
-            self._batch.put(self._batch.key(keys.DOMAIN, domain), encode(record))
-        self._changed.clear()
-        if len(self._known) > 2 * self._most_known:
-            self._known = dict(islice(self._known.items(), self._most_known, None))
 
 
 Admitted = dict[QueueName, list[Candidate]]
@@ -227,13 +178,18 @@ class Admitter:
     """Admits found URLs by the seen test and the budgets."""
 
     def __init__(
-        self, batch: WriteBatch, limits: FrontierLimits, seen: SeenSet, order: UrlOrder
+        self,
+        batch: WriteBatch,
+        limits: FrontierLimits,
+        seen: SeenSet,
+        order: UrlOrder,
+        budgets: DomainBudgets,
     ) -> None:
         self._batch = batch
         self._limits = limits
         self._seen = seen
         self._order = order
-        self._domains = DomainCounts(batch, limits.known_domains)
+        self._budgets = budgets
         # URLs for which the runs are to be searched: the names of their records.
         self.undecided: dict[int, bytes] = {}  # by key, the oldest first
         self._search_began = 0.0
@@ -249,7 +205,7 @@ class Admitter:
         """Forget what is known of *shard*, whose records were deleted."""
         at = keys.SHARD_AT
         self.undecided = {key: name for key, name in self.undecided.items() if name[at] != shard}
-        self._domains.drop(shard)
+        self._budgets.drop(shard)
 
     def admit(self, found: Sequence[Candidate], now: float) -> tuple[Admitted, Added]:
         """Return the new URLs of *found*, counted against their budgets and marked seen, and the
@@ -275,9 +231,35 @@ class Admitter:
             self._put_aside([found.pop(key) for key in perhaps], now)
         seen = count - len(found) - len(perhaps)
         unseen = [*found.values(), *untested]
-        admitted, kept_out = self._admit_unseen(unseen)
+        admitted, kept_out = self._admit_unseen(unseen, now)
         over_budget = sum(each.links for each in kept_out)
         return admitted, Added(len(unseen) - over_budget, seen, over_budget, len(perhaps), kept_out)
+
+    def readmit(self, found: Sequence[Candidate]) -> tuple[Admitted, Added]:
+        """Admit those of *found*, which were refused and are marked seen, that the budgets in all
+        have room for. The others stay where they are kept."""
+        admitted, kept_out = self._admit_unseen(found, 0.0, binds=False, spills=False)
+        return admitted, Added(len(found) - sum(each.links for each in kept_out))
+
+    def admit_spilled(
+        self, found: Sequence[Candidate], now: float, *, binds: bool
+    ) -> tuple[Admitted, Added]:
+        """Admit as `admit` does *found*, which were over their budgets. *binds*: that of a round
+        counts. It may read the disk."""
+        by_key = first_by_key(found)
+        count = len(by_key)
+        known, perhaps = self._seen.look_up([key for key, each in by_key.items()])
+        if perhaps:
+            are_seen = zip(perhaps, self._seen.search(perhaps), strict=True)
+            known.update(key for key, is_seen in are_seen if is_seen)
+        new = [
+            each
+            for key, each in by_key.items()
+            if not each.needs_seen_test or not (key in known or key in self.undecided)
+        ]
+        admitted, kept_out = self._admit_unseen(new, now, binds=binds, again=True)
+        over_budget = sum(each.links for each in kept_out)
+        return admitted, Added(len(new) - over_budget, count - len(new), over_budget)
 
     def note_seen(self, urls: Sequence[Candidate], shard: bytes) -> None:
         """Mark those of *urls*, all of *shard*, seen that certainly are not."""
@@ -296,7 +278,7 @@ class Admitter:
         self._search_began = now
         return Search(self._seen, list(islice(self.undecided, most)))
 
-    def decide(self, searched: Search) -> Iterator[tuple[Admitted, Added]]:
+    def decide(self, searched: Search, now: float) -> Iterator[tuple[Admitted, Added]]:
         """Yield, step by step, what of the URLs *searched* is admitted, as `admit` does."""
         of_record: dict[bytes, dict[int, bool]] = {}
         for key, is_seen in zip(searched.keys, searched.are_seen, strict=True):
@@ -321,7 +303,7 @@ class Admitter:
             else:  # only a part of it was searched for: after a crash that would count twice
                 rest = [each for key, each in by_key.items() if key in self.undecided]
                 self._batch.put(name, encode(rest))
-            admitted, kept_out = self._admit_unseen(unseen)
+            admitted, kept_out = self._admit_unseen(unseen, now)
             over_budget = sum(each.links for each in kept_out)
             seen = len(step) - len(unseen)
             yield admitted, Added(len(unseen) - over_budget, seen, over_budget, kept_out=kept_out)
@@ -345,7 +327,7 @@ class Admitter:
         if by_host is not None:
             over = max(0, record.admitted - by_host)
         if by_domain is not None:
-            used = self._domains[HostKey(candidate.domain)]
+            used = self._budgets.peek(candidate.domain).admitted
             if used - by_domain > over:
                 over, reason = used - by_domain, Reason.DOMAIN_BUDGET
         return over, reason
@@ -357,50 +339,93 @@ class Admitter:
             record = self._batch.host(host)
             record.admitted = max(0, record.admitted - count)
         for name, count in Counter(one.domain for one in pages).items():
-            if self._limits.budgets_of("", name)[1] is not None:
-                self._domains.subtract(HostKey(name), count)
-        self._domains.stage()
+            if self._budgets.are_counted(name):
+                self._budgets.subtract(name, count)
 
     def _admit_unseen(
-        self, unseen: Sequence[Candidate]
+        self,
+        unseen: Sequence[Candidate],
+        now: float,
+        *,
+        binds: bool = True,
+        spills: bool = True,
+        again: bool = False,
     ) -> tuple[Admitted, tuple[OverBudgetLinks, ...]]:
+        """*binds*: the budget of a round counts; *spills*: those over a budget are kept; *again*:
+        they were before."""
         queues: Admitted = defaultdict(list)
         for candidate in unseen:
             queues[candidate.host, candidate.level].append(candidate)
+        over: dict[str, list[Candidate]] = {}
         kept_out: list[OverBudgetLinks] = []
         for queue, urls in queues.items():
-            kept_out += self._charge(self._batch.host(queue[0]), queue[0], urls)
+            kept, units = self._charge(queue[0], urls, now, binds)
+            if units:
+                kept_out += units
+                domain, stays = urls[0].domain, set(map(id, kept))
+                over.setdefault(domain, []).extend([each for each in urls if id(each) not in stays])
+                queues[queue] = kept
         if kept_out:
             queues = {queue: urls for queue, urls in queues.items() if urls}
             unseen = [each for urls in queues.values() for each in urls]
+            for domain, urls in over.items() if spills else ():
+                self._budgets.spill(domain, urls, now, again=again)
         new = [each for each in unseen if each.needs_seen_test]
         if new:
             for shard, urls in self._batch.shards.divide(new).items():
                 self._seen.mark([each.key for each in urls], shard)
-        self._domains.stage()
         return queues, tuple(kept_out)
 
     def _charge(
-        self, record: HostRecord, host: HostKey, candidates: list[Candidate]
-    ) -> Sequence[OverBudgetLinks]:
-        """Count *candidates*, all of *host*. Removes from the list those for which a budget has no
-        room, which are forgotten, and returns these budgets. A robots.txt is not counted: without
-        it its authority would wait for ever. Nor is what a spider's code names: budgets are for
-        found links."""
-        by_host, by_domain = self._limits.budgets_of(host, candidates[0].domain)
-        pages = [each for each in candidates if each.purpose is not _ROBOTS and not each.request]
-        wanted = fit = len(pages)
+        self, host: HostKey, urls: list[Candidate], now: float, binds: bool
+    ) -> tuple[list[Candidate], list[OverBudgetLinks]]:
+        """Count *urls*, all of *host*. Returns those for which there is room, and the budgets that
+        have none for the others. A robots.txt is not counted: without it its authority would wait
+        for ever. Nor is what a spider's code names: budgets are for found links; and those of a
+        round not for seeds, nor for where a URL redirects that had room."""
+        record, domain = self._batch.host(host), urls[0].domain
+        by_host, by_domain = self._limits.budgets_of(host, domain)
+        is_new = not record.admitted
+        room = self._budgets.room(domain, now, is_new_host=is_new) if binds else None
+        used = self._budgets.peek(domain).admitted if by_domain is not None else 0
+        budgets = (
+            ("round", domain, room),
+            ("host", host, None if by_host is None else by_host - record.admitted),
+            ("domain", domain, None if by_domain is None else by_domain - used),
+        )
+        if all(left is None or len(urls) <= left for _, _, left in budgets):
+            # No call for each URL: nearly all links come by here.
+            pages = [each for each in urls if each.purpose is not _ROBOTS and not each.request]
+            self._count(record, domain, len(pages), now, is_new_host=is_new)
+            if room:
+                self._budgets.note_room(domain, now)
+            return urls, []
         kept_out: list[OverBudgetLinks] = []
-        if by_host is not None and record.admitted + wanted > by_host:
-            fit = max(0, by_host - record.admitted)
-            kept_out.append(OverBudgetLinks("host", host, wanted - fit))
-        if by_domain is not None and fit:
-            domain, within_host = HostKey(pages[0].domain), fit
-            fit = self._domains.charge(domain, within_host, by_domain)
-            if fit < within_host:
-                kept_out.append(OverBudgetLinks("domain", domain, within_host - fit))
-        record.admitted += fit
-        if fit < wanted:
-            refused = set(map(id, pages[fit:]))
-            candidates[:] = [each for each in candidates if id(each) not in refused]
-        return kept_out
+        over: set[int] = set()
+        for unit, name, left in budgets:
+            is_bound = _is_of_round if unit == "round" else _is_counted
+            bound = [id(each) for each in urls if id(each) not in over and is_bound(each)]
+            if left is not None and len(bound) > left:
+                refused = bound[max(left, 0) :]
+                over.update(refused)
+                kept_out.append(OverBudgetLinks(unit, name, len(refused)))
+        kept = [each for each in urls if id(each) not in over] if over else urls
+        self._count(record, domain, sum(map(_is_counted, kept)), now, is_new_host=is_new)
+        return kept, kept_out
+
+    def _count(
+        self, record: HostRecord, domain: str, pages: int, now: float, *, is_new_host: bool
+    ) -> None:
+        record.admitted += pages
+        if pages and self._budgets.are_counted(domain):
+            self._budgets.charge(domain, pages, now, is_new_host=is_new_host)
+
+
+def _is_counted(url: Candidate) -> bool:
+    """Return whether *url* counts against budgets."""
+    return url.purpose is not _ROBOTS and not url.request
+
+
+def _is_of_round(url: Candidate) -> bool:
+    """Return whether *url* waits if the budget of a round is used."""
+    return _is_counted(url) and url.depth > 0 and not url.chain

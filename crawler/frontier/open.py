@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from crawler.config.settings import Arguments, Config
+from crawler.config.settings import Arguments, Config, LimitSettings
 from crawler.frontier.port import (
     FRONTIER,
     SEEN,
@@ -25,6 +25,7 @@ from crawler.frontier.shards import Shards
 from crawler.frontier.two_tier import Background, TwoTierFrontier
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Added
+from crawler.policy.budgets import BudgetRules
 
 
 def frontier_limits(config: Config, arguments: Arguments | None = None) -> FrontierLimits:
@@ -46,8 +47,19 @@ def frontier_limits(config: Config, arguments: Arguments | None = None) -> Front
         visit_share=config.revisits.revisit_share,
         visits_per_day=config.revisits.revisits_per_day,
         usual_change_days=config.revisits.revisit_usual_days,
-        max_urls_per_domain=config.limits.urls_per_domain(scope),
+        budgets=_budgets(config.limits, scope),
+        max_urls_per_domain=config.limits.max_urls_per_domain,
         max_urls_per_host=config.limits.max_urls_per_host,
+    )
+
+
+def _budgets(limits: LimitSettings, scope: ScopeChoice) -> BudgetRules | None:
+    least = limits.budget_of(scope)
+    if least is None:
+        return None
+    most = max(limits.top_domain_budget, least)
+    return BudgetRules(
+        least=least, most=most, ranked=limits.top_domains, round_s=limits.budget_round_s
     )
 
 

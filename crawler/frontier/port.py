@@ -16,11 +16,13 @@ from crawler.model.types import (
     HostKey,
     HostWork,
     Lease,
+    LinkSource,
     Pace,
     Rest,
     Standing,
     Verdict,
 )
+from crawler.policy.budgets import BudgetRules
 from crawler.policy.operator_rules import Budgets, RuleBudgets
 from crawler.policy.scope import Refusal
 
@@ -54,10 +56,19 @@ class Frontier(Protocol):
     6. The cost of a call grows with hosts or URLs by a logarithm at most.
     """
 
-    def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
-        """Admit the URLs not seen before. The seen test is part of the call. A robots.txt that
-        another host waits for goes before all URLs of its host. *at_once*: say of most of those
-        that are new that they are; else they may all be undecided until later."""
+    def add(
+        self,
+        found: Iterable[Candidate],
+        now: float,
+        *,
+        at_once: bool = False,
+        source: LinkSource | None = None,
+    ) -> Added:
+        """Admit the URLs not seen before, as far as budgets allow; the others wait for these. The
+        seen test is part of the call. A robots.txt that another host waits for goes before all URLs
+        of its host. *at_once*: say of most of those that are new that they are; else they may all
+        be undecided until later. *source*: the page whose links they are, which count for budgets;
+        None: they are no links."""
 
     def lease(
         self,
@@ -170,6 +181,13 @@ class LeaseRules(Protocol):
         """Report how many *urls* that earlier starts refused wait again."""
 
 
+class DomainRanks(Protocol):
+    """Ranks of domains that were given to the crawl."""
+
+    def of_domain(self, name: str) -> int | None:
+        """Return the rank of a registered domain, from 1, the best; None: it has none."""
+
+
 class ReadableStore(Protocol):
     """A sorted map from bytes to bytes."""
 
@@ -250,7 +268,9 @@ class FrontierLimits:
     usual_change_days: float = 30.0
     max_urls_per_domain: int | None = None
     max_urls_per_host: int | None = None
-    rule_budgets: RuleBudgets | None = None  # that go before these two
+    budgets: BudgetRules | None = None  # of domains a round; None: there are none
+    ranks: DomainRanks | None = None  # that go before those by links
+    rule_budgets: RuleBudgets | None = None  # that go before these four
 
     @property
     def shares(self) -> tuple[float, ...]:

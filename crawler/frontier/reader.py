@@ -13,10 +13,12 @@ from typing import Final
 import numpy as np
 
 from crawler.frontier import records as keys
+from crawler.frontier.budgets import spilled_urls
 from crawler.frontier.port import DurableStore
 from crawler.frontier.queues import UrlQueues
 from crawler.frontier.records import (
     COUNTED,
+    DomainRecord,
     FrontierTotals,
     HostRecord,
     decode_candidate,
@@ -124,10 +126,14 @@ class FrontierReader:
             found |= run.find(wanted)[0]
         return found
 
-    def admitted_of_domain(self, domain: HostKey) -> int:
-        """Return how many URLs of *domain* count against its budget."""
+    def domain(self, domain: str) -> DomainRecord:
+        """Return what is known of a registered *domain*."""
         packed = self._store.get(self._batch.key(keys.DOMAIN, domain))
-        return decode_domain(packed).admitted if packed else 0
+        return decode_domain(packed) if packed else DomainRecord()
+
+    def spilled(self, domain: str) -> Iterator[Candidate]:
+        """Yield the URLs of *domain* that wait for its budget."""
+        return spilled_urls(self._batch, domain)
 
     def counts(self) -> Counts:
         """Return the counters, and how many URLs are undecided and how many hosts active, which

@@ -1,8 +1,8 @@
 """The keys and records of a frontier in its ordered store.
 
 Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort in their order. The
-records of a shard (A G S b c d h l o u v x y z) have it, two bytes, in front of a host, a domain or
-an address, or in n, a number that is used once: behind the letter, in `l` behind the time.
+records of a shard (A G O S b c d h l o u v x y z) have it, two bytes, in front of a host, a domain
+or an address, or in n, a number that is used once: behind the letter, in `l` behind the time.
 
     m                       totals: counters, ends of the front queues
     m <shard>               the counters of one shard, where a frontier has several
@@ -25,7 +25,9 @@ an address, or in n, a number that is used once: behind the letter, in `l` behin
     o <lease id>            open lease: the URL it holds
     d <n>                   dead letter
     x <n>                   URL that a rule of the last start refused when its turn came
-    c <domain>              URLs admitted of a registered domain
+    c <domain>              domain record: URLs admitted, who links to it, ends of what is spilled
+    O <domain> 0 <k>        a chunk of spilled URLs of a domain, as in `b`
+    B <class> <time> <domain>  domain with spilled URLs (class: 1 byte), by the end of its round
     G <n>                   page that is gone
     g <digest>              content digest: the claim of the page that had it first
     i <fingerprint> <n>     digest of a page with this fingerprint, finished under lease n
@@ -78,6 +80,8 @@ DEAD: Final = b"d"
 REFUSED: Final = b"x"
 DATED: Final = b"S"
 DOMAIN: Final = b"c"
+SPILLED: Final = b"O"
+FILED: Final = b"B"
 GONE: Final = b"G"
 DIGEST: Final = b"g"
 PRINT_PAGE: Final = b"i"
@@ -175,6 +179,15 @@ def url_queue(shard: bytes, host: HostKey, level: int) -> bytes:
 
 def chunk(shard: bytes, host: HostKey, level: int, last: int) -> bytes:
     return numbered(url_queue(shard, host, level), last)
+
+
+def spilled_prefix(shard: bytes, domain: str) -> bytes:
+    return SPILLED + shard + domain.encode() + b"\0"
+
+
+def spilled(shard: bytes, domain: str, last: int) -> bytes:
+    """Return the key of a chunk of spilled URLs of *domain*."""
+    return numbered(spilled_prefix(shard, domain), last)
 
 
 def pattern_of_host(shard: bytes, host: HostKey, pattern: str) -> bytes:
@@ -457,14 +470,31 @@ class AddressRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 class DomainRecord(msgspec.Struct, array_like=True, gc=False):
-    """A registered domain."""
+    """A registered domain. Its length is the number of its URLs that are spilled."""
 
     admitted: int = 0  # URLs of it ever admitted
+    hosts: int = 0  # of these URLs
+    round_at: int = 0  # epoch seconds when its round began
+    used: int = 0  # URLs admitted in the round
+    votes_as: bytes = b""  # how its links count for others; empty: it has linked to none
+    voters: bytes = b""  # the domains that link to it, as policy.budgets has them
+    degree: int = 0  # the class of their number
+    head: int = 0  # of its spilled URLs: the next one out
+    tail: int = 0  # and the next one in
+    halvings: int = 0  # of the share of them that is kept
+    thin_until: int = 0  # up to this number they were spilled before the last halving
+    sampled_out: int = 0  # URLs, ever
+    filed: int = -1  # the class under which it is filed; -1: it is not
+    due_at: int = 0  # epoch seconds, as it is filed
+    fruitless: int = 0  # spilled URLs that were tried since one was admitted
+
+    def __len__(self) -> int:
+        return self.tail - self.head
 
 
 _COUNTERS: Final = (
     *("waiting", "later", "leased", "seen", "done", "dead", "refused"),
-    *("again", "by_worth"),
+    *("again", "by_worth", "spilled", "sampled_out"),
 )
 
 
@@ -485,6 +515,9 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     again: int = 0  # of `later`, pages that were visited before
     by_worth: int = 0  # of these, without a date
     worth: float = 0.0  # what a visit must gain to be due, in days; 0: not known yet
+    spilled: int = 0  # URLs that wait for a budget
+    sampled_out: int = 0  # such URLs that were not kept, ever
+    degrees: list[int] = []  # how many domains each class of numbers of others links to
 
     def count(self, state: UrlState, event: UrlEvent, urls: int = 1) -> None:
         """Count that *event* moved *urls* out of *state*. `done` counts every fetch that finished,
@@ -499,6 +532,9 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
         """Count what a shard has, *times*: -1 when it is dropped. Not by level."""
         for name in _COUNTERS:
             setattr(self, name, getattr(self, name) + times * getattr(of_shard, name))
+        self.degrees += [0] * (len(of_shard.degrees) - len(self.degrees))
+        for number, domains in enumerate(of_shard.degrees):
+            self.degrees[number] += times * domains
 
     def counts(self, hosts_active: int, undecided: int) -> Counts:
         """Return these counters with those that are counted elsewhere."""
@@ -514,6 +550,8 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
             undecided=undecided,
             levels=tuple(self.levels),
             again=self.again,
+            spilled=self.spilled,
+            sampled_out=self.sampled_out,
         )
 
 

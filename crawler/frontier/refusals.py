@@ -145,9 +145,9 @@ class Refusals:
             candidate = decode_refused(packed).candidate
             if self._rules.refusal(candidate) is None:
                 admitted.append((key, candidate))
-        # They are marked seen already, so only the budgets are applied.
-        back, added = self._admitter.admit(
-            [replace(each, needs_seen_test=False) for _, each in admitted], 0.0
+        # They are marked seen already, so only the budgets in all are applied.
+        back, added = self._admitter.readmit(
+            [replace(each, needs_seen_test=False) for _, each in admitted]
         )
         counted = Counter(each.url for urls in back.values() for each in urls)
         queues: dict[QueueName, list[Candidate]] = {}

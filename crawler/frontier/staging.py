@@ -204,6 +204,15 @@ class WriteBatch:
             totals.again += again
             totals.by_worth += by_worth
 
+    def count_spilled(self, shard: bytes, spilled: int, sampled_out: int) -> None:
+        """Count URLs of *shard* that wait for a budget, and those that are not kept."""
+        self.totals.spilled += spilled
+        self.totals.sampled_out += sampled_out
+        if self.shards.are_several:
+            of_shard = self.totals_of(shard)
+            of_shard.spilled += spilled
+            of_shard.sampled_out += sampled_out
+
     def take_in_totals(self, shard: bytes) -> None:
         """Count what a shard has that was written into the store, and use no number of it again."""
         taken = self.totals_of(shard)

@@ -16,6 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.frontier import records as keys
+from crawler.frontier.budgets import DomainBudgets
 from crawler.frontier.hosts import HostScheduler
 from crawler.frontier.later import LaterUrls
 from crawler.frontier.queues import QueueName, UrlQueues
@@ -59,6 +60,7 @@ class Sweep:
         scheduler: HostScheduler,
         refusals: Refusals,
         later: LaterUrls,
+        budgets: DomainBudgets,
         slice_: int,
     ) -> None:
         """*slice_*: URLs of one step."""
@@ -67,6 +69,7 @@ class Sweep:
         self._scheduler = scheduler
         self._refusals = refusals
         self._later = later
+        self._budgets = budgets
         self._slice = slice_
 
     def run(
@@ -89,6 +92,8 @@ class Sweep:
                 yield from self._pass_host(host, may_pass, fate, now)
             yield 0
         yield from self._pass_later(fate, now)
+        # Spilled ones are judged by rules when they are admitted.
+        yield from self._budgets.forget(lambda each: isinstance(fate(each), Dead | Forget))
 
     def _slices_of_hosts(self) -> Iterator[list[HostKey]]:
         begin, stop = keys.HOST, keys.prefix_end(keys.HOST)

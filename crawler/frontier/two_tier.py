@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
+from crawler.frontier.budgets import DomainBudgets, Vote
 from crawler.frontier.gone import GonePages
 from crawler.frontier.groups import AddressGroups, AddressUse
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler, LongestHosts
@@ -61,6 +62,7 @@ from crawler.model.types import (
     HostKey,
     HostWork,
     Lease,
+    LinkSource,
     Moved,
     Pace,
     PageHistory,
@@ -81,6 +83,7 @@ _PAGE: Final = Purpose.PAGE
 # URLs admitted in one call that are written at once: else each read of a queue in this turn of the
 # event loop would look for its chunks among all that is staged.
 _LARGE: Final = 256
+_MOST_IDLE: Final = 8  # releases of spilled URLs in one call, each of up to 64 URLs: 5 ms
 # Bound once, because each look-up of a member of an enumeration takes 0.1 us.
 _WAITING, _LEASED = UrlState.WAITING, UrlState.LEASED
 _LEASE, _FINISH = UrlEvent.LEASE, UrlEvent.FINISH
@@ -158,7 +161,8 @@ class TwoTierFrontier:
         self._queues = UrlQueues(self._batch, limits.chunk_urls)
         self._seen = SeenSet(self._batch, runs, limits.recent_keys)
         self._order = UrlOrder(self._queues, limits)
-        self._admitter = Admitter(self._batch, limits, self._seen, self._order)
+        self.budgets = DomainBudgets(self._batch, limits)
+        self._admitter = Admitter(self._batch, limits, self._seen, self._order, self.budgets)
         self._refusals = Refusals(self._batch, self._queues, self._admitter, limits, lease_rules)
         self.groups = AddressGroups(self._batch, addresses, limits.address_wait_s, address_leases)
         self._later = LaterUrls(self._batch, limits, max(now, self.clock), lease_rules)
@@ -169,7 +173,7 @@ class TwoTierFrontier:
         self._gone = GonePages(self._batch)
         self._sweep = Sweep(
             *(self._batch, self._queues, self._scheduler, self._refusals, self._later),
-            limits.judged_slice,
+            *(self.budgets, limits.judged_slice),
         )
         self._on_decided = on_decided
         self._background = background
@@ -196,8 +200,17 @@ class TwoTierFrontier:
         """The store as it will be after the next commit, which also makes its writes."""
         return self._batch
 
-    def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
+    def add(
+        self,
+        found: Iterable[Candidate],
+        now: float,
+        *,
+        at_once: bool = False,
+        source: LinkSource | None = None,
+    ) -> Added:
         urls = list(found)
+        if source is not None:
+            self.count_votes(self.votes(source, [each.domain for each in urls]), now)
         # Of the 40 links of a page mostly none: one look at each is enough.
         special = [
             each
@@ -231,6 +244,16 @@ class TwoTierFrontier:
                 self._admit_some(now)
         self._end_call(now)
         return added
+
+    def votes(self, source: LinkSource, domains: Iterable[str]) -> list[Vote]:
+        """Return the votes of a page for the *domains* that it links to, as far as they may be
+        new."""
+        return self.budgets.votes(source, domains) if self._limits.budgets is not None else []
+
+    def count_votes(self, votes: Iterable[Vote], now: float) -> None:
+        """Count *votes* for domains that are here."""
+        self.budgets.count(votes)
+        self._end_call(now)
 
     def _as_new_if_new(self, found: list[Candidate]) -> list[Candidate]:
         """Return *found*, those as new that are to be fetched again and never were: else they would
@@ -348,6 +371,9 @@ class TwoTierFrontier:
         self._batch.take_in_totals(shard)
         self.put_back_at_open += self.leased_of(shard)
         self._admitter.drop(shard)  # what was known of its domains before
+        for _ in self.budgets.take_in(shard):
+            self._end_call(now)
+            yield
         for _ in self._recovery.take_in(shard, max(now, self.clock)):
             self._end_call(now)
             yield
@@ -404,6 +430,9 @@ class TwoTierFrontier:
         self._seen.forget(unknown)
         is_counted = shard in self._taken_in
         self._taken_in.discard(shard)
+        for _ in self.budgets.drop_filed(shard):
+            self._end_call(now)
+            yield
         for _ in self._recovery.drop(shard, is_counted=is_counted):
             self._end_call(now)
             yield
@@ -429,9 +458,12 @@ class TwoTierFrontier:
             return None
         if self._refusals.is_pending:
             return 0.0
-        if self._arrived.due_at is not None and _ANSWERS in standings:
+        if _ANSWERS in standings and (self._arrived.due_at is not None or self.budgets.may_be_idle):
             return 0.0
-        times = (self._scheduler.wake_at(standings), self._later.next_at, self._arrived.due_at)
+        times = (
+            *(self._scheduler.wake_at(standings), self._later.next_at),
+            *(self._arrived.due_at, self.budgets.next_at),
+        )
         return min([time for time in times if time is not None], default=None)
 
     def counts(self) -> Counts:
@@ -503,6 +535,7 @@ class TwoTierFrontier:
             self._refusals.end_call()
             self._end_call(now())
             yield touched
+        self.budgets.look_again()
 
     def forget_kept(
         self, is_meant: Callable[[str], bool], now: Callable[[], float]
@@ -548,13 +581,15 @@ class TwoTierFrontier:
         """Return as port.Frontier.is_over. This reads the queues, not the counters, because with a
         wrong counter a crawl would end early or never."""
         is_pending = self._refusals.is_pending or self._open or self.undecided()
+        is_pending = is_pending or self.budgets.next_at is not None
         return not (is_pending or self._scheduler.has_hosts() or self._later.next_at is not None)
 
     def hosts_left(self) -> Iterator[tuple[HostKey, float] | None]:
         """Yield the hosts that have waiting URLs, each with the end of its rest, and None for
         anything else that is left, but for what is leased. It reads the disk, some 5 us a host."""
         later = self._later.next_at is not None
-        if self._refusals.is_pending or self.undecided() or later:
+        spilled = self.budgets.next_at is not None
+        if self._refusals.is_pending or self.undecided() or later or spilled:
             yield None
         yield from self._scheduler.hosts_left()
 
@@ -577,15 +612,42 @@ class TwoTierFrontier:
         if self._are_arrived_due(now):
             self._admit_some(now)
         leases: list[Lease] = []
-        hosts = 0
+        hosts, idle = 0, _MOST_IDLE
         while hosts < limit:
             active = self._scheduler.next_due(now, standings)
             if active is not None:
                 hosts += 1
                 leases += self._take(active, now, per_host)
-            elif _ANSWERS not in standings or not self._admit_some(now):
+            elif _ANSWERS not in standings:
                 break
+            elif not self._admit_some(now):
+                idle -= 1
+                if idle < 0 or not self._release_idle(limit - hosts, standings, now):
+                    break
         return leases
+
+    def _release_idle(self, hosts: int, standings: Sequence[Standing], now: float) -> bool:
+        """Admit spilled URLs for up to *hosts* of which nothing waits, if nothing else may be
+        leased. Returns whether there were any."""
+        if self._refusals.is_exhausted or not self.budgets.may_be_idle:
+            return False
+        others_at = self._scheduler.wake_at(standings)
+        if others_at is not None and others_at <= now:
+            return False  # this call has looked at as many hosts as it may
+        taken = self.budgets.take_idle(hosts, lambda host: not self._batch.peek(host).waiting())
+        self._admit_spilled(taken, now, binds=False)
+        return bool(taken)
+
+    def _admit_spilled(
+        self, taken: list[tuple[str, list[Candidate]]], now: float, *, binds: bool
+    ) -> None:
+        for domain, urls in taken:
+            admitted, added = self._admitter.admit_spilled(urls, now, binds=binds)
+            self._queue(admitted, now)
+            settled = added.new + added.seen
+            self.budgets.note_released(domain, len(urls), settled, now, binds=binds)
+            if self._on_decided is not None and settled:
+                self._on_decided(Added(new=added.new))
 
     def _are_arrived_due(self, now: float) -> bool:
         due_at = self._arrived.due_at
@@ -636,6 +698,8 @@ class TwoTierFrontier:
         if not held.active.leased:
             self._longest.note(held.active.host, record)
             self._scheduler.on_fetch_ended(held.active, now)
+            if self._batch.totals.spilled and not record.waiting():
+                self.budgets.note_dry(held.lease.candidate.domain)
 
     def _release_address(self, lease: Lease, rest_s: float, now: float) -> None:
         if lease.address:
@@ -784,7 +848,9 @@ class TwoTierFrontier:
         if self._background is None:
             self.commit()
             self._do_work(now)
-        elif not self._is_commit_due and (self._arrived.unwritten or not self._batch.is_empty):
+        elif not self._is_commit_due and (
+            self._arrived.unwritten or self.budgets.are_changed or not self._batch.is_empty
+        ):
             self._is_commit_due = True
             self._background.commit_soon()
 
@@ -794,6 +860,7 @@ class TwoTierFrontier:
         disk."""
         self._is_commit_due = False
         self._arrived.stage()
+        self.budgets.stage()
         self._batch.commit()
         if self._background is not None and (
             self._is_merge_due() or self._is_search_due(self.clock)
@@ -850,7 +917,7 @@ class TwoTierFrontier:
         search = self._admitter.begin_search(self._limits.max_undecided, now)
 
         def apply(now: float) -> Iterator[None]:
-            for admitted, added in self._admitter.decide(search):
+            for admitted, added in self._admitter.decide(search, now):
                 self._queue(admitted, now)
                 if self._on_decided is not None:
                     self._on_decided(added)
@@ -871,6 +938,7 @@ class TwoTierFrontier:
 
     def _move_due(self, now: float) -> None:
         self._scheduler.move_due(now)
+        self._admit_spilled(self.budgets.take_due(now), now, binds=True)
         for shard, candidate in self._later.take_due(now, self._limits.due_slice):
             self._batch.count(shard, UrlState.LATER, UrlEvent.COME_DUE)
             level = candidate.level

@@ -22,6 +22,7 @@ from crawler.model.types import (
     Compared,
     Dead,
     Lease,
+    LinkSource,
     Pace,
     Purpose,
     PutBack,
@@ -242,6 +243,13 @@ class Life:
     def note_address(self, ip: str) -> None:
         """Note from which address of its host its answer came."""
         self.address = ip
+
+    @property
+    def link_source(self) -> LinkSource | None:
+        """Where its links come from; None: a list names them, which says nothing of domains."""
+        if self.candidate.is_sitemap or self.candidate.requisite:
+            return None
+        return LinkSource(self.candidate.domain, self.address or self.lease.address or "")
 
     def put_back(self) -> None:
         """Decide nothing about its URL: the failure is ours."""

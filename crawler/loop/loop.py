@@ -639,7 +639,9 @@ class Loop:
             if life.links and self.origins.later_visits is not LaterVisits.EACH:
                 # A page that is visited again comes again by what new links it brings.
                 is_again = life.candidate.history is not None
-                added = self.frontier.add(life.links, now, at_once=is_again)
+                added = self.frontier.add(
+                    life.links, now, at_once=is_again, source=life.link_source
+                )
                 life.note_new_links(added.new)
                 self.figures.count_added(added)
         except CrawlerError:

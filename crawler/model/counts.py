@@ -99,6 +99,8 @@ class Counts(Sums, msgspec.Struct, frozen=True):
     undecided: int = 0
     levels: Annotated[tuple[int, ...], add_by_place] = ()  # of `waiting`, by level
     again: int = 0  # of `later`, pages that were visited before
+    spilled: int = 0  # URLs that wait for a budget
+    sampled_out: int = 0  # such URLs that were not kept, ever
 
     @property
     def to_fetch(self) -> int:

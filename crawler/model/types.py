@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from hashlib import sha256
-from typing import Final, NewType, TypeAlias
+from typing import Final, NamedTuple, NewType, TypeAlias
 
 import msgspec
 
@@ -28,6 +28,7 @@ class Purpose(StrEnum):
     PAGE = "page"
     ROBOTS = "robots"  # a robots.txt, or a hop of its redirects: no seen test, no robots check
     PROBE = "probe"  # a name that cannot exist: how does the host answer it?
+    VOTE = "vote"  # no fetch: that a domain links to another, told to the other's worker
 
 
 class Compared(IntEnum):
@@ -262,10 +263,17 @@ class Dead(msgspec.Struct, frozen=True):
 Verdict = Done | RetryAt | Moved | PutBack | Dead
 
 
-class OverBudgetLinks(msgspec.Struct, frozen=True):
-    """Links to URLs that a budget refused."""
+class LinkSource(NamedTuple):
+    """The page that links were found on, as far as budgets need it."""
 
-    unit: str  # host or domain: what the budget limits
+    domain: str  # registered domain
+    address: str = ""  # IP address that it came from; empty: not known
+
+
+class OverBudgetLinks(msgspec.Struct, frozen=True):
+    """Links to URLs that a budget has no room for."""
+
+    unit: str  # host, domain or round (of a domain): what the budget limits
     name: str
     links: int
 

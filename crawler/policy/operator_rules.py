@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import cached_property, lru_cache
@@ -69,6 +69,7 @@ class Overrides:
     revisit: RevisitMode | None = None
     max_bytes: int | None = None
     max_urls: int | None = None
+    budget: int | None = None
     follow_kinds: tuple[LinkKind, ...] | None = None
     credentials: str | None = None
 
@@ -106,6 +107,10 @@ KEYS: Final[Mapping[str, Key]] = {
         integer("URLs"),
         "Its budget, in place of CRAWLER_MAX_URLS_PER_HOST (of a host) or"
         " CRAWLER_MAX_URLS_PER_DOMAIN (of a registered domain, `*.example.org`).",
+    ),
+    "budget": Key(
+        integer("URLs"),
+        "URLs of a registered domain (`*.example.org`) a round, in place of that of its rank.",
     ),
     "follow_kinds": Key(
         list_of(choice(LinkKind)),
@@ -196,21 +201,14 @@ class OperatorRules:
         """Return what the rules say about all URLs of *hostname*."""
         return _merged(_NOTHING, self._rules_of_host(hostname)) if self.rules else _NOTHING
 
-    def budgets(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the budgets of hosts and of registered domains that the rules set."""
+    def budgets(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+        """Return the budgets in all of hosts and of registered domains that the rules set, and
+        those of domains a round."""
         hosts, domains = (
-            {
-                name: found[-1]
-                for name, rules in by_name.items()
-                if (
-                    found := [
-                        r.overrides.max_urls for _, r in rules if r.overrides.max_urls is not None
-                    ]
-                )
-            }
-            for by_name in (self._by_host, self._by_domain)
+            _last_of(rules, lambda overrides: overrides.max_urls)
+            for rules in (self._by_host, self._by_domain)
         )
-        return hosts, domains
+        return hosts, domains, _last_of(self._by_domain, lambda overrides: overrides.budget)
 
     def explain(self, url: str) -> dict[str, OperatorRule]:
         """Return for each key that the rules set for *url* the rule that decides."""
@@ -253,20 +251,37 @@ class RuleBudgets:
     def __init__(self) -> None:
         self._hosts: dict[str, int] = {}
         self._domains: dict[str, int] = {}
+        self._rounds: dict[str, int] = {}
         self.generation = 0  # of the budgets
         self.are_any = False
 
     def set_rules(self, rules: OperatorRules) -> None:
         """Let *rules* count from now on."""
-        hosts, domains = rules.budgets()
-        if (hosts, domains) != (self._hosts, self._domains):
-            self._hosts, self._domains = hosts, domains
-            self.are_any = bool(hosts or domains)
+        budgets = rules.budgets()
+        if budgets != (self._hosts, self._domains, self._rounds):
+            self._hosts, self._domains, self._rounds = budgets
+            self.are_any = bool(self._hosts or self._domains)
             self.generation += 1
 
     def of(self, host: str, domain: str, by_settings: Budgets) -> Budgets:
         """Return the budgets of *host* and *domain*: those *by_settings* where no rule sets one."""
         return self._hosts.get(host, by_settings[0]), self._domains.get(domain, by_settings[1])
+
+    def per_round(self, domain: str) -> int | None:
+        """Return how many URLs of *domain* a round a rule allows; None: none says that."""
+        return self._rounds.get(domain)
+
+
+def _last_of(
+    rules: Mapping[str, Sequence[tuple[int, OperatorRule]]],
+    budget: Callable[[Overrides], int | None],
+) -> dict[str, int]:
+    """Return the *budget* of each name, by the last rule about it that sets one."""
+    return {
+        name: said[-1]
+        for name, about in rules.items()
+        if (said := [each for _, rule in about if (each := budget(rule.overrides)) is not None])
+    }
 
 
 _NOTHING: Final = Overrides()
@@ -332,13 +347,18 @@ def _read_rule(table: dict[str, Any], number: int, lines: _Lines, levels: int) -
         if name not in _NOT_KEYS
     }
     overrides = Overrides(**said)
-    for key in ("max_urls", "connections"):
+    for key in ("max_urls", "connections", "budget"):
         if getattr(overrides, key) is not None and not all(map(_may_have_budget, targets)):
             at = lines.of_key(key, line)
             raise ConfigError(
                 f"rules.toml line {at}: {key} is for a host (www.example.org) or a registered"
                 " domain (*.example.org)"
             )
+    if overrides.budget is not None and any(each.domain is None for each in targets):
+        at = lines.of_key("budget", line)
+        raise ConfigError(
+            f"rules.toml line {at}: budget is for a registered domain (*.example.org)"
+        )
     if overrides.level is not None and overrides.level >= levels:
         at = lines.of_key("level", line)
         raise ConfigError(

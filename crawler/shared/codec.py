@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from crawler.duplicates.quarters import QUARTERS, near_places, quarters
+from crawler.frontier.budgets import Vote
 from crawler.frontier.records import decode_candidate
 from crawler.model.counts import Figures
 from crawler.model.types import (
@@ -114,6 +115,18 @@ def unpack_candidate(packed: bytes, host: str, level: int) -> Candidate:
         may_be_archived=lost,
         cash=link.cash,
     )
+
+
+def pack_vote(vote: Vote) -> Candidate:
+    """Return *vote* as a link to its domain, so that it comes to the worker of that."""
+    domain = vote.domain
+    key = int.from_bytes(vote.voter)
+    return Candidate("", key, HostKey(domain), domain, purpose=Purpose.VOTE)
+
+
+def unpack_vote(link: Candidate) -> Vote:
+    """Return the vote that `pack_vote` made *link* of."""
+    return Vote((link.key & 0xFFFFFFFF).to_bytes(4), link.domain)
 
 
 def _url_of(tail: str, host: str) -> str:

@@ -42,7 +42,7 @@ def policy_world(seed: int, hosts: int = 20, largest: int = 400) -> World:
     """Return a world to compare policies in: limits as in a real crawl, but no budget, no crash and
     no operator."""
     random = Random(seed)
-    limits = replace(frontier_limits(DEFAULT.config), max_urls_per_domain=None)
+    limits = replace(frontier_limits(DEFAULT.config), budgets=None)
     return World(
         seed=seed,
         web=WebParameters(hosts=hosts, largest=largest, features=0.1, odd_robots=0.2),

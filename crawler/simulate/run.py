@@ -25,6 +25,7 @@ from crawler.frontier.reader import FrontierReader
 from crawler.model.choices import HostUnit
 from crawler.model.types import DataDirError, PageHistory
 from crawler.policy.admission import Admission
+from crawler.policy.budgets import BudgetRules
 from crawler.policy.operator_rules import read_rules
 from crawler.simulate.disk import Disk
 from crawler.simulate.process import Machine, Policy, Process, ProcessKilled
@@ -227,6 +228,7 @@ def small_world(seed: int) -> World:
         max_undecided=10,
         max_undecided_s=10.0,
         recovered_slice=2,
+        budgets=FEW_AT_ONCE if seed % 10 == OVER_BUDGETS else None,
     )
     machine = Machine(
         concurrency=random.choice((2, 8)),
@@ -293,6 +295,13 @@ def _visited_again(world: World) -> World:
         until=START + days * DAY_S,
         revisits=revisits,
     )
+
+
+OVER_BUDGETS: Final = 6
+"""Seeds that end so have domains with more links than budgets allow."""
+FEW_AT_ONCE: Final = BudgetRules(
+    least=2, most=5, ranked=3, round_s=30.0, kept_rounds=10_000, hosts_per_url=1
+)
 
 
 def revisit_rules(revisits: Mapping[str, str]) -> str:

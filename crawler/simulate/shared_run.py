@@ -43,7 +43,17 @@ from crawler.simulate.disk import Disk
 from crawler.simulate.process import Machine, Policy, ProcessKilled
 from crawler.simulate.redis_model import RedisModel
 from crawler.simulate.redis_servers import NAME, RedisServers
-from crawler.simulate.run import SMALL, VISITED_AGAIN, Crash, OperatorAct, Run, World, revisit_rules
+from crawler.simulate.run import (
+    FEW_AT_ONCE,
+    OVER_BUDGETS,
+    SMALL,
+    VISITED_AGAIN,
+    Crash,
+    OperatorAct,
+    Run,
+    World,
+    revisit_rules,
+)
 from crawler.simulate.run_log import RulesChange, RunLog
 from crawler.simulate.servers import ServerParameters, Servers
 from crawler.simulate.web import DAY_S, START, RobotsKind, Web, WebParameters
@@ -371,6 +381,7 @@ def shared_world(seed: int) -> SharedWorld:
         max_undecided=10,
         max_undecided_s=2.0,
         recovered_slice=2,
+        budgets=FEW_AT_ONCE if seed % 10 == OVER_BUDGETS else None,
     )
     is_visited_again = seed % 10 == VISITED_AGAIN
     world = World(

@@ -150,7 +150,7 @@ class LocalView:
 
     def grounds(self, url: KnownUrl) -> Grounds:
         remembered = remembered_of(self.store, url)
-        return Grounds(remembered, set(), self.reader.admitted_of_domain(HostKey(url.domain)))
+        return Grounds(remembered, set(), self.reader.domain(url.domain).admitted)
 
     def pattern_stats(self, url: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
         stats = LocalPatternStats(self.store, PatternSettings())

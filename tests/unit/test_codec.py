@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from crawler.duplicates.quarters import QUARTERS
 from crawler.frontier import records as keys
+from crawler.frontier.budgets import Vote
 from crawler.model.types import Candidate, Claim, HostKey, PageHistory, Purpose
 from crawler.policy.priority import NO_CASH
 from crawler.shared.codec import (
@@ -23,11 +24,13 @@ from crawler.shared.codec import (
     near_in,
     pack_candidate,
     pack_claim,
+    pack_vote,
     read_claim,
     read_filed,
     rows_of,
     split_links,
     unpack_candidate,
+    unpack_vote,
 )
 from crawler.shared.contents import shard_of_digest
 from crawler.shared.owned.inbox import ENTRY_LINKS
@@ -235,3 +238,12 @@ def test_a_part_is_bounded_by_number_and_by_bytes(sizes: Sequence[int], expect: 
     parts = list(split_links(given, ENTRY_LINKS))
     assert [len(part) for part in parts] == expect
     assert [each for part in parts for each in part] == given
+
+
+def test_a_vote_comes_to_the_worker_of_its_domain_as_it_was() -> None:
+    vote = Vote(b"\x00\x01\xfe\xff", "xn--bcher-kva.example")
+    link = pack_vote(vote)
+    assert link.domain == vote.domain
+    sent = unpack_candidate(pack_candidate(link), link.host, link.level)
+    assert sent.purpose is Purpose.VOTE
+    assert unpack_vote(sent) == vote

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
@@ -43,6 +43,7 @@ from crawler.model.types import (
     HostKey,
     HostWork,
     Lease,
+    LinkSource,
     Moved,
     Pace,
     Purpose,
@@ -56,6 +57,7 @@ from crawler.model.types import (
 )
 from crawler.policy.robots_cache import RobotsFetchResult
 from crawler.shared.client import Nodes
+from crawler.shared.codec import pack_vote, unpack_vote
 from crawler.shared.keys import URGENT_LEVEL
 from crawler.shared.owned.inbox import InboxEntry, NotedLinks
 from crawler.shared.owned.mirror import Mirror, MirroredStore, all_changes
@@ -201,7 +203,15 @@ class OwnedFrontier:
 
     # The port
 
-    def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
+    def add(
+        self,
+        found: Iterable[Candidate],
+        now: float,
+        *,
+        at_once: bool = False,
+        source: LinkSource | None = None,
+    ) -> Added:
+        found = list(found)
         own: list[Candidate] = []
         others: list[Candidate] = []
         for shard, links in self._shards.divide(found).items():
@@ -215,9 +225,24 @@ class OwnedFrontier:
                 own += links
                 self._own_links.append(_OwnLinks(owner, links))
         added = self.frontier.add(own, now, at_once=at_once) if own else Added()
+        undecided = added.undecided + len(others)
+        if source is not None:
+            others += self._vote(source, found, now)
         if others:
             self._push(others)
-        return replace(added, undecided=added.undecided + len(others))
+        return replace(added, undecided=undecided)
+
+    def _vote(
+        self, source: LinkSource, found: Sequence[Candidate], now: float
+    ) -> Iterator[Candidate]:
+        """Count which domains the page *source* links to. Yields what is for other workers."""
+        own = []
+        for vote in self.frontier.votes(source, [each.domain for each in found]):
+            if self.owns(HostKey(vote.domain)):
+                own.append(vote)
+            else:
+                yield pack_vote(vote)
+        self.frontier.count_votes(own, now)
 
     def owns(self, host: HostKey) -> bool:
         """Return whether the URLs of *host* are leased here."""
@@ -434,6 +459,9 @@ class OwnedFrontier:
 
     def _add_arrived(self, entry: InboxEntry) -> None:
         now = self._now()
+        votes = [unpack_vote(each) for each in entry.links if each.purpose is Purpose.VOTE]
+        if votes:
+            self.frontier.count_votes(votes, now)
         for link in filter(is_result, entry.links):
             with suppress(StoreUnavailable):  # it is fetched again, as its record asks for it
                 if (result := unpack_result(link)) is not None:
@@ -441,7 +469,13 @@ class OwnedFrontier:
         urgent = [each for each in entry.links if each.level == URGENT_LEVEL]
         if urgent:
             self.frontier.add_first(urgent, now)
-        usual = [each for each in entry.links if each.level != URGENT_LEVEL and not is_result(each)]
+        usual = [
+            each
+            for each in entry.links
+            if each.level != URGENT_LEVEL
+            and each.purpose is not Purpose.VOTE
+            and not is_result(each)
+        ]
         if entry.are_pushed:
             seen = self.frontier.seen_of([each.key for each in usual])
             known = [each.url for each in usual if each.key in seen]

@@ -36,6 +36,7 @@ from crawler.model.types import (
     HostKey,
     HostWork,
     Lease,
+    LinkSource,
     Pace,
     Rest,
     Standing,
@@ -223,9 +224,16 @@ class OwnedWorker:
 
     # The port
 
-    def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
+    def add(
+        self,
+        found: Iterable[Candidate],
+        now: float,
+        *,
+        at_once: bool = False,
+        source: LinkSource | None = None,
+    ) -> Added:
         self._reading.mark_unfinished()
-        return self.frontier.add(found, now, at_once=at_once)
+        return self.frontier.add(found, now, at_once=at_once, source=source)
 
     def lease(
         self,

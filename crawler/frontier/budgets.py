@@ -1,0 +1,603 @@
+"""The budgets of registered domains, and the URLs over them, which wait on disk: spilled.
+
+Source: BEAST, in the paper that policy/budgets.py names, keeps what is over budget in queues that
+are read again and again, so that a URL costs the same few reads and writes however long it waits.
+Here each domain has a queue of its own in an ordered store, so only that of a domain with room is
+read: a spilled URL is written once and read once, and some are thinned out.
+
+Rule: budgets bind while others wait; a domain that nobody waits beside gets what is spilled. The
+seen test is made when a URL leaves: what was sampled out does not count as seen.
+
+A domain with spilled URLs is filed once, by the class of its budget and the end of its round, or as
+capped, if it has its full number in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from crawler.frontier import records as keys
+from crawler.frontier.port import FrontierLimits
+from crawler.frontier.queues import TimedQueue
+from crawler.frontier.records import (
+    DomainRecord,
+    decode_candidate,
+    decode_domain,
+    encode,
+    join_urls,
+    split_urls,
+)
+from crawler.frontier.seen import RecentKeys
+from crawler.frontier.staging import WriteBatch, all_records, slices
+from crawler.model.types import Candidate, HostKey, LinkSource
+from crawler.policy.budgets import (
+    BudgetRules,
+    RankTable,
+    count_voters,
+    degree_class,
+    network_of,
+    voter,
+    with_voter,
+)
+
+_NOT_FILED: Final = -1
+CAPPED: Final = 0xF0
+"""The class of domains that have their full number of URLs in all."""
+_CAPPED_FROM: Final = keys.numbered(keys.FILED, CAPPED << 56)
+_CLASSES: Final = 16  # of budgets, each half of the one before
+_CHUNK: Final = 64  # URLs of a record
+_STEP: Final = 256  # URLs released, or looked at, in one call: some 2 ms
+_LOOKS: Final = 16  # domains looked at in one call
+_RECENT: Final = 1 << 16  # keys of URLs spilled lately: links are repeated
+_MOST_VOTES: Final = 200_000  # that are remembered as counted, 120 bytes each
+_FIRST_TABLE: Final = 100  # pages, after which they are for the first time
+_READY: Final = 50_000  # domains that may be released if no others wait, 100 bytes each
+_NEW_TABLE: Final = 100_000  # pages, after which ranks are computed again
+_DEFAULT_RULES: Final = BudgetRules()
+_GONE: Final = encode(None)  # in the place of a spilled URL that is to be forgotten
+
+
+class Vote(NamedTuple):
+    """A domain that links to another."""
+
+    voter: bytes
+    domain: str
+
+
+class DomainBudgets:
+    """What is known of each registered domain, and its spilled URLs."""
+
+    def __init__(self, batch: WriteBatch, limits: FrontierLimits) -> None:
+        self._batch = batch
+        self._limits = limits
+        self._rules = limits.budgets
+        self._known: dict[str, DomainRecord] = {}
+        self._changed: set[str] = set()  # not staged yet
+        self._voted: dict[bytes, set[str]] = {}  # for which domains, lately, by voter
+        self._votes = 0  # in all of these
+        self._recent = RecentKeys(_RECENT)
+        self._queues = {
+            number: TimedQueue(
+                batch, keys.FILED, keys.numbered(keys.FILED, (number + 1) << 56), number << 56
+            )
+            for number in (*range(_CLASSES), CAPPED)
+        }
+        self._rank()
+        # Domains that may have URLs of hosts of which nothing else waits, by class.
+        self._ready: list[dict[str, None]] = [{} for _ in range(_CLASSES)]
+        self._pass_from: bytes | None = keys.FILED  # where they are looked for on disk
+        # Where domains are looked for that may be capped no more: this start may have other limits.
+        self._capped_from: bytes | None = None
+        if self._queues[CAPPED].next_at is not None:
+            self._capped_from = _CAPPED_FROM
+        self._generation = self._rules_generation  # of the rules by which they were
+        self.moved = 0  # spilled URLs that were read or written
+
+    # Records
+
+    def record(self, domain: str) -> DomainRecord:
+        """Return the record of *domain*, to be changed; the next `stage` writes it."""
+        self._changed.add(domain)
+        return self.peek(domain)
+
+    def peek(self, domain: str) -> DomainRecord:
+        """Return the record of *domain*, or a new one; changes to it are not written."""
+        known = self._known.get(domain)
+        if known is None:
+            packed = self._batch.get(self._batch.key(keys.DOMAIN, domain))
+            known = self._known[domain] = decode_domain(packed) if packed else DomainRecord()
+        return known
+
+    @property
+    def are_changed(self) -> bool:
+        """Whether `stage` has something to stage."""
+        return bool(self._changed)
+
+    def stage(self) -> None:
+        """Stage the changed records."""
+        for domain in self._changed:
+            self._batch.put(self._batch.key(keys.DOMAIN, domain), encode(self._known[domain]))
+        self._changed.clear()
+        most = self._limits.known_domains
+        if len(self._known) > 2 * most:
+            self._known = dict(islice(self._known.items(), most, None))
+
+    def take_in(self, shard: bytes) -> Iterator[None]:
+        """File the domains of *shard*, whose records are in the store. Yields after each step."""
+        for found in slices(self._batch, keys.DOMAIN + shard, _STEP):
+            for key, packed in found:
+                if len(decode_domain(packed)):
+                    domain = keys.name_in_shard(key)
+                    self._known.pop(domain, None)
+                    record = self.record(domain)
+                    record.filed = _NOT_FILED
+                    self._file(domain, record, self._batch.totals.clock)
+            self.stage()
+            yield
+        self._rank()
+        self.look_again()
+
+    def drop(self, shard: bytes) -> None:
+        """Forget what is known of *shard*."""
+        of = self._batch.shards.of
+        self._known = {name: each for name, each in self._known.items() if of(name) != shard}
+        self._changed = {name for name in self._changed if of(name) != shard}
+        self._voted.clear()
+        self._votes = 0
+        self._recent.clear()
+        for ready in self._ready:
+            for name in [name for name in ready if of(name) == shard]:
+                del ready[name]
+
+    def drop_filed(self, shard: bytes) -> Iterator[None]:
+        """Delete what `drop` left in the store, but for the records of the shard."""
+        for found in slices(self._batch, keys.FILED, _STEP):
+            self._batch.delete_all([key for key, _ in found if key[9:11] == shard])
+            yield
+        for queue in self._queues.values():
+            queue.read_again()
+
+    # Who links to whom
+
+    def votes(self, source: LinkSource, domains: Iterable[str]) -> list[Vote]:
+        """Return the votes of the domain of a page for the other *domains* that it links to, but
+        for those that were returned lately."""
+        others = set(domains)
+        others.discard(source.domain)
+        if not others:
+            return []
+        votes_as = self.peek(source.domain).votes_as
+        if not votes_as:
+            votes_as = voter(source.domain, network_of(source.address))
+            if self._batch.has(self._batch.shards.of(source.domain)):
+                self.record(source.domain).votes_as = votes_as
+        known = self._voted.get(votes_as)
+        if known is None:
+            known = self._voted[votes_as] = set()
+        others -= known
+        known |= others
+        self._votes += len(others)
+        while self._votes > _MOST_VOTES:
+            self._votes -= len(self._voted.pop(next(iter(self._voted))))
+        return [Vote(votes_as, each) for each in others]
+
+    def count(self, votes: Iterable[Vote]) -> None:
+        """Count *votes* for domains that are here."""
+        for vote, domain in votes:
+            known = self.peek(domain)
+            voters = with_voter(known.voters, vote)
+            if voters is known.voters:
+                continue
+            record = self.record(domain)
+            record.voters = voters
+            degree = degree_class(count_voters(voters))
+            if degree > record.degree:
+                self._count_degree(self._batch.shards.of(domain), record.degree, degree)
+                record.degree = degree
+
+    def _count_degree(self, shard: bytes, before: int, after: int) -> None:
+        totals = self._batch.totals
+        counted = (totals, self._batch.totals_of(shard)) if self._are_several else (totals,)
+        for each in counted:
+            each.degrees += [0] * (after + 1 - len(each.degrees))
+            each.degrees[after] += 1
+            if before:
+                each.degrees[before] -= 1
+
+    @property
+    def _are_several(self) -> bool:
+        return self._batch.shards.are_several
+
+    @property
+    def _share(self) -> float:
+        """The share of all domains that are here: shards have equally many."""
+        here = self._batch.here
+        return max(len(here), 1) / self._batch.shards.count if here is not None else 1.0
+
+    def _rank(self) -> None:
+        self._table = RankTable.of(self._batch.totals.degrees, self._share)
+        done = self._batch.totals.done
+        self._table_at = max(_FIRST_TABLE, min(2 * done, done + _NEW_TABLE))
+
+    # Budgets
+
+    def are_counted(self, domain: str) -> bool:
+        """Return whether the URLs of *domain* are counted."""
+        if self._rules is not None:
+            return True
+        rules = self._limits.rule_budgets
+        is_ruled = rules is not None and rules.per_round(domain) is not None
+        return is_ruled or self._limits.budgets_of("", domain)[1] is not None
+
+    def rank(self, domain: str) -> int:
+        """Return the rank of *domain*, from 1."""
+        ranks = self._limits.ranks
+        of_file = ranks.of_domain(domain) if ranks is not None else None
+        return of_file or self._table.rank(self.peek(domain).degree)
+
+    def per_round(self, domain: str) -> int | None:
+        """Return how many URLs of *domain* may be admitted a round; None: any number."""
+        by_rule = self._limits.rule_budgets
+        of_rule = by_rule.per_round(domain) if by_rule is not None else None
+        if of_rule is not None or self._rules is None:
+            return of_rule
+        return self._rules.of_rank(self.rank(domain))
+
+    def room(self, domain: str, now: float, *, is_new_host: bool = False) -> int | None:
+        """Return how many URLs of *domain* may be admitted now; None: any number."""
+        budget = self.per_round(domain)
+        if budget is None:
+            return None
+        record = self.peek(domain)
+        if is_new_host and record.hosts >= self._most_hosts(budget):
+            return 0
+        if now >= record.round_at + self._round_s:
+            return budget
+        return max(0, budget - record.used)
+
+    @property
+    def _round_s(self) -> float:
+        return self._limits.budgets.round_s if self._limits.budgets else 3600.0
+
+    def _most_hosts(self, budget: int) -> int:
+        return budget * self._rules.hosts_per_url if self._rules is not None else 1 << 62
+
+    def charge(self, domain: str, urls: int, now: float, *, is_new_host: bool) -> None:
+        """Count *urls* of *domain* as admitted."""
+        record = self.record(domain)
+        record.admitted += urls
+        record.hosts += is_new_host
+        if now >= record.round_at + self._round_s:
+            record.round_at, record.used = int(now), 0
+        record.used += urls
+
+    def note_room(self, domain: str, now: float) -> None:
+        """Note that there is room for URLs of *domain*: those that were spilled may leave now."""
+        record = self.peek(domain)
+        if len(record) and record.due_at > now and record.filed not in (CAPPED, _NOT_FILED):
+            self._file(domain, self.record(domain), now)
+
+    def subtract(self, domain: str, urls: int) -> None:
+        """Count *urls* of *domain* no more."""
+        record = self.record(domain)
+        record.admitted = max(0, record.admitted - urls)
+
+    # Spilled URLs
+
+    def spill(self, domain: str, urls: Sequence[Candidate], now: float, *, again: bool) -> None:
+        """Keep *urls* of *domain* until it has room, or a sample of them. *again*: they were
+        spilled before."""
+        record = self.record(domain)
+        most = self._most_spilled(domain)
+        if record.halvings and len(record) < most // 4:
+            record.halvings -= 1
+        found = {each.key: each for each in urls}
+        if not again:
+            wanted = np.fromiter(found, np.uint64, len(found))
+            found = {key: found[key] for key in wanted[~self._recent.contain(wanted)].tolist()}
+            self._recent.add(wanted)
+        kept = [each for key, each in found.items() if _is_kept(key, record)]
+        self._count_sampled_out(domain, record, len(found) - len(kept))
+        self._append(domain, record, [encode(each) for each in kept])
+        if len(record) > most and record.thin_until <= record.head:
+            record.halvings += 1
+            record.thin_until = record.tail
+        if record.thin_until > record.head:
+            self._thin(domain, record, 2 * len(kept) + _CHUNK)
+        if len(record):
+            if record.filed == _NOT_FILED:
+                self._file(domain, record, record.round_at + self._round_s)
+            self._note_ready(domain, record)
+
+    def _most_spilled(self, domain: str) -> int:
+        rules = self._rules or _DEFAULT_RULES
+        budget = self.per_round(domain)
+        return rules.kept_rounds * max(rules.most if budget is None else budget, rules.least)
+
+    def _count_sampled_out(self, domain: str, record: DomainRecord, urls: int) -> None:
+        if urls:
+            record.sampled_out += urls
+            self._batch.count_spilled(self._batch.shards.of(domain), 0, urls)
+
+    def _append(self, domain: str, record: DomainRecord, urls: Sequence[bytes]) -> None:
+        shard = self._batch.shards.of(domain)
+        for at in range(0, len(urls), _CHUNK):
+            some = urls[at : at + _CHUNK]
+            record.tail += len(some)
+            self._batch.put(keys.spilled(shard, domain, record.tail - 1), join_urls(some))
+        self._batch.count_spilled(shard, len(urls), 0)
+        self.moved += len(urls)
+
+    def _take(self, domain: str, record: DomainRecord, urls: int) -> list[bytes]:
+        """Remove the first *urls* spilled of *domain*, and return them packed, but for those that
+        are sampled out by now."""
+        shard = self._batch.shards.of(domain)
+        stop = min(record.head + urls, record.tail)
+        found: list[bytes] = []
+        for key, chunk in self._chunks(shard, domain, record, stop):
+            last = keys.number_of(key)
+            first = last + 1 - len(chunk)
+            found += chunk[max(0, record.head - first) : stop - first]
+            if last < stop:
+                self._batch.delete(key)
+        self._batch.count_spilled(shard, record.head - stop, 0)
+        record.head = stop
+        self.moved += len(found)
+        left = [each for each in found if each != _GONE]
+        kept = left
+        if record.halvings:
+            kept = [each for each in left if _is_kept(decode_candidate(each).key, record)]
+        self._count_sampled_out(domain, record, len(left) - len(kept))
+        return kept
+
+    def _chunks(
+        self, shard: bytes, domain: str, record: DomainRecord, stop: int
+    ) -> Iterator[tuple[bytes, list[bytes]]]:
+        """Yield the records, with their keys, that have the first URLs, up to number *stop*."""
+        begin, end = (
+            keys.spilled(shard, domain, record.head),
+            keys.spilled(shard, domain, keys.LAST_NUMBER),
+        )
+        while True:
+            found = self._batch.scan(begin, end, 4)
+            for key, packed in found:
+                yield key, split_urls(packed)
+                if keys.number_of(key) + 1 >= stop:
+                    return
+            if len(found) < 4:
+                return
+            begin = found[-1][0] + b"\0"
+
+    def _thin(self, domain: str, record: DomainRecord, urls: int) -> None:
+        """Sample *urls* of those that were spilled before the sample became smaller."""
+        urls = min(urls, record.thin_until - record.head)
+        self._append(domain, record, list(dict.fromkeys(self._take(domain, record, urls))))
+
+    def _file(self, domain: str, record: DomainRecord, due: float) -> None:
+        """File *domain*, or file it no more if nothing of it is spilled."""
+        name = self._batch.shards.of(domain) + domain.encode()
+        if record.filed != _NOT_FILED:
+            self._queues[record.filed].remove(
+                keys.timed(keys.FILED, record.due_at, name, record.filed << 56)
+            )
+            record.filed = _NOT_FILED
+        if not len(record):
+            record.halvings = record.thin_until = record.fruitless = 0
+            return
+        is_full = self._cap_room(domain, record) == 0 or record.fruitless >= len(record)
+        record.filed = CAPPED if is_full else self._class_of(domain)
+        record.due_at = int(due)
+        self._queues[record.filed].put(record.due_at, name, b"")
+
+    def _cap_room(self, domain: str, record: DomainRecord) -> int | None:
+        cap = self._limits.budgets_of("", domain)[1]
+        return None if cap is None else max(0, cap - record.admitted)
+
+    def _class_of(self, domain: str) -> int:
+        rules, budget = self._rules or _DEFAULT_RULES, self.per_round(domain)
+        if budget is None:
+            return 0
+        return min(max(rules.most // max(budget, 1), 1).bit_length(), _CLASSES) - 1
+
+    # Release
+
+    @property
+    def next_at(self) -> float | None:
+        """When spilled URLs may be released: the end of a round, or at once. None: there are none,
+        or all are of capped domains."""
+        if not self._batch.totals.spilled:
+            return None  # entries that are left are stale
+        if self._capped_from is not None or self._has_new_rules:
+            return 0.0
+        times = [self._queues[number].next_at for number in range(_CLASSES)]
+        return min([time for time in times if time is not None], default=None)
+
+    @property
+    def may_be_idle(self) -> bool:
+        """Whether spilled URLs may be released if nothing else is to be done."""
+        totals = self._batch.totals
+        if not totals.spilled:
+            return False
+        if self._pass_from is not None or any(self._ready):
+            return True
+        # A host may have run dry without a fetch, as its last URLs were refused.
+        return not totals.waiting and self.next_at is not None
+
+    @property
+    def _rules_generation(self) -> int:
+        return self._limits.rule_budgets.generation if self._limits.rule_budgets else 0
+
+    @property
+    def _has_new_rules(self) -> bool:
+        is_new = self._rules_generation != self._generation
+        return is_new and self._queues[CAPPED].next_at is not None
+
+    def take_due(self, now: float) -> list[tuple[str, list[Candidate]]]:
+        """Remove and return URLs of domains whose round is over, as far as their budgets allow. To
+        be followed by `note_released` for each domain."""
+        if self._batch.totals.done >= self._table_at:
+            self._rank()
+        if not self._batch.totals.spilled:
+            return []
+        if self._capped_from is not None or self._has_new_rules:
+            self._look_at_capped(now)
+        taken: list[tuple[str, list[Candidate]]] = []
+        urls = 0
+        for number in range(_CLASSES):
+            queue = self._queues[number]
+            while urls < _STEP and len(taken) < _LOOKS and (found := queue.take_due(now, 1)):
+                key = found[0][0]
+                domain = key[11:].decode()
+                record = self.record(domain)
+                if record.filed != number or not self._batch.has(key[9:11]):
+                    continue
+                record.filed = _NOT_FILED
+                room = self.room(domain, now)
+                most = min(_STEP, len(record) if room is None else room)
+                taken.append((domain, self._decoded(self._take(domain, record, most))))
+                urls += most
+        return taken
+
+    def take_idle(
+        self, hosts: int, is_idle: Callable[[HostKey], bool]
+    ) -> list[tuple[str, list[Candidate]]]:
+        """Remove and return URLs of the domain of the best rank that has any of a host that
+        *is_idle*, whatever its budget: of up to so many *hosts*. As `take_due`."""
+        for _ in range(_LOOKS):
+            domain = self._next_ready()
+            if domain is None:
+                return []
+            record = self.record(domain)
+            if not len(record) or record.filed == CAPPED:
+                continue
+            upcoming = self._decoded(self._upcoming(domain, record))
+            wanted: set[HostKey] = set()
+            urls = 0
+            for each in upcoming:
+                if each.host not in wanted and is_idle(each.host):
+                    if len(wanted) == hosts:
+                        break
+                    wanted.add(each.host)
+                urls += 1
+            if wanted or not upcoming:
+                most = urls if upcoming else _CHUNK
+                return [(domain, self._decoded(self._take(domain, record, most)))]
+        return []
+
+    def _upcoming(self, domain: str, record: DomainRecord) -> list[bytes]:
+        """Return the first spilled URLs of *domain*, one record of them."""
+        shard = self._batch.shards.of(domain)
+        for key, chunk in self._chunks(shard, domain, record, record.head + 1):
+            begin = record.head - (keys.number_of(key) + 1 - len(chunk))
+            return [each for each in chunk[max(0, begin) :] if each != _GONE]
+        return []
+
+    def note_released(
+        self, domain: str, urls: int, admitted: int, now: float, *, binds: bool
+    ) -> None:
+        """Note that so many of *urls* that were taken of *domain* were admitted or seen; the others
+        are spilled again. *binds*: the budget of a round counted."""
+        record = self.record(domain)
+        room = self.room(domain, now)
+        if admitted:
+            record.fruitless = 0
+        elif room is None or not binds:
+            record.fruitless += urls
+        is_more = room is None or (room > 0 and admitted)
+        ends_at = record.round_at + self._round_s
+        if ends_at <= now:
+            ends_at = now + self._round_s
+        self._file(domain, record, now if is_more else ends_at)
+        if len(record):
+            self._note_ready(domain, record)
+
+    def note_dry(self, domain: str) -> None:
+        """Note that nothing waits at a host of *domain* any more."""
+        record = self.peek(domain)
+        if len(record):
+            self._note_ready(domain, record)
+
+    def look_again(self) -> None:
+        """Look at all domains again, whether hosts of theirs have run dry."""
+        self._pass_from = keys.FILED
+
+    def _note_ready(self, domain: str, record: DomainRecord) -> None:
+        if record.filed in (CAPPED, _NOT_FILED):
+            return
+        ready = self._ready[record.filed]
+        if len(ready) < _READY:
+            ready[domain] = None
+        else:
+            self._pass_from = self._pass_from or keys.FILED
+
+    def _next_ready(self) -> str | None:
+        if not any(self._ready):
+            if self._pass_from is None:
+                if self._batch.totals.waiting:
+                    return None
+                self.look_again()
+            assert self._pass_from is not None
+            found = self._batch.scan(self._pass_from, _CAPPED_FROM, _LOOKS)
+            self._pass_from = found[-1][0] + b"\0" if len(found) == _LOOKS else None
+            for key, _ in found:
+                self._ready[key[1]][key[11:].decode()] = None
+        for ready in self._ready:
+            if ready:
+                domain = next(iter(ready))
+                del ready[domain]
+                return domain
+        return None
+
+    def _look_at_capped(self, now: float) -> None:
+        """File some of the capped domains again, as budgets have changed."""
+        if self._has_new_rules:
+            self._generation, self._capped_from = self._rules_generation, _CAPPED_FROM
+        assert self._capped_from is not None
+        found = self._batch.scan(self._capped_from, keys.prefix_end(keys.FILED), _LOOKS)
+        self._capped_from = found[-1][0] + b"\0" if len(found) == _LOOKS else None
+        for key, _ in found:
+            domain = key[11:].decode()
+            if self._batch.has(key[9:11]) and self._cap_room(domain, self.peek(domain)) != 0:
+                record = self.record(domain)
+                record.fruitless = 0
+                self._file(domain, record, now)
+
+    def _decoded(self, packed: Iterable[bytes]) -> list[Candidate]:
+        return [decode_candidate(each) for each in packed]
+
+    def forget(self, is_meant: Callable[[Candidate], bool]) -> Iterator[int]:
+        """Forget the spilled URLs that *is_meant* is true for. Yields after each step, of some
+        milliseconds, how many it has forgotten."""
+        for found in slices(self._batch, keys.SPILLED, _LOOKS):
+            forgotten = 0
+            for key, packed in found:
+                if not self._batch.has(keys.shard_in(key)):
+                    continue
+                urls = split_urls(packed)
+                left = [
+                    _GONE if each == _GONE or is_meant(decode_candidate(each)) else each
+                    for each in urls
+                ]
+                if left != urls:
+                    self._batch.put(key, join_urls(left))
+                    forgotten += sum(a != b for a, b in zip(urls, left, strict=True))
+            yield forgotten
+
+
+def _is_kept(key: int, record: DomainRecord) -> bool:
+    """Return whether a URL is in the sample of those of its domain. It is the same whenever it is
+    found, so that a URL that many pages link to has no better chance.
+
+    Source: adaptive sampling (Wegman; Flajolet, "On adaptive sampling", 1990)."""
+    return not key >> 20 & ((1 << record.halvings) - 1)
+
+
+def spilled_urls(batch: WriteBatch, domain: str) -> Iterator[Candidate]:
+    """Yield the spilled URLs of *domain*, those that are released first in front."""
+    shard = batch.shards.of(domain)
+    for _, packed in all_records(batch, keys.spilled_prefix(shard, domain)):
+        yield from (decode_candidate(each) for each in split_urls(packed) if each != _GONE)

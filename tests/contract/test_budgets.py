@@ -1,0 +1,291 @@
+"""The budgets of registered domains, over every implementation: what is over them waits, and none
+of it is lost or counts as seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from crawler.frontier.records import DomainRecord
+from crawler.frontier.sweep import Forget
+from crawler.model.types import Candidate, Done, LinkSource, OverBudgetLinks
+from crawler.policy.budgets import BudgetRules
+from crawler.policy.operator_rules import RuleBudgets, read_rules
+from tests.harness.frontiers import Refusing, candidate, rest
+
+HOUR_S = 3600.0
+FEW = BudgetRules(least=3, most=3, ranked=1)
+
+
+def link(name, host, domain):
+    return replace_domain(candidate(name, host=host), domain)
+
+
+def replace_domain(found, domain):
+    return Candidate(
+        found.url, found.key, found.host, domain, found.depth, found.level, cash=found.cash
+    )
+
+
+def fetch(frontier, now, limit=1):
+    """Lease up to *limit* URLs and finish them; return their URLs."""
+    done = []
+    while len(done) < limit and (leases := frontier.lease(now, 1)):
+        for lease in leases:
+            done.append(lease.candidate.url)
+            frontier.release(lease, rest(0.0), now)
+            frontier.finish(lease, Done(), now)
+    return done
+
+
+def fill(world, budgets=FEW, **limits):
+    # Small limits of other tests would let hosts leave memory.
+    world.limits = replace(world.limits, budgets=budgets, **limits)
+    return world.reopen(0.0)
+
+
+@pytest.fixture
+def busy(world):
+    """A frontier of which one domain has its budget and more, while another has URLs that wait."""
+    frontier = fill(world)
+    added = frontier.add([candidate(f"x{n}") for n in range(8)], 0.0, at_once=True)
+    assert (added.new, added.over_budget) == (3, 5)
+    assert added.kept_out == (OverBudgetLinks("round", "a", 5),)
+    frontier.add([candidate(f"s{n}", host="b", depth=0) for n in range(30)], 0.0)
+    return frontier
+
+
+def of_host(urls, host):
+    return [url for url in urls if url.startswith(f"http://{host}/")]
+
+
+def test_what_is_over_a_budget_waits_for_the_next_round_while_others_wait(world, busy):
+    found = fetch(busy, 0.0, 12)
+    assert of_host(found, "a") == [f"http://a/x{n}" for n in range(3)]
+    assert busy.counts().spilled == 5
+    busy = world.reopen(10.0)
+    found = fetch(busy, HOUR_S, 12)
+    assert of_host(found, "a") == [f"http://a/x{n}" for n in range(3, 6)]
+    assert busy.counts().spilled == 2
+
+
+def test_it_goes_at_once_if_no_other_waits(world, busy):
+    found = fetch(busy, 0.0, 100)
+    assert len(of_host(found, "b")) == 30
+    assert sorted(of_host(found, "a")) == [f"http://a/x{n}" for n in range(8)]
+    assert busy.counts().spilled == 0
+    assert busy.is_over()
+
+
+def test_it_does_not_count_as_seen_and_is_lost_by_no_crash(world, busy):
+    spilled = candidate("x7").key
+    assert busy.seen_of([spilled]) == set()
+    for now in (1.0, 2.0, 3.0):
+        busy = world.reopen(now)
+    assert len(of_host(fetch(busy, 4.0, 100), "a")) == 8
+    assert busy.seen_of([spilled]) == {spilled}
+
+
+def test_a_link_that_is_repeated_is_spilled_once(busy):
+    before = busy.counts().spilled
+    for _ in range(5):
+        busy.add([candidate("x7"), candidate("x6")], 1.0, at_once=True)
+    assert busy.counts().spilled == before
+
+
+def test_of_very_many_a_sample_is_kept(world):
+    frontier = fill(world)
+    frontier.add([candidate(f"s{n}", host="b", depth=0) for n in range(9)], 0.0)
+    names = [f"x{n}" for n in range(1000)]
+    for at in range(0, 1000, 50):
+        frontier.add([candidate(each) for each in names[at : at + 50]], 0.0, at_once=True)
+    counts = frontier.counts()
+    assert counts.spilled + counts.sampled_out == 997
+    assert 15 <= counts.spilled <= 3 * 20 + 50, "20 budgets, and what came at once"
+    frontier = world.reopen(1.0)
+    found = of_host(fetch(frontier, 1.0, 2000), "a")
+    assert len(found) == len(set(found)) == 3 + counts.spilled
+    out = next(name for name in names if f"http://a/{name}" not in found)
+    assert frontier.add([candidate(out)], 1.0, at_once=True).seen == 0, "it was never seen"
+    assert frontier.is_over() or fetch(frontier, 1.0, 10)
+
+
+def test_seeds_and_what_code_names_and_redirects_have_no_budget_of_a_round(world):
+    frontier = fill(world)
+    assert frontier.add([candidate(f"s{n}", depth=0) for n in range(9)], 0.0).new == 9
+    own = [candidate(f"r{n}", request=b"packed") for n in range(9)]
+    assert frontier.add(own, 0.0).new == 9
+    hop = [candidate(f"h{n}", chain=(7,)) for n in range(9)]
+    assert frontier.add(hop, 0.0, at_once=True).new == 9
+    assert frontier.add([candidate("x")], 0.0, at_once=True).over_budget == 1
+
+
+def test_a_domain_that_has_its_full_number_in_all_waits_for_a_start_that_gives_it_more(world):
+    frontier = fill(world, budgets=None, max_urls_per_domain=2)
+    found = [candidate(name) for name in "vwxyz"]
+    assert frontier.add(found, 0.0, at_once=True).over_budget == 3
+    assert len(fetch(frontier, 0.0, 10)) == 2
+    assert frontier.is_over(), "no budget can grow"
+    assert frontier.wake_at() is None
+    assert frontier.counts().spilled == 3
+    world.limits = replace(world.limits, max_urls_per_domain=4)
+    frontier = world.reopen(1.0)
+    assert len(fetch(frontier, 1.0, 10)) == 2
+    assert frontier.is_over()
+    assert frontier.counts().spilled == 1
+    world.limits = replace(world.limits, max_urls_per_domain=None)
+    frontier = world.reopen(2.0)
+    assert len(fetch(frontier, 2.0, 10)) == 1
+    assert (frontier.is_over(), frontier.counts().spilled) == (True, 0)
+
+
+def test_a_host_that_has_its_full_number_holds_up_no_other_of_its_domain(world):
+    frontier = fill(world, max_urls_per_host=2)
+    full = [link(f"x{n}", "www.d.example", "d.example") for n in range(9)]
+    other = [link(f"y{n}", "shop.d.example", "d.example") for n in range(2)]
+    frontier.add([*full, *other], 0.0, at_once=True)
+    found = fetch(frontier, 0.0, 50)
+    assert sorted(of_host(found, "shop.d.example")) == [
+        "http://shop.d.example/y0",
+        "http://shop.d.example/y1",
+    ]
+    assert len(of_host(found, "www.d.example")) == 2
+    assert frontier.is_over()
+    assert frontier.counts().spilled == 7
+
+
+def test_a_rule_gives_a_domain_another_budget_while_the_crawl_runs(world):
+    rules = RuleBudgets()
+    frontier = fill(world, rule_budgets=rules)
+    rules.set_rules(read_rules('[[rule]]\nfor = "*.d.example"\nbudget = 5\n', 3))
+    added = frontier.add(
+        [link(f"x{n}", "d.example", "d.example") for n in range(9)], 0.0, at_once=True
+    )
+    assert added.over_budget == 4
+
+
+def test_hosts_of_a_domain_are_bounded_while_others_wait(world):
+    frontier = fill(world, BudgetRules(least=8, most=8, ranked=1, hosts_per_url=1))
+    frontier.add([candidate(f"s{n}", host="b", depth=0) for n in range(30)], 0.0)
+    for hour in range(3):
+        now = hour * HOUR_S
+        names = [f"h{hour}-{n}.d.example" for n in range(6)]
+        frontier.add([link("", name, "d.example") for name in names], now, at_once=True)
+    hosts = {each.split("/")[2] for each in fetch(frontier, 2 * HOUR_S, 30)}
+    assert len(hosts - {"b"}) == 8
+
+
+def farm_and_friends(frontier, now=0.0):
+    """Let 40 domains link to one, and 1,000 hosts of a farm to another."""
+    for n in range(40):
+        frontier.add([candidate("", host="good")], now, source=LinkSource(f"d{n}"))
+    for n in range(1000):
+        found = [link("", f"h{n}.farm", "farm"), candidate("", host="bought")]
+        frontier.add(found, now, source=LinkSource("farm"))
+
+
+def record_of(frontier, domain) -> DomainRecord:
+    return frontier.budgets.peek(domain)
+
+
+def test_a_domain_votes_once_and_not_for_itself(world):
+    frontier = fill(world, BudgetRules(least=1, most=1000, ranked=5))
+    farm_and_friends(frontier)
+    assert record_of(frontier, "farm").degree == 0
+    assert record_of(frontier, "bought").degree == 1
+    assert 33 <= record_of(frontier, "good").degree <= 40
+    frontier = world.reopen(1.0)
+    farm_and_friends(frontier, 1.0)
+    assert record_of(frontier, "bought").degree == 1, "after a crash, too"
+
+
+def test_a_network_has_few_votes(world):
+    frontier = fill(world)
+    for n in range(500):
+        source = LinkSource(f"bought{n}.example", f"192.0.2.{n % 250}")
+        frontier.add([candidate("", host="spam")], 0.0, source=source)
+    assert record_of(frontier, "spam").degree <= 16
+
+
+def test_the_more_domains_link_to_one_the_more_it_gets(world):
+    frontier = fill(world, BudgetRules(least=1, most=1000, ranked=20))
+    for rank in range(10):
+        for n in range(3 * (10 - rank)):
+            found = [candidate("", host=f"r{rank}")]
+            frontier.add(found, 0.0, source=LinkSource(f"d{n}"))
+    frontier = world.reopen(1.0)
+    budgets = [frontier.budgets.per_round(f"r{rank}") for rank in range(10)]
+    assert budgets == sorted(budgets, reverse=True)
+    assert budgets[0] > 900
+    assert len(set(budgets)) == 10
+
+
+def test_equal_domains_have_the_worst_rank_of_them(world):
+    frontier = fill(world, BudgetRules(least=1, most=1000, ranked=20))
+    for n in range(30):
+        frontier.add([candidate("", host=f"e{n}")], 0.0, source=LinkSource("source"))
+    frontier = world.reopen(1.0)
+    assert {frontier.budgets.per_round(f"e{n}") for n in range(30)} == {1}
+
+
+class Ranks:
+    def of_domain(self, name):
+        return 1 if name == "known" else None
+
+
+def test_a_rank_that_is_given_counts_in_place_of_links(world):
+    frontier = fill(world, BudgetRules(least=2, most=1000, ranked=20), ranks=Ranks())
+    assert frontier.budgets.per_round("known") == 1000
+
+
+def test_what_is_spilled_can_be_forgotten_and_leaves_no_trace(world, busy):
+    def fate(found):
+        return Forget.FORGET if "x7" in found.url else None
+
+    assert sum(busy.sweep(None, lambda host: True, fate, lambda: 1.0)) == 1
+    busy.commit()
+    assert not [key for key, value in world.store.scan(b"", b"\xff", 1_000_000) if b"x7" in value]
+    busy = world.reopen(2.0)
+    assert len(of_host(fetch(busy, 2.0, 100), "a")) == 7
+
+
+def test_many_spilled_domains_are_released_by_rank(world):
+    frontier = fill(world, BudgetRules(least=1, most=1000, ranked=2), ranks=Ranks())
+    frontier.add([candidate(name, host=name) for name in "xyz"], 0.0, source=LinkSource("s"))
+    frontier = world.reopen(0.0)
+    fetch(frontier, 0.0, 3)
+    frontier.add([candidate(f"k{n}", host="known") for n in range(1500)], 0.0, at_once=True)
+    frontier.add([candidate(f"p{n}", host="poor") for n in range(5)], 0.0, at_once=True)
+    order = fetch(frontier, 0.0, 1200)
+    assert order.index("http://poor/p0") < 20
+    late = [each for each in order if each.startswith("http://poor/")]
+    assert len(late) == 1, "while the better one has spilled URLs, they go first"
+
+
+def test_a_host_whose_last_urls_are_refused_holds_up_nothing(world):
+    world.limits = replace(world.limits, budgets=FEW)
+    frontier = world.reopen(0.0, Refusing(lambda url: "bad" in url))
+    names = [f"bad{n}" for n in range(3)] + [f"x{n}" for n in range(4)]
+    frontier.add([candidate(name) for name in names], 0.0, at_once=True)
+    found = []
+    for _ in range(20):
+        found += fetch(frontier, 0.0, 10)
+        if (wake := frontier.wake_at()) is None or wake > 0.0:
+            break
+    assert sorted(found) == [f"http://a/x{n}" for n in range(4)]
+    assert frontier.is_over()
+
+
+def test_what_was_refused_comes_back_within_the_budget_in_all_only_once(world):
+    world.limits = replace(world.limits, budgets=FEW, max_urls_per_domain=2)
+    rules = Refusing(lambda url: True)
+    frontier = world.reopen(0.0, rules)
+    frontier.add([candidate("x"), candidate("y")], 0.0, at_once=True)
+    assert fetch(frontier, 0.0, 10) == []
+    frontier.add([candidate("z")], 0.0, at_once=True)
+    rules.refuses = lambda url: False
+    frontier.judge_again()
+    found = [url for _ in range(9) for url in fetch(frontier, 0.0, 10)]
+    assert len(found) == len(set(found)) == 2
+    assert frontier.counts().spilled + frontier.counts().refused == 1
