@@ -31,7 +31,7 @@ from crawler.frontier.port import FRONTIER, SEEN, FrontierLimits
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.types import Added, Candidate, Done, HostKey, Rest
+from crawler.model.types import Added, Candidate, Done, HostKey, LinkSource, Rest
 
 ADD_US: Final = 60
 TURN_US: Final = 40
@@ -103,8 +103,15 @@ class Embedded(TwoTierFrontier):
     def work_soon(self) -> None:
         self._is_work_due = True
 
-    def add(self, found: Iterable[Candidate], now: float, *, at_once: bool = False) -> Added:
-        added = super().add(found, now, at_once=at_once)
+    def add(
+        self,
+        found: Iterable[Candidate],
+        now: float,
+        *,
+        at_once: bool = False,
+        source: LinkSource | None = None,
+    ) -> Added:
+        added = super().add(found, now, at_once=at_once, source=source)
         self.decided["at once, by keys in memory"] += added.seen
         return added
 
