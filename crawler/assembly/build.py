@@ -204,7 +204,9 @@ def _assemble(crawler: Crawler) -> Crawl:
         # Parts that may raise and need no closing are built first.
         prioritizer, parsers = _prioritizer(config), Parsers(config.content)
         signatures, ranks = _signatures(config), _ranks(config)
-        limits = replace(frontier_limits(config, arguments), rule_budgets=RuleBudgets())
+        limits = replace(
+            frontier_limits(config, arguments), rule_budgets=RuleBudgets(), ranks=ranks
+        )
         joined = None
         if address is not None:
             from crawler.shared.worker.join import join  # noqa: PLC0415  # see assembly/shared.py

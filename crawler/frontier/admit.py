@@ -142,8 +142,12 @@ class ArrivedUrls:
         if count > 1:
             self.stage()
             self._parts = [{} for _ in range(count)]
+            host, part = None, self._parts[0]
             for key, candidate in self._by_key.items():
-                self._parts[hash(candidate.host) % count][key] = candidate
+                if candidate.host != host:  # most links of a page are for one host
+                    host = candidate.host
+                    part = self._parts[hash(host) % count]
+                part[key] = candidate
             self._parts = [part for part in self._parts if part]
         elif count:
             self._parts = [self._by_key]
@@ -387,14 +391,16 @@ class Admitter:
         by_host, by_domain = self._limits.budgets_of(host, domain)
         is_new = not record.admitted
         room = self._budgets.room(domain, now, is_new_host=is_new) if binds else None
-        used = self._budgets.peek(domain).admitted if by_domain is not None else 0
-        budgets = (
-            ("round", domain, room),
-            ("host", host, None if by_host is None else by_host - record.admitted),
-            ("domain", domain, None if by_domain is None else by_domain - used),
-        )
-        if all(left is None or len(urls) <= left for _, _, left in budgets):
-            # No call for each URL: nearly all links come by here.
+        of_host = None if by_host is None else by_host - record.admitted
+        of_domain = None
+        if by_domain is not None:
+            of_domain = by_domain - self._budgets.peek(domain).admitted
+        wanted = len(urls)
+        if (
+            (room is None or wanted <= room)
+            and (of_host is None or wanted <= of_host)
+            and (of_domain is None or wanted <= of_domain)
+        ):  # no call for each URL: nearly all links come by here
             pages = [each for each in urls if each.purpose is not _ROBOTS and not each.request]
             self._count(record, domain, len(pages), now, is_new_host=is_new)
             if room:
@@ -402,7 +408,8 @@ class Admitter:
             return urls, []
         kept_out: list[OverBudgetLinks] = []
         over: set[int] = set()
-        for unit, name, left in budgets:
+        rooms = (("round", domain, room), ("host", host, of_host), ("domain", domain, of_domain))
+        for unit, name, left in rooms:
             is_bound = _is_of_round if unit == "round" else _is_counted
             bound = [id(each) for each in urls if id(each) not in over and is_bound(each)]
             if left is not None and len(bound) > left:

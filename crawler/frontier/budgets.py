@@ -14,7 +14,7 @@ capped, if it has its full number in all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -61,11 +61,14 @@ _DEFAULT_RULES: Final = BudgetRules()
 _GONE: Final = encode(None)  # in the place of a spilled URL that is to be forgotten
 
 
-class Vote(NamedTuple):
-    """A domain that links to another."""
+class Votes(NamedTuple):
+    """That a domain links to others."""
 
     voter: bytes
-    domain: str
+    domains: Collection[str]
+
+
+NO_VOTES: Final = Votes(b"", ())
 
 
 class DomainBudgets:
@@ -163,13 +166,13 @@ class DomainBudgets:
 
     # Who links to whom
 
-    def votes(self, source: LinkSource, domains: Iterable[str]) -> list[Vote]:
+    def votes(self, source: LinkSource, domains: Iterable[str]) -> Votes:
         """Return the votes of the domain of a page for the other *domains* that it links to, but
         for those that were returned lately."""
         others = set(domains)
         others.discard(source.domain)
         if not others:
-            return []
+            return NO_VOTES
         votes_as = self.peek(source.domain).votes_as
         if not votes_as:
             votes_as = voter(source.domain, network_of(source.address))
@@ -183,16 +186,16 @@ class DomainBudgets:
         self._votes += len(others)
         while self._votes > _MOST_VOTES:
             self._votes -= len(self._voted.pop(next(iter(self._voted))))
-        return [Vote(votes_as, each) for each in others]
+        return Votes(votes_as, others)
 
-    def count(self, votes: Iterable[Vote]) -> None:
+    def count(self, votes: Votes) -> None:
         """Count *votes* for domains that are here."""
-        for vote, domain in votes:
-            known = self.peek(domain)
-            voters = with_voter(known.voters, vote)
-            if voters is known.voters:
+        for domain in votes.domains:
+            record = self.peek(domain)
+            voters = with_voter(record.voters, votes.voter)
+            if voters is record.voters:
                 continue
-            record = self.record(domain)
+            self._changed.add(domain)
             record.voters = voters
             degree = degree_class(count_voters(voters))
             if degree > record.degree:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
-from crawler.frontier.budgets import DomainBudgets, Vote
+from crawler.frontier.budgets import NO_VOTES, DomainBudgets, Votes
 from crawler.frontier.gone import GonePages
 from crawler.frontier.groups import AddressGroups, AddressUse
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler, LongestHosts
@@ -210,7 +210,7 @@ class TwoTierFrontier:
     ) -> Added:
         urls = list(found)
         if source is not None:
-            self.count_votes(self.votes(source, [each.domain for each in urls]), now)
+            self.budgets.count(self.votes(source, [each.domain for each in urls]))
         # Of the 40 links of a page mostly none: one look at each is enough.
         special = [
             each
@@ -245,12 +245,12 @@ class TwoTierFrontier:
         self._end_call(now)
         return added
 
-    def votes(self, source: LinkSource, domains: Iterable[str]) -> list[Vote]:
+    def votes(self, source: LinkSource, domains: Iterable[str]) -> Votes:
         """Return the votes of a page for the *domains* that it links to, as far as they may be
         new."""
-        return self.budgets.votes(source, domains) if self._limits.budgets is not None else []
+        return self.budgets.votes(source, domains) if self._limits.budgets is not None else NO_VOTES
 
-    def count_votes(self, votes: Iterable[Vote], now: float) -> None:
+    def count_votes(self, votes: Votes, now: float) -> None:
         """Count *votes* for domains that are here."""
         self.budgets.count(votes)
         self._end_call(now)

@@ -75,22 +75,21 @@ def with_voter(voters: bytes, vote: bytes) -> bytes:
     known.
 
     Source of the sketch: HyperLogLog (Flajolet and others, 2007)."""
-    if len(voters) <= EXACT * _VOTER_BYTES and not _is_sketch(voters):
-        known = {voters[at : at + _VOTER_BYTES] for at in range(0, len(voters), _VOTER_BYTES)}
-        if vote in known:
+    size = len(voters)
+    if size <= EXACT * _VOTER_BYTES:
+        at = voters.find(vote)
+        while at % _VOTER_BYTES and at > 0:
+            at = voters.find(vote, at + 1)
+        if at >= 0:
             return voters
-        if len(known) < EXACT:
+        if size < EXACT * _VOTER_BYTES:
             return voters + vote
         registers = bytearray(_REGISTERS + 1)
-        for each in known:
-            _register(registers, each)
+        for at in range(0, size, _VOTER_BYTES):
+            _register(registers, voters[at : at + _VOTER_BYTES])
     else:
         registers = bytearray(voters)
     return bytes(registers) if _register(registers, vote) else voters
-
-
-def _is_sketch(voters: bytes) -> bool:
-    return len(voters) == _REGISTERS + 1
 
 
 def _register(registers: bytearray, vote: bytes) -> bool:
@@ -106,7 +105,7 @@ def _register(registers: bytearray, vote: bytes) -> bool:
 
 def count_voters(voters: bytes) -> int:
     """Return how many domains link to one, about."""
-    if not _is_sketch(voters):
+    if len(voters) <= EXACT * _VOTER_BYTES:
         return len(voters) // _VOTER_BYTES
     registers = voters[:_REGISTERS]
     empty = registers.count(0)

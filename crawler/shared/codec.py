@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from crawler.duplicates.quarters import QUARTERS, near_places, quarters
-from crawler.frontier.budgets import Vote
+from crawler.frontier.budgets import Votes
 from crawler.frontier.records import decode_candidate
 from crawler.model.counts import Figures
 from crawler.model.types import (
@@ -117,16 +117,16 @@ def unpack_candidate(packed: bytes, host: str, level: int) -> Candidate:
     )
 
 
-def pack_vote(vote: Vote) -> Candidate:
-    """Return *vote* as a link to its domain, so that it comes to the worker of that."""
-    domain = vote.domain
-    key = int.from_bytes(vote.voter)
+def pack_vote(voter: bytes, domain: str) -> Candidate:
+    """Return the vote of a *voter* as a link to the *domain* that it is for, so that it comes to
+    the worker of that."""
+    key = int.from_bytes(voter)
     return Candidate("", key, HostKey(domain), domain, purpose=Purpose.VOTE)
 
 
-def unpack_vote(link: Candidate) -> Vote:
+def unpack_vote(link: Candidate) -> Votes:
     """Return the vote that `pack_vote` made *link* of."""
-    return Vote((link.key & 0xFFFFFFFF).to_bytes(4), link.domain)
+    return Votes((link.key & 0xFFFFFFFF).to_bytes(4), (link.domain,))
 
 
 def _url_of(tail: str, host: str) -> str:

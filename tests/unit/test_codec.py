@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from crawler.duplicates.quarters import QUARTERS
 from crawler.frontier import records as keys
-from crawler.frontier.budgets import Vote
+from crawler.frontier.budgets import Votes
 from crawler.model.types import Candidate, Claim, HostKey, PageHistory, Purpose
 from crawler.policy.priority import NO_CASH
 from crawler.shared.codec import (
@@ -241,9 +241,9 @@ def test_a_part_is_bounded_by_number_and_by_bytes(sizes: Sequence[int], expect: 
 
 
 def test_a_vote_comes_to_the_worker_of_its_domain_as_it_was() -> None:
-    vote = Vote(b"\x00\x01\xfe\xff", "xn--bcher-kva.example")
-    link = pack_vote(vote)
-    assert link.domain == vote.domain
+    voter, domain = b"\x00\x01\xfe\xff", "xn--bcher-kva.example"
+    link = pack_vote(voter, domain)
+    assert link.domain == domain
     sent = unpack_candidate(pack_candidate(link), link.host, link.level)
     assert sent.purpose is Purpose.VOTE
-    assert unpack_vote(sent) == vote
+    assert unpack_vote(sent) == Votes(voter, (domain,))

@@ -19,6 +19,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from crawler.frontier.budgets import Votes
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import (
     AddressLeases,
@@ -236,13 +237,10 @@ class OwnedFrontier:
         self, source: LinkSource, found: Sequence[Candidate], now: float
     ) -> Iterator[Candidate]:
         """Count which domains the page *source* links to. Yields what is for other workers."""
-        own = []
-        for vote in self.frontier.votes(source, [each.domain for each in found]):
-            if self.owns(HostKey(vote.domain)):
-                own.append(vote)
-            else:
-                yield pack_vote(vote)
-        self.frontier.count_votes(own, now)
+        voter, domains = self.frontier.votes(source, [each.domain for each in found])
+        own = [domain for domain in domains if self.owns(HostKey(domain))]
+        self.frontier.count_votes(Votes(voter, own), now)
+        yield from (pack_vote(voter, domain) for domain in domains if domain not in own)
 
     def owns(self, host: HostKey) -> bool:
         """Return whether the URLs of *host* are leased here."""
@@ -459,9 +457,9 @@ class OwnedFrontier:
 
     def _add_arrived(self, entry: InboxEntry) -> None:
         now = self._now()
-        votes = [unpack_vote(each) for each in entry.links if each.purpose is Purpose.VOTE]
-        if votes:
-            self.frontier.count_votes(votes, now)
+        for link in entry.links:
+            if link.purpose is Purpose.VOTE:
+                self.frontier.count_votes(unpack_vote(link), now)
         for link in filter(is_result, entry.links):
             with suppress(StoreUnavailable):  # it is fetched again, as its record asks for it
                 if (result := unpack_result(link)) is not None:
