@@ -534,7 +534,7 @@ class FrontierSettings:
     ranks: str = setting(
         "",
         text("a path", "path", r"[^\0]*"),
-        "A list of domains or hosts by rank, such as Common Crawl's: links to them count for more.",
+        "A list of domains or hosts by rank, such as Common Crawl's, for order and budgets.",
     )
 
 
