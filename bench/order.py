@@ -26,11 +26,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.revisit_world import best_visits, world
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns, open_frontier
 from crawler.frontier.port import FrontierLimits
 from crawler.model.types import Candidate, Done, HostKey, Lease, Pace, Rest, Standing
-from crawler.policy.priority import SEED_CASH, cash_of_links
+from crawler.policy.priority import DOUBLING, SEED_CASH, cash_of_links
 
 FETCHED: Final = (0.01, 0.05, 0.10, 0.20, 0.30, 0.50)
 """Of the pages, when the share of the PageRank is looked at."""
@@ -40,6 +41,7 @@ _NEAR: Final = 2000
 _LEAST_PAGES: Final = 5  # of a host; a smaller one is a part of the one before
 _ITERATIONS: Final = 60
 _DAMPING: Final = 0.85
+_CYCLE_DAYS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def _page_rank(
 class Crawled:
     shares: tuple[float, ...]  # of the PageRank, when FETCHED were
     ticks: int
-    pages: int
+    fetched: list[int]  # pages, in this order
 
 
 class _Account:
@@ -111,26 +113,30 @@ class _Account:
         self._rank = graph.rank.tolist()
         self._marks = [round(part * graph.pages) for part in FETCHED]
         self._shares: list[float] = []
-        self.pages = 0
+        self._fetched: list[int] = []
         self._worth = 0.0
 
     def note(self, page: int) -> None:
-        self.pages += 1
+        self._fetched.append(page)
         self._worth += self._rank[page]
-        if len(self._shares) < len(self._marks) and self.pages >= self._marks[len(self._shares)]:
+        number = len(self._shares)
+        if number < len(self._marks) and len(self._fetched) >= self._marks[number]:
             self._shares.append(self._worth)
 
     def crawled(self, ticks: int) -> Crawled:
         missing = len(FETCHED) - len(self._shares)
-        return Crawled((*self._shares, *[float("nan")] * missing), ticks, self.pages)
+        return Crawled((*self._shares, *[float("nan")] * missing), ticks, self._fetched)
 
 
 def _key(page: int) -> int:
     return (page + 1) * 0x9E3779B97F4A7C15 % (1 << 64)
 
 
-def by_our_frontier(graph: Graph, seeds: Sequence[int], slots: int) -> Crawled:
-    """Crawl *graph* with the frontier of the product."""
+def by_our_frontier(
+    graph: Graph, seeds: Sequence[int], slots: int, cash_of: dict[int, int] | None = None
+) -> Crawled:
+    """Crawl *graph* with the frontier of the product. *cash_of*: is filled with the cash with which
+    each page was fetched."""
     begins, links = graph.begins, graph.links
     names = [HostKey(f"host{number}.example") for number in range(max(graph.hosts) + 1)]
     urls = [
@@ -174,6 +180,8 @@ def by_our_frontier(graph: Graph, seeds: Sequence[int], slots: int) -> Crawled:
                 free += 1
                 page = pages_of[lease.candidate.key]
                 account.note(page)
+                if cash_of is not None:
+                    cash_of[page] = lease.candidate.cash
                 linked = links[begins[page] : begins[page + 1]]
                 if linked:
                     cash = cash_of_links(lease.candidate.cash, len(linked))
@@ -316,12 +324,52 @@ def show_graph(graph: Graph, crawls: int, *, only_ours: bool) -> bool:
     return held
 
 
+def show_weights(graph: Graph) -> None:
+    """Print how fresh later visits keep the copies of *graph*, by what pages weigh in them: the
+    share of the PageRank that is fresh, with the best fixed intervals for these weights."""
+    cash_of: dict[int, int] = {}
+    slots = BARS[graph.name].slots if graph.name in BARS else 4
+    fetched = np.array(by_our_frontier(graph, graph.seeds(0), slots, cash_of).fetched)
+    count = len(fetched)
+    place = np.empty(graph.pages, np.int64)
+    place[fetched] = np.arange(1, count + 1)
+    cash = np.array([cash_of[page] for page in fetched.tolist()]) / DOUBLING
+    links = np.bincount(graph.links, minlength=graph.pages)[fetched]
+    rank = graph.rank[fetched] / graph.rank[fetched].sum()
+    rates = world(count).rates
+    print(f"\n{graph.name}: {count:,} pages, visits of each in {_CYCLE_DAYS} days")
+
+    def show(name: str, weights: NDArray[np.float64]) -> None:
+        visits = best_visits(rates, weights, count / _CYCLE_DAYS)
+        left = visits > 0
+        fresh = visits[left] / rates[left] * -np.expm1(-rates[left] / visits[left])
+        bits = np.corrcoef(np.log(weights), np.log(rank))[0, 1] if weights.std() else 0.0
+        print(f"{name:<40}{(rank[left] * fresh).sum():8.3f}   correlation {bits:5.2f}", flush=True)
+
+    def bounded(doublings: NDArray[np.float64], most: float = 4.0) -> NDArray[np.float64]:
+        """Return the powers of 2, as those of the median page are 0."""
+        return np.exp2(np.clip(doublings - np.median(doublings), -most, most))
+
+    show("1", np.ones(count))
+    show("cash, to 4 times more or less", bounded(cash, 2.0))
+    show("cash, to 16 times", bounded(cash))
+    show("its tenth root", bounded(cash / 10))
+    show("root of the links to it", bounded(np.log2(1 + links) / 2))
+    show("1 / root of its place among the fetched", bounded(-np.log2(place[fetched]) / 2))
+    show("PageRank", rank)
+
+
 def main() -> int:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("graphs", nargs="+", type=Path, metavar="GRAPH")
     parser.add_argument("--crawls", type=int, default=6)
     parser.add_argument("--only-ours", action="store_true")
+    parser.add_argument("--weights", action="store_true", help="what cash says of later visits")
     options = parser.parse_args()
+    if options.weights:
+        for file in options.graphs:
+            show_weights(read_graph(file))
+        return 0
     held = [show_graph(read_graph(file), options.crawls, only_ours=options.only_ours)
             for file in options.graphs]  # fmt: skip
     return 0 if all(held) else 1

@@ -61,7 +61,7 @@ host may be asked half as often), with more they wait for long in the order in w
 _MOST_WAITING: Final = 400  # beyond which more make no difference
 _DOUBLINGS: Final = 8.0  # of that, after which a page that is never worth it comes half as often
 _READ_OF_ROUND: Final = 500  # of all: 2 ms
-_WEIGHT: Final = 1.0  # of each page
+_WEIGHT: Final = 1.0  # of each page: cash is no weight (decision 63)
 
 
 @dataclass(slots=True)
