@@ -40,7 +40,7 @@ def _latest(some: Sequence[RunFigures], more: Sequence[RunFigures]) -> list[RunF
     return sorted([*some, *more], key=lambda run: run.started_at)[-RUNS_KEPT:]
 
 
-_most_changes: Final = largest(TOP_HOSTS, "changes")
+_most_changes: Final = largest(TOP_HOSTS, "changes", "host")
 _Changes: TypeAlias = Annotated[list[HostChanges], _most_changes]
 
 

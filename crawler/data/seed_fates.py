@@ -86,7 +86,7 @@ class SeedTable(Sums, msgspec.Struct):
             self.failed[seed] = SeedRow(seed, fate, why[:1000], url if url != seed else "")
 
     def count_over_budget(self, seeds: int) -> None:
-        """Count seeds that were not added, as their host or domain has its full number of URLs."""
+        """Count seeds that wait, as their host or domain has its full number of URLs."""
         self.counts[OVER_BUDGET] = self.counts.get(OVER_BUDGET, 0) + seeds
 
     def forget_refused(self) -> None:
@@ -149,7 +149,7 @@ _WORDS: Final = MappingProxyType(
         "lying_type": "an answer of another type than its header says",
         "soft_404": "the page of the host for names that do not exist",
         REFUSED: "refused by a rule",
-        OVER_BUDGET: "skipped, as their host or domain has its full number of URLs",
+        OVER_BUDGET: "wait, as their host or domain has its full number of URLs",
     }
 )
 _ADVICE: Final = MappingProxyType(
@@ -229,14 +229,15 @@ class SeedFates:
         self._log(f"Seed {url} skipped: {refusal.explain()}")
 
     def count_over_budget(self, kept_out: Sequence[OverBudgetLinks]) -> None:
-        """Count seeds that a budget keeps out, and log each host or domain once."""
+        """Count seeds that a budget keeps back, and log each host or domain once."""
         for each in kept_out:
             self.table.count_over_budget(each.links)
             if each.name not in self._over_budget and len(self._over_budget) < LOGGED:
                 self._over_budget.add(each.name)
                 setting = f"CRAWLER_MAX_URLS_PER_{each.unit.upper()}"
                 self._log(
-                    f"Seeds of {each.name} skipped: it has its full number of URLs ({setting})"
+                    f"Seeds of {each.name} wait: it has its full number of URLs. A start with a"
+                    f" larger {setting} fetches them"
                 )
 
     def _count(self, outcome: Outcome) -> str:

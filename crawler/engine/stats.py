@@ -18,12 +18,12 @@ from typing import Final, TypeVar
 from scrapy.statscollectors import StatsCollector
 
 from crawler.data.seed_fates import SeedFates
-from crawler.frontier.port import FrontierLimits
 from crawler.loop.life import Life
 from crawler.loop.outcome import UNMODIFIED, words_of
 from crawler.loop.visit import LaterVisit, VisitResult
 from crawler.model.counts import (
     FIRST_DEAD,
+    ROUND_SETTING,
     TOP_HOSTS,
     TOP_OVER_BUDGET,
     DeadUrl,
@@ -37,6 +37,7 @@ from crawler.model.types import (
     Answer,
     HostKey,
     Outcome,
+    OverBudgetLinks,
     Purpose,
     Rest,
 )
@@ -132,6 +133,14 @@ class CopySamples:
         return self._squares / self._interval_s / 2 if self._interval_s else None
 
 
+_SETTINGS: Final = {
+    "host": "CRAWLER_MAX_URLS_PER_HOST",
+    "domain": "CRAWLER_MAX_URLS_PER_DOMAIN",
+    "round": ROUND_SETTING,
+}
+"""The setting of a budget, by its unit."""
+
+
 class CrawlStats:
     """Implements loop.LoopFigures."""
 
@@ -143,8 +152,9 @@ class CrawlStats:
         self.by_host: Counter[str] = Counter()
         self.changes_by_host: Counter[str] = Counter()  # that visits of known pages have found
         self.copies = CopySamples()
-        # Links, by unit and name of a budget.
+        # Links, by unit and name of a budget, and the latest of each.
         self.over_budget_links: Counter[tuple[str, str]] = Counter()
+        self._budgets: dict[tuple[str, str], OverBudgetLinks] = {}  # 2 * _MAX_HOSTS at most
         self.dead: list[Outcome] = []  # the first few
         self.fetch_s = Histogram(FETCH_BOUNDS_S)
         self.gap_over_due_s = Histogram((0.0, *GAP_BOUNDS_S))  # 0 and below: too early
@@ -167,17 +177,17 @@ class CrawlStats:
         """What was counted up to now."""
         return Figures(dict(self.counters))
 
-    def figures_with_names(self, limits: FrontierLimits) -> Figures:
-        """Return `figures`, and what is named at the end of a run. *limits*: the budgets."""
-        budgets = {
-            "host": ("CRAWLER_MAX_URLS_PER_HOST", limits.max_urls_per_host or 0),
-            "domain": ("CRAWLER_MAX_URLS_PER_DOMAIN", limits.max_urls_per_domain or 0),
-        }
-        over_budget = self.over_budget_links.most_common(TOP_OVER_BUDGET)
+    def figures_with_names(self) -> Figures:
+        """Return `figures`, and what is named at the end of a run."""
+        over_budget = [
+            OverBudget(_SETTINGS[name[0]], budget.most, budget.name, links, budget.rank)
+            for name, links in self.over_budget_links.most_common(TOP_OVER_BUDGET)
+            if (budget := self._budgets[name])
+        ]
         return Figures(
             dict(self.counters),
             [HostPages(*each) for each in self.by_host.most_common(TOP_HOSTS)],
-            [OverBudget(*budgets[unit], name, links) for (unit, name), links in over_budget],
+            over_budget,
             [DeadUrl(each.url, each.reason) for each in self.dead],
             self.top_changes,
         )
@@ -212,12 +222,18 @@ class CrawlStats:
     def count_added(self, added: Added) -> None:
         self.count("links/new", added.new)
         self.count("links/seen", added.seen)
+        self.count("links/released", added.released)
         self.count_over_budget(added)
 
     def count_over_budget(self, added: Added) -> None:
         self.count("links/over_budget", added.over_budget)
         for each in added.kept_out:
-            self._count_named(self.over_budget_links, (each.unit, each.name), each.links)
+            name = (each.unit, each.name)
+            self._budgets[name] = each
+            self._count_named(self.over_budget_links, name, each.links)
+        if len(self._budgets) > 2 * _MAX_HOSTS:
+            counted = self.over_budget_links
+            self._budgets = {name: each for name, each in self._budgets.items() if name in counted}
 
     def count_begun(self, host: HostKey, now: float) -> None:
         """Count how long after the end of the rest of *host* its next fetch begins. Nothing is

@@ -415,7 +415,10 @@ class Admitter:
             if left is not None and len(bound) > left:
                 refused = bound[max(left, 0) :]
                 over.update(refused)
-                kept_out.append(OverBudgetLinks(unit, name, len(refused)))
+                most, rank = by_host if unit == "host" else by_domain, 0
+                if unit == "round":
+                    most, rank = self._budgets.per_round(domain), self._budgets.rank(domain)
+                kept_out.append(OverBudgetLinks(unit, name, len(refused), most or 0, rank))
         kept = [each for each in urls if id(each) not in over] if over else urls
         self._count(record, domain, sum(map(_is_counted, kept)), now, is_new_host=is_new)
         return kept, kept_out

@@ -32,7 +32,7 @@ from crawler.frontier.records import (
     split_urls,
 )
 from crawler.frontier.seen import RecentKeys
-from crawler.frontier.staging import WriteBatch, all_records, slices
+from crawler.frontier.staging import WriteBatch, slices
 from crawler.model.types import Candidate, HostKey, LinkSource
 from crawler.policy.budgets import (
     BudgetRules,
@@ -130,7 +130,8 @@ class DomainBudgets:
             self._known = dict(islice(self._known.items(), most, None))
 
     def take_in(self, shard: bytes) -> Iterator[None]:
-        """File the domains of *shard*, whose records are in the store. Yields after each step."""
+        """File the domains of *shard*, whose records are in the store, and count what is spilled.
+        Yields after each step."""
         for found in slices(self._batch, keys.DOMAIN + shard, _STEP):
             for key, packed in found:
                 if len(decode_domain(packed)):
@@ -138,6 +139,7 @@ class DomainBudgets:
                     self._known.pop(domain, None)
                     record = self.record(domain)
                     record.filed = _NOT_FILED
+                    self._batch.count_spilled(shard, len(record), domains=1)
                     self._file(domain, record, self._batch.totals.clock)
             self.stage()
             yield
@@ -238,9 +240,11 @@ class DomainBudgets:
 
     def rank(self, domain: str) -> int:
         """Return the rank of *domain*, from 1."""
+        return self._given_rank(domain) or self._table.rank(self.peek(domain).degree)
+
+    def _given_rank(self, domain: str) -> int:
         ranks = self._limits.ranks
-        of_file = ranks.of_domain(domain) if ranks is not None else None
-        return of_file or self._table.rank(self.peek(domain).degree)
+        return (ranks.of_domain(domain) or 0) if ranks is not None else 0
 
     def per_round(self, domain: str) -> int | None:
         """Return how many URLs of *domain* may be admitted a round; None: any number."""
@@ -274,6 +278,8 @@ class DomainBudgets:
         record = self.record(domain)
         record.admitted += urls
         record.hosts += is_new_host
+        if self._limits.ranks is not None:  # for those who look, and have no such file
+            record.given_rank = self._given_rank(domain)
         if now >= record.round_at + self._round_s:
             record.round_at, record.used = int(now), 0
         record.used += urls
@@ -303,7 +309,7 @@ class DomainBudgets:
             wanted = np.fromiter(found, np.uint64, len(found))
             found = {key: found[key] for key in wanted[~self._recent.contain(wanted)].tolist()}
             self._recent.add(wanted)
-        kept = [each for key, each in found.items() if _is_kept(key, record)]
+        kept = [each for key, each in found.items() if is_kept(key, record)]
         self._count_sampled_out(domain, record, len(found) - len(kept))
         self._append(domain, record, [encode(each) for each in kept])
         if len(record) > most and record.thin_until <= record.head:
@@ -324,15 +330,15 @@ class DomainBudgets:
     def _count_sampled_out(self, domain: str, record: DomainRecord, urls: int) -> None:
         if urls:
             record.sampled_out += urls
-            self._batch.count_spilled(self._batch.shards.of(domain), 0, urls)
+            self._batch.count_spilled(self._batch.shards.of(domain), 0, sampled_out=urls)
 
     def _append(self, domain: str, record: DomainRecord, urls: Sequence[bytes]) -> None:
         shard = self._batch.shards.of(domain)
+        self._count_spilled(domain, record, len(urls))
         for at in range(0, len(urls), _CHUNK):
             some = urls[at : at + _CHUNK]
             record.tail += len(some)
             self._batch.put(keys.spilled(shard, domain, record.tail - 1), join_urls(some))
-        self._batch.count_spilled(shard, len(urls), 0)
         self.moved += len(urls)
 
     def _take(self, domain: str, record: DomainRecord, urls: int) -> list[bytes]:
@@ -347,15 +353,22 @@ class DomainBudgets:
             found += chunk[max(0, record.head - first) : stop - first]
             if last < stop:
                 self._batch.delete(key)
-        self._batch.count_spilled(shard, record.head - stop, 0)
+        self._count_spilled(domain, record, record.head - stop)
         record.head = stop
         self.moved += len(found)
         left = [each for each in found if each != _GONE]
         kept = left
         if record.halvings:
-            kept = [each for each in left if _is_kept(decode_candidate(each).key, record)]
+            kept = [each for each in left if is_kept(decode_candidate(each).key, record)]
         self._count_sampled_out(domain, record, len(left) - len(kept))
         return kept
+
+    def _count_spilled(self, domain: str, record: DomainRecord, more: int) -> None:
+        """Count so many *more* spilled URLs of *domain*, which the record does not have yet."""
+        capped = more if record.filed == CAPPED else 0
+        domains = bool(len(record) + more) - bool(len(record))
+        shard = self._batch.shards.of(domain)
+        self._batch.count_spilled(shard, more, capped=capped, domains=domains)
 
     def _chunks(
         self, shard: bytes, domain: str, record: DomainRecord, stop: int
@@ -387,14 +400,22 @@ class DomainBudgets:
             self._queues[record.filed].remove(
                 keys.timed(keys.FILED, record.due_at, name, record.filed << 56)
             )
-            record.filed = _NOT_FILED
+            self._note_filed(domain, record, _NOT_FILED)
         if not len(record):
             record.halvings = record.thin_until = record.fruitless = 0
             return
         is_full = self._cap_room(domain, record) == 0 or record.fruitless >= len(record)
-        record.filed = CAPPED if is_full else self._class_of(domain)
+        self._note_filed(domain, record, CAPPED if is_full else self._class_of(domain))
         record.due_at = int(due)
         self._queues[record.filed].put(record.due_at, name, b"")
+
+    def _note_filed(self, domain: str, record: DomainRecord, number: int) -> None:
+        """Note the class under which *domain* is filed from now on."""
+        capped = (number == CAPPED) - (record.filed == CAPPED)
+        record.filed = number
+        if capped:
+            shard = self._batch.shards.of(domain)
+            self._batch.count_spilled(shard, 0, capped=capped * len(record))
 
     def _cap_room(self, domain: str, record: DomainRecord) -> int | None:
         cap = self._limits.budgets_of("", domain)[1]
@@ -591,7 +612,7 @@ class DomainBudgets:
             yield forgotten
 
 
-def _is_kept(key: int, record: DomainRecord) -> bool:
+def is_kept(key: int, record: DomainRecord) -> bool:
     """Return whether a URL is in the sample of those of its domain. It is the same whenever it is
     found, so that a URL that many pages link to has no better chance.
 
@@ -599,8 +620,12 @@ def _is_kept(key: int, record: DomainRecord) -> bool:
     return not key >> 20 & ((1 << record.halvings) - 1)
 
 
-def spilled_urls(batch: WriteBatch, domain: str) -> Iterator[Candidate]:
-    """Yield the spilled URLs of *domain*, those that are released first in front."""
-    shard = batch.shards.of(domain)
-    for _, packed in all_records(batch, keys.spilled_prefix(shard, domain)):
-        yield from (decode_candidate(each) for each in split_urls(packed) if each != _GONE)
+def spilled_urls(chunks: Iterable[tuple[bytes, bytes]], record: DomainRecord) -> list[Candidate]:
+    """Return the spilled URLs of a domain, those that are released first in front. *chunks*: their
+    names, and the chunks, in order."""
+    found: list[Candidate] = []
+    for name, packed in chunks:
+        urls = split_urls(packed)
+        released = max(0, record.head - (keys.number_of(name) + 1 - len(urls)))
+        found += [decode_candidate(each) for each in urls[released:] if each != _GONE]
+    return found

@@ -6,14 +6,14 @@ only in its counter and cannot be counted again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from crawler.frontier import records as keys
-from crawler.frontier.budgets import spilled_urls
+from crawler.frontier.budgets import CAPPED, spilled_urls
 from crawler.frontier.port import DurableStore
 from crawler.frontier.queues import UrlQueues
 from crawler.frontier.records import (
@@ -131,9 +131,16 @@ class FrontierReader:
         packed = self._store.get(self._batch.key(keys.DOMAIN, domain))
         return decode_domain(packed) if packed else DomainRecord()
 
-    def spilled(self, domain: str) -> Iterator[Candidate]:
-        """Yield the URLs of *domain* that wait for its budget."""
-        return spilled_urls(self._batch, domain)
+    def domains(self) -> Iterator[tuple[str, DomainRecord]]:
+        """Yield each known registered domain and its record."""
+        for key, packed in all_records(self._store, keys.DOMAIN):
+            yield keys.name_in_shard(key), decode_domain(packed)
+
+    def spilled(self, domain: str) -> list[Candidate]:
+        """Return the URLs of *domain* that wait for its budget, in the order of their turns."""
+        shard = self._batch.shards.of(domain)
+        chunks = all_records(self._store, keys.spilled_prefix(shard, domain))
+        return spilled_urls(chunks, self.domain(domain))
 
     def counts(self) -> Counts:
         """Return the counters, and how many URLs are undecided and how many hosts active, which
@@ -182,12 +189,23 @@ def count_again(store: DurableStore, runs: RunFolder) -> list[RecountedCounter]:
     reader.check_store()
     waiting = sum(1 for host, _ in reader.hosts() for _ in reader.waiting(host))
     counted = {"waiting": waiting, "seen": reader.count_seen()}
+    counted |= count_spilled(record for _, record in reader.domains())
     for name, prefix in COUNTED.items():
         counted[name] = sum(1 for _ in all_records(store, prefix))
     return [
         RecountedCounter(name, getattr(reader.totals, name), number)
         for name, number in counted.items()
     ]
+
+
+def count_spilled(domains: Iterable[DomainRecord]) -> dict[str, int]:
+    """Return the counters of URLs that wait for budgets, by their names in FrontierTotals."""
+    counted = dict.fromkeys(("spilled", "capped", "spilled_domains"), 0)
+    for record in domains:
+        counted["spilled"] += len(record)
+        counted["capped"] += len(record) if record.filed == CAPPED else 0
+        counted["spilled_domains"] += len(record) > 0
+    return counted
 
 
 def correct_counters(store: DurableStore, counted: list[RecountedCounter]) -> None:

@@ -487,6 +487,7 @@ class DomainRecord(msgspec.Struct, array_like=True, gc=False):
     filed: int = -1  # the class under which it is filed; -1: it is not
     due_at: int = 0  # epoch seconds, as it is filed
     fruitless: int = 0  # spilled URLs that were tried since one was admitted
+    given_rank: int = 0  # from outside, when its URLs were counted last; 0: it has none
 
     def __len__(self) -> int:
         return self.tail - self.head
@@ -494,7 +495,7 @@ class DomainRecord(msgspec.Struct, array_like=True, gc=False):
 
 _COUNTERS: Final = (
     *("waiting", "later", "leased", "seen", "done", "dead", "refused"),
-    *("again", "by_worth", "spilled", "sampled_out"),
+    *("again", "by_worth", "spilled", "capped", "spilled_domains", "sampled_out"),
 )
 
 
@@ -518,6 +519,8 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     spilled: int = 0  # URLs that wait for a budget
     sampled_out: int = 0  # such URLs that were not kept, ever
     degrees: list[int] = []  # how many domains each class of numbers of others links to
+    capped: int = 0  # of `spilled`, those of domains that have their full number in all
+    spilled_domains: int = 0  # domains with spilled URLs
 
     def count(self, state: UrlState, event: UrlEvent, urls: int = 1) -> None:
         """Count that *event* moved *urls* out of *state*. `done` counts every fetch that finished,
@@ -551,6 +554,8 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
             levels=tuple(self.levels),
             again=self.again,
             spilled=self.spilled,
+            capped=self.capped,
+            spilled_domains=self.spilled_domains,
             sampled_out=self.sampled_out,
         )
 

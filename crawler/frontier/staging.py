@@ -204,14 +204,18 @@ class WriteBatch:
             totals.again += again
             totals.by_worth += by_worth
 
-    def count_spilled(self, shard: bytes, spilled: int, sampled_out: int) -> None:
-        """Count URLs of *shard* that wait for a budget, and those that are not kept."""
-        self.totals.spilled += spilled
-        self.totals.sampled_out += sampled_out
-        if self.shards.are_several:
-            of_shard = self.totals_of(shard)
-            of_shard.spilled += spilled
-            of_shard.sampled_out += sampled_out
+    def count_spilled(
+        self, shard: bytes, spilled: int, *, capped: int = 0, domains: int = 0, sampled_out: int = 0
+    ) -> None:
+        """Count URLs of *shard* that wait for a budget, of these *capped* in all, the domains that
+        have such, and URLs that are not kept."""
+        totals = self.totals
+        counted = (totals, self.totals_of(shard)) if self.shards.are_several else (totals,)
+        for each in counted:
+            each.spilled += spilled
+            each.capped += capped
+            each.spilled_domains += domains
+            each.sampled_out += sampled_out
 
     def take_in_totals(self, shard: bytes) -> None:
         """Count what a shard has that was written into the store, and use no number of it again."""

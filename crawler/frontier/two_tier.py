@@ -647,7 +647,7 @@ class TwoTierFrontier:
             settled = added.new + added.seen
             self.budgets.note_released(domain, len(urls), settled, now, binds=binds)
             if self._on_decided is not None and settled:
-                self._on_decided(Added(new=added.new))
+                self._on_decided(Added(new=added.new, released=added.new))
 
     def _are_arrived_due(self, now: float) -> bool:
         due_at = self._arrived.due_at

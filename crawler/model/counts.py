@@ -67,17 +67,19 @@ def first(most: int) -> Addition:
     return lambda some, more: [*some, *more][:most]
 
 
-def largest(most: int, column: str) -> Addition:
-    """Make rows that differ in *column* only one row with its sum, and keep those with the *most*
-    of it."""
+def largest(most: int, column: str, *names: str) -> Addition:
+    """Make rows with the same *names* one row with the sum of *column*, and all else of the latest;
+    keep those with the *most* of it."""
 
     def add(some: Sequence[msgspec.Struct], more: Sequence[msgspec.Struct]) -> list[msgspec.Struct]:
-        sums: dict[msgspec.Struct, int] = {}
+        sums: dict[tuple[object, ...], int] = {}
+        latest: dict[tuple[object, ...], msgspec.Struct] = {}
         for row in (*some, *more):
-            alike = replace(row, **{column: 0})
-            sums[alike] = sums.get(alike, 0) + getattr(row, column)
-        kept = sorted(sums, key=lambda row: -sums[row])[:most]
-        return [replace(row, **{column: sums[row]}) for row in kept]
+            name = tuple(getattr(row, each) for each in names)
+            sums[name] = sums.get(name, 0) + getattr(row, column)
+            latest[name] = row
+        kept = sorted(sums, key=lambda name: -sums[name])[:most]
+        return [replace(latest[name], **{column: sums[name]}) for name in kept]
 
     return add
 
@@ -100,12 +102,15 @@ class Counts(Sums, msgspec.Struct, frozen=True):
     levels: Annotated[tuple[int, ...], add_by_place] = ()  # of `waiting`, by level
     again: int = 0  # of `later`, pages that were visited before
     spilled: int = 0  # URLs that wait for a budget
-    sampled_out: int = 0  # such URLs that were not kept, ever
+    capped: int = 0  # of these, such that no round brings room: their budgets in all are used
+    spilled_domains: int = 0  # domains with spilled URLs
+    sampled_out: int = 0  # URLs over a budget that were not kept, ever
 
     @property
     def to_fetch(self) -> int:
         """How many URLs may be fetched yet, those under way and later visits not among them."""
-        return self.waiting + self.later - self.again + self.undecided
+        spilled = self.spilled - self.capped
+        return self.waiting + self.later - self.again + self.undecided + spilled
 
     @property
     def left(self) -> int:
@@ -130,13 +135,22 @@ class HostChanges(msgspec.Struct, frozen=True):
     changes: int  # found on its pages that were visited again
 
 
+ROUND_SETTING: Final = "CRAWLER_DOMAIN_BUDGET"
+"""The setting of budgets a round; those of the first domains are larger."""
+
+
 class OverBudget(msgspec.Struct, frozen=True):
-    """The links of one host or domain that exceeded its budget of URLs."""
+    """The links of one host or domain that exceeded its budget of URLs, in all or a round."""
 
     setting: str
     limit: int
     name: str  # of the host or domain
     links: int
+    rank: int = 0  # of the domain, from 1, the best; 0: a budget in all
+
+    @property
+    def is_of_round(self) -> bool:
+        return self.setting == ROUND_SETTING
 
 
 class DeadUrl(msgspec.Struct, frozen=True):
@@ -148,10 +162,12 @@ class Figures(Sums, msgspec.Struct, frozen=True):
     """What a process has counted in one run. Those of workers and of runs add."""
 
     counters: dict[str, int] = {}  # by the names that CrawlStats gives them
-    top_hosts: Annotated[list[HostPages], largest(TOP_HOSTS, "pages")] = []
-    over_budget: Annotated[list[OverBudget], largest(TOP_OVER_BUDGET, "links")] = []
+    top_hosts: Annotated[list[HostPages], largest(TOP_HOSTS, "pages", "host")] = []
+    over_budget: Annotated[
+        list[OverBudget], largest(TOP_OVER_BUDGET, "links", "setting", "name")
+    ] = []
     dead: Annotated[list[DeadUrl], first(FIRST_DEAD)] = []  # given up in this run
-    top_changes: Annotated[list[HostChanges], largest(TOP_HOSTS, "changes")] = []
+    top_changes: Annotated[list[HostChanges], largest(TOP_HOSTS, "changes", "host")] = []
 
     def __getitem__(self, name: str) -> int:
         return self.counters.get(name, 0)

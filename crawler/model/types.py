@@ -276,6 +276,8 @@ class OverBudgetLinks(msgspec.Struct, frozen=True):
     unit: str  # host, domain or round (of a domain): what the budget limits
     name: str
     links: int
+    most: int = 0  # the budget, in URLs
+    rank: int = 0  # of the domain, from 1, the best; 0: a budget in all
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -283,9 +285,10 @@ class Added(msgspec.Struct, frozen=True):
 
     new: int = 0
     seen: int = 0
-    over_budget: int = 0  # their host or domain already has its full number of URLs
+    over_budget: int = 0  # they wait, as a budget of their host or domain is used
     undecided: int = 0  # their result is reported later
     kept_out: tuple[OverBudgetLinks, ...] = ()  # the links over budget; a name may occur twice
+    released: int = 0  # of the new ones, those that waited for a budget
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -51,6 +51,7 @@ from crawler.report.summary import (
     encoded,
     ended_run,
     nothing_fetched,
+    over_budgets_in_all,
     summary_of,
     text,
 )
@@ -223,6 +224,8 @@ class Report:
         )
         if not summary.frontier.seen and (why := nothing_fetched(summary)):
             logger.warning("%s", why[0].upper() + why[1:])
+        if over := over_budgets_in_all(summary.frontier):
+            logger.warning("Ended with %s", over)
         progress = self._crawler.get_extension(Progress)
         if progress is not None:
             progress.end()

@@ -20,7 +20,6 @@ from crawler.data.data_dir import REPORT, SUMMARY
 from crawler.data.runs import CountedRuns, RunFigures
 from crawler.data.seed_fates import SeedRow, SeedTable, fate_words
 from crawler.engine.lifecycle import FINISHED, UNTIL
-from crawler.frontier.open import frontier_limits
 from crawler.loop.outcome import words_of
 from crawler.model.counts import Counts, DeadUrl, Figures, HostChanges, HostPages, OverBudget
 from crawler.model.types import VERSION
@@ -43,12 +42,13 @@ FORMAT: Final = 1
 class LinkFigures(msgspec.Struct, frozen=True):
     new: int
     seen: int
-    over_budget: int
+    over_budget: int  # that wait, or were not kept
     refused: dict[str, int]  # by rule; with seeds and redirects
     left: int = 0  # waiting URLs not fetched, as their pattern had brought enough
     top_over_budget: list[OverBudget] = []  # the hosts and domains with the most such links
     refused_waiting: dict[str, int] = {}  # waiting URLs that a rule of this start refused, by rule
     readmitted: int = 0  # URLs that earlier starts refused, and that wait again
+    released: int = 0  # URLs that waited for a budget, and were queued
 
 
 class PolitenessFigures(msgspec.Struct, frozen=True):
@@ -98,6 +98,10 @@ class FrontierCounts(msgspec.Struct, frozen=True):
     left: int = 0
     undecided: int = 0
     again: int = 0
+    spilled: int = 0
+    capped: int = 0
+    spilled_domains: int = 0
+    sampled_out: int = 0
 
 
 class BodyPauses(msgspec.Struct, frozen=True):
@@ -207,7 +211,6 @@ def ended_run(
     counted: CountedRuns,
 ) -> EndedRun:
     """Return the run of *crawl* that has ended."""
-    limits = frontier_limits(crawl.settings.config, crawl.settings.arguments)
     delivery, data = crawl.storage.archive.delivery, crawl.storage.data
     last = {PUT_BACK: crawl.leases.put_back_count}
     if delivery is not None:
@@ -221,7 +224,7 @@ def ended_run(
         began_at=began_at,
         ended_at=ended_at,
         compiling_s=duration_s - working_s,
-        figures=crawl.stats.figures_with_names(limits) + Figures(last),
+        figures=crawl.stats.figures_with_names() + Figures(last),
         counts=crawl.leases.frontier.counts(),
         counted=counted,
         seeds=crawl.stats.seeds.table,
@@ -259,6 +262,7 @@ def summary_of(run: EndedRun) -> Summary:
             top_over_budget=figures.over_budget,
             refused_waiting=figures.below("refused_waiting/"),
             readmitted=figures["readmitted"],
+            released=figures["links/released"],
         ),
         politeness=PolitenessFigures(
             figures.below("politeness/rest/"),
@@ -366,11 +370,25 @@ def text(summary: Summary) -> str:
     if summary.unfinished:
         left = many(summary.frontier.left, "URL")
         shown.append(f"Still to do: {left}. Run the same command again to continue.")
+    elif over := over_budgets_in_all(summary.frontier):
+        shown.append(f"{over}.")
     elif summary.frontier.again and summary.reason != "finished":
         pages = many(summary.frontier.again, "page")
         shown.append(f"Visited again when it goes on: {pages}. Run the same command again.")
     shown += ["", *(f"{left:{_INDENT}}{right}" for left, right in _rows(summary)), ""]
     return "\n".join(shown)
+
+
+def over_budgets_in_all(frontier: FrontierCounts) -> str:
+    """Return what waits at the end of a crawl that is over, in a sentence; empty if nothing
+    does."""
+    if not frontier.capped or frontier.left:
+        return ""
+    urls, domains = many(frontier.spilled, "URL"), many(frontier.spilled_domains, "domain")
+    return (
+        f"{urls} of {domains} over their budgets in all: a start with a larger"
+        " CRAWLER_MAX_URLS_PER_DOMAIN, CRAWLER_MAX_URLS_PER_HOST or max_urls of a rule fetches them"
+    )
 
 
 def nothing_fetched(summary: Summary) -> str:
@@ -498,10 +516,9 @@ def _links_rows(summary: Summary) -> Iterator[Row]:
     links = summary.links
     budget = f", {number(links.over_budget)} over budget" if links.over_budget else ""
     yield "links", f"{number(links.new)} new, {number(links.seen)} seen before{budget}"
-    for index, each in enumerate(links.top_over_budget):
-        over = f"{many(each.links, 'link')} of {plain(each.name)}, which has its"
-        limit = f"{many(each.limit, 'URL')} ({each.setting})"
-        yield "" if index else "over budget", f"{over} {limit}"
+    rows = [*_spilled(summary.frontier, links.released), *map(_over_budget, links.top_over_budget)]
+    for index, row in enumerate(rows):
+        yield "" if index else "over budget", row
     ordered = sorted(links.refused.items(), key=lambda pair: -pair[1])
     for index, (rule, n) in enumerate(ordered[:_REFUSALS_SHOWN]):
         yield "" if index else "refused", f"{number(n)}: {rule_words(rule)}"
@@ -516,6 +533,21 @@ def _links_rows(summary: Summary) -> Iterator[Row]:
         yield "readmitted", f"{many(links.readmitted, 'URL')} that rules of earlier starts refused"
     if links.left:
         yield "left", f"{many(links.left, 'URL')} unfetched, of patterns that have brought enough"
+
+
+def _spilled(frontier: FrontierCounts, released: int) -> Iterator[str]:
+    if not (frontier.spilled or frontier.sampled_out or released):
+        return
+    domains = many(frontier.spilled_domains, "domain")
+    spilled = f"{many(frontier.spilled, 'URL')} of {domains} spilled"
+    yield f"{spilled}, {number(frontier.sampled_out)} sampled out, {number(released)} released"
+
+
+def _over_budget(each: OverBudget) -> str:
+    over, limit = f"{many(each.links, 'link')} of {plain(each.name)}", many(each.limit, "URL")
+    if each.is_of_round:
+        return f"{over}, beyond its {limit} a round (rank {number(each.rank)}; {each.setting})"
+    return f"{over}, which has its {limit} ({each.setting})"
 
 
 def rule_words(rule: str) -> str:

@@ -45,7 +45,8 @@ SHARD_KEYS: Final = (
     RedisKey("<root>:x", "hash", "URLs that a rule refused at their turn.", "URLs refused"),
     RedisKey("<root>:G", "hash", "Pages that are gone.", "200,000 a worker"),
     RedisKey("<root>:S", "hash", "Where pages that have dates wait.", "pages of sitemaps"),
-    RedisKey("<root>:c", "hash", "URLs admitted of a registered domain.", "domains, with a budget"),
+    RedisKey("<root>:c", "hash", "Domain to its record: budget, who links to it.", "known domains"),
+    RedisKey("<root>:O", "hash", "Chunks of URLs over a domain's budget.", "URLs spilled"),
     RedisKey("<root>:y", "hash", "Statistics of patterns of URLs.", "patterns of URLs"),
     RedisKey("<root>:A", "hash", "Until when addresses of hosts rest.", "addresses, if grouped"),
     RedisKey(

@@ -269,8 +269,8 @@ class UnfetchedPushes:
             f" became of one; pushed to {urgent_key} it is fetched again"
         )
         self._over_budget = UnfetchedLog(
-            "Pushed and not fetched, as over a budget (CRAWLER_MAX_URLS_PER_HOST,"
-            f" CRAWLER_MAX_URLS_PER_DOMAIN): %d, of %s. Pushed to {urgent_key} they are fetched"
+            "Pushed and over a budget (CRAWLER_MAX_URLS_PER_HOST, CRAWLER_MAX_URLS_PER_DOMAIN), for"
+            f" a larger one of which they wait: %d, of %s. Pushed to {urgent_key} they are fetched"
         )
 
     def note(self, seen: Sequence[str], added: Added) -> None:

@@ -4,6 +4,7 @@ of it is lost or counts as seen."""
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -51,7 +52,7 @@ def busy(world):
     frontier = fill(world)
     added = frontier.add([candidate(f"x{n}") for n in range(8)], 0.0, at_once=True)
     assert (added.new, added.over_budget) == (3, 5)
-    assert added.kept_out == (OverBudgetLinks("round", "a", 5),)
+    assert added.kept_out == (OverBudgetLinks("round", "a", 5, 3, 1),)
     frontier.add([candidate(f"s{n}", host="b", depth=0) for n in range(30)], 0.0)
     return frontier
 
@@ -176,6 +177,75 @@ def test_hosts_of_a_domain_are_bounded_while_others_wait(world):
     assert len(hosts - {"b"}) == 8
 
 
+def test_what_is_spilled_is_counted_and_filed(world):
+    frontier = fill(world, BudgetRules(least=2, most=2, ranked=1), max_urls_per_domain=6)
+    for name in ("full", "poor"):
+        frontier.add([candidate(f"{n}", host=name) for n in range(9)], 0.0, at_once=True)
+    frontier.add([candidate("s", host=f"b{n}", depth=0) for n in range(40)], 0.0)
+    world.check(frontier)
+    counts = frontier.counts()
+    assert (counts.spilled, counts.spilled_domains, counts.capped) == (14, 2, 0)
+    assert counts.left == counts.waiting + 14
+    for hour in range(1, 4):
+        fetch(frontier, hour * HOUR_S, 8)
+        world.check(frontier)
+    fetch(frontier, 4 * HOUR_S, 50)
+    world.check(frontier)
+    counts = frontier.counts()
+    assert (counts.spilled, counts.spilled_domains, counts.capped) == (6, 2, 6)
+    assert counts.left == 0 and frontier.is_over()
+    world.limits = replace(world.limits, max_urls_per_domain=7)
+    frontier = world.reopen(5 * HOUR_S)
+    fetch(frontier, 5 * HOUR_S, 50)
+    world.check(frontier)
+    assert frontier.counts().capped == frontier.counts().spilled == 4
+    world.limits = replace(world.limits, max_urls_per_domain=None)
+    frontier = world.reopen(6 * HOUR_S)
+    fetch(frontier, 6 * HOUR_S, 50)
+    world.check(frontier)
+    assert frontier.counts().spilled_domains == frontier.counts().spilled == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_lives_lose_and_repeat_nothing(world, seed):
+    """With rounds, budgets in all that change, and crashes; so few that none is sampled out."""
+    random, now, number = Random(seed), 0.0, 0
+    rules = BudgetRules(least=2, most=6, ranked=3, kept_rounds=30)
+    frontier = fill(world, rules, max_urls_per_domain=40)
+    added, found = set(), []
+    for _ in range(60):
+        match random.randrange(8):
+            case 0:
+                now += random.choice((60.0, HOUR_S))
+            case 1:
+                most = random.choice((20, 40, None))
+                frontier = fill_again(world, now, max_urls_per_domain=most)
+            case 2 | 3 | 4:
+                host = random.choice("abc")
+                links = [candidate(str(number + n), host=host) for n in range(random.randrange(9))]
+                number += len(links)
+                links += [candidate(url[9:], host=url[7]) for url in sorted(added)[:2]]
+                source = LinkSource(random.choice("abcdef"))
+                frontier.add(links, now, at_once=random.random() < 0.5, source=source)
+                added |= {each.url for each in links}
+            case _:
+                found += fetch(frontier, now, random.randrange(6))
+        world.check(frontier)
+    frontier = fill_again(world, now, max_urls_per_domain=None)
+    while not frontier.is_over():
+        now += HOUR_S
+        found += fetch(frontier, now, 1000)
+        world.check(frontier)
+    counts = frontier.counts()
+    assert sorted(found) == sorted(added), counts
+    assert (counts.spilled, counts.sampled_out, counts.left) == (0, 0, 0)
+
+
+def fill_again(world, now, **limits):
+    world.limits = replace(world.limits, **limits)
+    return world.reopen(now)
+
+
 def farm_and_friends(frontier, now=0.0):
     """Let 40 domains link to one, and 1,000 hosts of a farm to another."""
     for n in range(40):
@@ -237,6 +307,8 @@ class Ranks:
 def test_a_rank_that_is_given_counts_in_place_of_links(world):
     frontier = fill(world, BudgetRules(least=2, most=1000, ranked=20), ranks=Ranks())
     assert frontier.budgets.per_round("known") == 1000
+    frontier.add([candidate("x", host="known"), candidate("x", host="other")], 0.0, at_once=True)
+    assert [record_of(frontier, name).given_rank for name in ("known", "other")] == [1, 0]
 
 
 def test_what_is_spilled_can_be_forgotten_and_leaves_no_trace(world, busy):

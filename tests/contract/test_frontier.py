@@ -524,7 +524,7 @@ def test_budgets_refuse_without_marking_seen(world):
     frontier = world.reopen(0.0)
     added = frontier.add([candidate(name) for name in "xyz"], 0.0)
     assert (added.new, added.over_budget) == (2, 1)
-    assert added.kept_out == (OverBudgetLinks("domain", "a", 1),)
+    assert added.kept_out == (OverBudgetLinks("domain", "a", 1, 2),)
     assert frontier.add([candidate("z")], 0.0).over_budget == 1, "each time that it is found"
     world.limits = replace(world.limits, max_urls_per_domain=3)
     assert world.reopen(0.0).add([candidate("z")], 0.0).new == 1
@@ -535,13 +535,13 @@ def test_a_hosts_budget_is_its_own(world):
     frontier = world.reopen(0.0)
     found = [candidate("x"), candidate("y"), candidate("x", host="b")]
     added = frontier.add(found, 0.0)
-    assert (added.over_budget, added.kept_out) == (1, (OverBudgetLinks("host", "a", 1),))
+    assert (added.over_budget, added.kept_out) == (1, (OverBudgetLinks("host", "a", 1, 1),))
 
 
 def test_of_two_budgets_that_are_used_up_the_host_s_is_named(world):
     world.limits = replace(world.limits, max_urls_per_host=1, max_urls_per_domain=1)
     added = world.reopen(0.0).add([candidate("x"), candidate("y")], 0.0)
-    assert added.kept_out == (OverBudgetLinks("host", "a", 1),)
+    assert added.kept_out == (OverBudgetLinks("host", "a", 1, 1),)
 
 
 def test_redirect_targets_count_against_the_budget(world):

@@ -128,7 +128,7 @@ def test_of_many_hosts_only_those_asked_for_are_kept() -> None:
     names = [f"h{number}.example".encode() for number in range(SLICES * HOSTS_OF_A_SLICE)]
     dice.shuffle(names)
     figures = np.array([float(dice.randrange(KINDS_OF_FIGURES)) for _ in names])
-    first = TopHosts(query)
+    first = TopHosts(query.top, query.offset)
     tracemalloc.start()
     for at in range(0, len(names), HOSTS_OF_A_SLICE):
         begin = max(0, at - 10)

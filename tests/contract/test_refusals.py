@@ -161,7 +161,7 @@ def test_a_budget_by_a_rule_goes_before_the_one_of_the_settings(world, unit, tar
     assert len([url for url in found if "//b/" in url]) == 12, "the rule is about another"
     assert frontier.counts().refused == 7
     added = frontier.add([candidate("new"), candidate("new", host="b")], 1.0)
-    assert (added.new, added.kept_out) == (1, (OverBudgetLinks(unit, "a", 1),))
+    assert (added.new, added.kept_out) == (1, (OverBudgetLinks(unit, "a", 1, 5),))
     set_budget(8)
     assert len(fetched(world.reopen(2.0, ADMIT_ALL), 2.0)) == 1 + 3
     world.check(world.reopen(3.0, ADMIT_ALL))

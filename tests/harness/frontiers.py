@@ -14,6 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from crawler.data.local_stores import LocalClaims
 from crawler.frontier import records as keys
+from crawler.frontier.budgets import CAPPED
 from crawler.frontier.dead_letters import dead_letters
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import FrontierTurns, open_frontier
@@ -244,10 +245,25 @@ def check_invariants(frontier: TwoTierFrontier, store: OrderedStore, runs: RunFo
         host, last = HostKey(key[3:-10].decode()), keys.number_of(key)
         assert last >= hosts[host].queue_ends[key[-9]].head, "a chunk has no URL that waits"
     _check_places(hosts, frontier, store)
+    _check_spilled(frontier, reader, store)
     for active in frontier._scheduler.active:
         first = active.record.queue_ends[active.level].head
         on_disk = frontier._queues.read(active.host, active.level, first, first + len(active.head))
         assert list(active.head) == on_disk, "the head in memory is the head on disk"
+
+
+def _check_spilled(frontier: TwoTierFrontier, reader: FrontierReader, store: OrderedStore) -> None:
+    counts, records = frontier.counts(), dict(reader.domains())
+    spilled = {name: record for name, record in records.items() if len(record)}
+    assert counts.spilled == sum(map(len, records.values()))
+    assert counts.spilled_domains == len(spilled)
+    capped = (len(record) for record in spilled.values() if record.filed == CAPPED)
+    assert counts.capped == sum(capped)
+    filed = [(key[1], key[11:].decode()) for key, _ in _records(store, keys.FILED)]
+    expected = sorted((record.filed, name) for name, record in spilled.items())
+    assert sorted(filed) == expected, "a domain with spilled URLs is filed once, no other one is"
+    for name, record in spilled.items():
+        assert len(reader.spilled(name)) <= len(record), "a forgotten URL keeps its place"
 
 
 def _check_places(

@@ -133,8 +133,8 @@ def test_seeds_over_budget_are_named(tmp_path: Path, caplog: pytest.LogCaptureFi
         seeds = ",".join(served.url(HOST, f"/{number}") for number in range(5))
         done = crawl(tmp_path / "data", settings=settings, seeds=seeds)
     assert summary(done.data)["seeds"]["fates"] == {"over_budget": 3, "status_404": 2}
-    assert caplog.text.count("Seeds of 127.0.37.1 skipped: ") == 1
-    assert "(CRAWLER_MAX_URLS_PER_HOST)" in caplog.text
+    assert caplog.text.count("Seeds of 127.0.37.1 wait: ") == 1
+    assert "a larger CRAWLER_MAX_URLS_PER_HOST fetches them" in caplog.text
 
 
 def test_after_a_kill_each_seed_is_counted_once(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_scrapys_own_settings_are_none_of_our_business():
         pytest.param("CRAWLER_DENY_EXTENSIONS", "", (), id="an empty list"),
         pytest.param("CRAWLER_MAX_URLS_PER_HOST", "none", None, id="no limit has a name"),
         pytest.param("CRAWLER_MAX_URLS_PER_HOST", None, None, id="no limit in Python"),
-        pytest.param("CRAWLER_MAX_URLS_PER_DOMAIN", "50", 50, id="a limit that could be auto"),
+        pytest.param("CRAWLER_DOMAIN_BUDGET", "50", 50, id="a limit that could be auto"),
         pytest.param("CRAWLER_CONTACT", "mailto:ops@w3.org", "ops@w3.org", id="mailto: is cut"),
         pytest.param("CRAWLER_CONTACT", "https://w3.org/bot", "https://w3.org/bot", id="a page"),
         pytest.param(
@@ -232,12 +232,12 @@ def test_names_are_unique_and_carry_their_unit():
         assert row.name.endswith("_BYTES") == row.kind.unit.startswith("bytes"), row.name
 
 
-def test_the_url_budget_of_a_domain_follows_the_scope_unless_it_is_set():
-    assert LimitSettings().urls_per_domain(ScopeChoice.ANY) == 10_000
-    assert LimitSettings().urls_per_domain(ScopeChoice.HOST) is None
-    assert LimitSettings().urls_per_domain(ScopeChoice.DOMAIN) is None
-    assert LimitSettings(max_urls_per_domain=None).urls_per_domain(ScopeChoice.ANY) is None
-    assert LimitSettings(max_urls_per_domain=7).urls_per_domain(ScopeChoice.HOST) == 7
+def test_the_budget_of_a_domain_follows_the_scope_unless_it_is_set():
+    assert LimitSettings().budget_of(ScopeChoice.ANY) == 10
+    assert LimitSettings().budget_of(ScopeChoice.HOST) is None
+    assert LimitSettings().budget_of(ScopeChoice.DOMAIN) is None
+    assert LimitSettings(domain_budget=None).budget_of(ScopeChoice.ANY) is None
+    assert LimitSettings(domain_budget=7).budget_of(ScopeChoice.HOST) == 7
 
 
 def test_the_user_agent():

@@ -101,14 +101,23 @@ BUSY = msgspec.structs.replace(
         top_over_budget=[
             OverBudget("CRAWLER_MAX_URLS_PER_DOMAIN", 10_000, "example.com", 11),
             OverBudget("CRAWLER_MAX_URLS_PER_HOST", 20_000, "www.example.org", 1),
+            OverBudget("CRAWLER_DOMAIN_BUDGET", 10, "example.net", 1, 45_012),
         ],
+        released=2,
     ),
     politeness=PolitenessFigures({"gap": 1_000, "pause": 2, "retry-after": 1}, 1),
     robots=RobotsFigures(12, 40, 3),
     errors={"timeout": 4, "status_503": 2, "broken": 1},
     dead_letters=7,
     dead_letters_new=[DeadUrl("http://example.com/\x1b[2J", "timeout, tried 4 times")],
-    frontier=FrontierCounts(100, 20, 1, 5_000, 4_000, 7, 3, refused=9, left=125),
+    frontier=FrontierCounts(
+        *(100, 20, 1, 5_000, 4_000, 7, 3),
+        refused=9,
+        left=125,
+        spilled=4,
+        spilled_domains=1,
+        sampled_out=5,
+    ),
     data_dir="/var/crawl one",
     pauses=BodyPauses(31, 95.2),
     truncated={"disconnect": 1},
@@ -164,8 +173,10 @@ unreadable    2 by pdf, 1 by xml: stored without their text and links
 hosts         1,200  example.com
                  34  example.org
 links         4,000 new, 40,000 seen before, 12 over budget
-over budget   11 links of example.com, which has its 10,000 URLs (CRAWLER_MAX_URLS_PER_DOMAIN)
+over budget   4 URLs of 1 domain spilled, 5 sampled out, 2 released
+              11 links of example.com, which has its 10,000 URLs (CRAWLER_MAX_URLS_PER_DOMAIN)
               1 link of www.example.org, which has its 20,000 URLs (CRAWLER_MAX_URLS_PER_HOST)
+              1 link of example.net, beyond its 10 URLs a round (rank 45,012; CRAWLER_DOMAIN_BUDGET)
 refused       300: only http and https are fetched (scheme)
               7: without a contact address only loopback is crawled (no_contact)
               1: it holds what cannot be stored (unstorable)
@@ -189,6 +200,12 @@ as a page     /var/crawl one/report.html
 def test_a_crawl_that_did_not_begin_has_no_figures() -> None:
     failed = msgspec.structs.replace(QUIET, reason="bad_seeds", ended="Not begun: bad", pages=0)
     assert text(failed) == "\nNot begun: bad.\n"
+
+
+def test_a_finished_crawl_says_what_waits_for_larger_budgets() -> None:
+    counts = FrontierCounts(0, 0, 0, 1, 1, 0, spilled=70, capped=70, spilled_domains=2)
+    shown = text(msgspec.structs.replace(QUIET, frontier=counts))
+    assert "\n70 URLs of 2 domains over their budgets in all: a start with a larger" in shown
 
 
 def test_rules_beyond_the_first_few_are_summed_up() -> None:

@@ -117,7 +117,8 @@ async def read_rests(nodes: Nodes, name: str, shards: int) -> list[ShardRest] | 
     asks: list[tuple[int, tuple[str, ...]]] = []
     for at in range(shards):
         of_shard = root(name, at)
-        asks.append((at, ("HMGET", of_shard, "run", "seq", "lost", "filling")))
+        asks.append((at, ("HMGET", of_shard, "run", "seq", "lost", "filling", "totals")))
+        asks.append((at, ("HLEN", f"{of_shard}:{keys.SPILLED.decode()}")))
         asks += [(at, ("HLEN", f"{of_shard}:{kind.decode()}")) for kind in _LEFT]
         asks.append((at, ("SMEMBERS", f"{of_shard}:{OUTBOXES}")))
     replies = await nodes.commands(asks)
@@ -128,12 +129,23 @@ async def read_rests(nodes: Nodes, name: str, shards: int) -> list[ShardRest] | 
 
 
 def _rest_of(replies: Sequence[Any]) -> ShardRest:
-    (run, seq, lost, filling), *lengths, outboxes = replies
+    (run, seq, lost, filling, totals), spilled, *lengths, outboxes = replies
     # Of a server that restarted, the owner knows more than is there; so it does of one that came
     # back empty.
     is_doubtful = seq is None or lost is not None or filling is not None
     names = frozenset(each.decode("utf-8", "replace") for each in outboxes)
-    return ShardRest(is_doubtful or any(lengths), (run, seq), names)
+    is_left = is_doubtful or any(lengths) or (spilled > 0 and _has_released(totals))
+    return ShardRest(is_left, (run, seq), names)
+
+
+def _has_released(totals: bytes | None) -> bool:
+    """Return whether a round, or idle slots, will release spilled URLs: but for those over a budget
+    in all. Only the counters of the owner tell them apart."""
+    try:
+        counts = decode_totals(totals) if totals else FrontierTotals()
+    except msgspec.MsgspecError:
+        return False  # its owner will say so
+    return counts.spilled > counts.capped
 
 
 def is_over(first: Sequence[ShardRest], second: Sequence[ShardRest]) -> bool:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.port import DurableStore, FrontierLimits
+from crawler.frontier.reader import count_spilled
 from crawler.frontier.records import (
     COUNTED,
     FrontierTotals,
@@ -126,9 +127,9 @@ class ShardLoader:
         yield from self._load_totals(decode_totals(self._claimed.totals))
 
     def _load_totals(self, totals: FrontierTotals) -> Generator[Command, Any, None]:
-        """Load the counters, but those whose records can be counted. What waits is counted when it
-        is filed."""
-        counted = {"waiting": 0, "seen": sum(map(len, self.seen))}
+        """Load the counters, but those whose records can be counted. What waits, or is spilled, is
+        counted when it is filed."""
+        counted = {"waiting": 0, "seen": sum(map(len, self.seen))} | count_spilled([])
         for name, prefix in COUNTED.items():
             counted[name] = yield ("HLEN", self._shard.commands.key(prefix.decode()))
         self._store.write({keys.TOTALS + self.key: encode(replace(totals, **counted))})
