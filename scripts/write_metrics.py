@@ -260,6 +260,16 @@ PANELS: Final[list[tuple[str, str, list[tuple[str, str]]]]] = [
             (f"rate(process_cpu_seconds_total{{J}}{_RATE})", "processors of {{instance}}"),
         ],
     ),
+    (
+        "URLs over the budgets of their domains",
+        "short",
+        [
+            ('max(gossamer_frontier_urls{J, state="spilled"})', "until a round has room"),
+            ('max(gossamer_frontier_urls{J, state="capped"})', "over a budget in all"),
+            ("max(gossamer_sampled_out_urls_total{J})", "not kept"),
+            ("max(gossamer_spilled_domains{J})", "domains"),
+        ],
+    ),
 ]
 
 _SOURCE: Final = {"type": "prometheus", "uid": "${source}"}

@@ -324,6 +324,12 @@ def _log_what_is_left(parts: FrontierParts, data: Path) -> None:
         logger.info("The crawl goes on. URLs left to do: %d", counts.left)
     elif counts.again:
         logger.info("The crawl goes on. Pages that are visited again: %d", counts.again)
+    elif counts.capped:
+        logger.info(
+            "The crawl goes on. URLs over their budgets in all: %d of %d domains; budgets that are"
+            " larger by now have room for some",
+            *(counts.capped, counts.spilled_domains),
+        )
     elif parts.shared is None and counts.done and not counts.refused:
         logger.warning(
             "The crawl in %s was finished, and what it has seen is not fetched again. To crawl"

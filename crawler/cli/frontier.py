@@ -16,7 +16,7 @@ from ipaddress import ip_address
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from scrapy.exceptions import UsageError
@@ -31,6 +31,7 @@ from crawler.cli.frontier_text import (
     check_text,
     consumers_text,
     dead_text,
+    domains_text,
     hosts_text,
     overview_text,
     repair_text,
@@ -64,12 +65,13 @@ from crawler.report.messages import print_error
 from crawler.report.summary import frontier_counts
 from crawler.report.why_text import why_text
 from crawler.view.archive import archive_of, fault_lines
+from crawler.view.budgets import DomainQuery, DomainSort
 from crawler.view.formats import many
 from crawler.view.fresh import fresh_copies, fresh_page
 from crawler.view.hosts import HostQuery, HostSort
 from crawler.view.place import CrawlPlace
 from crawler.view.port import CrawlView
-from crawler.view.rows import act_rows, dead_letter_rows, host_rows, worker_rows
+from crawler.view.rows import act_rows, dead_letter_rows, domain_rows, host_rows, worker_rows
 from crawler.view.why import why
 
 TOP: Final = 20
@@ -158,13 +160,39 @@ def _hosts(args: FrontierArguments) -> CommandOutput:
     return found, hosts_text(found, now)
 
 
+def _domains(args: FrontierArguments) -> CommandOutput:
+    query = _domain_query(args.opts)
+    with _view_as_started(args) as (view, config):
+        found, now = domain_rows(view, query, config), view.now()
+    return found, domains_text(found, now)
+
+
+def _domain_query(opts: argparse.Namespace) -> DomainQuery:
+    top, offset = TOP if opts.top is None else opts.top, opts.offset or 0
+    if top < 1 or offset < 0:
+        raise UsageError("domains takes a --top of 1 or more, and an --offset of 0 or more")
+    sort = _sort(DomainSort, opts.sort or DomainSort.SPILLED, "domains")
+    return DomainQuery(top, sort, (opts.match or "").lower(), offset)
+
+
+_Sort = TypeVar("_Sort", HostSort, DomainSort)
+
+
+def _sort(kind: type[_Sort], given: str, of: str) -> _Sort:
+    """Return what orders the rows. Raises UsageError."""
+    try:
+        return kind(given)
+    except ValueError:
+        raise UsageError(f"{of} takes a --sort by {', '.join(kind)}, not {given}") from None
+
+
 def _host_query(opts: argparse.Namespace) -> HostQuery:
     top, offset = TOP if opts.top is None else opts.top, opts.offset or 0
     if top < 1 or offset < 0:
         raise UsageError("hosts takes a --top of 1 or more, and an --offset of 0 or more")
     if opts.host is not None:
         return HostQuery(host=HostKey(opts.host.lower()))
-    sort = HostSort(opts.sort or HostSort.WAITING)
+    sort = _sort(HostSort, opts.sort or HostSort.WAITING, "hosts")
     match = (opts.match or "").lower()
     return HostQuery(top, sort, match, offset, address=_address(opts.address))
 
@@ -452,6 +480,7 @@ _ACTIONS: Final = MappingProxyType(
     {  # function, what it takes, options
         "counts": (_counts, "", frozenset[str]()),
         "hosts": (_hosts, "", frozenset({"top", "host", "sort", "match", "offset", "address"})),
+        "domains": (_domains, "", frozenset({"top", "sort", "match", "offset"})),
         "dead": (_dead, "", frozenset({"limit"})),
         "audit": (_audit, "", frozenset({"limit"})),
         "retry": (_retry, "one URL", frozenset({"all"})),

@@ -14,6 +14,7 @@ from crawler.frontier.port import SEEN
 from crawler.frontier.reader import RecountedCounter
 from crawler.frontier.seen_repair import RebuiltSeen
 from crawler.model.counts import Counts
+from crawler.view.budgets import DomainRow
 from crawler.view.formats import many, number, plain, rate, since, size, span, table, until
 from crawler.view.rows import ActRow, DeadLetterRow, HostRow, WorkerRow
 
@@ -65,7 +66,10 @@ def _figures(counts: Counts) -> list[tuple[str, int, str]]:
         ("undecided", counts.undecided, "URLs found of which it is not known yet if they are new"),
         ("later", counts.later, "URLs with a date: to be tried again"),
         ("leased", counts.leased, "URLs under way, or cut off by the end of a process"),
-        ("left", counts.left, "URLs that are not finished: the four above"),
+        ("spilled", counts.spilled - counts.capped, "URLs over their domains' budgets of a round"),
+        ("left", counts.left, "URLs that are not finished: the five above"),
+        ("capped", counts.capped, "URLs that wait for a start with larger budgets in all"),
+        ("sampled out", counts.sampled_out, "URLs over a budget that were not kept, ever"),
         ("seen", counts.seen, "URLs ever admitted"),
         ("done", counts.done, "URLs finished"),
         ("dead", counts.dead, "URLs given up"),
@@ -124,6 +128,30 @@ def _host_row(row: HostRow, now: float) -> tuple[str, ...]:
         row.stage or "-",
         row.place,
         row.address or "-",
+    )
+
+
+def domains_text(domains: Sequence[DomainRow], now: float) -> Iterator[str]:
+    head = (
+        *("domain", "rank", "linked by", "budget", "used", "next round"),
+        *("admitted", "most", "spilled", "sampled out", "kept"),
+    )
+    yield from table([head, *(_domain_row(row, now) for row in domains)], right=set(range(1, 11)))
+
+
+def _domain_row(row: DomainRow, now: float) -> tuple[str, ...]:
+    return (
+        plain(row.domain, 60),
+        number(row.rank),
+        number(row.linked_by),
+        "-" if row.budget is None else number(row.budget),
+        number(row.used),
+        "-" if row.budget is None else until(row.next_round_at, now),
+        number(row.admitted),
+        "-" if row.most is None else number(row.most),
+        number(row.spilled),
+        number(row.sampled_out),
+        f"{row.kept_share:.3g}",
     )
 
 

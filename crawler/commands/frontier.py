@@ -16,7 +16,7 @@ class FrontierCommand(ScrapyCommand):
 
         acts = " | ".join(f"{verb.name} {verb.takes}".strip() for verb in VERBS.values())
         return (
-            "counts | hosts | dead | audit | why URL | fresh [HOST|URL] | workers | check"
+            "counts | hosts | domains | dead | audit | why URL | fresh [HOST|URL] | workers | check"
             f" | seen --from FILE | snapshot FOLDER | report | changes | {acts}  [options]"
         )
 
@@ -26,25 +26,28 @@ class FrontierCommand(ScrapyCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         from crawler.cli.frontier import TOP
         from crawler.data.data_dir import REPORT
+        from crawler.view.budgets import DomainSort
         from crawler.view.hosts import HostSort
 
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="answer in JSON")
-        parser.add_argument("--top", type=int, metavar="N", help=f"hosts: how many ({TOP})")
+        parser.add_argument(
+            "--top", type=int, metavar="N", help=f"hosts, domains: how many ({TOP})"
+        )
         parser.add_argument("--host", metavar="NAME", help="hosts: this one only")
         parser.add_argument(
             "--sort",
-            choices=[each.value for each in HostSort],
-            help="hosts: by what, the greatest first, or by name (waiting)",
+            choices=[each.value for each in dict.fromkeys([*HostSort, *DomainSort])],
+            help="hosts, domains: by what, the greatest first, or by name (waiting, spilled)",
         )
         parser.add_argument(
-            "--match", metavar="TEXT", help="hosts: those with this in their names only"
+            "--match", metavar="TEXT", help="hosts, domains: those with this in their names only"
         )
         parser.add_argument(
             "--address", metavar="IP", help="hosts: those that were fetched from this address only"
         )
         parser.add_argument(
-            "--offset", type=int, metavar="N", help="hosts: leave out the first N of them"
+            "--offset", type=int, metavar="N", help="hosts, domains: leave out the first N of them"
         )
         parser.add_argument(
             "--limit",

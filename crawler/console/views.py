@@ -28,6 +28,7 @@ from crawler.model.types import ConfigError, DataDirError, HostKey, Outcome, dec
 from crawler.policy.operator_rules import read_rules
 from crawler.report.why_text import why_text
 from crawler.view.archive import NewestFile, archive_of, newest_files
+from crawler.view.budgets import DomainQuery, DomainRow, DomainSort
 from crawler.view.fresh import CopiesFreshness, PageVisits, fresh_copies, fresh_page
 from crawler.view.hosts import HostQuery, HostSort
 from crawler.view.place import CrawlPlace
@@ -38,6 +39,7 @@ from crawler.view.rows import (
     WorkerRow,
     act_rows,
     dead_letter_rows,
+    domain_rows,
     host_rows,
     worker_rows,
 )
@@ -84,6 +86,17 @@ class HostsAsked(Paging, frozen=True):
                 "others with match, or by name (sort=name), or list them with "
                 "`scrapy frontier hosts`"
             )
+
+
+class DomainsAsked(Paging, frozen=True):
+    sort: DomainSort = DomainSort.SPILLED
+    match: str = ""  # a part of the name
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        Paging.__post_init__(self)
+        if not 0 <= self.offset <= _MAX_ROWS - self.top:
+            raise ValueError(f"only the first {_MAX_ROWS:,} domains are listed")
 
 
 class OutcomesAsked(Paging, frozen=True):
@@ -158,6 +171,12 @@ def _hosts(shown: Shown, asked: HostsAsked) -> Rows:
         query = HostQuery(host=HostKey(asked.host.lower()))
     with shown.place.view() as view:
         return host_rows(view, query, shown.config)
+
+
+def _domains(shown: Shown, asked: DomainsAsked) -> Rows:
+    query = DomainQuery(asked.top, asked.sort, asked.match.lower(), asked.offset)
+    with shown.place.view() as view:
+        return domain_rows(view, query, shown.config)
 
 
 def _dead(shown: Shown, asked: Paging) -> Rows:
@@ -272,6 +291,13 @@ VIEWS: Final[Mapping[str, View]] = MappingProxyType(
                 "Hosts: how many URLs wait, when each may be contacted, and why not before. All by "
                 f"name, the first {_MAX_ROWS:,} in another order.",
                 _hosts,
+            ),
+            View(
+                "domains",
+                DomainsAsked,
+                DomainRow,
+                "Registered domains: rank, budget a round, and the URLs that wait for it.",
+                _domains,
             ),
             View("dead", Paging, DeadLetterRow, "Dead letters, oldest first.", _dead),
             View("why", UrlAsked, Explained, "What is known of a URL.", _why, is_table=False),

@@ -106,8 +106,11 @@ def _counts(crawl: Crawl) -> Counts | None:
 
 def _frontier_urls(crawl: Crawl) -> Value:
     counts = _counts(crawl)
-    states = ("waiting", "later", "leased", "undecided", "dead", "refused")
-    return {state: getattr(counts, state) for state in states} if counts is not None else None
+    if counts is None:
+        return None
+    states = ("waiting", "later", "leased", "undecided", "dead", "refused", "capped")
+    found = {state: getattr(counts, state) for state in states}
+    return {**found, "spilled": counts.spilled - counts.capped}
 
 
 def _waiting(crawl: Crawl) -> Value:
@@ -253,8 +256,8 @@ METRICS: Final = (
     ),
     _counter(
         "links_total",
-        "Links to URLs that are new, were seen before, or are over a budget.",
-        _stats("links/", ("new", "seen", "over_budget")),
+        "Links to URLs: new, seen before, over a budget; of the new ones, released by a budget.",
+        _stats("links/", ("new", "seen", "over_budget", "released")),
         "result",
     ),
     _counter(
@@ -358,7 +361,7 @@ METRICS: Final = (
     ),
     _gauge(
         "frontier_urls",
-        "URLs by state; undecided: perhaps new (in a shared crawl: of this worker).",
+        "URLs by state. undecided: perhaps new; spilled, capped: over a budget of a round, in all.",
         _frontier_urls,
         "state",
         of=Of.CRAWL,
@@ -374,6 +377,18 @@ METRICS: Final = (
         "frontier_seen_urls_total",
         "URLs ever admitted, in all runs.",
         lambda crawl: counts.seen if (counts := _counts(crawl)) else None,
+        of=Of.CRAWL,
+    ),
+    _gauge(
+        "spilled_domains",
+        "Registered domains with URLs that wait for a budget.",
+        lambda crawl: counts.spilled_domains if (counts := _counts(crawl)) else None,
+        of=Of.CRAWL,
+    ),
+    _counter(
+        "sampled_out_urls_total",
+        "URLs over a budget that were not kept, in all runs.",
+        lambda crawl: counts.sampled_out if (counts := _counts(crawl)) else None,
         of=Of.CRAWL,
     ),
     _counter(

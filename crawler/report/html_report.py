@@ -27,7 +27,7 @@ from crawler.data.runs import CountedRuns, read_runs
 from crawler.data.seed_fates import SeedFates, SeedTable, fate_words
 from crawler.engine.stats import GAP_BOUNDS_S, GAP_OVER_DUE, LANGUAGES, TYPES
 from crawler.loop.outcome import words_of
-from crawler.model.counts import Figures
+from crawler.model.counts import Figures, OverBudget
 from crawler.model.types import VERSION
 from crawler.policy.scope import Reason
 from crawler.report.endings import ending
@@ -93,6 +93,7 @@ class CrawlFacts:
     outcomes: OutcomeFigures
     seeds: SeedTable
     archives: Sequence[ArchiveFiles]
+    over_budget: Sequence[OverBudget] = ()  # the hosts and domains with most links, last run
 
 
 def crawl_facts(
@@ -119,14 +120,26 @@ def crawl_facts(
         outcomes=figures_of_logs([folder / OUTCOMES for folder in folders], most_bytes),
         seeds=sum(map(SeedFates.table_in, folders), SeedTable()),
         archives=[archive_files(folder / WARC, _store(folder)) for folder in folders],
+        over_budget=sum(map(_over_budget_in, folders), Figures()).over_budget,
     )
+
+
+def _last_summary(folder: Path) -> Summary | None:
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Summary)
+    return None
 
 
 def _store(folder: Path) -> str:
     """Return the object store that the last summary in *folder* names; empty if it names none."""
-    with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Summary).archive.store
-    return ""
+    summary = _last_summary(folder)
+    return summary.archive.store if summary is not None else ""
+
+
+def _over_budget_in(folder: Path) -> Figures:
+    summary = _last_summary(folder)
+    rows = summary.links.top_over_budget if summary is not None else []
+    return Figures(over_budget=rows)
 
 
 def write_report(file: Path, facts: CrawlFacts) -> None:
@@ -186,6 +199,8 @@ def _overview(facts: CrawlFacts) -> Iterator[str]:
         "done": number(counts.done),
         "dead letters": number(counts.dead),
         "kept out by rules": number(counts.refused),
+        **({"over budget": number(counts.spilled)} if counts.spilled else {}),
+        **({"sampled out": number(counts.sampled_out)} if counts.sampled_out else {}),
         "tries failed": number(fetched.errors),
     }
     yield '<dl class="figures">'
@@ -362,6 +377,8 @@ def _left_out(facts: CrawlFacts) -> Iterator[str]:
     yield from _bars("Traps", _greatest(traps))
     yield from _bars("Given up, by reason", _greatest(outcomes.dead_reasons))
     yield "</div>"
+    if facts.over_budget:
+        yield from _over_budgets(facts)
     if outcomes.traps:
         yield "<h3>Patterns that had brought enough</h3>"
         found = [(*names, number(n)) for names, n in outcomes.traps.most_common(_ROWS)]
@@ -370,6 +387,25 @@ def _left_out(facts: CrawlFacts) -> Iterator[str]:
         yield f"<h3>Dead letters, the latest of {number(facts.counts.dead)}</h3>"
         yield from _table(("URL", "reason"), list(reversed(outcomes.dead.items()))[:_ROWS], words=2)
     yield "</section>"
+
+
+def _over_budgets(facts: CrawlFacts) -> Iterator[str]:
+    counts = facts.counts
+    yield "<h3>Over budget, most links of the last run</h3>"
+    spilled = f"{many(counts.spilled, 'URL')} of {many(counts.spilled_domains, 'domain')} spilled"
+    capped = f", {number(counts.capped)} of them over a budget in all" if counts.capped else ""
+    yield f"<p>{spilled}{capped}; {number(counts.sampled_out)} sampled out.</p>"
+    rows = [
+        (
+            each.name,
+            f"{number(each.limit)} a round" if each.is_of_round else f"{number(each.limit)} in all",
+            each.setting,
+            number(each.rank) if each.rank else "-",
+            number(each.links),
+        )
+        for each in facts.over_budget
+    ]
+    yield from _table(("domain or host", "budget", "setting", "rank", "links"), rows, words=3)
 
 
 def _hosts(outcomes: OutcomeFigures) -> Iterator[str]:

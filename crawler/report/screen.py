@@ -135,7 +135,8 @@ def progress_sentence(figures: ProgressFigures) -> str:
     fetched, counts = figures.fetched, figures.counts
     return (
         f"{many(fetched.pages, 'page')} ({rate(figures.pages_per_s)} a second),"
-        f" {many(counts.hosts_active, 'host')} active, {many(counts.to_fetch, 'URL')} waiting,"
+        f" {many(counts.hosts_active, 'host')} active,"
+        f" {many(counts.to_fetch, 'URL')} waiting{over_budget(counts)},"
         f" {many(fetched.duplicates, 'duplicate')}, {many(fetched.errors, 'error')},"
         f" {size(fetched.bytes)}"
         f"{f'; waits for {plain(figures.waits_for)}' if figures.waits_for else ''}"
@@ -143,12 +144,17 @@ def progress_sentence(figures: ProgressFigures) -> str:
     )
 
 
+def over_budget(counts: Counts) -> str:
+    """Return how many URLs wait for a budget, in parentheses; empty if none does."""
+    return f" ({number(counts.spilled)} over budget)" if counts.spilled else ""
+
+
 def _fields(figures: ProgressFigures, *, short: bool) -> tuple[str, ...]:
     fetched, counts = figures.fetched, figures.counts
     pages = many(fetched.pages, "page")
     pages_per_s = f"{rate(figures.pages_per_s)}/s"
     hosts = many(counts.hosts_active, "host")
-    waiting = f"{number(counts.to_fetch)} waiting"
+    waiting = f"{number(counts.to_fetch)} waiting{'' if short else over_budget(counts)}"
     n = fetched.duplicates
     duplicates = f"{number(n)} dup" if short else many(n, "duplicate")
     errors = many(fetched.errors, "error")

@@ -8,8 +8,10 @@ from typing import Final
 
 from crawler.model.types import Outcome
 from crawler.policy.priority import DOUBLING, NO_CASH, SEED_CASH
+from crawler.policy.scope import Reason
 from crawler.report.fresh_text import answer_of, next_visit, visited
-from crawler.view.formats import many, plain, since, size, until
+from crawler.view.budgets import DomainRow
+from crawler.view.formats import many, number, plain, since, size, span, until
 from crawler.view.why import Why
 
 _SHOWN: Final = 5  # of its outcomes, the latest
@@ -28,6 +30,7 @@ def why_text(why: Why, now: float) -> Iterator[str]:
     yield f"  {_verdict(why, now)}"
     yield ""
     yield from _whereabouts(why, now)
+    yield from _domain(why, now)
     yield from _history(why, now)
     if why.condition_fault:
         yield f"  its host {why.condition_fault}"
@@ -61,11 +64,63 @@ def _verdict(why: Why, now: float) -> str:
         return "It was fetched, or is on its way: its outcome is not on record."
     if why.undecided:
         return "Not fetched yet: it was found, and it is not decided yet whether it is new."
+    if why.spilled is not None and why.domain is not None:
+        return f"Not fetched yet: {_spilled(why, why.domain, now)}."
     if why.rule:
         return f"Never queued: {plain(why.refused)}."
+    if why.sampled_out:
+        return "Never queued: if it was found, its domain was over its budget; it was not kept."
     if why.seen_as:
         return f"Never queued: {plain(why.seen_as, 2048)} was, which is another address."
     return "Never queued: no page so far links to it, and it is no seed."
+
+
+def _spilled(why: Why, domain: DomainRow, now: float) -> str:
+    if domain.capped:
+        full = plain(why.refused) or "its host or domain had its full number of URLs"
+        return f"{full}; a start with a larger budget puts it back"
+    name = plain(domain.domain)
+    if domain.budget is None:
+        return f"it waited for the budget of {name}, which has none any more"
+    at = until(domain.next_round_at, now) if domain.used >= domain.budget else "now"
+    return f"it waits for the budget of {name}, which has room {at}, or when nothing else is due"
+
+
+def _domain(why: Why, now: float) -> Iterator[str]:
+    domain = why.domain
+    if domain is None:
+        return
+    yield f"  {_ranked(domain)}"
+    if domain.budget is not None:
+        rounds = f"{many(domain.budget, 'URL')} in {span(domain.round_s)} ({domain.budget_by})"
+        again = f"; the next round begins {until(domain.next_round_at, now)}" if domain.used else ""
+        yield f"  its budget while others wait: {rounds}, {number(domain.used)} used{again}"
+    if domain.spilled or domain.sampled_out:
+        counted = f"{number(domain.spilled)} spilled, {number(domain.sampled_out)} sampled out"
+        yield f"  over budget: {counted}; this one {_this_one(why)}"
+
+
+def _ranked(domain: DomainRow) -> str:
+    """Return which domain it is, and its rank."""
+    of = plain(domain.domain)
+    if domain.rank_by != "links":
+        return f"of {of}, rank {number(domain.rank)} ({domain.rank_by})"
+    linked = f"{many(domain.linked_by, 'other domain')} {_links(domain.linked_by)} to it, about"
+    return f"of {of}, rank {number(domain.rank)} of {many(domain.ranked, 'domain')}: {linked}"
+
+
+def _links(domains: int) -> str:
+    return "links" if domains == 1 else "link"
+
+
+def _this_one(why: Why) -> str:
+    if why.spilled is not None:
+        return f"waits behind {number(why.spilled)} of them"
+    if why.seen:
+        return "was within it"
+    if why.sampled_out:
+        return "was not kept, if it was found"
+    return "is not among them: not found, or not kept"
 
 
 def _whereabouts(why: Why, now: float) -> Iterator[str]:
@@ -101,6 +156,8 @@ def _seen(why: Why) -> str:
     if not why.seen:
         links = sum(why.elsewhere.values())
         waiting = f"; it may be among {many(links, 'link')} on workers' disks" if links else ""
+        if why.spilled is not None:
+            return "  found, and spilled: over a budget, so it does not count as seen yet"
         return f"  not seen: no page so far leads to it, or a rule or budget kept it out{waiting}"
     if _found(why):
         return "  seen"
@@ -141,8 +198,13 @@ def _outcome(outcome: Outcome) -> str:
     return f"{outcome.fate.replace('_', ' ')}: {parts or 'no more is known'}"
 
 
+_BUDGETS: Final = (Reason.HOST_BUDGET, Reason.DOMAIN_BUDGET)
+
+
 def _rules(why: Why) -> str:
     unjudged = "" if why.scope_judged else " (its scope is judged with -a seeds=... -a scope=...)"
+    if why.rule in _BUDGETS:
+        return f"  kept back by the budget {why.rule}: {plain(why.refused)}{unjudged}"
     if why.rule:
         return f"  refused by the rule {why.rule}: {plain(why.refused)}{unjudged}"
     return f"  the rules admit it{unjudged}"

@@ -70,11 +70,12 @@ def is_at(address: str, packed: bytes) -> bool:
 
 
 class TopHosts:
-    """The hosts of a query, among all that are added."""
+    """The first of all hosts, or domains, that are added."""
 
-    def __init__(self, query: HostQuery) -> None:
-        self._query = query
-        self._needed = query.offset + query.top
+    def __init__(self, top: int, offset: int) -> None:
+        """*offset*: how many are left out before the *top* ones."""
+        self._offset = offset
+        self._needed = offset + top
         self._figures: dict[bytes, float] = {}  # by name: a host may be added more than once
         self._last = (np.inf, b"")  # the rank of the last one needed, if there are so many
 
@@ -90,7 +91,7 @@ class TopHosts:
     def names(self) -> list[HostKey]:
         """Return the names of the hosts, the first one first."""
         self._drop_others()
-        return [HostKey(name.decode()) for name in list(self._figures)[self._query.offset :]]
+        return [HostKey(name.decode()) for name in list(self._figures)[self._offset :]]
 
     def _drop_others(self) -> None:
         ranked = sorted((-figure, name) for name, figure in self._figures.items())[: self._needed]

@@ -33,8 +33,10 @@ from crawler.frontier.reader import (
 )
 from crawler.frontier.records import (
     DeadLetter,
+    DomainRecord,
     HostRecord,
     decode_candidate,
+    decode_domain,
     decode_gone,
     decode_letter,
     decode_open,
@@ -54,6 +56,7 @@ from crawler.model.url import authority_of
 from crawler.policy.patterns import PatternStats
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.keys import URGENT_LEVEL
+from crawler.view.budgets import DomainQuery, domain_figures
 from crawler.view.hosts import HostQuery, HostSort, TopHosts, figures_of, is_at
 from crawler.view.port import (
     CrawlIdentity,
@@ -64,6 +67,7 @@ from crawler.view.port import (
     LaterUrl,
     LeasedUrl,
     Place,
+    SpilledUrl,
     UrlRecord,
     VisitTotals,
     WaitingUrl,
@@ -125,6 +129,23 @@ class LocalView:
         states = map(self._host, self._names(query))
         return [state for state in states if state is not None]
 
+    def domains(self, query: DomainQuery) -> list[tuple[str, DomainRecord]]:
+        """Return the domains of *query*. 2 us for each known domain."""
+        match = query.match.encode()
+        known = (
+            (keys.name_of_record(key), decode_domain(packed))
+            for key, packed in self._each(keys.DOMAIN)
+            if match in keys.name_of_record(key)
+        )
+        first = TopHosts(query.top, query.offset)
+        while some := list(islice(known, _SLICE)):
+            records = [record for _, record in some]
+            first.add([name for name, _ in some], domain_figures(records, query.sort))
+        return [(name, self.reader.domain(name)) for name in first.names()]
+
+    def degrees(self) -> list[int]:
+        return self.reader.totals.degrees
+
     def dead(self, limit: int) -> list[DeadLetter]:
         return [letter for _, letter in islice(dead_letters(self.store), limit)]
 
@@ -150,7 +171,7 @@ class LocalView:
 
     def grounds(self, url: KnownUrl) -> Grounds:
         remembered = remembered_of(self.store, url)
-        return Grounds(remembered, set(), self.reader.domain(url.domain).admitted)
+        return Grounds(remembered, set(), self.reader.domain(url.domain))
 
     def pattern_stats(self, url: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
         stats = LocalPatternStats(self.store, PatternSettings())
@@ -167,7 +188,7 @@ class LocalView:
         if query.sort is HostSort.NAME:
             listed = islice(known, query.offset, query.offset + query.top)
             return [HostKey(keys.name_in_shard(key)) for key, _ in listed]
-        first = TopHosts(query)
+        first = TopHosts(query.top, query.offset)
         while some := list(islice(known, _SLICE)):
             figures = figures_of([packed for _, packed in some], query.sort)
             first.add([keys.name_of_record(key) for key, _ in some], figures)
@@ -204,6 +225,9 @@ class SearchableRecords(Protocol):
     def waiting(self, host: HostKey) -> Iterator[Candidate]:
         """Yield the waiting URLs of *host*, the best level first, in the order of their turns."""
 
+    def spilled(self, domain: str) -> list[Candidate]:
+        """Return the URLs of *domain* that wait for its budget, in the order of their turns."""
+
     def named_records(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the records of *prefix*, packed, each with its name in its shard."""
 
@@ -212,8 +236,17 @@ def find_url(found: SearchableRecords, url: KnownUrl, worker: str = "") -> tuple
     """Return where *url* is among what was *found*, and whether it is not decided yet if it is new.
     *worker*: that owns its shard. Places are searched in the order in which a URL moves."""
     undecided = next((each for each in found.undecided() if each.key == url.key), None)
+    # It may have been found once more, and admitted, while it is spilled still.
+    spilled = _spilled_place(found, url)
     place = _waiting_place(found, url, undecided) or _place_elsewhere(found, url, worker)
-    return place, undecided is not None
+    return place or spilled, undecided is not None
+
+
+def _spilled_place(found: SearchableRecords, url: KnownUrl) -> SpilledUrl | None:
+    for ahead, candidate in enumerate(found.spilled(url.domain)):
+        if candidate.key == url.key:
+            return SpilledUrl(candidate, ahead)
+    return None
 
 
 def _waiting_place(

@@ -25,11 +25,14 @@ from crawler.data.data_dir import WORKER, folders_of_crawl, worker_folders
 from crawler.data.local_stores import LocalPatternStats, RobotsRecords
 from crawler.data.operator_files import Act, ActResult, read_audit
 from crawler.frontier import records
+from crawler.frontier.budgets import spilled_urls
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.reader import count_spilled
 from crawler.frontier.records import (
     COUNTED,
     ONE_SHARD,
     DeadLetter,
+    DomainRecord,
     FrontierTotals,
     HostRecord,
     QueueEnds,
@@ -58,6 +61,7 @@ from crawler.shared.owned.inbox import unpack_links
 from crawler.shared.owned.mirror import unpack_chunk
 from crawler.shared.owned.readings import worker_of
 from crawler.shared.owned.scripts import INBOX, SEEN_KEYS, OwnedScripts
+from crawler.view.budgets import DomainQuery, domain_figures
 from crawler.view.hosts import HostQuery, TopHosts, figures_of, is_at
 from crawler.view.local import (
     find_url,
@@ -221,6 +225,32 @@ class ShardReader:
             for chunk in self._chunks([(host, record)]):
                 yield from decode_urls(unpack_chunk(chunk.name, chunk.packed)[1])[-chunk.most :]
 
+    def domain(self, domain: str) -> DomainRecord:
+        """Return what is known of a registered *domain*."""
+        packed = self._reader.ask(self.key(records.DOMAIN), "HGET", domain)
+        return decode_domain(packed) if packed else DomainRecord()
+
+    def domains(self, match: str = "*") -> Iterator[tuple[str, DomainRecord]]:
+        """Yield each known registered domain once, with its record."""
+        known: set[bytes] = set()  # a scan may return one twice
+        for name, packed in chain.from_iterable(self.pairs(records.DOMAIN, match)):
+            if name not in known:
+                known.add(name)
+                yield name.decode(), decode_domain(packed)
+
+    def spilled(self, domain: str) -> list[Candidate]:
+        """Return as SearchableRecords. A chunk is named by the number of its last URL, so that all
+        numbers are asked for."""
+        record = self.domain(domain)
+        prefix = records.name_of_record(records.spilled_prefix(ONE_SHARD, domain))
+        names = (records.numbered(prefix, each) for each in range(record.head, record.tail))
+        chunks: list[tuple[bytes, bytes]] = []
+        for some in parts(names, self._reader.slice_entries):
+            found = self._reader.ask(self.key(records.SPILLED), "HMGET", *some)
+            pairs = zip(some, found, strict=True)
+            chunks += [(name, packed) for name, packed in pairs if packed is not None]
+        return spilled_urls(chunks, record)
+
     def count_again(self) -> dict[str, int]:
         """Return what the counters should be, by their names in FrontierTotals."""
         with self._reader.reading(self.root):
@@ -230,6 +260,7 @@ class ShardReader:
                     for chunk in self._chunks(self.hosts())
                 ),
                 "seen": sum(map(len, self.seen_keys())),
+                **count_spilled(record for _, record in self.domains()),
             }
         lengths = [("HLEN", self.key(prefix)) for prefix in COUNTED.values()]
         return counted | dict(zip(COUNTED, self._reader.ask_each(lengths), strict=True))
@@ -380,7 +411,7 @@ class OwnedView:
         ]
 
     def _names(self, query: HostQuery) -> list[HostKey]:
-        first = TopHosts(query)
+        first = TopHosts(query.top, query.offset)
         match = f"*{escaped(query.match)}*" if query.match else "*"
         for shard in self._reader.shards:
             with self._reader.reading(shard.key(records.HOST)):
@@ -404,6 +435,28 @@ class OwnedView:
                 with self._reader.reading(key):
                     record = decode_host(packed)
                 yield host, record
+
+    def domains(self, query: DomainQuery) -> list[tuple[str, DomainRecord]]:
+        match = f"*{escaped(query.match)}*" if query.match else "*"
+        first = TopHosts(query.top, query.offset)
+        for shard in self._reader.shards:
+            with self._reader.reading(shard.key(records.DOMAIN)):
+                for some in parts(shard.domains(match), SLICE):
+                    found = domain_figures([record for _, record in some], query.sort)
+                    first.add([name.encode() for name, _ in some], found)
+        return [(name, self._domain(name)) for name in first.names()]
+
+    def _domain(self, domain: str) -> DomainRecord:
+        shard = self._reader.shard(domain)
+        with self._reader.reading(shard.key(records.DOMAIN)):
+            return shard.domain(domain)
+
+    def degrees(self) -> list[int]:
+        totals = FrontierTotals()
+        replies = self._reader.ask_shards("HGET", "totals")
+        for each in map(ShardReader.read_totals, self._reader.shards, replies):
+            totals.add(each)
+        return totals.degrees
 
     def dead(self, limit: int) -> list[DeadLetter]:
         """Read all letters, as those of a shard are in no order, and return the *limit* oldest."""
@@ -484,11 +537,8 @@ class OwnedView:
                 yield from pages_visited_again(shard.named_records(records.LATER), host)
 
     def grounds(self, url: KnownUrl) -> Grounds:
-        key = self._reader.shard(url.domain).key(records.DOMAIN)
-        packed = self._reader.ask(key, "HGET", url.domain)
-        with self._reader.reading(key):
-            admitted = decode_domain(packed).admitted if packed else 0
-        return Grounds(self._remembered(url), self._opened_hosts(url), admitted)
+        domain = self._domain(url.domain)
+        return Grounds(self._remembered(url), self._opened_hosts(url), domain)
 
     def pattern_stats(self, url: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
         known = [

@@ -12,11 +12,18 @@ from typing import Protocol
 
 from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.memory_store import MemoryStore
-from crawler.frontier.records import DeadLetter, GoneRecord, HostVisits, RefusedRecord
+from crawler.frontier.records import (
+    DeadLetter,
+    DomainRecord,
+    GoneRecord,
+    HostVisits,
+    RefusedRecord,
+)
 from crawler.model.counts import Counts
 from crawler.model.types import Candidate, HostKey, Outcome, Pace
 from crawler.policy.patterns import PatternStats
 from crawler.shared.codec import WorkerRecord
+from crawler.view.budgets import DomainQuery
 from crawler.view.hosts import HostQuery
 
 
@@ -73,6 +80,14 @@ class WaitingUrl:
 
 
 @dataclass(frozen=True, slots=True)
+class SpilledUrl:
+    """A URL that waits for the budget of its domain, and does not count as seen."""
+
+    candidate: Candidate
+    ahead: int  # URLs before it, of the same domain
+
+
+@dataclass(frozen=True, slots=True)
 class LeasedUrl:
     taken_at: float
     candidate: Candidate
@@ -89,7 +104,9 @@ class LaterUrl:
     counts_from: int = 0
 
 
-Place = WaitingUrl | LeasedUrl | LaterUrl | GoneRecord | DeadLetter | RefusedRecord | None
+Place = (
+    WaitingUrl | LeasedUrl | LaterUrl | GoneRecord | DeadLetter | RefusedRecord | SpilledUrl | None
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +141,7 @@ class Grounds:
 
     remembered: MemoryStore  # a copy of what AllowedOrigins and its robots.txt have stored
     opened_hosts: set[str]  # of pushed URLs, as far as they matter for its scope
-    admitted_of_domain: int  # URLs of its domain that count against a budget; 0: there is none
+    domain: DomainRecord  # of its registered domain
 
 
 class CrawlView(Protocol):
@@ -149,6 +166,12 @@ class CrawlView(Protocol):
 
     def hosts(self, query: HostQuery) -> list[HostState]:
         """Return the hosts of *query* in its order."""
+
+    def domains(self, query: DomainQuery) -> list[tuple[str, DomainRecord]]:
+        """Return the registered domains of *query* in its order, with their records."""
+
+    def degrees(self) -> list[int]:
+        """Return how many domains there are of each class of how many others link to them."""
 
     def dead(self, limit: int) -> list[DeadLetter]:
         """Return the oldest dead letters."""

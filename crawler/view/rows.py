@@ -18,6 +18,7 @@ from crawler.policy.operator_rules import OperatorRules, Overrides, read_rules
 from crawler.policy.pacing import at_once, factor_of, stage_of
 from crawler.policy.politeness import PAUSE_AFTER_CHALLENGES, is_left, overridden
 from crawler.shared.codec import WorkerRecord
+from crawler.view.budgets import DomainBudgetView, DomainQuery, DomainRow, limits_in_force
 from crawler.view.formats import FAR, many, span
 from crawler.view.hosts import HostQuery
 from crawler.view.port import CrawlView, HostState
@@ -53,6 +54,14 @@ def host_rows(view: CrawlView, query: HostQuery, config: Config) -> list[HostRow
     if query.host is not None and not found:
         raise ConfigError(f"the frontier has no host {query.host}")
     return found
+
+
+def domain_rows(view: CrawlView, query: DomainQuery, config: Config) -> list[DomainRow]:
+    """Return the registered domains of *query*."""
+    arguments = view.last_start().arguments
+    limits = limits_in_force(config, arguments, _rules(view, config))
+    shown = DomainBudgetView(limits, view.degrees(), view.now())
+    return [shown.row(name, record) for name, record in view.domains(query)]
 
 
 def _rules(view: CrawlView, config: Config) -> OperatorRules:

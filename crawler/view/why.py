@@ -7,7 +7,6 @@ the time the URL was found is only in the frontier and the logs.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
@@ -19,12 +18,12 @@ from crawler.data.allowed_origins import AllowedOrigins
 from crawler.data.local_stores import RobotsRecords
 from crawler.data.operator_files import Act
 from crawler.engine.seeds import SeedList, list_url, open_seeds, survey_seeds
-from crawler.frontier.open import frontier_limits
+from crawler.frontier.budgets import is_kept
 from crawler.frontier.records import DeadLetter, GoneRecord, RefusedRecord
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError, Outcome, SeedsError
 from crawler.model.url import fetch_form, split
-from crawler.policy.operator_rules import RuleBudgets, read_rules
+from crawler.policy.operator_rules import read_rules
 from crawler.policy.patterns import (
     FetchAllowed,
     PatternStopped,
@@ -45,10 +44,19 @@ from crawler.policy.robots_cache import (
 from crawler.policy.scope import Reason, Refusal
 from crawler.policy.seeds import seed_url
 from crawler.policy.validators import fault_of
+from crawler.view.budgets import DomainBudgetView, DomainRow, limits_in_force
 from crawler.view.fresh import PageVisits, page_visits
 from crawler.view.hosts import HostQuery
 from crawler.view.identity import UrlIdentifier, refuse_other_identity
-from crawler.view.port import CrawlView, HostState, LaterUrl, LeasedUrl, UrlRecord, WaitingUrl
+from crawler.view.port import (
+    CrawlView,
+    HostState,
+    LaterUrl,
+    LeasedUrl,
+    SpilledUrl,
+    UrlRecord,
+    WaitingUrl,
+)
 from crawler.view.rows import next_contact
 
 _ANY_REQUEST: Final = b"?"  # a spider's own; what it is decides nothing
@@ -71,6 +79,9 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     level: int | None = None  # its level; 0 is best
     urgent: bool = False  # waits before all levels
     cash: int = NO_CASH  # of a URL that waits, as policy.priority has it
+    domain: DomainRow | None = None  # of a found URL, if its domain is known or has a budget
+    spilled: int | None = None  # it waits for the budget of its domain: the number before it
+    sampled_out: bool = False  # if it was found over that budget, it is not kept
     leased_at: float | None = None
     worker: str = ""  # of a shared crawl, that holds the lease
     later_at: float | None = None
@@ -117,9 +128,9 @@ class _Question:
         # A spider of one's own names its URLs: the rules for found links do not concern them.
         is_begun = last.settings is not None
         self._is_named = is_begun and last.arguments is None and not given
+        self._has_arguments = bool(given) or last.arguments is not None
         started = with_kept_arguments(given, last.arguments or {})
         self._given = {name: str(value) for name, value in started.items()}
-        self._typed = read_arguments({"seeds": "none", **given})
         self._rules = read_rules(view.rules(), len(config.frontier.level_shares))
         self._grounds = view.grounds(self._url)
 
@@ -144,16 +155,16 @@ class _Question:
             is_shared=view.crawl.is_shared,
         )
         host = next(iter(view.hosts(HostQuery(host=url.host))), None)
+        record = view.url(url, self._identifier.is_form_of(url))
         if isinstance(found, Candidate):
             answer = self._with_pattern(answer, found)
-            if not (is_seen or answer.rule or self._is_named):
-                answer = self._with_budget(answer, host)
+            if not self._is_named:
+                answer = self._with_budget(answer, host, record)
         if host is not None:
             overrides = self._rules.of_url(url.url)
             next_at = next_contact(host.rest_until, overrides, self._rules, self._now)
             fault = fault_of(host.visits.conditional).words
             answer = replace(answer, host_next_at=next_at, condition_fault=fault)
-        record = view.url(url, self._identifier.is_form_of(url))
         answer = _with_outcomes(_with_place(answer, record), record)
         if isinstance(record.place, LaterUrl) and record.place.candidate.history is not None:
             visits = page_visits(url, record, self._rules, view, self._config)
@@ -232,14 +243,21 @@ class _Question:
             answer = replace(answer, pattern_try_at=brought.at + budgets.pattern_probe_s)
         return answer
 
-    def _with_budget(self, answer: Why, host: HostState | None) -> Why:
-        """Add the refusal if the budget of its host or domain is used up."""
-        by_rule = RuleBudgets()
-        by_rule.set_rules(self._rules)
-        limits = frontier_limits(self._config, self._typed)
-        limits = dataclasses.replace(limits, rule_budgets=by_rule)
+    def _with_budget(self, answer: Why, host: HostState | None, found: UrlRecord) -> Why:
+        """Add the budget of its domain, whether it was sampled out, and the refusal if a budget in
+        all is used up."""
+        arguments = self._given if self._has_arguments else None
+        limits, known = limits_in_force(self._config, arguments, self._rules), self._grounds.domain
+        view = DomainBudgetView(limits, self._view.degrees(), self._now)
+        domain = view.row(self._url.domain, known)
+        if domain.budget is not None or domain.spilled or domain.sampled_out:
+            answer = replace(answer, domain=domain)
+        if answer.seen or answer.rule:
+            return answer
+        if found.place is None and domain.sampled_out and not is_kept(self._url.key, known):
+            answer = replace(answer, sampled_out=True)
         of_host, of_domain = limits.budgets_of(self._url.host, self._url.domain)
-        admitted = self._grounds.admitted_of_domain
+        admitted = known.admitted
         if of_host is not None and host is not None and host.admitted >= of_host:
             is_set = of_host == limits.max_urls_per_host
             said = "CRAWLER_MAX_URLS_PER_HOST" if is_set else "max_urls of a rule"
@@ -295,6 +313,8 @@ def _with_place(answer: Why, record: UrlRecord) -> Why:
             level = None if is_urgent else candidate.level
             answer = replace(answer, waiting=ahead, level=level, attempts=candidate.attempts)
             return replace(answer, urgent=is_urgent, cash=candidate.cash)
+        case SpilledUrl(_, ahead):
+            answer = replace(answer, spilled=ahead)
         case LeasedUrl(taken_at, _, worker):
             answer = replace(answer, leased_at=taken_at, worker=worker)
         case LaterUrl(candidate):

@@ -28,7 +28,7 @@ from crawler.report.end_forecast import CrawlMoment, EndForecast, WorkAhead
 from crawler.report.endings import FAILED, ending
 from crawler.report.logs import logs_to_terminal
 from crawler.report.progress import style_of
-from crawler.report.screen import ProgressFigures, RecentRate, Screen
+from crawler.report.screen import ProgressFigures, RecentRate, Screen, over_budget
 from crawler.report.summary import EndedRun, Summary, archive_files, summary_of
 from crawler.shared import keys
 from crawler.shared.client import Nodes
@@ -193,7 +193,7 @@ def workers_line(figures: ProgressFigures, columns: int) -> str:
         f"{rate(figures.pages_per_s)}/s",
         many(figures.workers, "worker"),
         f"{number(counts.leased)} under way",
-        f"{number(counts.to_fetch)} waiting",
+        f"{number(counts.to_fetch)} waiting{over_budget(counts)}",
         many(fetched.errors, "error"),
         *filter(None, [figures.ends.when]),
         size(fetched.bytes),
@@ -209,7 +209,8 @@ def workers_sentence(figures: ProgressFigures) -> str:
     return (
         f"{many(fetched.pages, 'page')} ({rate(figures.pages_per_s)} a second) by"
         f" {many(figures.workers, 'worker')}, {many(counts.leased, 'URL')} under way,"
-        f" {many(counts.to_fetch, 'URL')} waiting, {many(fetched.errors, 'error')},"
+        f" {many(counts.to_fetch, 'URL')} waiting{over_budget(counts)},"
+        f" {many(fetched.errors, 'error')},"
         f" {size(fetched.bytes)}{f'; {figures.ends}' if figures.ends.when else ''}"
     )
 

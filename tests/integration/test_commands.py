@@ -258,6 +258,12 @@ def test_links_over_budget_are_reported_with_the_setting(
     asked = ("why", web.url("/a"))
     found = answer(data, *asked)
     assert (found["seen"], found["rule"]) == (False, rule)
+    assert found["spilled"] is not None and found["domain"]["capped"]
+    counts = answer(data, "counts")["counts"]
+    assert counts["spilled"] == counts["capped"] > 1 == counts["spilled_domains"]
+    (domain,) = answer(data, "domains", "--match", name, "--sort", "spilled")
+    assert (domain["domain"], domain["spilled"]) == (name, counts["spilled"])
+    assert "over their budgets in all: a start with a larger" in done.stdout
     assert f"has its full number of URLs: 2 of {name} ({setting} is 2)" in (
         frontier(data, *asked).stdout
     )
@@ -269,7 +275,7 @@ def test_links_over_budget_are_reported_with_the_setting(
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        pytest.param([], "say what: counts, hosts, dead, audit, retry, why", id="nothing asked"),
+        pytest.param([], "say what: counts, hosts, domains, dead, audit", id="nothing asked"),
         pytest.param(["couns"], "say what", id="a misspelt word"),
         pytest.param(["why"], "why takes one URL", id="no URL"),
         pytest.param(["counts", "x"], "counts takes nothing more", id="a word too many"),
@@ -331,7 +337,7 @@ def test_each_verb_is_named_once_where_a_word_is_wanted(data: Path) -> None:
 
 
 def test_counters_are_counted_again_and_repaired(data: Path) -> None:
-    assert "6 counters counted again: all are right" in frontier(data, "check").stdout
+    assert "9 counters counted again: all are right" in frontier(data, "check").stdout
     kept = answer(data, "check")
     with closing(RocksStore(data / "frontier")) as store:
         totals = decode_totals(store.get(keys.TOTALS) or b"")

@@ -58,6 +58,7 @@ class Console:
             "CRAWLER_MIN_DELAY_S": MIN_DELAY_S,
             "CRAWLER_DELAY_FACTOR": 0,
             "CRAWLER_SOFT_404": False,
+            "CRAWLER_DOMAIN_BUDGET": 10_000,
         }
         seeds = ",".join(self.web.url(host, "/0") for host in HOSTS)
         command = crawl_command(self.data, settings, seeds=seeds, scope="host")
@@ -135,7 +136,9 @@ def test_a_crawl_is_seen_and_acted_on(console: Console, tmp_path: Path) -> None:
         assert "add http" in tab.run("document.getElementById('question').textContent")
         tab.run("document.getElementById('ask').close(), true")
 
-        for view in ("overview", "outcomes", "dead", "archive", "workers", "audit"):
+        tab.open(f"{console.url}#domains")
+        tab.wait("document.getElementById('main').innerText.includes('linked by')")
+        for view in ("overview", "domains", "outcomes", "dead", "archive", "workers", "audit"):
             tab.open(f"{console.url}#{view}")
             tab.wait(f"document.querySelector('nav a[aria-current]').hash === '#{view}'")
             tab.wait("!document.querySelector('#main .bad')")

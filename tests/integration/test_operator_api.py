@@ -237,6 +237,9 @@ def test_hosts_are_put_in_order_by_a_figure_up_to_a_bound(tmp_path: Path) -> Non
         # 503: they are looked for, and no crawl has begun here.
         assert get(port, "/api/hosts?offset=9980&top=20")[0] == 503
         assert get(port, "/api/hosts?offset=999980&sort=name")[0] == 503
+        assert get(port, "/api/domains?offset=9980&top=21")[0] == 400
+        assert get(port, "/api/domains?sort=waiting")[0] == 400
+        assert get(port, "/api/domains?offset=9980&top=20&sort=linked")[0] == 503
 
     serving(tmp_path, Acts(), use)
 

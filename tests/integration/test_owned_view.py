@@ -4,6 +4,7 @@ of the owner has, in slices of any size; who owns what; counters that are counte
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -49,6 +50,7 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.operate.shared_client import check_shards, forget_worker
+from crawler.policy.budgets import BudgetRules
 from crawler.policy.patterns import OTHER_PATTERNS, PatternStats
 from crawler.policy.revisits import ChangeRate, pack_rate
 from crawler.policy.robots_cache import RobotsRecord, RobotsState
@@ -60,8 +62,9 @@ from crawler.shared.connection import Argument
 from crawler.shared.crawl_format import CrawlFormat, encode_format, identity_of_shards
 from crawler.shared.faults import ForeignData
 from crawler.shared.owned.inbox import pack_links
-from crawler.shared.owned.readings import OUTBOXES, new_token
+from crawler.shared.owned.readings import OUTBOXES, new_token, read_rests
 from crawler.shared.owned.scripts import INBOX, SEEN_KEYS, OwnedScripts, ShardCommands
+from crawler.view.budgets import DomainQuery
 from crawler.view.hosts import HostQuery, HostSort
 from crawler.view.identity import UrlIdentifier
 from crawler.view.local import find_url, host_state
@@ -415,7 +418,7 @@ def test_counters_that_drifted_are_found_and_not_repaired(crawl: Crawl) -> None:
     crawl.world.reopen(0.0).add([candidate("x", host=host) for host in HOSTS], 0.0)
     root = crawl.root(HOSTS[0])
     totals = decode_totals(crawl.client.hget(root, "totals"))
-    names = ("waiting", "later", "leased", "seen", "dead", "refused")
+    names = ("waiting", "later", "leased", "seen", "dead", "refused", "spilled", "capped")
     for by, name in enumerate(names, 1):
         setattr(totals, name, getattr(totals, name) + by)
     crawl.client.hset(root, "totals", encode(totals))
@@ -433,12 +436,12 @@ def test_counters_that_drifted_are_found_and_not_repaired(crawl: Crawl) -> None:
         rf"(?m)^shard {number}: waiting: the counter says \d+, counted \d+$", shown.out
     )
     advice = "A worker counts again when it takes a shard over: stop all workers, start them again"
-    assert f"6 counters differ. {advice}, and check again" in shown.out
+    assert f"8 counters differ. {advice}, and check again" in shown.out
     assert advice in refused.err
     crawl.world.reopen(0.0)
     again = crawl.command("check")
     assert (again.status, again.err) == (0, "")
-    assert f"{6 * SHARDS} counters counted again: all are right" in again.out
+    assert f"{9 * SHARDS} counters counted again: all are right" in again.out
 
 
 class BusyShard(OwnedCrawlReader):
@@ -495,6 +498,72 @@ def test_why_of_urls(crawl: Crawl, tmp_path: Path) -> None:
         assert first.host_next_at is not None
         second = why("http://www.a.example/1", view, CONFIG, {"scope": "any"})
         assert (second.seen, second.waiting, second.level) == (True, 0, 0)
+
+
+def test_why_of_urls_over_the_budget_of_their_domain(crawl: Crawl, tmp_path: Path) -> None:
+    crawl.world.limits = replace(TIGHT, budgets=BudgetRules(least=2, most=2, ranked=1))
+    began = time.time()
+    frontier = crawl.world.reopen(began)
+    urls = [f"http://www.a.example/{number}" for number in range(150)]
+    for at in range(0, len(urls), 10):
+        found = [identified(url, depth=1) for url in urls[at : at + 10]]
+        frontier.add(found, began, at_once=True)
+    config = read_config({"CRAWLER_CONTACT": "ops@w3.org", "CRAWLER_DOMAIN_BUDGET": 2})
+    config = replace(config, limits=replace(config.limits, top_domain_budget=2, top_domains=1))
+    with crawl.reader() as reader:
+        view = OwnedView(reader, tmp_path)
+        for left in (0, 2):
+            answers = [why(url, view, config, {"scope": "any"}) for url in urls]
+            counts = frontier.counts()
+            (domain,) = {answer.domain for answer in answers if answer.domain is not None}
+            assert (domain.domain, domain.budget, domain.used) == ("a.example", 2, 2)
+            assert (domain.spilled, domain.sampled_out) == (counts.spilled, counts.sampled_out)
+            assert 10 < counts.spilled < 100 < counts.spilled + counts.sampled_out
+            assert domain.kept_share < 1
+            places = [answer.spilled for answer in answers if answer.spilled is not None]
+            assert sorted(places) == list(range(counts.spilled))
+            assert sum(answer.seen for answer in answers) == 2 + left
+            rest = [each for each in answers if not each.seen and each.spilled is None]
+            assert sum(each.sampled_out for each in rest) > len(rest) / 2, "by its key"
+            assert view.domains(DomainQuery(5))[0][0] == "a.example"
+            assert view.domains(DomainQuery(5, match="b.")) == []
+            if not left:  # a round later two more are admitted, from the first chunk
+                frontier.lease(began + 3601, 1)
+                frontier.commit()
+
+
+def test_a_crawl_is_not_over_while_spilled_urls_will_be_released(crawl: Crawl) -> None:
+    """By what Redis has of all shards: an owner may release them later, as while it is paused."""
+    world = crawl.world
+
+    def is_left() -> bool:
+        async def read() -> bool:
+            nodes = Nodes(Address.parse(crawl.server.url), SCRIPTS, world.name, SHARDS)
+            await nodes.open()
+            rests = await read_rests(nodes, world.name, SHARDS)
+            await nodes.close()
+            assert rests is not None
+            return any(each.is_left for each in rests)
+
+        return asyncio.run(read())
+
+    def fetch_one() -> None:
+        (lease,) = frontier.lease(0.0)
+        frontier.release(lease, Rest(0.0, Pace()), 0.0)
+        frontier.finish(lease, Done(), 0.0)
+
+    few = BudgetRules(least=1, most=1, ranked=1)
+    world.limits = replace(TIGHT, budgets=few, max_urls_per_domain=2)
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(name, host="a.example") for name in "xyz"], 0.0, at_once=True)
+    fetch_one()
+    counts = frontier.counts()
+    assert (counts.waiting, counts.spilled, counts.capped) == (0, 2, 0)
+    assert is_left()
+    fetch_one()
+    counts = frontier.counts()
+    assert (counts.waiting, counts.spilled, counts.capped) == (0, 1, 1)
+    assert not is_left()
 
 
 def test_patterns(crawl: Crawl) -> None:

@@ -198,7 +198,9 @@ LEFT: Final = {
         counts.leased
         + _number(r"(\d+) URLs? waiting", workers_sentence(replace(PROGRESS, counts=counts)))
     ),
-    "metrics": lambda counts, _: sum(scraped(counts).values()) - counts.dead - counts.refused,
+    "metrics": lambda counts, _: (
+        sum(scraped(counts).values()) - counts.dead - counts.refused - counts.capped
+    ),
 }
 
 
@@ -208,7 +210,17 @@ def _number(pattern: str, shown: str) -> int:
 
 
 @pytest.mark.parametrize("shows", LEFT.values(), ids=LEFT)
-@pytest.mark.parametrize("state", ["waiting", "later", "leased", "undecided", "dead", "refused"])
+def test_what_waits_for_a_larger_budget_is_not_left(
+    shows: Callable[[Counts, Path], int], tmp_path: Path
+) -> None:
+    full = MIXED + Counts(spilled=5, capped=5, spilled_domains=1, sampled_out=7)
+    assert full.left == MIXED.left == shows(full, tmp_path)
+
+
+@pytest.mark.parametrize("shows", LEFT.values(), ids=LEFT)
+@pytest.mark.parametrize(
+    "state", ["waiting", "later", "leased", "undecided", "dead", "refused", "spilled"]
+)
 def test_whatever_shows_what_is_left_agrees(
     state: str, shows: Callable[[Counts, Path], int], tmp_path: Path
 ) -> None:

@@ -7,12 +7,14 @@ from math import log
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 
 from crawler.cli.frontier_text import hosts_text
 from crawler.config.settings import Config
 from crawler.model.types import HostKey, Outcome, Pace, Pacing
 from crawler.policy.operator_rules import OperatorRules, read_rules
 from crawler.report.why_text import why_text
+from crawler.view.budgets import DomainRow
 from crawler.view.formats import FAR
 from crawler.view.port import HostState
 from crawler.view.rows import _because, _host, _rest_because, next_contact
@@ -122,6 +124,11 @@ def test_why_a_host_that_was_never_asked_rests() -> None:
     assert _rest_because(Pace(), None, POLITENESS) == "not fetched from yet"
 
 
+DOMAIN = DomainRow(
+    domain="a.example", rank=8_000, rank_by="links", ranked=90_000, linked_by=3,
+    budget=12, budget_by="CRAWLER_DOMAIN_BUDGET", used=12, next_round_at=NOW + 90, round_s=3600.0,
+    admitted=500, most=None, spilled=131, capped=False, sampled_out=4_000, kept_share=0.125,
+)  # fmt: skip
 BARE: dict[str, Any] = {
     "url": "http://a.example:81/x", "host": "a.example", "seen": False, "rule": "", "refused": "",
     "scope_judged": True, "robots": "allowed", "robots_detail": "",
@@ -143,10 +150,40 @@ BARE: dict[str, Any] = {
         ({"seen": True, "refused_at": NOW, "refused_by": "rules.toml line 2"},
          "Not fetched: a rule refuses it (rules.toml line 2)."),
         ({"seen": True}, "It was fetched, or is on its way: its outcome is not on record."),
+        ({"spilled": 7, "domain": DOMAIN},
+         ("Not fetched yet: it waits for the budget of a.example, which has room in 90 s, or when"
+         " nothing else is due.")),
+        ({"spilled": 7, "domain": changed(DOMAIN, capped=True),
+          "rule": "domain_budget", "refused": "its registered domain is full"},
+         ("Not fetched yet: its registered domain is full; a start with a larger budget puts it"
+         " back.")),
+        ({"sampled_out": True, "domain": DOMAIN},
+         "Never queued: if it was found, its domain was over its budget; it was not kept."),
+        ({"seen": True, "spilled": 7, "domain": DOMAIN, "waiting": 3, "host_next_at": NOW},
+         "Not fetched yet: it waits, and its host may be contacted now."),
     ],
 )  # fmt: skip
 def test_one_sentence_says_why_a_url_was_not_fetched(known: dict[str, Any], said: str) -> None:
     assert list(why_text(Why(**{**BARE, **known}), NOW))[1].strip() == said
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({"spilled": 7}, "waits behind 7 of them"),
+        ({"sampled_out": True}, "was not kept, if it was found"),
+        ({}, "is not among them: not found, or not kept"),
+        ({"seen": True}, "was within it"),
+    ],
+)
+def test_the_budget_of_a_domain_is_explained(known: dict[str, Any], said: str) -> None:
+    lines = [line.strip() for line in why_text(Why(**{**BARE, "domain": DOMAIN, **known}), NOW)]
+    assert "of a.example, rank 8,000 of 90,000 domains: 3 other domains link to it, about" in lines
+    assert (
+        "its budget while others wait: 12 URLs in 1 h 0 min (CRAWLER_DOMAIN_BUDGET), 12 used; the"
+        " next round begins in 90 s"
+    ) in lines
+    assert f"over budget: 131 spilled, 4,000 sampled out; this one {said}" in lines
 
 
 def test_one_sentence_says_what_became_of_a_url() -> None:

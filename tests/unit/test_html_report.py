@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from crawler.data.history import COLUMNS, HistoryFile
 from crawler.data.runs import CountedRuns, RunFigures, open_runs, read_runs, write_runs
-from crawler.model.counts import Figures
+from crawler.model.counts import Figures, OverBudget
 from crawler.model.types import Outcome, encode_outcome
 from crawler.report.html_report import crawl_facts, html_report
 from crawler.report.summary import FrontierCounts, iso_time
@@ -117,6 +118,24 @@ def test_the_figures_are_there(tmp_path: Path) -> None:
         "http://a/3 no connection, tried 4 times",
         "killed 10 1.0 kB",
         str(folder / "warc"),
+    ):
+        assert expected in shown
+
+
+def test_what_waits_for_budgets_is_there(tmp_path: Path) -> None:
+    folder = crawl(tmp_path / "data")
+    counts = FrontierCounts(
+        *(5, 1, 0, 99, 40, 3, 0), spilled=900, capped=7, spilled_domains=3, sampled_out=12
+    )
+    over = [OverBudget("CRAWLER_DOMAIN_BUDGET", 10, EVIL, 70, 45_012)]
+    facts = crawl_facts(folder.parent, [folder], counts, is_running=False)
+    page = html_report(replace(facts, over_budget=over))
+    assert requests_and_scripts(page) == []
+    shown = text(page)
+    for expected in (
+        "over budget 900 sampled out 12",
+        "900 URLs of 3 domains spilled, 7 of them over a budget in all; 12 sampled out.",
+        "10 a round CRAWLER_DOMAIN_BUDGET 45,012 70",
     ):
         assert expected in shown
 

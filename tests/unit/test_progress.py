@@ -105,9 +105,25 @@ FRESH = shown(0, 0.0, 0, 0, 0, 0, 0)
 WIPE = "\r\x1b[2K"
 
 
+OVER = replace(BUSY, counts=Counts(12_345, hosts_active=210, spilled=900, capped=800))
+
+
 @pytest.mark.parametrize(
     ("figures", "columns", "want"),
     [
+        pytest.param(
+            OVER,
+            120,
+            "1,234 pages | 83.2/s | 210 hosts | 12,445 waiting (900 over budget) | 12 duplicates |"
+            " 3 errors | 148 MB",
+            id="with those over a budget, some of which wait for a larger one",
+        ),
+        pytest.param(
+            OVER,
+            80,
+            "1,234 pages | 83.2/s | 210 hosts | 12,445 waiting | 12 dup | 3 errors | 148 MB",
+            id="without them where there is no room",
+        ),
         pytest.param(
             BUSY,
             120,

@@ -15,7 +15,7 @@ from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import DataDirError, Done
 from tests.harness.frontiers import candidate, rest
 
-RULES = FrontierLimits(max_new_keys=4, chunk_urls=2, max_urls_per_domain=100)
+RULES = FrontierLimits(max_new_keys=4, chunk_urls=2, max_urls_per_domain=6)
 
 
 @pytest.fixture
@@ -34,6 +34,7 @@ def frontier(store: MemoryStore, runs: RunFolder) -> TwoTierFrontier:
     opened = open_frontier(runs.path, RULES, 0.0, store=store, runs=runs)
     opened.add([candidate(str(number)) for number in range(5)], 0.0)
     opened.add([candidate("new"), candidate("only", host="b")], 0.0)
+    opened.add([candidate("over")], 0.0, at_once=True)
     (lease,) = opened.lease(0.0)
     opened.release(lease, rest(0.0), 0.0)
     opened.finish(lease, Done(), 0.0)
@@ -51,7 +52,8 @@ def test_what_waits_is_read_in_the_order_of_its_turns(
     }
     record = reader.host(candidate("").host)
     assert record is not None and (record.waiting(), record.admitted) == (5, 6)
-    assert reader.admitted_of_domain(candidate("").host) == 6
+    assert reader.domain("a").admitted == 6
+    assert [each.url for each in reader.spilled("a")] == ["http://a/over"]
     assert reader.host(candidate("", host="c").host) is None
 
 
@@ -72,12 +74,17 @@ def test_all_is_counted_again_and_corrected(
     assert {each.name: each.counted for each in counted if each.counted} == {
         "waiting": 6,
         "seen": 7,
+        "spilled": 1,
+        "capped": 1,
+        "spilled_domains": 1,
     }
     frontier._batch.totals.waiting += 3
-    frontier.add([candidate("one-more")], 0.0)
+    frontier._batch.totals.spilled += 2
+    frontier.add([candidate("one-more", host="b")], 0.0)
     wrong = count_again(store, runs)
     assert [(each.name, each.stored, each.counted) for each in wrong if each.differs] == [
-        ("waiting", 10, 7)
+        ("waiting", 10, 7),
+        ("spilled", 3, 1),
     ]
     correct_counters(store, wrong)
     assert not any(each.differs for each in count_again(store, runs))

@@ -282,6 +282,8 @@ function overviewView(main) {
       ["URLs with a date", number(counts.later), "to be tried again after a failure, or visited again, when their time has come"],
       ["URLs seen", number(counts.seen), "all that were ever admitted"], ["URLs finished", number(counts.done), "fetched, moved or given up"],
       ["dead letters", number(counts.dead), "given up after several tries"], ["refused by rules", number(counts.refused), "kept, and put back when no rule refuses them"],
+      ["URLs over budget", number(counts.spilled), "wait for the budget of their domain: of a round, or in all"],
+      ["URLs sampled out", number(counts.sampled_out), "were over a budget, and not kept"],
       ["hosts at work", number(counts.hosts_active), "with URLs that wait"],
     ];
     figures.replaceChildren(cards(rows));
@@ -398,6 +400,39 @@ function hostsView(main, only) {
   return rows.end;
 }
 
+const DOMAIN_SORTS = { spilled: "spilled URLs", admitted: "admitted URLs", linked: "how many domains link to them" };
+
+function domainsView(main) {
+  const asked = { sort: "spilled", match: "", offset: 0, top: 50 };
+  const place = el("div");
+  const search = el("input", { type: "search", placeholder: "part of a domain's name", ariaLabel: "Search domains",
+    onchange: () => { asked.match = search.value.trim().toLowerCase(); asked.offset = 0; rows.again(); } });
+  const sorted = (sort) => ({ chosen: asked.sort === sort, choose: () => { asked.sort = sort; asked.offset = 0; rows.again(); } });
+  const rows = refreshed(place, async () => {
+    const found = await get("domains", asked);
+    const made = el("div", {}, table([
+      ["domain", (row) => el("a", { href: `#hosts/${encodeURIComponent(row.domain)}` }, row.domain), "long"],
+      ["rank", (row) => number(row.rank), "number"],
+      ["linked by", (row) => number(row.linked_by), "number", sorted("linked")],
+      ["budget", (row) => row.budget === null ? "–" : `${number(row.budget)} in ${span(row.round_s)}`, "short"],
+      ["used", (row) => number(row.used), "number"],
+      ["next round", (row) => row.budget === null ? "–" : row.next_round_at > now() ? `in ${span(row.next_round_at - now())}` : "now", "short"],
+      ["admitted", (row) => number(row.admitted), "number", sorted("admitted")],
+      ["most", (row) => number(row.most), "number"],
+      ["spilled", (row) => number(row.spilled), "number", sorted("spilled")],
+      ["waits for", (row) => !row.spilled ? "" : row.capped ? "a larger budget in all" : "a round, or idle slots", "short"],
+      ["sampled out", (row) => number(row.sampled_out), "number"],
+    ], found, "No such domain, or none has a budget."));
+    const step = (by) => el("button", { disabled: by < 0 ? !asked.offset : found.length < asked.top || asked.offset + 2 * asked.top > MOST_IN_ORDER, onclick: () => { asked.offset = Math.max(0, asked.offset + by * asked.top); rows.again(); } }, by < 0 ? "‹ before" : "next ›");
+    made.append(el("p", { className: "faint" }, "rank: by how many other domains link to it; equal ones have the worst of their ranks. budget: URLs a round, while others wait; used: of it, in this round."
+      + " most: URLs in all. spilled: URLs over a budget, that wait. sampled out: such URLs that were not kept."));
+    made.append(el("div", { className: "row" }, step(-1), step(1), el("span", { className: "faint" }, `from ${number(asked.offset + 1)}, by ${DOMAIN_SORTS[asked.sort]}`)));
+    return made;
+  });
+  main.append(el("div", { className: "row" }, search, ...saving("domains", () => ({ ...asked, offset: 0, top: 10000 }))), place);
+  return rows.end;
+}
+
 const OUTCOME_COLUMNS = [
   ["when", (row) => moment(row.at).slice(11)], ["URL", (row) => outside(row.url), "long"], ["fate", (row) => row.fate],
   ["status", (row) => row.status ?? "–", "number"], ["reason", (row) => row.reason || "", "long"],
@@ -510,7 +545,7 @@ function whyView(main, given) {
 }
 
 const VIEWS = {
-  overview: ["Overview", overviewView], hosts: ["Hosts", hostsView], outcomes: ["Latest outcomes", outcomesView], dead: ["Dead letters", deadView],
+  overview: ["Overview", overviewView], hosts: ["Hosts", hostsView], domains: ["Domains", domainsView], outcomes: ["Latest outcomes", outcomesView], dead: ["Dead letters", deadView],
   why: ["A URL", whyView], rules: ["Rules", rulesView], archive: ["Archive", archiveView], workers: ["Workers", workersView], audit: ["Audit", auditView],
 };
 
