@@ -263,7 +263,8 @@ class Admitter:
         ]
         admitted, kept_out = self._admit_unseen(new, now, binds=binds, again=True)
         over_budget = sum(each.links for each in kept_out)
-        return admitted, Added(len(new) - over_budget, count - len(new), over_budget)
+        new_urls = len(new) - over_budget
+        return admitted, Added(new_urls, count - len(new), over_budget, kept_out=kept_out)
 
     def note_seen(self, urls: Sequence[Candidate], shard: bytes) -> None:
         """Mark those of *urls*, all of *shard*, seen that certainly are not."""
@@ -307,7 +308,8 @@ class Admitter:
             else:  # only a part of it was searched for: after a crash that would count twice
                 rest = [each for key, each in by_key.items() if key in self.undecided]
                 self._batch.put(name, encode(rest))
-            admitted, kept_out = self._admit_unseen(unseen, now)
+            # They may have been spilled meanwhile, and been taken for these.
+            admitted, kept_out = self._admit_unseen(unseen, now, again=True)
             over_budget = sum(each.links for each in kept_out)
             seen = len(step) - len(unseen)
             yield admitted, Added(len(unseen) - over_budget, seen, over_budget, kept_out=kept_out)
@@ -339,12 +341,16 @@ class Admitter:
     def release(self, refused: Sequence[Candidate]) -> None:
         """Stop counting *refused* against any budget."""
         pages = [one for one in refused if one.purpose is not _ROBOTS and not one.request]
-        for host, count in Counter(one.host for one in pages).items():
+        domains = Counter(one.domain for one in pages)
+        left = Counter[str]()  # hosts
+        for (host, domain), count in Counter((one.host, one.domain) for one in pages).items():
             record = self._batch.host(host)
+            left[domain] += 0 < record.admitted <= count
             record.admitted = max(0, record.admitted - count)
-        for name, count in Counter(one.domain for one in pages).items():
-            if self._budgets.are_counted(name):
-                self._budgets.subtract(name, count)
+        for domain, count in domains.items():
+            if self._budgets.are_counted(domain):
+                self._budgets.subtract(domain, count, left[domain])
+            self._budgets.note_dry(domain)
 
     def _admit_unseen(
         self,
@@ -386,7 +392,7 @@ class Admitter:
         """Count *urls*, all of *host*. Returns those for which there is room, and the budgets that
         have none for the others. A robots.txt is not counted: without it its authority would wait
         for ever. Nor is what a spider's code names: budgets are for found links; and those of a
-        round not for seeds, nor for where a URL redirects that had room."""
+        round not for seeds, nor for where a URL redirects first that had room."""
         record, domain = self._batch.host(host), urls[0].domain
         by_host, by_domain = self._limits.budgets_of(host, domain)
         is_new = not record.admitted
@@ -438,4 +444,4 @@ def _is_counted(url: Candidate) -> bool:
 
 def _is_of_round(url: Candidate) -> bool:
     """Return whether *url* waits if the budget of a round is used."""
-    return _is_counted(url) and url.depth > 0 and not url.chain
+    return _is_counted(url) and url.depth > 0 and len(url.chain) != 1

@@ -14,8 +14,10 @@ capped, if it has its full number in all.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
+from math import ceil
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -52,7 +54,12 @@ _CLASSES: Final = 16  # of budgets, each half of the one before
 _CHUNK: Final = 64  # URLs of a record
 _STEP: Final = 256  # URLs released, or looked at, in one call: some 2 ms
 _LOOKS: Final = 16  # domains looked at in one call
-_RECENT: Final = 1 << 16  # keys of URLs spilled lately: links are repeated
+_WHOLE: Final = 4096  # URLs of a domain that are looked through at once for repeated ones: 10 ms
+_FULL: Final = 0.75  # of the most, after which a sample is made smaller that has no repeated ones
+_MOST_LENT: Final = 2
+"""Hosts of a domain that are lent slots beyond its budget while others wait: where its servers are
+slow, each slot is gone for long, and more would be missing when the others are due."""
+_RECENT: Final = 1 << 20  # keys of URLs spilled lately, 8 bytes each: links are repeated
 _MOST_VOTES: Final = 200_000  # that are remembered as counted, 120 bytes each
 _FIRST_TABLE: Final = 100  # pages, after which they are for the first time
 _READY: Final = 50_000  # domains that may be released if no others wait, 100 bytes each
@@ -98,6 +105,7 @@ class DomainBudgets:
         if self._queues[CAPPED].next_at is not None:
             self._capped_from = _CAPPED_FROM
         self._generation = self._rules_generation  # of the rules by which they were
+        self._lent: Counter[str] = Counter()  # hosts of domains that have slots beyond their budget
         self.moved = 0  # spilled URLs that were read or written
 
     # Records
@@ -290,10 +298,14 @@ class DomainBudgets:
         if len(record) and record.due_at > now and record.filed not in (CAPPED, _NOT_FILED):
             self._file(domain, self.record(domain), now)
 
-    def subtract(self, domain: str, urls: int) -> None:
-        """Count *urls* of *domain* no more."""
+    def subtract(self, domain: str, urls: int, hosts: int) -> None:
+        """Count *urls* and *hosts* of *domain* no more."""
         record = self.record(domain)
+        record.hosts = max(0, record.hosts - hosts)
         record.admitted = max(0, record.admitted - urls)
+        if record.filed == CAPPED:
+            record.fruitless = 0
+            self._file(domain, record, self._batch.totals.clock)
 
     # Spilled URLs
 
@@ -302,7 +314,7 @@ class DomainBudgets:
         spilled before."""
         record = self.record(domain)
         most = self._most_spilled(domain)
-        if record.halvings and len(record) < most // 4:
+        if record.halvings and len(record) < most // 4 and record.thin_until <= record.head:
             record.halvings -= 1
         found = {each.key: each for each in urls}
         if not again:
@@ -310,17 +322,41 @@ class DomainBudgets:
             found = {key: found[key] for key in wanted[~self._recent.contain(wanted)].tolist()}
             self._recent.add(wanted)
         kept = [each for key, each in found.items() if is_kept(key, record)]
+        while len(kept) > most:
+            self._halve(record)
+            kept = [each for each in kept if is_kept(each.key, record)]
         self._count_sampled_out(domain, record, len(found) - len(kept))
         self._append(domain, record, [encode(each) for each in kept])
         if len(record) > most and record.thin_until <= record.head:
-            record.halvings += 1
-            record.thin_until = record.tail
+            if len(record) <= _WHOLE:  # perhaps some were repeated
+                self._thin(domain, record, len(record))
+            if len(record) > most * _FULL:
+                self._halve(record)
         if record.thin_until > record.head:
-            self._thin(domain, record, 2 * len(kept) + _CHUNK)
+            some = min(2 * len(kept) + _CHUNK, record.thin_until - record.head)
+            self._thin(domain, record, some)
         if len(record):
-            if record.filed == _NOT_FILED:
-                self._file(domain, record, record.round_at + self._round_s)
+            has_room = record.filed == CAPPED and not again and self._may_be_admitted(urls, record)
+            if record.filed == _NOT_FILED or has_room:
+                record.fruitless = 0
+                self._file(domain, record, max(record.round_at + self._round_s, now))
             self._note_ready(domain, record)
+
+    def _halve(self, record: DomainRecord) -> None:
+        """Make the sample of a domain smaller; those that are spilled already are thinned later."""
+        record.halvings += 1
+        record.thin_until = record.tail
+
+    def _may_be_admitted(self, urls: Sequence[Candidate], record: DomainRecord) -> bool:
+        """Return whether budgets in all have room for any of *urls*, of one domain."""
+        by_domain = self._cap_room(urls[0].domain, record)
+        if by_domain == 0:
+            return False
+        for each in urls:
+            by_host = self._limits.budgets_of(each.host, each.domain)[0]
+            if by_host is None or self._batch.peek(each.host).admitted < by_host:
+                return True
+        return False
 
     def _most_spilled(self, domain: str) -> int:
         rules = self._rules or _DEFAULT_RULES
@@ -389,8 +425,8 @@ class DomainBudgets:
             begin = found[-1][0] + b"\0"
 
     def _thin(self, domain: str, record: DomainRecord, urls: int) -> None:
-        """Sample *urls* of those that were spilled before the sample became smaller."""
-        urls = min(urls, record.thin_until - record.head)
+        """Take the first *urls*, and put those behind the others that are in the sample, each
+        once."""
         self._append(domain, record, list(dict.fromkeys(self._take(domain, record, urls))))
 
     def _file(self, domain: str, record: DomainRecord, due: float) -> None:
@@ -402,11 +438,13 @@ class DomainBudgets:
             )
             self._note_filed(domain, record, _NOT_FILED)
         if not len(record):
+            # What was sampled out has another chance.
+            record.epoch += record.halvings > 0
             record.halvings = record.thin_until = record.fruitless = 0
             return
         is_full = self._cap_room(domain, record) == 0 or record.fruitless >= len(record)
         self._note_filed(domain, record, CAPPED if is_full else self._class_of(domain))
-        record.due_at = int(due)
+        record.due_at = ceil(due)
         self._queues[record.filed].put(record.due_at, name, b"")
 
     def _note_filed(self, domain: str, record: DomainRecord, number: int) -> None:
@@ -476,9 +514,9 @@ class DomainBudgets:
             while urls < _STEP and len(taken) < _LOOKS and (found := queue.take_due(now, 1)):
                 key = found[0][0]
                 domain = key[11:].decode()
-                record = self.record(domain)
-                if record.filed != number or not self._batch.has(key[9:11]):
+                if not self._batch.has(key[9:11]) or self.peek(domain).filed != number:
                     continue
+                record = self.record(domain)
                 record.filed = _NOT_FILED
                 room = self.room(domain, now)
                 most = min(_STEP, len(record) if room is None else room)
@@ -491,53 +529,75 @@ class DomainBudgets:
     ) -> list[tuple[str, list[Candidate]]]:
         """Remove and return URLs of the domain of the best rank that has any of a host that
         *is_idle*, whatever its budget: of up to so many *hosts*. As `take_due`."""
+        others_wait = self._batch.totals.waiting > 0
         for _ in range(_LOOKS):
             domain = self._next_ready()
             if domain is None:
                 return []
+            if not self._batch.has(self._batch.shards.of(domain)):
+                continue  # its shard is on its way to another owner
             record = self.record(domain)
             if not len(record) or record.filed == CAPPED:
                 continue
-            upcoming = self._decoded(self._upcoming(domain, record))
+            if others_wait:
+                hosts = min(hosts, _MOST_LENT - self._lent[domain])
+                if hosts <= 0:
+                    continue  # until a lease of it ends
             wanted: set[HostKey] = set()
-            urls = 0
-            for each in upcoming:
-                if each.host not in wanted and is_idle(each.host):
+            urls = 0  # up to the last of a host that is idle, or a record of them
+            for at, packed in enumerate(self._upcoming(domain, record)):
+                if packed == _GONE:
+                    continue
+                host = decode_candidate(packed).host
+                if host not in wanted and is_idle(host):
                     if len(wanted) == hosts:
                         break
-                    wanted.add(each.host)
-                urls += 1
-            if wanted or not upcoming:
-                most = urls if upcoming else _CHUNK
-                return [(domain, self._decoded(self._take(domain, record, most)))]
+                    wanted.add(host)
+                    urls = at + 1
+                elif wanted and at < _CHUNK:
+                    urls = at + 1
+            if wanted:
+                return [(domain, self._decoded(self._take(domain, record, urls)))]
         return []
 
     def _upcoming(self, domain: str, record: DomainRecord) -> list[bytes]:
-        """Return the first spilled URLs of *domain*, one record of them."""
+        """Return the first spilled URLs of *domain*."""
         shard = self._batch.shards.of(domain)
-        for key, chunk in self._chunks(shard, domain, record, record.head + 1):
+        stop = min(record.head + _STEP, record.tail)
+        found: list[bytes] = []
+        for key, chunk in self._chunks(shard, domain, record, stop):
             begin = record.head - (keys.number_of(key) + 1 - len(chunk))
-            return [each for each in chunk[max(0, begin) :] if each != _GONE]
-        return []
+            found += chunk[max(0, begin) :]
+        return found
 
     def note_released(
-        self, domain: str, urls: int, admitted: int, now: float, *, binds: bool
+        self, domain: str, settled: int, capped: int, now: float, *, lent: int | None
     ) -> None:
-        """Note that so many of *urls* that were taken of *domain* were admitted or seen; the others
-        are spilled again. *binds*: the budget of a round counted."""
+        """Note that of URLs that were taken of *domain* so many are *settled*, as admitted or seen,
+        and so many exceed a budget in all, and are spilled again. *lent*: to how many hosts beyond
+        its budget; None: it was within that."""
         record = self.record(domain)
         room = self.room(domain, now)
-        if admitted:
-            record.fruitless = 0
-        elif room is None or not binds:
-            record.fruitless += urls
-        is_more = room is None or (room > 0 and admitted)
+        record.fruitless = 0 if settled else record.fruitless + capped
+        if lent is None:
+            self._lent.pop(domain, None)
+        elif lent:
+            self._lent[domain] += lent
+        is_more = room is None or (room > 0 and (settled or capped))
         ends_at = record.round_at + self._round_s
         if ends_at <= now:
             ends_at = now + self._round_s
         self._file(domain, record, now if is_more else ends_at)
         if len(record):
             self._note_ready(domain, record)
+
+    def note_returned(self, domain: str) -> None:
+        """Note that a lease of *domain* has ended."""
+        if domain in self._lent:
+            self._lent[domain] -= 1
+            if self._lent[domain] <= 0:
+                del self._lent[domain]
+            self.note_dry(domain)
 
     def note_dry(self, domain: str) -> None:
         """Note that nothing waits at a host of *domain* any more."""
@@ -606,18 +666,21 @@ class DomainBudgets:
                     _GONE if each == _GONE or is_meant(decode_candidate(each)) else each
                     for each in urls
                 ]
-                if left != urls:
+                gone = sum(a != b for a, b in zip(urls, left, strict=True))
+                if gone:
                     self._batch.put(key, join_urls(left))
-                    forgotten += sum(a != b for a, b in zip(urls, left, strict=True))
+                    forgotten += gone
             yield forgotten
 
 
 def is_kept(key: int, record: DomainRecord) -> bool:
     """Return whether a URL is in the sample of those of its domain. It is the same whenever it is
-    found, so that a URL that many pages link to has no better chance.
+    found, so that a URL that many pages link to has no better chance, until all that was kept has
+    left.
 
     Source: adaptive sampling (Wegman; Flajolet, "On adaptive sampling", 1990)."""
-    return not key >> 20 & ((1 << record.halvings) - 1)
+    mixed = (key + record.epoch * 0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93 >> 40
+    return not mixed & ((1 << record.halvings) - 1)
 
 
 def spilled_urls(chunks: Iterable[tuple[bytes, bytes]], record: DomainRecord) -> list[Candidate]:

@@ -30,6 +30,7 @@ _RUN_PART: Final = 16  # of 8, 10 % of the pages of uk-2007-05 bring .2 points l
 _LEAST_RUN: Final = 24  # of 32, 5 % of the pages bring .1 points less
 _FEW: Final = 8  # URLs come as they were found: with 32, 1 % of the pages bring 1.4 points less
 _MOST_NOTES: Final = 4_000_000  # 8 bytes each
+_OF_HOST: Final = 25  # as many bytes as so many notes has what keeps those of a host
 _CASH_MASK: Final = (1 << 16) - 1
 _KEY_MASK: Final = (1 << 64) - 1 - _CASH_MASK  # in a note the end of a key is replaced by the cash
 
@@ -69,7 +70,7 @@ class UrlOrder:
             append(each.key & mask | cash)
             count += 1
         self._noted += count
-        while self._noted > _MOST_NOTES:
+        while self._noted + _OF_HOST * len(self._notes) > _MOST_NOTES:
             self._noted -= len(self._notes.pop(next(iter(self._notes))))
 
     def arrange(self, host: HostKey, record: HostRecord, level: int) -> int:

@@ -486,7 +486,8 @@ class DomainRecord(msgspec.Struct, array_like=True, gc=False):
     sampled_out: int = 0  # URLs, ever
     filed: int = -1  # the class under which it is filed; -1: it is not
     due_at: int = 0  # epoch seconds, as it is filed
-    fruitless: int = 0  # spilled URLs that were tried since one was admitted
+    fruitless: int = 0  # spilled URLs over a budget in all that were tried since one was admitted
+    epoch: int = 0  # of the sample: how often all that was kept has left
     given_rank: int = 0  # from outside, when its URLs were counted last; 0: it has none
 
     def __len__(self) -> int:

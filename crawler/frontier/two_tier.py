@@ -351,7 +351,7 @@ class TwoTierFrontier:
         work = self._begin_merge()
         work.run()
         for _ in work.apply(now):
-            self._batch.commit()
+            self._commit_step()
         return len(new)
 
     def import_seen(self, admitted: Sequence[Keys], on_merged: Callable[[], None]) -> None:
@@ -371,15 +371,15 @@ class TwoTierFrontier:
         self._batch.take_in_totals(shard)
         self.put_back_at_open += self.leased_of(shard)
         self._admitter.drop(shard)  # what was known of its domains before
-        for _ in self.budgets.take_in(shard):
-            self._end_call(now)
-            yield
         for _ in self._recovery.take_in(shard, max(now, self.clock)):
             self._end_call(now)
             yield
         self._arrived.load(keys.ARRIVED + shard)
         self._admitter.load(keys.UNDECIDED + shard)
         self._show(shard)
+        for _ in self.budgets.take_in(shard):
+            self._end_call(now)
+            yield
         self._later.take_in(shard)  # it passes over what is not here
         self._gone.load(keys.GONE + shard)
         self._refusals.judge_shard(shard)
@@ -644,8 +644,10 @@ class TwoTierFrontier:
         for domain, urls in taken:
             admitted, added = self._admitter.admit_spilled(urls, now, binds=binds)
             self._queue(admitted, now)
+            capped = sum(each.links for each in added.kept_out if each.unit != "round")
+            lent = None if binds else len({host for host, _ in admitted})
             settled = added.new + added.seen
-            self.budgets.note_released(domain, len(urls), settled, now, binds=binds)
+            self.budgets.note_released(domain, settled, capped, now, lent=lent)
             if self._on_decided is not None and settled:
                 self._on_decided(Added(new=added.new, released=added.new))
 
@@ -698,8 +700,11 @@ class TwoTierFrontier:
         if not held.active.leased:
             self._longest.note(held.active.host, record)
             self._scheduler.on_fetch_ended(held.active, now)
-            if self._batch.totals.spilled and not record.waiting():
-                self.budgets.note_dry(held.lease.candidate.domain)
+            if self._batch.totals.spilled:
+                domain = held.lease.candidate.domain
+                self.budgets.note_returned(domain)
+                if not record.waiting():
+                    self.budgets.note_dry(domain)
 
     def _release_address(self, lease: Lease, rest_s: float, now: float) -> None:
         if lease.address:
@@ -860,8 +865,7 @@ class TwoTierFrontier:
         disk."""
         self._is_commit_due = False
         self._arrived.stage()
-        self.budgets.stage()
-        self._batch.commit()
+        self._commit_step()
         if self._background is not None and (
             self._is_merge_due() or self._is_search_due(self.clock)
         ):
@@ -901,7 +905,12 @@ class TwoTierFrontier:
         while (work := self.next_work(now)) is not None:
             work.run()
             for _ in work.apply(now):
-                self._batch.commit()
+                self._commit_step()
+
+    def _commit_step(self) -> None:
+        """Write the changes of a step of the background work."""
+        self.budgets.stage()
+        self._batch.commit()
 
     def _begin_merge(self) -> Work:
         """Write the keys of new URLs into a run of the seen set."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address, ip_network
 from itertools import accumulate
 from math import ceil, floor, log, log2
 from typing import Final
@@ -64,10 +65,15 @@ def voter(domain: str, network: str) -> bytes:
 
 
 def network_of(address: str) -> str:
-    """Return the network of an IP *address* as far as one owner is likely: /24, or /48 of IPv6."""
-    if ":" in address:
-        return ":".join(address.split(":")[:3])
-    return address.rpartition(".")[0]
+    """Return the network of an IP *address* as far as one owner is likely: /24, or /48 of IPv6.
+    Empty: it is no address."""
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return ""
+    if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
+    return str(ip_network((ip, 24 if ip.version == 4 else 48), strict=False))
 
 
 def with_voter(voters: bytes, vote: bytes) -> bytes:
