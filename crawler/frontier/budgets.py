@@ -15,7 +15,7 @@ capped, if it has its full number in all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import ceil
 from typing import Final, NamedTuple
@@ -140,13 +140,16 @@ class DomainBudgets:
     def take_in(self, shard: bytes) -> Iterator[None]:
         """File the domains of *shard*, whose records are in the store, and count what is spilled.
         Yields after each step."""
+        of_shard = self._batch.totals_of(shard)
+        counted = {"capped": -of_shard.capped, "domains": -of_shard.spilled_domains}
+        self._batch.count_spilled(shard, -of_shard.spilled, **counted)
         for found in slices(self._batch, keys.DOMAIN + shard, _STEP):
             for key, packed in found:
                 if len(decode_domain(packed)):
                     domain = keys.name_in_shard(key)
                     self._known.pop(domain, None)
                     record = self.record(domain)
-                    record.filed = _NOT_FILED
+                    record.filed, record.fruitless = _NOT_FILED, 0  # limits may be others here
                     self._batch.count_spilled(shard, len(record), domains=1)
                     self._file(domain, record, self._batch.totals.clock)
             self.stage()
@@ -337,10 +340,12 @@ class DomainBudgets:
             self._thin(domain, record, some)
         if len(record):
             has_room = record.filed == CAPPED and not again and self._may_be_admitted(urls, record)
-            if record.filed == _NOT_FILED or has_room:
+            if has_room:
                 record.fruitless = 0
+            if record.filed == _NOT_FILED or has_room:
                 self._file(domain, record, max(record.round_at + self._round_s, now))
-            self._note_ready(domain, record)
+            if not has_room or len(record) <= _STEP:  # else all were tried again for each link
+                self._note_ready(domain, record)
 
     def _halve(self, record: DomainRecord) -> None:
         """Make the sample of a domain smaller; those that are spilled already are thinned later."""
@@ -571,14 +576,16 @@ class DomainBudgets:
         return found
 
     def note_released(
-        self, domain: str, settled: int, capped: int, now: float, *, lent: int | None
+        self, domain: str, settled: int, over: Mapping[str, int], now: float, *, lent: int | None
     ) -> None:
         """Note that of URLs that were taken of *domain* so many are *settled*, as admitted or seen,
-        and so many exceed a budget in all, and are spilled again. *lent*: to how many hosts beyond
-        its budget; None: it was within that."""
+        and so many *over* the budget of each unit, and spilled again. *lent*: to how many hosts
+        beyond its budget; None: it was within that."""
         record = self.record(domain)
         room = self.room(domain, now)
-        record.fruitless = 0 if settled else record.fruitless + capped
+        capped = over["host"] + over["domain"]
+        # All are capped when all have been tried, and none was spilled again for another reason.
+        record.fruitless = 0 if over["round"] else record.fruitless + capped
         if lent is None:
             self._lent.pop(domain, None)
         elif lent:

@@ -6,6 +6,7 @@ first of them have happened, and the others not.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -644,10 +645,12 @@ class TwoTierFrontier:
         for domain, urls in taken:
             admitted, added = self._admitter.admit_spilled(urls, now, binds=binds)
             self._queue(admitted, now)
-            capped = sum(each.links for each in added.kept_out if each.unit != "round")
+            over = Counter[str]()
+            for each in added.kept_out:
+                over[each.unit] += each.links
             lent = None if binds else len({host for host, _ in admitted})
             settled = added.new + added.seen
-            self.budgets.note_released(domain, settled, capped, now, lent=lent)
+            self.budgets.note_released(domain, settled, over, now, lent=lent)
             if self._on_decided is not None and settled:
                 self._on_decided(Added(new=added.new, released=added.new))
 

@@ -361,3 +361,54 @@ def test_what_was_refused_comes_back_within_the_budget_in_all_only_once(world):
     found = [url for _ in range(9) for url in fetch(frontier, 0.0, 10)]
     assert len(found) == len(set(found)) == 2
     assert frontier.counts().spilled + frontier.counts().refused == 1
+
+
+def test_new_links_of_a_domain_whose_spilled_ones_are_all_capped_are_fetched(world):
+    frontier = fill(world, max_urls_per_host=2)
+    frontier.add([link(f"x{n}", "www.d.example", "d.example") for n in range(9)], 0.0, at_once=True)
+    assert len(fetch(frontier, 0.0, 50)) == 2
+    shops = [link(f"y{n}", f"shop{n}.d.example", "d.example") for n in range(8)]
+    frontier.add(shops, 0.0, at_once=True)
+    found = [url for _ in range(9) for url in fetch(frontier, 0.0, 10)]
+    assert sorted(found) == [f"http://shop{n}.d.example/y{n}" for n in range(8)]
+    assert frontier.is_over()
+
+
+def test_links_behind_those_of_a_full_host_wait_for_no_more_rounds_than_budgets(world):
+    frontier = fill(world, max_urls_per_host=2)
+    frontier.add([candidate(f"s{n}", host="b", depth=0) for n in range(2)], 0.0)
+    full = [link(f"x{n}", "www.d.example", "d.example") for n in range(40)]
+    shops = [link("", f"shop{n}.d.example", "d.example") for n in range(4)]
+    frontier.add([*full, *shops], 0.0, at_once=True)
+    found = [url for hour in range(3) for _ in range(9) for url in fetch(frontier, hour * HOUR_S)]
+    assert len([url for url in found if "shop" in url]) == 4
+    assert frontier.is_over()
+
+
+def test_a_round_may_end_within_a_second(world):
+    frontier = fill(world, BudgetRules(least=1, most=1, ranked=1, round_s=1.5))
+    frontier.add([candidate(f"x{n}") for n in range(3)], 0.0, at_once=True)
+    (lease,) = frontier.lease(0.0, 1)
+    wake = frontier.wake_at()
+    assert wake is None or wake > 0.0 or not frontier.lease(0.0, 1)
+    frontier.release(lease, rest(100.0), 0.0)
+    frontier.finish(lease, Done(), 0.0)
+    now = 0.0
+    for _ in range(50):
+        if (wake := frontier.wake_at()) is None or wake >= 100.0:
+            break
+        assert wake > now or not frontier.lease(now, 1)
+        now = max(wake, now)
+    assert wake == 100.0
+
+
+def test_what_was_not_kept_is_fetched_when_all_that_was_has_left(world):
+    frontier = fill(world)
+    names = [f"x{n}" for n in range(600)]
+    found = set()
+    for day in range(40):
+        now = day * 86_400.0
+        frontier.add([candidate(each) for each in names], now, at_once=True)
+        found |= {url for _ in range(9) for url in fetch(frontier, now, 400)}
+        frontier = world.reopen(now)
+    assert len(found) > 500
