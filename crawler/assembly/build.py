@@ -376,7 +376,6 @@ def _crawl(
         precheck=parts.precheck,
         links=LinkSelection(
             scope=origins,
-            prioritizer=base.prioritizer,
             pattern_stats=parts.precheck.pattern_stats,
             figures=stats,
             settings=config.links,
@@ -421,7 +420,6 @@ def _crawl(
         ),
         selection=Selection(
             allowed_origins=origins,
-            prioritizer=base.prioritizer,
             credentials=Credentials(Path(credentials) if credentials else None, os.environ),
         ),
         fetching=Fetching(

@@ -37,7 +37,6 @@ from crawler.model.page import DownloadOptions
 from crawler.model.types import StoreUnavailable
 from crawler.page.challenge import Signatures
 from crawler.policy.body_caps import cap_bytes
-from crawler.policy.priority import Prioritizer
 
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
     from crawler.shared.owned.worker import OwnedWorker
@@ -83,10 +82,9 @@ class Leases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The parts that decide which URLs may be fetched, and which come first."""
+    """The parts that decide which URLs may be fetched."""
 
     allowed_origins: AllowedOrigins
-    prioritizer: Prioritizer
     credentials: Credentials  # that the operator's rules name
 
 

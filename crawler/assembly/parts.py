@@ -69,6 +69,7 @@ class BaseParts:
             now,
             rule_budgets=self.frontier_limits.rule_budgets,
             ranks=self.ranks,
+            prioritizer=self.prioritizer,
         )
 
     def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:

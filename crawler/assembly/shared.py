@@ -143,7 +143,7 @@ def _pushed_context(base: BaseParts, origins: AllowedOrigins) -> PushedContext:
     """Return what PushedUrls needs of the crawl."""
     crawler, fingerprinter = base.crawler, base.crawler.request_fingerprinter
     assert fingerprinter is not None
-    reader = PushedRequestReader(origins, base.prioritizer, fingerprinter.fingerprint)
+    reader = PushedRequestReader(origins, fingerprinter.fingerprint)
     pushed = push_settings(crawler.settings, crawler.spider, base.arguments)
     return PushedContext(reader, pushed, base.stats)
 

@@ -23,6 +23,7 @@ from crawler.model.types import Candidate, Outcome
 from crawler.model.url import fetch_form, split
 from crawler.policy.admission import Admission, AdmissionSettings, admission_settings
 from crawler.policy.operator_rules import NO_RULES, OperatorRules, Overrides, RuleBudgets
+from crawler.policy.priority import CashPrioritizer, Prioritizer
 from crawler.policy.ranks import Ranks
 from crawler.policy.scope import (
     MOST_ORIGINS,
@@ -57,11 +58,12 @@ class AllowedOrigins:
         is_read_only: bool = False,
         rule_budgets: RuleBudgets | None = None,
         ranks: Ranks | None = None,
+        prioritizer: Prioritizer | None = None,
     ) -> None:
         """*arguments*: None for a spider whose own code makes the start requests. *now*: the date
         that calendars are judged by. *is_read_only*: read what the last start allowed, from another
         process. *rule_budgets*: those of the frontier, which follow the operator's rules. *ranks*:
-        of domains or hosts, from outside."""
+        of domains or hosts, from outside. *prioritizer*: None for one who asks for no levels."""
         self._config = config
         # Without arguments the scope is any: the spider's own code limits the crawl.
         self._arguments = arguments or Arguments(seeds="none")
@@ -83,6 +85,8 @@ class AllowedOrigins:
         self.operator = NO_RULES  # the rules of `rules.toml` in force
         self._rule_budgets = rule_budgets
         self._ranks = ranks
+        levels = len(config.frontier.level_shares)
+        self._prioritizer = prioritizer or CashPrioritizer(levels)
         self._logged: Counter[str] = Counter()  # refused requests, by rule
         self._rebuild()
 
@@ -213,7 +217,9 @@ class AllowedOrigins:
             self._ranks,
         )
         scope = of_start.scope.with_seeds(self._seed_hosts)
-        self._settings = replace(of_start, scope=scope, operator=self.operator)
+        self._settings = replace(
+            of_start, scope=scope, operator=self.operator, prioritizer=self._prioritizer
+        )
         self.admission = Admission(self._settings)
 
 

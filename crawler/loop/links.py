@@ -22,7 +22,7 @@ from crawler.page.media_type import CSS, HTML_TYPES, MANIFEST_TYPES
 from crawler.policy.admission import Admission, links_to_follow
 from crawler.policy.operator_rules import OperatorRules
 from crawler.policy.patterns import PatternStatsStore
-from crawler.policy.priority import NO_CASH, Hints, Prioritizer
+from crawler.policy.priority import NO_CASH, Hints
 from crawler.policy.scope import Reason, Refusal
 
 MAX_SITEMAPS: Final = 100
@@ -64,7 +64,6 @@ class Tally(Protocol):
 @dataclass(slots=True, kw_only=True, eq=False)
 class LinkSelection:
     scope: LinkScope
-    prioritizer: Prioritizer
     pattern_stats: PatternStatsStore
     figures: Tally
     settings: LinkSettings
@@ -79,10 +78,10 @@ class LinkSelection:
             return []
         if self.arguments is None:
             return []  # a user's spider requests them itself, with its own callback
-        level = self.prioritizer.level(Hints(is_sitemap=True))
+        hints = Hints(is_sitemap=True)
         found = []
         for url in written[:MAX_SITEMAPS]:
-            candidate = self.scope.admission.candidate(url, base, level=level, is_sitemap=True)
+            candidate = self.scope.admission.candidate(url, base, hints=hints, is_sitemap=True)
             if isinstance(candidate, Refusal):
                 self.figures.count(f"refused/{candidate.reason}")
             else:
@@ -137,13 +136,10 @@ class LinkSelection:
                 links = list(compress(links, dated))
             if index_hops > MAX_INDEX_HOPS:
                 links = [link for link in links if link.kind is not LinkKind.SITEMAP]
-            selected = self.scope.admission.select_listed(
-                links, base, depth, lambda link: self._level(link, depth), index_hops, cash
-            )
+            selected = self.scope.admission.select_listed(links, base, depth, index_hops, cash)
         else:
-            level = self.prioritizer.level(Hints(depth=depth))
             urls = [link.url for link in links]
-            selected = self.scope.admission.select(urls, base, depth, level, cash)
+            selected = self.scope.admission.select(urls, base, depth, cash)
         for reason, count in selected.refused.items():
             self.figures.count(f"refused/{reason}", count)
         found = self._again(self.scope.admission.with_start_cash(selected.candidates, page.url))
@@ -152,15 +148,6 @@ class LinkSelection:
         wanted = [each for each in found if self.pattern_stats.refusal(each, now) is None]
         self.figures.count(f"refused/{Reason.PATTERN}", len(found) - len(wanted))
         return wanted
-
-    def _level(self, link: Link, depth: int) -> int:
-        hints = Hints(
-            depth=depth,
-            sitemap_priority=link.priority,
-            modified=link.modified,
-            is_sitemap=link.kind is LinkKind.SITEMAP,
-        )
-        return self.prioritizer.level(hints)
 
     def requisites(
         self, page: Page, origin: Candidate, followed: Sequence[Candidate]

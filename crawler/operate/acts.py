@@ -267,21 +267,14 @@ class FrontierActs:
         self, verb: str, act: Act, targets: list[UrlTarget]
     ) -> Callable[[Candidate], Fate]:
         """Return what *verb* means for a waiting URL, by the rules in force now."""
-        origins, prioritizer = (
-            self._crawl.selection.allowed_origins,
-            self._crawl.selection.prioritizer,
-        )
+        origins = self._crawl.selection.allowed_origins
         dead = Dead(_reason(act))
 
         def is_meant(candidate: Candidate) -> bool:
             return _is_meant(candidate.url, targets)
 
         def level(candidate: Candidate) -> Fate:
-            if not is_meant(candidate):
-                return None
-            ruled = origins.operator.of_url(candidate.url).level
-            hints = Hints(depth=candidate.depth, is_seed=not candidate.depth)
-            return prioritizer.level(hints) if ruled is None else ruled
+            return origins.admission.level_of(candidate) if is_meant(candidate) else None
 
         def refuse(candidate: Candidate) -> Fate:
             return operator_refusal(origins.operator, candidate.url)
@@ -299,14 +292,15 @@ class FrontierActs:
         crawl = self._crawl
         self._open_hosts(act)
         admission = crawl.selection.allowed_origins.admission
-        level = crawl.selection.prioritizer.level(Hints(is_seed=True))
+        hints = Hints(is_seed=True) if act.level is None else None
         new = 0
         for some in _slices(act.targets):
             found = []
             for text in some:
                 verdict = admission.candidate(
                     seed_url(text),
-                    level=level if act.level is None else act.level,
+                    level=act.level or 0,
+                    hints=hints,
                     needs_seen_test=not act.again,
                 )
                 if isinstance(verdict, Refusal):

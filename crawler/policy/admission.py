@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property, lru_cache
@@ -41,7 +41,14 @@ from crawler.model.url import (
     split,
 )
 from crawler.policy.operator_rules import NO_RULES, OperatorRules
-from crawler.policy.priority import NO_CASH, SEED_CASH, cash_of_weight
+from crawler.policy.priority import (
+    NO_CASH,
+    SEED_CASH,
+    CashPrioritizer,
+    Hints,
+    Prioritizer,
+    cash_of_weight,
+)
 from crawler.policy.ranks import Ranks
 from crawler.policy.scope import (
     AllowedAddresses,
@@ -76,6 +83,7 @@ class AdmissionSettings:
     canonical: CanonicalRules = field(default_factory=CanonicalRules)
     unit: HostUnit = HostUnit.HOST
     operator: OperatorRules = NO_RULES
+    prioritizer: Prioritizer = CashPrioritizer(3)
     ranks: Ranks | None = None  # of domains or hosts, from outside
 
 
@@ -173,6 +181,7 @@ class Admission:
         *,
         depth: int = 0,
         level: int = 0,
+        hints: Hints | None = None,
         request: bytes = b"",
         key: int | None = None,  # of a request that is more than its URL (a POST)
         needs_seen_test: bool = True,
@@ -180,10 +189,13 @@ class Admission:
         is_sitemap: bool = False,  # named as one, by robots.txt or by what redirects here
         index_hops: int = 0,
     ) -> Candidate | Refusal:
-        """Judge one URL: a seed, the target of a redirect, a spider's own request."""
+        """Judge one URL: a seed, the target of a redirect, a spider's own request. *hints*: what
+        decides its level; None: *level* is given."""
         url = fetch_form(text, base)
         if url is None:
             return unreadable_refusal(text)
+        if hints is not None:
+            level = self._level(hints)
         if requisite:
             return self._admit_requisite(url, depth, level, requisite)
         is_named = bool(request)
@@ -203,10 +215,23 @@ class Admission:
             index_hops=index_hops,
         )
 
+    def _level(self, hints: Hints) -> int:
+        """Return the front level of a URL by its *hints*."""
+        return self._settings.prioritizer.level(hints)
+
+    def level_of(self, candidate: Candidate) -> int:
+        """Return the front level of a URL that waits, by the rules of the operator or else its
+        depth."""
+        ruled = self._settings.operator.of_url(candidate.url).level
+        if ruled is not None:
+            return ruled
+        return self._level(Hints(depth=candidate.depth, is_seed=not candidate.depth))
+
     def select_seeds(
-        self, urls: Iterable[str], level: int
+        self, urls: Iterable[str]
     ) -> tuple[list[Candidate], list[tuple[str, Refusal]]]:
         """Judge *urls*, fetch forms of seeds. Returns the candidates, and the refused ones."""
+        level = self._level(Hints(is_seed=True))
         found: list[Candidate] = []
         refused: list[tuple[str, Refusal]] = []
         for url in urls:
@@ -222,12 +247,11 @@ class Admission:
         hrefs: Iterable[str],
         base: str | None,
         depth: int,
-        level: int = 0,
         cash: int = NO_CASH,
     ) -> LinkVerdicts:
-        """Judge the links of a page. *depth*, *level* and *cash* are those of the links, not of
-        the page.
+        """Judge the links of a page. *depth* and *cash* are those of the links, not of the page.
         If *base* is None, the links are fetch forms."""
+        level = self._level(Hints(depth=depth))
         found: dict[int, Candidate] = {}
         refused: Counter[Reason] = Counter()
         texts = list(dict.fromkeys(hrefs))  # menus repeat their links verbatim
@@ -267,7 +291,6 @@ class Admission:
         links: Iterable[Link],
         base: str | None,
         depth: int,
-        level_of: Callable[[Link], int],
         index_hops: int = 0,
         cash: int = NO_CASH,
     ) -> LinkVerdicts:
@@ -278,10 +301,16 @@ class Admission:
         for link in links:
             url = fetch_form(link.url, base)
             is_exempt = link.kind is LinkKind.SITEMAP  # whatever its file type, .gz above all
+            hints = Hints(
+                depth=depth,
+                sitemap_priority=link.priority,
+                modified=link.modified,
+                is_sitemap=is_exempt,
+            )
             verdict = (
                 unreadable_refusal(link.url)
                 if url is None
-                else self._admit(url, depth - is_exempt, level_of(link), is_exempt, cash=cash)
+                else self._admit(url, depth - is_exempt, self._level(hints), is_exempt, cash=cash)
             )
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1

@@ -60,7 +60,7 @@ def candidate_of(
     return crawl.selection.allowed_origins.admission.candidate(
         request.url,
         depth=depth,
-        level=crawl.selection.prioritizer.level(hints),
+        hints=hints,
         request=pack_request(request, spider),
         key=_key(request, spider),
         needs_seen_test=not request.dont_filter,

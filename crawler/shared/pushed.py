@@ -24,7 +24,7 @@ from crawler.data.allowed_origins import AllowedOrigins
 from crawler.engine.request_meta import LEASE
 from crawler.engine.stats import CrawlStats
 from crawler.model.types import Added, Candidate, ConfigError, CrawlerError, StoreUnavailable
-from crawler.policy.priority import Hints, Prioritizer
+from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal
 from crawler.policy.seeds import PushedRequest, read_pushed
 from crawler.shared import keys
@@ -124,25 +124,23 @@ class PushedRequestReader:
     def __init__(
         self,
         origins: AllowedOrigins,
-        prioritizer: Prioritizer,
         fingerprint: Callable[[Request], bytes],
     ) -> None:
         """*fingerprint* gives the key of a request that has a body or another method than GET."""
         self.origins = origins
-        self._prioritizer = prioritizer
         self._fingerprint = fingerprint
 
     def candidate(self, pushed: PushedRequest) -> Candidate | Refusal:
         """Make a candidate of *pushed*, or refuse it. Raises ValueError if it is no request."""
-        level = self._prioritizer.level(Hints(is_seed=True))
+        hints = Hints(is_seed=True)
         admission = self.origins.admission
         if pushed.is_plain:
-            return admission.candidate(pushed.url, level=level)
+            return admission.candidate(pushed.url, hints=hints)
         request = _request(pushed)
         in_url = request.method == "GET" and not request.body
         return admission.candidate(
             request.url,
-            level=level,
+            hints=hints,
             request=_packed(request),
             key=None if in_url else int.from_bytes(self._fingerprint(request)[:8]),
         )

@@ -55,7 +55,7 @@ from crawler.page.challenge import Headers, Signatures
 from crawler.page.soft404 import looks_like_error
 from crawler.policy.operator_rules import OperatorRules, RuleBudgets, read_rules
 from crawler.policy.politeness import Uplink, UplinkLimits, is_retry_status
-from crawler.policy.priority import CashPrioritizer, Hints, Prioritizer, cash_of_links
+from crawler.policy.priority import CashPrioritizer, Prioritizer, cash_of_links
 from crawler.policy.redirects import FollowRedirect, TooManyRedirects
 from crawler.policy.robots_cache import RobotsCache, RobotsFetchResult
 from crawler.policy.scope import SeedHosts
@@ -224,13 +224,15 @@ class Process:
         budgets = RuleBudgets()
         disk.sync_store(now)  # as RocksDB does with what it recovers
         disk.store.watch(self._step)
-        self.origins = AllowedOrigins(
-            config, arguments, disk.store, disk.key_seed, now, rule_budgets=budgets
-        )
         levels = len(config.frontier.level_shares)
+        self.origins = AllowedOrigins(
+            *(config, arguments, disk.store, disk.key_seed, now),
+            rule_budgets=budgets,
+            prioritizer=policy.prioritizer(levels),
+        )
         self.origins.set_operator_rules(policy.rules_at_start(disk.rules_text, levels))
         self._turns, self._figures = FrontierTurns(), _Figures()
-        self._prioritizer, self._signatures = policy.prioritizer(levels), Signatures()
+        self._signatures = Signatures()
         self._contents = _ContentReservations()
         self._syncs = _Syncs(self._sync_later)
         slots = Slots(SlotLimits(concurrency=machine.concurrency), self._allow_lease)
@@ -259,7 +261,6 @@ class Process:
             precheck=precheck,
             links=policy.links(
                 scope=self.origins,
-                prioritizer=self._prioritizer,
                 pattern_stats=patterns,
                 figures=self._figures,
                 settings=config.links,
@@ -388,8 +389,7 @@ class Process:
         """Add the seeds, as each start does."""
         urls = [url for each in self._seeds if (url := fetch_form(each))]
         self.origins.set_seeds(SeedHosts(Arguments(seeds="simulated").scope, urls))
-        level = self._prioritizer.level(Hints(is_seed=True))
-        found, _ = self.origins.admission.select_seeds(urls, level)
+        found, _ = self.origins.admission.select_seeds(urls)
         self._step()
         self.frontier.add(found, self.now)
         self._are_seeds_added = True

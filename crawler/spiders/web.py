@@ -51,7 +51,6 @@ from crawler.model.types import (
     StoreUnavailable,
 )
 from crawler.model.url import authority_of
-from crawler.policy.priority import Hints
 from crawler.policy.scope import SeedHosts
 from crawler.shared.address import redis_address
 from crawler.spiders.pages import page_of
@@ -183,9 +182,8 @@ class WebSpider(Spider):
     def _add(self, urls: Sequence[str], crawl: Crawl) -> int:
         """Add *urls* and return how many are known to be new. A refused seed is skipped, logged and
         counted."""
-        level = crawl.selection.prioritizer.level(Hints(is_seed=True))
         admission = crawl.selection.allowed_origins.admission
-        found, refused = admission.select_seeds(urls, level)
+        found, refused = admission.select_seeds(urls)
         if crawl.loop.links.lists_again:
             found = [replace(each, needs_seen_test=False) for each in found]
             for authority in {authority_of(each.url) for each in found}:

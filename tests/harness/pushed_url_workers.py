@@ -20,7 +20,6 @@ from crawler.engine.stats import CrawlStats
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate
-from crawler.policy.priority import DepthPrioritizer
 from crawler.policy.scope import SeedHosts
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
@@ -111,9 +110,7 @@ class PushedUrlWorker:
         delivery = InboxDelivery(crew.nodes, is_ack_durable=crew.is_ack_durable)
         self.pushed_urls = PushedUrls(
             PushedFeeds.of(crew.nodes, delivery, "t", settings.key, session, LEASE_S),
-            PushedRequestReader(
-                self.origins, DepthPrioritizer(3), RequestFingerprinter().fingerprint
-            ),
+            PushedRequestReader(self.origins, RequestFingerprinter().fingerprint),
             settings,
             WorkerHooks(
                 all_have_read=crew.all_know,

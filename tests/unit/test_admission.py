@@ -271,12 +271,12 @@ def test_without_a_contact_public_links_are_refused_and_counted() -> None:
 
 def test_the_links_of_a_page_come_once_each_in_their_order() -> None:
     links = ["/b", "/a", "/b", "/b#top", "/b?utm_source=x", "mailto:a@b", "mailto:c@d", "/a?"]
-    selected = Admission(OPEN).select(links, PAGE, depth=1, level=2)
+    selected = Admission(OPEN).select(links, PAGE, depth=1)
     assert [found.url for found in selected.candidates] == [
         "https://www.example.com/b",
         "https://www.example.com/a",
     ]
-    assert {(found.depth, found.level) for found in selected.candidates} == {(1, 2)}
+    assert {(found.depth, found.level) for found in selected.candidates} == {(1, 1)}
     assert selected.refused == {Reason.SCHEME: 2}
 
 

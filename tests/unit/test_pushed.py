@@ -21,7 +21,6 @@ from crawler.frontier.memory_store import MemoryStore
 from crawler.model.choices import ScopeChoice
 from crawler.model.counts import OverBudget
 from crawler.model.types import Added, Candidate, ConfigError
-from crawler.policy.priority import DepthPrioritizer
 from crawler.policy.scope import Reason, Refusal
 from crawler.policy.seeds import PushedRequest, read_pushed
 from crawler.scheduler.requests import unpack_request
@@ -52,7 +51,7 @@ class WithSeeds(OfAnother):
 
 def judge(scope: ScopeChoice = ScopeChoice.ANY) -> PushedRequestReader:
     origins = AllowedOrigins(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9)
-    return PushedRequestReader(origins, DepthPrioritizer(3), RequestFingerprinter().fingerprint)
+    return PushedRequestReader(origins, RequestFingerprinter().fingerprint)
 
 
 @pytest.mark.parametrize(
