@@ -16,9 +16,9 @@ from tests.servers.redis_monitor import Asked, monitored
 NAME = "glossary"
 RARE = {
     *("<root>:outboxes", "<root>:x", "<root>:c", "<root>:v", "<root>:names"),
-    *("<root>:G", "<root>:S"),
+    *("<root>:G", "<root>:S", "<root>:O"),
 }
-"""No link waits on a disk in this crawl, no rule refuses one later, domains have no budget, so few
+"""No link waits on a disk in this crawl, no rule refuses one later, none is over a budget, so few
 URLs are new that none is looked for in files, the host has no name, and no page is visited again:
 none is found gone, or has a date."""
 

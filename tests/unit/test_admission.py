@@ -16,7 +16,7 @@ from crawler.model.types import Candidate, Purpose
 from crawler.model.url import CanonicalRules, HostUnit, UrlRule, canonical, key_of
 from crawler.policy.admission import Admission, AdmissionSettings
 from crawler.policy.operator_rules import read_rules
-from crawler.policy.priority import DOUBLING, NO_CASH, SEED_CASH, cash_of_weight
+from crawler.policy.priority import DOUBLING, NO_CASH, SEED_CASH, Hints, cash_of_weight
 from crawler.policy.ranks import read_ranks
 from crawler.policy.scope import (
     RULES,
@@ -379,7 +379,10 @@ def test_links_are_judged_together_as_each_by_itself(
 ) -> None:
     hrefs = [host + text for host, text in zip(hosts, texts, strict=False)]
     admission = Admission(TIGHT)
-    verdicts = [admission.candidate(href, PAGE, depth=depth) for href in dict.fromkeys(hrefs)]
+    hints = Hints(depth=depth)
+    verdicts = [
+        admission.candidate(href, PAGE, depth=depth, hints=hints) for href in dict.fromkeys(hrefs)
+    ]
     admitted_by_key: dict[int, Candidate] = {}
     for each in verdicts:
         if isinstance(each, Candidate):

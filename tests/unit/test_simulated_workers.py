@@ -136,7 +136,7 @@ FAULTS = [
         "token not checked",
         "not over",
         model=partial(RedisModel, checks_token=False),
-        first_seed=52,
+        first_seed=429,
     ),
     WorkerFault(
         "an address is not asked for",
@@ -148,7 +148,7 @@ FAULTS = [
         "an address is given back without its rest",
         " s after http",
         address_given_without_rest,
-        first_seed=435,
+        first_seed=1092,
         policy=SHARED_ADDRESSES_OF_WORKERS,
     ),
     WorkerFault(
