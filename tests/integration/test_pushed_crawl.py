@@ -82,7 +82,7 @@ def test_two_workers_crawl_what_is_pushed_and_end_when_nothing_is(tmp_path: Path
         logs = (tmp_path / "log0").read_text() + (tmp_path / "log1").read_text()
         assert f"not fetched, as seen before: 1: {web_server.url(HOSTS[0])}. " in logs
         assert "over a budget (CRAWLER_MAX_URLS_PER_HOST," in logs
-        assert f"): 1, of {HOSTS[1]}. " in logs
+        assert f"they wait: 1, of {HOSTS[1]}. " in logs
         (refused,) = client.lrange("{web:start_urls}:refused", 0, -1)
         assert json.loads(refused)["item"] == "no URL"
         assert client.hkeys("{web:start_urls}:taken") == [b"schema"]
