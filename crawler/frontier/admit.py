@@ -252,7 +252,7 @@ class Admitter:
         counts. It may read the disk."""
         by_key = first_by_key(found)
         count = len(by_key)
-        known, perhaps = self._seen.look_up([key for key, each in by_key.items()])
+        known, perhaps = self._seen.look_up(by_key)
         if perhaps:
             are_seen = zip(perhaps, self._seen.search(perhaps), strict=True)
             known.update(key for key, is_seen in are_seen if is_seen)

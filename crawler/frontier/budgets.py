@@ -49,7 +49,7 @@ from crawler.policy.budgets import (
 _NOT_FILED: Final = -1
 CAPPED: Final = 0xF0
 """The class of domains that have their full number of URLs in all."""
-_CAPPED_FROM: Final = keys.numbered(keys.FILED, CAPPED << 56)
+_CAPPED_FROM: Final = keys.numbered(keys.FILED, keys.filed_offset(CAPPED))
 _CLASSES: Final = 16  # of budgets, each half of the one before
 _CHUNK: Final = 64  # URLs of a record
 _STEP: Final = 256  # URLs released, or looked at, in one call: some 2 ms
@@ -61,11 +61,11 @@ _MOST_LENT: Final = 2
 slow, each slot is gone for long, and more would be missing when the others are due."""
 _RECENT: Final = 1 << 20  # keys of URLs spilled lately, 8 bytes each: links are repeated
 _MOST_VOTES: Final = 200_000  # that are remembered as counted, 120 bytes each
-_FIRST_TABLE: Final = 100  # pages, after which they are for the first time
 _READY: Final = 50_000  # domains that may be released if no others wait, 100 bytes each
-_NEW_TABLE: Final = 100_000  # pages, after which ranks are computed again
+_FIRST_TABLE: Final = 100  # pages, after which ranks are computed for the first time
+_NEW_TABLE: Final = 100_000  # pages, after which they are computed again at the latest
 _DEFAULT_RULES: Final = BudgetRules()
-_GONE: Final = encode(None)  # in the place of a spilled URL that is to be forgotten
+_GONE: Final = encode(None)  # in the place of a spilled URL that was forgotten
 
 
 class Votes(NamedTuple):
@@ -92,7 +92,8 @@ class DomainBudgets:
         self._recent = RecentKeys(_RECENT)
         self._queues = {
             number: TimedQueue(
-                batch, keys.FILED, keys.numbered(keys.FILED, (number + 1) << 56), number << 56
+                *(batch, keys.FILED, keys.numbered(keys.FILED, keys.filed_offset(number + 1))),
+                keys.filed_offset(number),
             )
             for number in (*range(_CLASSES), CAPPED)
         }
@@ -172,7 +173,7 @@ class DomainBudgets:
     def drop_filed(self, shard: bytes) -> Iterator[None]:
         """Delete what `drop` left in the store, but for the records of the shard."""
         for found in slices(self._batch, keys.FILED, _STEP):
-            self._batch.delete_all([key for key, _ in found if key[9:11] == shard])
+            self._batch.delete_all([key for key, _ in found if keys.shard_in(key) == shard])
             yield
         for queue in self._queues.values():
             queue.read_again()
@@ -279,7 +280,7 @@ class DomainBudgets:
 
     @property
     def _round_s(self) -> float:
-        return self._limits.budgets.round_s if self._limits.budgets else 3600.0
+        return (self._rules or _DEFAULT_RULES).round_s
 
     def _most_hosts(self, budget: int) -> int:
         return budget * self._rules.hosts_per_url if self._rules is not None else 1 << 62
@@ -436,11 +437,10 @@ class DomainBudgets:
 
     def _file(self, domain: str, record: DomainRecord, due: float) -> None:
         """File *domain*, or file it no more if nothing of it is spilled."""
-        name = self._batch.shards.of(domain) + domain.encode()
+        shard = self._batch.shards.of(domain)
         if record.filed != _NOT_FILED:
-            self._queues[record.filed].remove(
-                keys.timed(keys.FILED, record.due_at, name, record.filed << 56)
-            )
+            entry = keys.filed(record.filed, record.due_at, shard, domain)
+            self._queues[record.filed].remove(entry)
             self._note_filed(domain, record, _NOT_FILED)
         if not len(record):
             # What was sampled out has another chance.
@@ -450,7 +450,7 @@ class DomainBudgets:
         is_full = self._cap_room(domain, record) == 0 or record.fruitless >= len(record)
         self._note_filed(domain, record, CAPPED if is_full else self._class_of(domain))
         record.due_at = ceil(due)
-        self._queues[record.filed].put(record.due_at, name, b"")
+        self._queues[record.filed].put(record.due_at, shard + domain.encode(), b"")
 
     def _note_filed(self, domain: str, record: DomainRecord, number: int) -> None:
         """Note the class under which *domain* is filed from now on."""
@@ -518,14 +518,14 @@ class DomainBudgets:
             queue = self._queues[number]
             while urls < _STEP and len(taken) < _LOOKS and (found := queue.take_due(now, 1)):
                 key = found[0][0]
-                domain = key[11:].decode()
-                if not self._batch.has(key[9:11]) or self.peek(domain).filed != number:
+                domain = keys.domain_of_filed(key)
+                if not self._batch.has(keys.shard_in(key)) or self.peek(domain).filed != number:
                     continue
                 record = self.record(domain)
                 record.filed = _NOT_FILED
                 room = self.room(domain, now)
                 most = min(_STEP, len(record) if room is None else room)
-                taken.append((domain, self._decoded(self._take(domain, record, most))))
+                taken.append((domain, _decoded(self._take(domain, record, most))))
                 urls += most
         return taken
 
@@ -541,13 +541,10 @@ class DomainBudgets:
                 return []
             if not self._batch.has(self._batch.shards.of(domain)):
                 continue  # its shard is on its way to another owner
-            record = self.record(domain)
-            if not len(record) or record.filed == CAPPED:
-                continue
-            if others_wait:
-                hosts = min(hosts, _MOST_LENT - self._lent[domain])
-                if hosts <= 0:
-                    continue  # until a lease of it ends
+            record = self.peek(domain)
+            most = min(hosts, _MOST_LENT - self._lent[domain]) if others_wait else hosts
+            if most <= 0 or not len(record) or record.filed == CAPPED:
+                continue  # if slots are lent to it: until a lease of it ends
             wanted: set[HostKey] = set()
             urls = 0  # up to the last of a host that is idle, or a record of them
             for at, packed in enumerate(self._upcoming(domain, record)):
@@ -555,14 +552,14 @@ class DomainBudgets:
                     continue
                 host = decode_candidate(packed).host
                 if host not in wanted and is_idle(host):
-                    if len(wanted) == hosts:
+                    if len(wanted) == most:
                         break
                     wanted.add(host)
                     urls = at + 1
                 elif wanted and at < _CHUNK:
                     urls = at + 1
             if wanted:
-                return [(domain, self._decoded(self._take(domain, record, urls)))]
+                return [(domain, _decoded(self._take(domain, self.record(domain), urls)))]
         return []
 
     def _upcoming(self, domain: str, record: DomainRecord) -> list[bytes]:
@@ -635,7 +632,7 @@ class DomainBudgets:
             found = self._batch.scan(self._pass_from, _CAPPED_FROM, _LOOKS)
             self._pass_from = found[-1][0] + b"\0" if len(found) == _LOOKS else None
             for key, _ in found:
-                self._ready[key[1]][key[11:].decode()] = None
+                self._ready[keys.class_of_filed(key)][keys.domain_of_filed(key)] = None
         for ready in self._ready:
             if ready:
                 domain = next(iter(ready))
@@ -651,14 +648,14 @@ class DomainBudgets:
         found = self._batch.scan(self._capped_from, keys.prefix_end(keys.FILED), _LOOKS)
         self._capped_from = found[-1][0] + b"\0" if len(found) == _LOOKS else None
         for key, _ in found:
-            domain = key[11:].decode()
-            if self._batch.has(key[9:11]) and self._cap_room(domain, self.peek(domain)) != 0:
+            domain = keys.domain_of_filed(key)
+            if (
+                self._batch.has(keys.shard_in(key))
+                and self._cap_room(domain, self.peek(domain)) != 0
+            ):
                 record = self.record(domain)
                 record.fruitless = 0
                 self._file(domain, record, now)
-
-    def _decoded(self, packed: Iterable[bytes]) -> list[Candidate]:
-        return [decode_candidate(each) for each in packed]
 
     def forget(self, is_meant: Callable[[Candidate], bool]) -> Iterator[int]:
         """Forget the spilled URLs that *is_meant* is true for. Yields after each step, of some
@@ -678,6 +675,10 @@ class DomainBudgets:
                     self._batch.put(key, join_urls(left))
                     forgotten += gone
             yield forgotten
+
+
+def _decoded(packed: Iterable[bytes]) -> list[Candidate]:
+    return [decode_candidate(each) for each in packed]
 
 
 def is_kept(key: int, record: DomainRecord) -> bool:

@@ -132,12 +132,12 @@ def shard_of_number(number: int) -> int:
 
 
 SHARD_AT: Final = slice(1, 3)
-"""Where the shard is in the key of a record that has one, but for those of LATER."""
+"""Where the shard is in the key of a record that has one, but for those with a time before it."""
 
 
 def shard_in(key: bytes) -> bytes:
     """Return the shard of a record that has one."""
-    return key[9:11] if key.startswith(LATER) else key[SHARD_AT]
+    return key[9:11] if key.startswith((LATER, FILED)) else key[SHARD_AT]
 
 
 def name_of_record(key: bytes) -> bytes:
@@ -179,6 +179,27 @@ def url_queue(shard: bytes, host: HostKey, level: int) -> bytes:
 
 def chunk(shard: bytes, host: HostKey, level: int, last: int) -> bytes:
     return numbered(url_queue(shard, host, level), last)
+
+
+_CLASS_AT: Final = 56  # bits: the class of a filed domain is in the first byte of its time
+
+
+def filed_offset(number: int) -> int:
+    """Return what is added to the times of domains that are filed under class *number*."""
+    return number << _CLASS_AT
+
+
+def filed(number: int, due_at: int, shard: bytes, domain: str) -> bytes:
+    """Return the key of a domain that is filed under class *number* and due then."""
+    return timed(FILED, due_at, shard + domain.encode(), filed_offset(number))
+
+
+def class_of_filed(key: bytes) -> int:
+    return key[1]
+
+
+def domain_of_filed(key: bytes) -> str:
+    return key[11:].decode()
 
 
 def spilled_prefix(shard: bytes, domain: str) -> bytes:

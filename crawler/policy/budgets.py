@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
 from itertools import accumulate
-from math import ceil, floor, log, log2
+from math import ceil, log, log2
 from typing import Final
 
 from xxhash import xxh3_64_intdigest
@@ -126,11 +126,6 @@ def count_voters(voters: bytes) -> int:
 def degree_class(degree: int) -> int:
     """Return the class of domains to which about as many link, from 0, none."""
     return degree if degree <= EXACT else EXACT + ceil(_STEPS * log2(degree / EXACT))
-
-
-def least_degree(number: int) -> int:
-    """Return how many domains link to one of a class, at least."""
-    return number if number <= EXACT else floor(EXACT * 2 ** ((number - 1 - EXACT) / _STEPS)) + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -412,3 +412,21 @@ def test_what_was_not_kept_is_fetched_when_all_that_was_has_left(world):
         found |= {url for _ in range(9) for url in fetch(frontier, now, 400)}
         frontier = world.reopen(now)
     assert len(found) > 500
+
+
+def test_a_domain_that_has_its_slots_beyond_the_budget_holds_up_no_other(world):
+    frontier = fill(world)
+    for name in ("first.example", "second.example"):
+        hosts = [f"h{n}.{name}" for n in range(9)]
+        frontier.add([link("", host, name) for host in hosts], 0.0, at_once=True)
+    # Another domain waits, as its host rests.
+    frontier.add([candidate(f"s{n}", host="b", depth=0) for n in range(3)], 0.0)
+    held = []
+    for _ in range(20):
+        for lease in frontier.lease(0.0, 4):
+            if lease.candidate.host == "b":
+                frontier.release(lease, rest(50.0), 0.0)
+                frontier.finish(lease, Done(), 0.0)
+            else:
+                held.append(lease.candidate.domain)
+    assert held.count("first.example") == held.count("second.example") == 3 + 2

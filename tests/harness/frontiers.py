@@ -140,6 +140,12 @@ class TurnWorld(EmbeddedWorld):
     def end_turn(self, frontier: TwoTierFrontier, now: float) -> None:
         self.turns.end(frontier, now)
 
+    def wakes(
+        self, frontier: TwoTierFrontier, now: float, standings: Sequence[Standing] = STANDINGS
+    ) -> bool:
+        """Or whether it asks for the end of the turn, before which it leases no more."""
+        return self.turns.is_due or super().wakes(frontier, now, standings)
+
 
 @contextmanager
 def memory_store(_: Path) -> Iterator[DurableStore]:
