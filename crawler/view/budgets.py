@@ -22,7 +22,7 @@ from crawler.frontier.budgets import CAPPED
 from crawler.frontier.open import frontier_limits
 from crawler.frontier.port import FrontierLimits
 from crawler.frontier.records import DomainRecord
-from crawler.policy.budgets import RankTable, count_voters
+from crawler.policy.budgets import BudgetRules, RankTable, count_voters
 from crawler.policy.operator_rules import OperatorRules, RuleBudgets
 
 
@@ -93,7 +93,7 @@ class DomainBudgetView:
         if budget is None and rules is not None:
             budget, is_top = rules.of_rank(rank), rank < rules.ranked
             by = "CRAWLER_TOP_DOMAIN_BUDGET" if is_top else "CRAWLER_DOMAIN_BUDGET"
-        round_s = 3600.0 if rules is None else rules.round_s
+        round_s = (rules or BudgetRules()).round_s
         ends_at = record.round_at + round_s
         return DomainRow(
             domain=domain,

@@ -13,7 +13,7 @@ from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierLimits
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Candidate, Done, HostKey, Rest
-from crawler.policy.priority import DOUBLING, NO_CASH, SEED_CASH, cash_of_links
+from crawler.policy.priority import DOUBLING, MOST_CASH, NO_CASH, SEED_CASH, cash_of_links
 
 HOST = HostKey("a.example")
 MUCH = SEED_CASH - 8 * DOUBLING
@@ -69,7 +69,7 @@ def test_the_cash_that_came_later_is_passed_on(frontier):
     assert leased.candidate.cash == MUCH + DOUBLING
 
 
-def test_a_url_with_much_more_cash_ends_a_turn(frontier):
+def test_a_url_with_much_more_cash_comes_before_the_next_of_a_turn(frontier):
     frontier.add([url(n, MUCH) for n in range(100)], 0.0)
     assert lease(frontier, 3) == ["0", "1", "2"]
     frontier.add([url("much", MUCH + 3 * DOUBLING)], 1.0)
@@ -117,3 +117,13 @@ def test_nothing_is_lost_when_a_process_dies_after_an_arrangement(tmp_path):
 )
 def test_the_cash_of_a_page_is_divided_among_its_links(cash, links, want):
     assert cash_of_links(cash, links) == want
+
+
+def test_cash_that_overflows_is_the_most_there_is(frontier):
+    """A thousand links with nearly the most cash each, to one URL of many."""
+    frontier.add([url(n, MUCH) for n in range(100)], 0.0)
+    for _ in range(1000):
+        frontier.add([url(50, MOST_CASH - 1)], 0.0)
+    assert lease(frontier, 3) == ["50", "0", "1"]
+    (leased,) = frontier.lease(1.0)
+    assert NO_CASH <= leased.candidate.cash <= MOST_CASH
