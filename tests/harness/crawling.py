@@ -28,6 +28,7 @@ QUICK = {
     "TWISTED_REACTOR_ENABLED": False,
     "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8",  # the web of the tests: its hosts link to each other
     "CRAWLER_MIN_DELAY_S": 0.01,
+    "CRAWLER_PACED_MIN_DELAY_S": 0,  # else 0.1, whatever the other is
     "CRAWLER_DELAY_FACTOR": 1,
     "CRAWLER_FSYNC_EVERY_S": 0.1,  # lives that end after a second are to finish pages
     "CRAWLER_BACKOFF_BASE_S": 0.05,
