@@ -356,11 +356,11 @@ def lives(number: int) -> settings:
 
 
 TestMemory = FrontierLives.TestCase
-TestMemory.settings = lives(300)
+TestMemory.settings = lives(200)
 TestUndecided = UndecidedLives.TestCase
 TestUndecided.settings = lives(100)
 TestTurns = TurnLives.TestCase
-TestTurns.settings = lives(200)
+TestTurns.settings = lives(150)
 TestRocks = RocksLives.TestCase
 TestRocks.settings = lives(60)
 

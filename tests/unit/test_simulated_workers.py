@@ -155,13 +155,13 @@ FAULTS = [
         "history begun anew at a take-over",
         "its history says",
         history_begun_anew_at_a_take_over,
-        first_seed=34,
+        first_seed=84,
     ),
     WorkerFault(
         "an inbox trimmed by count",
         "was lost",
         model=partial(RedisModel, deletes_by_name=False),
-        first_seed=11,
+        first_seed=1,
     ),
 ]
 
