@@ -821,27 +821,26 @@ class TwoTierFrontier:
         queued: dict[bytes, int] = {}
         for queue, urls in admitted.items():
             shard = self._batch.shards.of(queue[0])
-            due = [each for each in urls if each.not_before <= now]
+            pages = [each for each in urls if each.purpose is _PAGE and each.not_before <= now]
+            if pages:
+                self._append(queue, pages)
+            due = len(pages)
+            if due < len(urls):
+                for each in urls:
+                    if each.not_before > now:
+                        self._later.put(each)
+                        count(shard, UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER)
+                    elif each.purpose is not _PAGE:  # a robots.txt: another host waits for it
+                        self._scheduler.put_back(each)
+                        due += 1
             if due:
-                queued[shard] = queued.get(shard, 0) + len(due)
-                pages = [each for each in due if each.purpose is _PAGE]
-                if pages:
-                    self._append(queue, pages)
-                if len(pages) < len(due):
-                    for each in due:
-                        if each.purpose is not _PAGE:  # a robots.txt: another host waits for it
-                            self._scheduler.put_back(each)
-            if len(due) < len(urls):
-                count(shard, UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER, len(urls) - len(due))
-                for candidate in urls:
-                    if candidate.not_before > now:
-                        self._later.put(candidate)
+                queued[shard] = queued.get(shard, 0) + due
         for shard, number in queued.items():
             count(shard, UrlState.UNKNOWN, UrlEvent.ADD, number)
 
     def _append(self, queue: QueueName, urls: Sequence[Candidate]) -> None:
         record = self._batch.host(queue[0])
-        cash = max([each.cash for each in urls])
+        cash = urls[0].cash if len(urls) == 1 else max([each.cash for each in urls])
         if better := self._scheduler.put_better(queue, urls, cash):
             urls = [each for each in urls if each not in better]
             cash = max([each.cash for each in urls], default=NO_CASH)
