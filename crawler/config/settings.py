@@ -879,7 +879,7 @@ class Arguments:
     scope: ScopeChoice = setting(
         ScopeChoice.ANY,
         choice(ScopeChoice),
-        "Follow links anywhere, or to the seeds' hosts or domains only.",
+        "Where links may lead: anywhere, or to the seeds' domains, hosts, folders; or nowhere.",
     )
     allow: tuple[re.Pattern[str], ...] = setting(
         (), list_of(pattern(), SEPARATOR), "Follow only URLs in which one of these is found."

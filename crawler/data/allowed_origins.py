@@ -20,7 +20,7 @@ from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.model.choices import LaterVisits, OnlyChoice, RevisitChoice
 from crawler.model.types import Candidate, Outcome
-from crawler.model.url import fetch_form, split
+from crawler.model.url import fetch_form
 from crawler.policy.admission import Admission, AdmissionSettings, admission_settings
 from crawler.policy.operator_rules import NO_RULES, OperatorRules, Overrides, RuleBudgets
 from crawler.policy.priority import CashPrioritizer, Prioritizer
@@ -34,6 +34,7 @@ from crawler.policy.scope import (
     SeedHosts,
     loopback_origin,
     origin_text,
+    place_of_seed,
 )
 
 _LOGGED: Final = 20  # origins named in one log line
@@ -156,10 +157,15 @@ class AllowedOrigins:
         """Return what the operator says about *url*, a fetch form."""
         return self.operator.of_url(url)
 
-    def hosts_outside_scope(self, urls: Iterable[str]) -> set[str]:
-        """Return the hosts of *urls*, fetch forms of seeds, that are not in the scope yet."""
-        refusal = self._settings.scope.host_refusal
-        return {name for url in urls if refusal(name := split(url).hostname)}
+    def places_of(self, urls: Iterable[str]) -> set[str]:
+        """Return what *urls*, fetch forms of seeds, bring into the scope."""
+        return {place_of_seed(url, self._settings.scope.mode) for url in urls}
+
+    def places_outside_scope(self, urls: Iterable[str]) -> set[str]:
+        """Return the places of those of *urls*, fetch forms of seeds, that are not in the scope
+        yet."""
+        has_place = self._settings.scope.has_place
+        return self.places_of(url for url in urls if not has_place(url))
 
     def allow_start_url(self, text: str) -> None:
         """Allow the origin of a start request, or of the URL of a list of seeds, on loopback."""

@@ -21,8 +21,10 @@ class ScopeChoice(StrEnum):
     """How far a crawl may go from its seeds."""
 
     ANY = "any"
-    HOST = "host"
     DOMAIN = "domain"
+    HOST = "host"
+    PREFIX = "prefix"  # the folders of the seeds, and what is below these
+    PAGE = "page"  # the seeds, and no links of them
 
 
 class Tls(StrEnum):

@@ -257,6 +257,7 @@ class Admission:
         texts = list(dict.fromkeys(hrefs))  # menus repeat their links verbatim
         urls = texts if base is None else [url or "" for url in fetch_forms(texts, base)]
         deepest, are_plain = self._settings.scope.max_depth, bytes(len(urls))
+        judges_paths = self._settings.scope.judges_paths
         if self._plain_urls and (deepest is None or depth <= deepest):
             are_plain = self._plain_urls.verdicts(urls)
         keys = keys_of(urls, self._settings.key_seed)  # of those that are plain
@@ -268,6 +269,8 @@ class Admission:
                     site = url[: url.index("/", 8) + 1]
                     judged = self._authority(site[:-1])
                 verdict = judged.host_refusal
+                if verdict is None and judges_paths:
+                    verdict = self._settings.scope.path_refusal(url)
                 if verdict is None:
                     if key not in found:
                         found[key] = Candidate(

@@ -20,10 +20,12 @@ from ipaddress import (
     IPv6Network,
     ip_address,
 )
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
+from xxhash import xxh3_64_hexdigest
 
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import ConfigError
@@ -64,7 +66,7 @@ RULES: Final = MappingProxyType(
         Reason.BAD_HOST: "no server can have this host name",
         Reason.NO_CONTACT: "without a contact address only loopback is crawled",
         Reason.INSIDE_ADDRESS: "addresses that are not public need a setting",
-        Reason.OUT_OF_SCOPE: "the scope of this crawl is the seeds' own hosts or domains",
+        Reason.OUT_OF_SCOPE: "the scope of this crawl is the seeds' own hosts, domains or folders",
         Reason.MAX_DEPTH: "it is too many links away from the seeds",
         Reason.DENIED: "it matches a pattern of what is denied",
         Reason.NOT_ALLOWED: "it matches no pattern of what is allowed",
@@ -134,6 +136,29 @@ def scope_unit(hostname: str, mode: ScopeChoice) -> str:
     return hostname.rstrip(".").removeprefix("www.")
 
 
+def place_of_seed(url: str, mode: ScopeChoice) -> str:
+    """Return what *url*, the fetch form of a seed, brings into a scope: its hostname, and that of
+    its folder behind it where folders count."""
+    hostname = split(url).hostname
+    return hostname + _of_folder(_path_of(url)) if mode is ScopeChoice.PREFIX else hostname
+
+
+def _units_of_place(place: str, mode: ScopeChoice) -> tuple[str, ...]:
+    """Return what a scope compares of a place of a seed: of a folder its host, too."""
+    hostname, slash, folder = place.partition("/")
+    unit = scope_unit(hostname, mode)
+    return (unit, unit + slash + folder) if folder else (unit,)
+
+
+def _path_of(url: str) -> str:
+    return url[url.index("/", 8) :].partition("?")[0]
+
+
+def _of_folder(path: str) -> str:
+    """Return the folder of a path as a hash: places are kept where a purge does not look."""
+    return "/" + xxh3_64_hexdigest(path[: path.rindex("/") + 1].encode())
+
+
 class NameSet:
     """A set of names in 8 bytes each: their hashes, sorted. A name outside of it is taken for one
     of a million inside with a probability of 5e-14; Python's key of the hash is secret."""
@@ -155,8 +180,8 @@ class NameSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """The bounds of one crawl, for `host_refusal`. *seeds*: hostnames; *units*: the `scope_unit`
-    of each seed of a list, which may be a million."""
+    """The bounds of one crawl. *seeds*: the places of seeds; *units*: what is compared of each seed
+    of a list, which may be a million."""
 
     mode: ScopeChoice = ScopeChoice.ANY
     seeds: frozenset[str] = frozenset()
@@ -168,13 +193,13 @@ class Scope:
     _bounds: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        bounds = frozenset(scope_unit(hostname, self.mode) for hostname in self.seeds)
-        object.__setattr__(self, "_bounds", bounds)
+        units = (_units_of_place(place, self.mode) for place in self.seeds)
+        object.__setattr__(self, "_bounds", frozenset(chain.from_iterable(units)))
 
-    def with_seeds(self, hostnames: Iterable[str]) -> Scope:
+    def with_seeds(self, places: Iterable[str]) -> Scope:
         """Return the scope with further seeds. The bounds of earlier seeds are kept, not computed
         again, so 100,000 seeds cost a copy of a set."""
-        wider = replace(self, seeds=frozenset(hostnames))
+        wider = replace(self, seeds=frozenset(places))
         object.__setattr__(wider, "_bounds", self._bounds | wider._bounds)
         return wider
 
@@ -182,10 +207,38 @@ class Scope:
         """Judge a hostname, that of a seed too."""
         if self.mode is ScopeChoice.ANY:
             return None
-        unit = scope_unit(hostname, self.mode)
-        if unit in self._bounds or unit in self.units:
+        if self._has(scope_unit(hostname, self.mode)):
             return None
-        return Refusal(Reason.OUT_OF_SCOPE, f"{hostname} is no {self.mode} of a seed")
+        unit = self.mode if self.mode is ScopeChoice.DOMAIN else ScopeChoice.HOST
+        return Refusal(Reason.OUT_OF_SCOPE, f"{hostname} is no {unit} of a seed")
+
+    def _has(self, unit: str) -> bool:
+        return unit in self._bounds or unit in self.units
+
+    @property
+    def judges_paths(self) -> bool:
+        """Whether a link to a host in scope may be out of it."""
+        return self.mode in (ScopeChoice.PREFIX, ScopeChoice.PAGE)
+
+    def path_refusal(self, url: str) -> Refusal | None:
+        """Judge a link to a host in scope. What a seed redirects to is fetched wherever it is on
+        such a host."""
+        if self.mode is ScopeChoice.PAGE:
+            return Refusal(Reason.OUT_OF_SCOPE, "it is no seed")
+        if self.mode is not ScopeChoice.PREFIX:
+            return None
+        unit, path = scope_unit(split(url).hostname, self.mode), _path_of(url)
+        at = 0
+        while (at := path.find("/", at) + 1) > 0:
+            if self._has(unit + _of_folder(path[:at])):
+                return None
+        return Refusal(Reason.OUT_OF_SCOPE, f"{path[:80]} is in no folder of a seed")
+
+    def has_place(self, url: str) -> bool:
+        """Return whether all that a seed brings into the scope is there."""
+        if self.mode is ScopeChoice.ANY:
+            return True
+        return all(map(self._has, _units_of_place(place_of_seed(url, self.mode), self.mode)))
 
     def refusal(self, url: str, path: str, depth: int, is_exempt: bool) -> Refusal | None:
         """Judge a URL whose host is in scope. *is_exempt* URLs need no allowance: else
@@ -197,6 +250,8 @@ class Scope:
             return Refusal(Reason.DENIED, f"the pattern is {found.pattern}")
         if is_exempt:
             return None
+        if self.judges_paths and (refusal := self.path_refusal(url)):
+            return refusal
         if self.allow and not _first_match(self.allow, url):
             return Refusal(Reason.NOT_ALLOWED, " or ".join(each.pattern for each in self.allow))
         # Without a dot in its last segment, this is a whole path or holds a "/", and is no type.
@@ -498,6 +553,9 @@ class SeedHosts:
 
     def add(self, url: str) -> None:
         """Note the host of *url*, a fetch form."""
+        if self._mode is ScopeChoice.PREFIX:
+            units = _units_of_place(place_of_seed(url, self._mode), self._mode)
+            self._hashes.append(hash(units[-1]))  # that of the host follows
         authority = authority_of(url)
         if authority in self._known:
             return

@@ -369,7 +369,7 @@ class PushedQueue:
                 refused.append((item, str(why)))
         self._batches.append(batch)
         batch.hosts = sorted(
-            self._reader.origins.hosts_outside_scope(each.url for _, each in batch.pushed)
+            self._reader.origins.places_outside_scope(each.url for _, each in batch.pushed)
         )
         # A host that is open here may have been opened a moment ago, and not by all workers.
         batch.mark = self._agreement.read_mark()

@@ -560,8 +560,9 @@ class OwnedView:
         same_domain: set[str] = set()
         with self._reader.reading(key):
             for found in self._reader.slices("ZSCAN", key):
-                hosts = [host.decode() for host in found[::2]]
-                same_domain |= {host for host in hosts if registered_domain(host) == url.domain}
+                for place in map(bytes.decode, found[::2]):
+                    if registered_domain(place.partition("/")[0]) == url.domain:
+                        same_domain.add(place)
         return same_domain
 
     def _remembered(self, url: KnownUrl) -> MemoryStore:

@@ -210,7 +210,7 @@ class _Question:
         if seeds is not None:
             origins.set_seeds(survey_seeds(seeds, arguments.scope))
             is_seed = is_seed or url.url in seeds.read()
-        origins.add_seed_hosts(self._grounds.opened_hosts | {split(one).hostname for one in added})
+        origins.add_seed_hosts(self._grounds.opened_hosts | origins.places_of(added))
         origins.set_operator_rules(self._rules)
         found = origins.admission.candidate(
             url.url, depth=0 if is_seed else 1, request=_ANY_REQUEST if self._is_named else b""

@@ -202,7 +202,7 @@ def test_a_spider_may_ask_for_what_links_may_not() -> None:
             "https://other.example/",
             1,
             Reason.OUT_OF_SCOPE,
-            "the scope of this crawl is the seeds' own hosts or domains:"
+            "the scope of this crawl is the seeds' own hosts, domains or folders:"
             " other.example is no domain of a seed",
             id="another site",
         ),

@@ -128,9 +128,24 @@ def test_hosts_that_are_still_to_be_opened(scope: ScopeChoice, hosts: set[str]) 
         "https://b.example/2",
         "http://127.0.0.1/",
     ]
-    assert one.hosts_outside_scope(urls) == hosts
+    assert one.places_outside_scope(urls) == hosts
     one.add_seed_hosts(hosts)
-    assert one.hosts_outside_scope(urls) == set()
+    assert one.places_outside_scope(urls) == set()
+
+
+def test_a_seed_that_comes_later_brings_its_folder():
+    one = origins(ScopeChoice.PREFIX)
+    one.set_seeds(hosts_of(["https://a.example/docs/x"], ScopeChoice.PREFIX))
+    places = one.places_outside_scope(["https://a.example/docs/y", "https://a.example/blog/"])
+    assert len(places) == 1
+    assert "blog" not in places.pop(), "they are kept where a purge does not look"
+    one.add_seed_hosts(one.places_of(["https://a.example/blog/"]))
+    links = ["/docs/1", "/blog/2", "/shop/3"]
+    found = one.admission.select(links, "https://a.example/docs/", 1)
+    assert [each.url for each in found.candidates] == [
+        "https://a.example/docs/1",
+        "https://a.example/blog/2",
+    ]
 
 
 def test_a_list_of_many_loopback_seeds_opens_each_in_a_few_bytes():

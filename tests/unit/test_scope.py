@@ -19,9 +19,11 @@ from crawler.policy.scope import (
     CalendarLimits,
     Reason,
     Scope,
+    SeedHosts,
     TrapLimits,
     address_kind,
     host_kind,
+    place_of_seed,
 )
 
 SEEDS = frozenset({"www.example.com", "docs.example.co.uk"})
@@ -46,6 +48,39 @@ def test_hosts(mode: ScopeChoice, hostname: str, inside: bool) -> None:
     refusal = Scope(mode=mode, seeds=SEEDS).host_refusal(hostname)
     assert (refusal is None) is inside
     assert refusal is None or refusal.reason is Reason.OUT_OF_SCOPE
+
+
+FOLDERS = ("https://www.example.com/docs/en/index.html?x=/", "https://example.org", "http://a.b/x")
+
+
+@pytest.mark.parametrize(
+    ("url", "mode", "inside"),
+    [
+        pytest.param("https://www.example.com/docs/en/", "prefix", True, id="a seed's folder"),
+        pytest.param("http://example.com:81/docs/en/a/b?c", "prefix", True, id="below it"),
+        pytest.param("https://example.com/docs/en", "prefix", False, id="not what is called so"),
+        pytest.param("https://example.com/docs/english/", "prefix", False, id="or begins so"),
+        pytest.param("https://example.com/docs/", "prefix", False, id="not above it"),
+        pytest.param("https://example.com/?/docs/en/", "prefix", False, id="not in a query"),
+        pytest.param("https://shop.example.com/docs/en/", "prefix", False, id="not another host"),
+        pytest.param("https://example.org/docs/en/", "prefix", True, id="all below the root"),
+        pytest.param("http://a.b/y", "prefix", True, id="a seed without a slash is in its folder"),
+        pytest.param("https://www.example.com/docs/en/", "page", False, id="no link"),
+        pytest.param("https://elsewhere.example/", "page", False, id="nor one to another host"),
+        pytest.param("https://example.com/docs/", "host", True, id="by host: anywhere on it"),
+    ],
+)
+def test_folders_and_pages_of_seeds(url: str, mode: str, inside: bool) -> None:
+    urls = [fetch_form(text) or "" for text in FOLDERS]
+    scope = Scope(mode=ScopeChoice(mode))
+    pushed = scope.with_seeds(place_of_seed(each, scope.mode) for each in urls)
+    listed = Scope(mode=scope.mode, units=SeedHosts(scope.mode, urls).units())
+    for one in (pushed, listed):
+        assert all(map(one.has_place, urls))
+        refusal = one.host_refusal(split(url).hostname)
+        refusal = refusal or one.refusal(url, split(url).path, 1, is_exempt=False)
+        assert (refusal is None) is inside
+        assert refusal is None or refusal.reason is Reason.OUT_OF_SCOPE
 
 
 BLOG = Scope(

@@ -301,7 +301,7 @@ def test_values_as_a_script_gives_them():
         pytest.param({"max_pages": "0"}, "max_pages is '0'; want", id="no pages at all"),
         pytest.param({"max_pages": "many"}, "max_pages is 'many'; want", id="a word for a number"),
         pytest.param({"max_depth": "-1"}, "max_depth is '-1'; want", id="above the seeds"),
-        pytest.param({"scope": "site"}, "want any or host or domain", id="a scope that is none"),
+        pytest.param({"scope": "site"}, "want any or domain or host or prefix or page", id="a scope that is none"),
         pytest.param(
             {"allow": "(a"}, "allow is .*want .*does not compile", id="a broken expression"
         ),
