@@ -23,6 +23,7 @@ from crawler.assembly.build import data_dir
 from crawler.config.settings import (
     PUSHED,
     RUN_BEGAN,
+    RUN_LIMITS,
     Arguments,
     join_repeated,
     read_arguments,
@@ -84,7 +85,11 @@ def _plan(settings: BaseSettings, spider: str, opts: argparse.Namespace) -> Work
         config=config,
         data_dir=data_dir(settings, config, spider),
         address=redis_address(settings, config),
-        max_pages=arguments.max_pages if arguments else None,
+        limits={
+            name: limit
+            for name in RUN_LIMITS
+            if (limit := getattr(arguments, name, None)) is not None
+        },
         ends_at=arguments.ends_at(began_at) if arguments else None,
     )
 

@@ -161,6 +161,31 @@ def interval(least_s: float) -> Kind[float]:
     return Kind(f"a time such as 12h or 7d, {least_s / 60:g}m or more", "time", read)
 
 
+_BYTES: Final = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+
+
+def size() -> Kind[int]:
+    """Accept a size such as 500MB or 1.5 GB, or a number of bytes; of more than 0."""
+
+    def read(value: object) -> int:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?b|)", str(value).strip().lower())
+        if not found:
+            raise ValueError
+        return _in_range(round(float(found[1]) * _BYTES[found[2]]), 1, math.inf)
+
+    return Kind("a size such as 500MB or 10GB", "size", read)
+
+
+def duration() -> Kind[timedelta]:
+    """Accept a time such as 90s, 10m or 12h."""
+    seconds = interval(1.0)
+    return Kind(
+        "a time such as 30m or 12h, 1s or more",
+        "time",
+        lambda value: timedelta(seconds=seconds.read(value)),
+    )
+
+
 def end_of_run() -> Kind[datetime | timedelta]:
     """Accept a date, with a time and its offset or alone, which is its begin in UTC; or a duration
     such as 30d."""

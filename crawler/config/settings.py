@@ -25,6 +25,7 @@ from crawler.config.readers import (
     choice,
     class_path,
     contact,
+    duration,
     end_of_run,
     flag,
     frontier_url,
@@ -43,6 +44,7 @@ from crawler.config.readers import (
     server_address,
     setting,
     settings_of,
+    size,
     suffix,
     text,
 )
@@ -873,6 +875,12 @@ class Arguments:
     max_pages: int | None = setting(
         None, or_none(integer("pages", least=1)), "Most pages that are fetched."
     )
+    max_bytes: int | None = setting(
+        None, or_none(size()), "Bytes of bodies, as sent, after which nothing more is fetched."
+    )
+    max_time: timedelta | None = setting(
+        None, or_none(duration()), "How long this run takes at most."
+    )
     max_depth: int | None = setting(
         None, or_none(integer("hops")), "Most hops from a seed; 0: seeds only."
     )
@@ -930,17 +938,17 @@ class Arguments:
     def ends_at(self, began_at: float) -> float | None:
         """Return when a run that began at *began_at* ends at the latest, both in epoch seconds;
         None: that is not said. Raises ConfigError if it is over then."""
-        if self.until is None:
-            return None
-        if isinstance(self.until, timedelta):
-            return began_at + self.until.total_seconds()
-        at = self.until.timestamp()
-        if at <= began_at:
+        ends = [each for each in (self.until, self.max_time) if each is not None]
+        times = [
+            began_at + each.total_seconds() if isinstance(each, timedelta) else each.timestamp()
+            for each in ends
+        ]
+        if isinstance(self.until, datetime) and times[0] <= began_at:
             raise ConfigError(
                 f"until is {self.until.isoformat()}, which is past: give a later date, or -a until="
                 " for none"
             )
-        return at
+        return min(times, default=None)
 
 
 def read_arguments(given: Mapping[str, object]) -> Arguments:
@@ -950,7 +958,10 @@ def read_arguments(given: Mapping[str, object]) -> Arguments:
     return read_group(Arguments, ours)
 
 
-NOT_KEPT: Final = frozenset({"max_pages", "only", "since"})  # the others the next start has
+RUN_LIMITS: Final = ("max_pages", "max_bytes")
+"""What a run fetches at most; several workers divide it among them."""
+NOT_KEPT: Final = frozenset({*RUN_LIMITS, "max_time", "only", "since"})
+"""The arguments that the next start does not take from the last one."""
 
 
 def with_kept_arguments(given: Mapping[str, object], kept: Mapping[str, str]) -> dict[str, object]:

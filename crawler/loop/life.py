@@ -195,6 +195,11 @@ class Life:
         return self.plan.purpose is Purpose.PAGE
 
     @property
+    def received_bytes(self) -> int:
+        """The bytes of the bodies that came."""
+        return self.body_bytes or sum([len(each.body) for each in self.exchanges])
+
+    @property
     def is_challenged(self) -> bool:
         """Whether its answer is a challenge or a block, and no page."""
         return self.answer is not None and self.answer.error == "challenge"
@@ -351,6 +356,10 @@ class Lives:
     def pages(self) -> int:
         """Return how many of them are for pages. O(n) in the open leases."""
         return sum([life.is_of_page for life in self._by_lease.values()])
+
+    def received_bytes(self) -> int:
+        """Return the bytes of the bodies that came for pages. O(n) in the open leases."""
+        return sum([life.received_bytes for life in self._by_lease.values() if life.is_of_page])
 
     def all(self) -> Iterator[Life]:
         return iter(self._by_lease.values())

@@ -13,6 +13,7 @@ ENDINGS: Final = MappingProxyType(
         "finished": "Finished: nothing is left to fetch",
         "until": "Finished: it was to run until then",
         "max_pages": "Stopped: as many pages as max_pages asks for",
+        "max_bytes": "Stopped: as many bytes as max_bytes asks for",
         "shutdown": "Stopped on request (Ctrl-C or a signal)",
         "bad_seeds": "Not begun: the seeds are not usable",
         "start_error": "Not begun: the spider failed to start",

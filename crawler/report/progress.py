@@ -179,8 +179,11 @@ def end_of(crawl: Crawl, forecast: EndForecast) -> EndInWords:
     now, arguments = crawl.leases.clock.now(), crawl.settings.arguments
     if crawl.selection.allowed_origins.operator.paused_until(now) is not None:
         return EndInWords("end unknown: the crawl is paused")
-    most = None if arguments is None else arguments.max_pages
     moment, until = moment_of(crawl), crawl.settings.ends_at
+    most = None if arguments is None else arguments.max_pages
+    if arguments is not None and arguments.max_bytes is not None and moment.pages:
+        by_bytes = moment.pages * arguments.max_bytes // max(crawl.stats.counters["bytes"], 1)
+        most = by_bytes if most is None else min(most, by_bytes)
     if until is not None:  # by the machine's clock; that of the crawl may be ahead of it
         until += moment.at - time()
     return forecast.at(moment, most, until)

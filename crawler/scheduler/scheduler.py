@@ -149,7 +149,7 @@ class FrontierScheduler(BaseScheduler):
             commits.sync_soon()  # nothing can be fetched before these leases are finished
         if self._refused or self._crawl.storage.room.is_full:
             return True
-        return not (self._is_page_limit_reached() or frontier.is_over())
+        return not (self._limit_reached() or frontier.is_over())
 
     def enqueue_request(self, request: Request) -> bool:
         """Add a request of the spider, or take what a middleware returned as a lease's verdict."""
@@ -273,22 +273,30 @@ class FrontierScheduler(BaseScheduler):
         return (
             crawl.lifecycle.failure is not None
             or not crawl.selection.allowed_origins.is_complete
-            or self._is_page_limit_reached()
+            or bool(self._limit_reached())
             or crawl.loop.is_crowded()
             or crawl.storage.archive.is_congested()
             or crawl.storage.room.is_full
             or crawl.storage.waits_for_consumer
         )
 
-    def _is_page_limit_reached(self) -> bool:
-        """Return whether `max_pages` pages are fetched or under way."""
+    def _limit_reached(self) -> str:
+        """Return the argument by which nothing more is fetched: as many pages are fetched or under
+        way, or as many bytes have come. Empty: none."""
         crawl = self._crawl
-        most = crawl.settings.arguments.max_pages if crawl.settings.arguments else None
-        if most is None:
-            return False
+        arguments, counters = crawl.settings.arguments, crawl.stats.counters
+        if arguments is None:
+            return ""
+        if arguments.max_bytes is not None:
+            received = counters["bytes"] + crawl.loop.lives.received_bytes()
+            if received >= arguments.max_bytes:
+                return "max_bytes"
+        if arguments.max_pages is None:
+            return ""
         # pages() visits each fetch, so it is called only if all fetches together could be enough.
-        left = most - crawl.stats.counters["pages"]
-        return len(crawl.loop.lives) >= left and crawl.loop.lives.pages() >= left
+        left = arguments.max_pages - counters["pages"]
+        is_enough = len(crawl.loop.lives) >= left and crawl.loop.lives.pages() >= left
+        return "max_pages" if is_enough else ""
 
     def _on_finished(self, request: Request) -> None:
         loop = self._crawl.loop
@@ -315,8 +323,8 @@ class FrontierScheduler(BaseScheduler):
     def _on_idle(self) -> None:
         if self._crawl.lifecycle.failure:
             raise CloseSpider("store_failed")
-        if self._is_page_limit_reached():
-            raise CloseSpider("max_pages")
+        if limit := self._limit_reached():
+            raise CloseSpider(limit)
 
     def _note_error(self, failure: object, response: object = None, **_: object) -> None:
         request = getattr(response, "request", None)

@@ -1,7 +1,7 @@
 """Start the workers of this machine, each a `scrapy crawl` in a data directory of its own.
 
-Rule: each worker gets what the user typed; only max_pages, which each would count for itself, and
-the settings of its own files and output are changed.
+Rule: each worker gets what the user typed; only limits that each would count for itself, and the
+settings of its own files and output are changed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from crawler.shared.worker.worker_file import WorkerFile, read_worker
 from crawler.view.formats import span
 from crawler.workers.die_with_parent import die_with_parent, status_text
 from crawler.workers.workforce_figures import WorkforceReader
-
-MAX_PAGES: Final = "max_pages"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,23 +53,24 @@ def workers_in(folders: Iterable[Path]) -> dict[Path, WorkerFile]:
     return found
 
 
-def split_max_pages(max_pages: int | None, workers: int) -> list[int | None]:
-    """Return the max_pages of each worker, which add up to *max_pages*; the first ones take the
-    remainder. A worker with 0 pages is left out."""
-    if max_pages is None:
-        return [None] * workers
-    each, over = divmod(max_pages, workers)
-    return [part for part in (each + (at < over) for at in range(workers)) if part]
+def split_limits(limits: Mapping[str, int], workers: int) -> list[dict[str, int]]:
+    """Return the limits of each worker, which add up to *limits*, by the names of the arguments;
+    the first ones take the remainder. A worker with nothing of one of them is left out."""
+    shares = []
+    for at in range(workers):
+        share = {name: limit // workers + (at < limit % workers) for name, limit in limits.items()}
+        if all(share.values()):
+            shares.append(share)
+    return shares
 
 
 def worker_arguments(
-    typed: ShareArguments, folder: Path, max_pages: int | None, own: Mapping[str, str]
+    typed: ShareArguments, folder: Path, limits: Mapping[str, int], own: Mapping[str, str]
 ) -> list[str]:
-    """Return the arguments of `scrapy`. *max_pages* None: as typed; *own*: its own settings."""
-    arguments = list(typed.arguments)
-    if max_pages is not None:
-        arguments = [each for each in arguments if not each.startswith(f"{MAX_PAGES}=")]
-        arguments.append(f"{MAX_PAGES}={max_pages}")
+    """Return the arguments of `scrapy`. *limits*: its own, of RUN_LIMITS; the others are as typed.
+    *own*: its own settings."""
+    arguments = [each for each in typed.arguments if each.partition("=")[0] not in limits]
+    arguments += [f"{name}={limit}" for name, limit in limits.items()]
     settings = {
         "CRAWLER_DATA_DIR": str(folder),
         "LOG_FILE": str(folder / LOG),
@@ -281,7 +280,7 @@ class WorkersPlan:
     config: Config
     data_dir: Path
     address: RedisAddress | None  # None: our own Redis
-    max_pages: int | None  # of all workers
+    limits: Mapping[str, int]  # of all workers: those of RUN_LIMITS that are typed
     ends_at: float | None = None  # epoch seconds, at the latest; None: that is not said
 
 
@@ -291,7 +290,7 @@ def plan_workers(
     """Return the workers of this run. *existing*: folders of earlier runs; *own*: our own Redis."""
     wanted = {worker_folder(plan.data_dir, number) for number in range(1, plan.workers + 1)}
     folders = sorted(wanted | _with_links(existing, reader), key=lambda each: int(each.name))
-    parts = split_max_pages(plan.max_pages, len(folders))
+    parts = split_limits(plan.limits, len(folders))
     return [
         _worker(plan, folder, part, reader, own, is_first=folder is folders[0])
         for folder, part in zip(folders, parts, strict=False)  # without a part: not needed
@@ -306,7 +305,7 @@ def _with_links(existing: Sequence[Path], reader: WorkforceReader) -> set[Path]:
 def _worker(
     plan: WorkersPlan,
     folder: Path,
-    part: int | None,
+    part: Mapping[str, int],
     reader: WorkforceReader,
     own: RedisAddress | None,
     *,
@@ -321,10 +320,12 @@ def _worker(
         settings["CRAWLER_HTTP"] = f"{host}:{int(port) + number - 1}"
 
     def arguments() -> list[str] | None:
-        if part is None:
-            return worker_arguments(plan.arguments, folder, None, settings)
-        left = part - reader.pages_of({worker.name for worker in workers_in([folder]).values()})
-        return worker_arguments(plan.arguments, folder, left, settings) if left > 0 else None
+        done = reader.fetched_by({worker.name for worker in workers_in([folder]).values()})
+        fetched = {"max_pages": done.pages, "max_bytes": done.bytes}
+        left = {name: limit - fetched[name] for name, limit in part.items()}
+        if any(limit <= 0 for limit in left.values()):
+            return None
+        return worker_arguments(plan.arguments, folder, left, settings)
 
     return WorkerProcess(number, folder, arguments)
 

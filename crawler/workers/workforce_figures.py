@@ -114,9 +114,9 @@ class WorkforceReader:
             workers=workers,
         )
 
-    def pages_of(self, names: Collection[str]) -> int:
-        """Return how many pages these workers have fetched in this run."""
-        return _fetched_by(each for each in self.session_records if each.name in names).pages
+    def fetched_by(self, names: Collection[str]) -> Figures:
+        """Return what these workers have fetched in this run."""
+        return _fetched_by(each for each in self.session_records if each.name in names)
 
     @property
     def session_records(self) -> list[WorkerRecord]:

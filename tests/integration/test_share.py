@@ -365,6 +365,14 @@ def test_max_pages_is_for_all_workers_together(shared: Shared) -> None:
     assert sum(shared.fetched().values()) == 7
 
 
+def test_max_bytes_is_for_all_workers_together(shared: Shared) -> None:
+    done = fork_server.run(shared.command("-a", "max_bytes=300", workers=3))
+    assert done.returncode == 0, done.stderr[-3000:]
+    summary = shared.summary()
+    assert summary["reason"] == "max_bytes"
+    assert 300 <= summary["bytes"] < 3 * (100 + 400), "each may have one page under way"
+
+
 @pytest.mark.parametrize(
     ("version", "sentence"),
     [

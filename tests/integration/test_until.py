@@ -48,6 +48,23 @@ def test_a_page_behind_an_unchanged_start_page_is_found(
         assert sum(web.hits.values()) == 8, "no page is due yet"
 
 
+def test_a_run_ends_after_its_time_or_its_bytes(tmp_path: Path) -> None:
+    data, body = tmp_path / "data", "x" * 10_000
+    routes = {"/": page(*(f"/{n}" for n in range(100)))}
+    routes |= {f"/{n}": page(text=body) for n in range(100)}
+    with site("127.0.14.93", routes) as web:
+        few = crawl(data, seeds=web.url("/"), max_bytes="40kB")
+        assert few.reason == "max_bytes"
+        # What was under way comes too: one page of each host, and there is one.
+        assert 40_000 <= sum(outcome.size for outcome in few.outcomes) < 60_000
+        slow = {"CRAWLER_MIN_DELAY_S": 1}
+        short = crawl(data, settings=slow, max_time="3s")
+        assert short.reason == "until"
+        rest = crawl(data)
+        assert rest.reason == "finished", "both are limits of a run"
+        assert web.hits == {"/robots.txt": 1} | dict.fromkeys(routes, 1)
+
+
 def test_a_date_ends_a_crawl_and_is_kept(tmp_path: Path) -> None:
     """A page a second, some of which are not fetched yet: they wait for the next run."""
     data, routes = tmp_path / "data", {"/": page(*(f"/{n}" for n in range(1_000)))}

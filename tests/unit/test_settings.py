@@ -301,13 +301,20 @@ def test_values_as_a_script_gives_them():
         pytest.param({"max_pages": "0"}, "max_pages is '0'; want", id="no pages at all"),
         pytest.param({"max_pages": "many"}, "max_pages is 'many'; want", id="a word for a number"),
         pytest.param({"max_depth": "-1"}, "max_depth is '-1'; want", id="above the seeds"),
-        pytest.param({"scope": "site"}, "want any or domain or host or prefix or page", id="a scope that is none"),
+        pytest.param(
+            {"scope": "site"},
+            "want any or domain or host",
+            id="a scope that is none",
+        ),
         pytest.param(
             {"allow": "(a"}, "allow is .*want .*does not compile", id="a broken expression"
         ),
         pytest.param({"deny": ["a", 5]}, "deny is ", id="a number for an expression"),
         pytest.param({"until": "tomorrow"}, "until is 'tomorrow'; want a date", id="a day's name"),
         pytest.param({"until": "2026-12-24T08:00"}, "write 2026-12-24T08:00Z", id="no offset"),
+        pytest.param({"max_bytes": "10 pages"}, "want a size such as", id="no size"),
+        pytest.param({"max_bytes": "0"}, "want a size such as", id="no bytes at all"),
+        pytest.param({"max_time": "2026-12-24"}, "max_time is '2026-12-24'; want", id="a date"),
         pytest.param({"until": "0s"}, "until is '0s'; want", id="no time at all"),
         pytest.param({"until": "every 7d"}, "until is 'every 7d'", id="no interval"),
     ],

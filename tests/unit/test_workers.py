@@ -42,7 +42,7 @@ from crawler.workers.workers import (
     ShareArguments,
     WorkerProcess,
     Workers,
-    split_max_pages,
+    split_limits,
     worker_arguments,
     worker_folder,
 )
@@ -73,19 +73,20 @@ FIGURES = ProgressFigures(
 @pytest.mark.parametrize(
     ("total", "workers", "parts"),
     [
-        pytest.param(None, 3, [None, None, None], id="no limit is none for each"),
         pytest.param(9, 3, [3, 3, 3], id="even"),
         pytest.param(11, 3, [4, 4, 3], id="what is over goes to the first"),
         pytest.param(2, 4, [1, 1], id="who would have nothing to do is not there"),
     ],
 )
-def test_pages_are_divided(total: int | None, workers: int, parts: list[int | None]) -> None:
-    assert split_max_pages(total, workers) == parts
+def test_limits_are_divided(total: int, workers: int, parts: list[int]) -> None:
+    limits = {"max_pages": total, "max_bytes": 1000}
+    assert [each["max_pages"] for each in split_limits(limits, workers)] == parts
+    assert split_limits({}, workers) == [{}] * workers
 
 
 def test_the_arguments_of_the_command_are_passed_to_each_worker(tmp_path: Path) -> None:
     folder = worker_folder(tmp_path, 2)
-    given = worker_arguments(TYPED, folder, 3, {"CRAWLER_FRONTIER_URL": "file:/u"})
+    given = worker_arguments(TYPED, folder, {"max_pages": 3}, {"CRAWLER_FRONTIER_URL": "file:/u"})
     assert given[:4] == ["crawl", "web", "-L", "INFO"]
     assert [
         value for word, value in zip(given[4::2], given[5::2], strict=True) if word == "-a"
@@ -97,7 +98,7 @@ def test_the_arguments_of_the_command_are_passed_to_each_worker(tmp_path: Path) 
 
 
 def test_without_a_limit_the_arguments_stay_as_they_are(tmp_path: Path) -> None:
-    assert "max_pages=9" in worker_arguments(TYPED, tmp_path, None, {})
+    assert "max_pages=9" in worker_arguments(TYPED, tmp_path, {}, {})
 
 
 def test_folders_come_by_their_numbers(tmp_path: Path) -> None:
