@@ -72,6 +72,28 @@ def frontier(verb: str, url: str, settings: dict[str, Any], *typed: str) -> str:
     return done.stdout
 
 
+def test_a_crawl_keeps_to_the_folders_of_its_seeds(tmp_path: Path, where: dict[str, Any]) -> None:
+    data = tmp_path / "data"
+    routes = {
+        "/docs/index.html": page(
+            "/docs/a/", "/docs/b?c=/d", "/docsearch", "/", "//127.0.14.9/docs/"
+        ),
+        "/docs/a/": page("/docs/a/deep", "/docs/../blog/"),
+        "/docs/b?c=/d": page(),
+        "/docs/a/deep": page(),
+    }
+    with site("127.0.14.5", routes) as web:
+        done = crawl(data, settings=where, seeds=web.url("/docs/index.html"), scope="prefix")
+        assert done.reason == "finished"
+        assert web.hits == dict.fromkeys(("/robots.txt", *routes), 1)
+        settings = {**where, "CRAWLER_DATA_DIR": data}
+        said = frontier("why", web.url("/blog/"), settings)
+        assert "/blog/ is in no folder of a seed" in said
+        assert "folder of a seed" not in frontier("why", web.url("/docs/new"), settings)
+        crawl(data, settings=where, seeds=web.url("/docs/"), scope="page", only="all")
+    assert web.hits == dict.fromkeys(("/robots.txt", *routes, "/docs/"), 1), "no link of it"
+
+
 class Own(WebSpider):
     """A spider with settings of its own, as Python values."""
 
