@@ -78,6 +78,8 @@ class LinkSelection:
             return []
         if self.arguments is None:
             return []  # a user's spider requests them itself, with its own callback
+        if not self.scope.admission.follows(0):
+            return []
         hints = Hints(is_sitemap=True)
         found = []
         for url in written[:MAX_SITEMAPS]:
@@ -195,8 +197,7 @@ class LinkSelection:
             return None
         if page.noindex:
             return DeadEnd("noindex")
-        deepest = self.arguments.max_depth if self.arguments else None
-        if deepest is not None and page.depth >= deepest:
+        if not self.scope.admission.follows(page.depth):
             return None
         if not links:
             kinds = frozenset(self.settings.follow_kinds)

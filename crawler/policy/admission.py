@@ -392,6 +392,10 @@ class Admission:
             candidate.url, authority, candidate.depth, is_exempt, is_named
         )
 
+    def follows(self, depth: int) -> bool:
+        """Return whether any link of a page of *depth* may be admitted."""
+        return self._settings.scope.follows(depth)
+
     def cached_authorities(self) -> int:
         """Return how many verdicts on authorities are cached."""
         return self._authority.cache_info().currsize

@@ -220,6 +220,12 @@ class Scope:
         """Whether a link to a host in scope may be out of it."""
         return self.mode in (ScopeChoice.PREFIX, ScopeChoice.PAGE)
 
+    def follows(self, depth: int) -> bool:
+        """Return whether any link of a page of *depth* may be in scope."""
+        if self.mode is ScopeChoice.PAGE:
+            return False
+        return self.max_depth is None or depth < self.max_depth
+
     def path_refusal(self, url: str) -> Refusal | None:
         """Judge a link to a host in scope. What a seed redirects to is fetched wherever it is on
         such a host."""

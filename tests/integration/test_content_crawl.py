@@ -215,6 +215,23 @@ def test_indexes_of_sitemaps_are_no_hops_but_have_an_end(tmp_path: Path) -> None
         assert not {"/deeper", "/5.xml", "/5.html"} & served.hits.keys()
 
 
+@pytest.mark.parametrize("bound", [{"scope": "page"}, {"max_depth": "0"}], ids=str)
+def test_where_no_link_is_followed_no_list_of_them_is_asked_for(
+    tmp_path: Path, bound: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    web = {
+        "/robots.txt": Reply("Sitemap: /1.xml\n", content_type="text/plain"),
+        "/a": page("/b", "/c"),
+        "/moved": Reply(status=301, headers=(("Location", "/b"),)),
+        "/b": page("/c"),
+    }
+    with site("127.0.61.3", web) as served:
+        done = crawl(tmp_path, seeds=f"{served.url('/a')},{served.url('/moved')}", **bound)
+    assert done.reason == "finished"
+    assert served.hits == dict.fromkeys(web, 1), "and what a seed redirects to"
+    assert "leads" not in caplog.text, "it was asked for so"
+
+
 def test_no_bytes_are_archived_twice(crawled: tuple[Crawled, Site]) -> None:
     responses = records(crawled, "response")
     responses.pop("/its-name")  # a page of its own, with the bytes of an alias
