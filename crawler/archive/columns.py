@@ -227,6 +227,7 @@ def _visits(row: ColumnsRow) -> tuple[int | None, ...]:
     return so_far.visits, so_far.changes, *times
 
 
+_TEXT_ROWS: Final = 256  # read at once: texts may be long
 _TEXT: Final = SCHEMA.get_field_index("text")
 _CELLS: Final = SCHEMA.remove(_TEXT)
 _OUTLINKS: Final = _CELLS.get_field_index("outlinks")
@@ -354,25 +355,26 @@ def _unavailable(path: Path, error: OSError) -> StoreUnavailable:
     return StoreUnavailable(f"cannot write {open_name(path)}: {error.strerror or error}")
 
 
-class PageTitle(NamedTuple):
+class PageText(NamedTuple):
     url: str
     fetched_at: datetime
-    media_type: str
     title: str
+    text: str
 
 
-def read_titles(columns: Path) -> Iterator[PageTitle]:
-    """Yield the titles of the pages in one columns file, in bounded memory, without those marked
-    noindex. Raises DataDirError, FileNotFoundError."""
+def read_texts(columns: Path) -> Iterator[PageText]:
+    """Yield titles and texts of the pages in one columns file, in bounded memory, without those
+    marked noindex. Raises DataDirError, FileNotFoundError."""
     try:
         with pq.ParquetFile(columns) as file:
             # Files of older versions lack the last.
-            for batch in file.iter_batches(columns=[*PageTitle._fields, "noindex"]):
+            names = [*PageText._fields, "noindex"]
+            for batch in file.iter_batches(_TEXT_ROWS, columns=names):
                 for row in batch.to_pylist():
                     if row.get("noindex"):
                         continue
-                    yield PageTitle(
-                        row["url"], row["fetched_at"], row["media_type"] or "", row["title"] or ""
+                    yield PageText(
+                        row["url"], row["fetched_at"], row["title"] or "", row["text"] or ""
                     )
     except pa.ArrowException as error:
         raise DataDirError(

@@ -37,6 +37,27 @@ class PageLine:
     url: str
     at: str  # 2026-01-02T03:04:05Z
     title: str = ""
+    text: str = ""  # by which a reader of the package searches
+    is_seed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What people read first of a package; empty: they are not given."""
+
+    title: str = ""
+    description: str = ""
+
+
+class _Page(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of the page list."""
+
+    id: str
+    url: str
+    ts: str
+    title: str = ""
+    seed: bool = False
+    text: str = ""
 
 
 class _Resource(msgspec.Struct, frozen=True):
@@ -46,6 +67,20 @@ class _Resource(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class _Package(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """datapackage.json."""
+
+    profile: str
+    title: str
+    description: str = ""
+    created: str
+    wacz_version: str
+    software: str
+    mainPageUrl: str = ""  # the format's names
+    mainPageDate: str = ""
+    resources: list[_Resource]
+
+
 class Wacz:
     """A WACZ file that is being written."""
 
@@ -53,6 +88,7 @@ class Wacz:
         self._file = file
         self._date = gmtime(now)
         self._resources: list[_Resource] = []
+        self._main: PageLine | None = None  # the first seed of the page list
 
     def add_archive(self, warc: Path) -> None:
         with warc.open("rb") as source, self._entry(f"archive/{warc.name}", ZIP_STORED) as entry:
@@ -81,25 +117,29 @@ class Wacz:
         """Write the page list and return how many pages it has."""
         count = 0
         with self._entry("pages/pages.jsonl", ZIP_DEFLATED) as entry:
-            entry.write(b'{"format": "json-pages-1.0", "id": "pages", "title": "All Pages"}\n')
+            head = {"format": "json-pages-1.0", "id": "pages", "title": "All Pages"}
+            entry.write(msgspec.json.encode({**head, "hasText": True}) + b"\n")
             for count, page in enumerate(pages, 1):
-                line = {"id": f"{count:x}", "url": page.url, "ts": page.at}
-                if page.title:
-                    line["title"] = page.title
+                if page.is_seed and self._main is None:
+                    self._main = page
+                line = _Page(f"{count:x}", page.url, page.at, page.title, page.is_seed, page.text)
                 entry.write(msgspec.json.encode(line) + b"\n")
         return count
 
-    def add_description(self, title: str, software: str) -> None:
+    def add_description(self, labels: Labels, software: str) -> None:
         """Write the description of the package. Call it last."""
         created = "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(*self._date[:6])
-        description = {
-            "profile": "data-package",
-            "title": title,
-            "created": created,
-            "wacz_version": VERSION,
-            "software": software,
-            "resources": self._resources,
-        }
+        description = _Package(
+            profile="data-package",
+            title=labels.title,
+            description=labels.description,
+            created=created,
+            wacz_version=VERSION,
+            software=software,
+            mainPageUrl=self._main.url if self._main else "",
+            mainPageDate=self._main.at if self._main else "",
+            resources=self._resources,
+        )
         package = msgspec.json.format(msgspec.json.encode(description), indent=2)
         digest = {"path": "datapackage.json", "hash": f"sha256:{sha256(package).hexdigest()}"}
         for name, content in (

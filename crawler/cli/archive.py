@@ -20,6 +20,7 @@ from scrapy.exceptions import UsageError
 from scrapy.settings import BaseSettings
 
 from crawler.archive.cdxj import CdxjCompanion
+from crawler.archive.wacz import Labels
 from crawler.cli.place import place_of
 from crawler.config.settings import Config, read_config
 from crawler.content.crawl_archive import companions
@@ -122,7 +123,8 @@ def _parse(args: ArchiveArguments) -> bool:
 
 
 def _pack(args: ArchiveArguments) -> bool:
-    return _run(args, archive_acts.pack(args.place, Path(args.url_or_file), time.time()))
+    labels = Labels(args.opts.title or "", args.opts.description or "")
+    return _run(args, archive_acts.pack(args.place, Path(args.url_or_file), time.time(), labels))
 
 
 def _graph(args: ArchiveArguments) -> bool:
@@ -219,9 +221,13 @@ def _file_cells(row: FileRow) -> tuple[str, ...]:
 Action = Callable[[ArchiveArguments], bool]
 """Returns whether it succeeded without faults."""
 
-_OPTION_NAMES: Final = {"all": "--all", "at": "--at", "raw": "--raw", "out": "-o", "list": "--list"}
+_OPTION_NAMES: Final = {
+    **{name: f"--{name}" for name in ("all", "at", "raw", "list", "title", "description")},
+    "out": "-o",
+}
 _OPTIONS: Final = frozenset(_OPTION_NAMES)
-_GET_OPTIONS: Final = _OPTIONS - {"list"}
+_GET_OPTIONS: Final = frozenset({"all", "at", "raw", "out"})
+_PACK_OPTIONS: Final = frozenset({"title", "description"})
 _NONE: Final = frozenset[str]()
 _ACTIONS: Final = MappingProxyType(
     {  # function, what it takes, options
@@ -230,7 +236,7 @@ _ACTIONS: Final = MappingProxyType(
         "check": (_check, "", _NONE),
         "index": (_index, "", _NONE),
         "parse": (_parse, "", _NONE),
-        "pack": (_pack, "the name of a file that is not there yet", _NONE),
+        "pack": (_pack, "the name of a file that is not there yet", _PACK_OPTIONS),
         "graph": (_graph, "the folder to write it into", _NONE),
         "purge": (_purge, "one target", frozenset({"list"})),
     }

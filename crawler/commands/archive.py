@@ -34,6 +34,8 @@ class ArchiveCommand(ScrapyCommand):
             "--raw", action="store_true", default=None, help="get: still gzip and the like"
         )
         parser.add_argument("-o", dest="out", metavar="FILE", help="get: into this file")
+        parser.add_argument("--title", metavar="TEXT", help="pack: of the package")
+        parser.add_argument("--description", metavar="TEXT", help="pack: of the package")
         parser.add_argument(
             "--list",
             action="store_true",

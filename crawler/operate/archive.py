@@ -6,8 +6,10 @@ Rule: a rebuilt file replaces the old in one step, and a file that a crawl is wr
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import UTC
 from itertools import islice
 from pathlib import Path
@@ -24,6 +26,7 @@ from crawler.archive.purge import DELETIONS, DeletionRecord, deletions, listed, 
 from crawler.archive.reader import DamagedFile
 from crawler.archive.recovery import recover_one, unfinished_files
 from crawler.archive.wacz import (
+    Labels,
     PageLine,
     merged_index,
     pack_files,
@@ -38,9 +41,11 @@ from crawler.archive.warc_file import (
 from crawler.data.changes import purge_changes
 from crawler.data.data_dir import (
     CHANGES,
+    OUTCOMES,
     locked,
     worker_folders,
 )
+from crawler.data.outcomes import read_outcomes
 from crawler.model.types import (
     VERSION,
     ConfigError,
@@ -50,6 +55,7 @@ from crawler.model.types import (
 )
 from crawler.model.url import fetch_form
 from crawler.page.media_type import HTML_TYPES, PDF
+from crawler.policy.scope import NameSet
 from crawler.policy.targets import UrlTarget
 from crawler.view.archive import ArchivePlace, FileResult
 from crawler.view.formats import (
@@ -74,9 +80,9 @@ def recover_and_rebuild(
             yield from _rebuild(file, missing)
 
 
-def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[FileResult]:
-    """Pack all finished files into *out*, a WACZ file. Raises CrawlerError."""
-    files = place.finished()
+def pack(place: ArchivePlace, out: Path, now: float, labels: Labels) -> Iterator[FileResult]:
+    """Pack all finished files into *out*, a WACZ file with *labels*. Raises CrawlerError."""
+    files, seeds = place.finished(), _seed_pages(place)
     _refuse_unpackable(place, files)
     scratch = out.with_name(f"{out.name}.index")
     with pack_files(out, now) as wacz, merged_index(files, scratch) as lines:
@@ -84,8 +90,9 @@ def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[FileResult]:
             wacz.add_archive(file)
             yield FileResult(file.name, file.name)
         wacz.add_index(lines)
-        pages = wacz.add_pages(page for file in files for page in _pages(file))
-        wacz.add_description(f"Crawl in {place.path.name}", f"Gossamer/{VERSION}")
+        pages = wacz.add_pages(page for file in files for page in _pages(file, seeds))
+        title = labels.title or f"Crawl in {place.path.name}"
+        wacz.add_description(replace(labels, title=title), f"Gossamer/{VERSION}")
     for file in place.files():
         if file not in files:
             yield FileResult(file.name, f"{file.name} is not finished, and was left out")
@@ -183,19 +190,29 @@ def _refuse_unpackable(place: ArchivePlace, files: Sequence[Path]) -> None:
         raise DataDirError(f"two files are called {twice}, which one package cannot hold")
 
 
-def _pages(file: Path) -> Iterator[PageLine]:
-    """Yield the pages of a file from its columns, which have titles, else from its index."""
-    from crawler.archive.columns import read_titles  # noqa: PLC0415  # Arrow: 150 ms
+def _seed_pages(place: ArchivePlace) -> NameSet:
+    """Return the URLs of the seeds that were fetched, and of what these redirected to."""
+    hashes = array("q")
+    for home in place.homes:
+        for outcome in read_outcomes(home / OUTCOMES):
+            if outcome.seed and outcome.fate == "done":
+                hashes.append(hash(outcome.url))
+    return NameSet(hashes)
+
+
+def _pages(file: Path, seeds: NameSet) -> Iterator[PageLine]:
+    """Yield the pages of a file from its columns, which have titles and texts, else from its
+    index."""
+    from crawler.archive.columns import read_texts  # noqa: PLC0415  # Arrow: 150 ms
 
     try:
-        for row in read_titles(companion_path(file, COLUMNS)):
-            yield PageLine(
-                row.url, f"{row.fetched_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", row.title
-            )
+        for row in read_texts(companion_path(file, COLUMNS)):
+            at = f"{row.fetched_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            yield PageLine(row.url, at, row.title, row.text, row.url in seeds)
     except FileNotFoundError:
         for entry in entries(file):
             if entry.mime in SHOWN and entry.status.startswith("2"):
-                yield PageLine(entry.url, _iso(entry.timestamp))
+                yield PageLine(entry.url, _iso(entry.timestamp), is_seed=entry.url in seeds)
 
 
 def _iso(timestamp: str) -> str:

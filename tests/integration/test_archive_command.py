@@ -13,6 +13,7 @@ from hashlib import sha1
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
+from zipfile import ZipFile
 
 import duckdb
 import pytest
@@ -415,12 +416,21 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_done(tmp_path: P
     assert not list((tmp_path / "warc").glob("*.open"))
 
 
-def test_a_package_is_valid(crawled: Path, tmp_path: Path) -> None:
+def test_a_package_is_valid(crawled: Path, web: Site, tmp_path: Path) -> None:
     out = tmp_path / "crawl.wacz"
-    result = archive(crawled, "pack", str(out))
+    labels = ("--title", "Our site", "--description", "As of its last day")
+    result = archive(crawled, "pack", str(out), *labels)
     assert result.code == 0, result.err
     assert "1 file, 5 pages" in result.text
     judged_package(out)
+    with ZipFile(out) as package:
+        described = json.loads(package.read("datapackage.json"))
+        head, *pages = map(json.loads, package.read("pages/pages.jsonl").splitlines())
+    assert (described["title"], described["description"]) == labels[1::2]
+    assert described["mainPageUrl"] == web.url("/")
+    assert head["hasText"]
+    assert {each["url"] for each in pages if each.get("seed")} == {web.url("/"), web.url("/long")}
+    assert any(each.get("text") for each in pages)
     assert archive(crawled, "pack", str(out)).code == 1
     assert list(tmp_path.glob("*")) == [out]
 

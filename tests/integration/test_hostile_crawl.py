@@ -15,6 +15,7 @@ from typing import Final
 
 import pytest
 
+from crawler.archive.wacz import Labels
 from crawler.data.outcomes import read_outcomes
 from crawler.model.page import Flaw
 from crawler.model.types import Outcome
@@ -200,7 +201,7 @@ def test_the_archive_is_sound_and_indexed_as_others_would(crawled: Crawled) -> N
 
 def test_the_archive_can_be_packed(crawled: Crawled, tmp_path: Path) -> None:
     place = ArchivePlace(crawled.warc.parent, (crawled.warc,), store="", is_shared=False)
-    *_, packed = pack(place, tmp_path / "hostile.wacz", time.time())
+    *_, packed = pack(place, tmp_path / "hostile.wacz", time.time(), Labels())
     assert packed.file == "hostile.wacz"
     judged_package(tmp_path / "hostile.wacz")
 

@@ -27,7 +27,7 @@ from crawler.archive.columns import (
     ColumnsFile,
     RowGroup,
     copy_rows,
-    read_titles,
+    read_texts,
 )
 from crawler.archive.warc_file import open_name
 from crawler.model.page import ColumnsRow, Link, LinkKind, VisitsSoFar
@@ -174,7 +174,7 @@ def test_files_with_the_fingerprint_as_a_number_are_read_and_purged(tmp_path: Pa
     at = new.schema.get_field_index("simhash")
     number = pa.array([2**64 - 1, None], pa.uint64())
     pq.write_table(new.set_column(at, "simhash", number), tmp_path / "old.parquet")
-    assert len(list(read_titles(tmp_path / "old.parquet"))) == 2
+    assert len(list(read_texts(tmp_path / "old.parquet"))) == 2
     with (tmp_path / "old.parquet").open("rb") as old:
         copy_rows(old, tmp_path / "purged.parquet", [place(1).offset])
     (left,) = read_rows(tmp_path / "purged.parquet")
