@@ -227,7 +227,7 @@ def _visits(row: ColumnsRow) -> tuple[int | None, ...]:
     return so_far.visits, so_far.changes, *times
 
 
-_TEXT_ROWS: Final = 256  # read at once: texts may be long
+_TEXT_ROWS: Final = 16  # read at once: a text may have 4 million characters
 _TEXT: Final = SCHEMA.get_field_index("text")
 _CELLS: Final = SCHEMA.remove(_TEXT)
 _OUTLINKS: Final = _CELLS.get_field_index("outlinks")
@@ -370,12 +370,13 @@ def read_texts(columns: Path) -> Iterator[PageText]:
             # Files of older versions lack the last.
             names = [*PageText._fields, "noindex"]
             for batch in file.iter_batches(_TEXT_ROWS, columns=names):
-                for row in batch.to_pylist():
-                    if row.get("noindex"):
+                marked = batch["noindex"] if "noindex" in batch.schema.names else []
+                is_marked = [each.as_py() for each in marked] or [None] * batch.num_rows
+                for row in range(batch.num_rows):
+                    if is_marked[row]:
                         continue
-                    yield PageText(
-                        row["url"], row["fetched_at"], row["title"] or "", row["text"] or ""
-                    )
+                    url, at, *said = (batch[name][row].as_py() for name in PageText._fields)
+                    yield PageText(url, at, *(each or "" for each in said))
     except pa.ArrowException as error:
         raise DataDirError(
             f"{columns} cannot be read: {error}. Make it again: scrapy archive parse"

@@ -113,12 +113,12 @@ class Wacz:
         with self._entry("indexes/index.idx", ZIP_DEFLATED) as entry:
             entry.write("".join(begins).encode())
 
-    def add_pages(self, pages: Iterable[PageLine]) -> int:
+    def add_pages(self, pages: Iterable[PageLine], *, have_texts: bool) -> int:
         """Write the page list and return how many pages it has."""
         count = 0
         with self._entry("pages/pages.jsonl", ZIP_DEFLATED) as entry:
             head = {"format": "json-pages-1.0", "id": "pages", "title": "All Pages"}
-            entry.write(msgspec.json.encode({**head, "hasText": True}) + b"\n")
+            entry.write(msgspec.json.encode({**head, "hasText": have_texts}) + b"\n")
             for count, page in enumerate(pages, 1):
                 if page.is_seed and self._main is None:
                     self._main = page

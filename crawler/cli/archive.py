@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 from scrapy.exceptions import UsageError
@@ -38,6 +38,7 @@ from crawler.view.archive import (
     CaptureRow,
     FileResult,
     FileRow,
+    archive_in,
     archive_of,
     fault_lines,
     moment,
@@ -52,24 +53,25 @@ class ArchiveArguments:
     place: ArchivePlace
     config: Config
     settings: BaseSettings
-    url_or_file: str  # a URL, a file, a folder
+    words: tuple[str, ...]  # a URL, a file, a folder
     opts: argparse.Namespace
 
 
 def run(args: list[str], opts: argparse.Namespace, settings: BaseSettings) -> int:
     """Do what *args* ask for and return the exit status. Raises UsageError."""
-    action, word = _action(args, opts)
+    action, words = _action(args, opts)
     try:
         config = read_config(settings)
-        place = archive_of(settings, config)
-        return int(not action(ArchiveArguments(place, config, settings, word, opts)))
+        is_typed = action is _compare  # it needs no crawl beside the two
+        place = archive_in(Path(words[1])) if is_typed else archive_of(settings, config)
+        return int(not action(ArchiveArguments(place, config, settings, words, opts)))
     except CrawlerError as error:
         print_error(error)
         return 1
 
 
-def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, str]:
-    """Return the action and its word. Raises UsageError for what it does not take."""
+def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, tuple[str, ...]]:
+    """Return the action and its words. Raises UsageError for what it does not take."""
     unknown = next((each for each in args if each.startswith("-")), None)
     if unknown:
         raise UsageError(f"unknown option {unknown}")
@@ -79,9 +81,9 @@ def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, str]:
     foreign = [name for name in _OPTIONS - options if getattr(opts, name) is not None]
     if foreign:
         raise UsageError(f"{args[0]} takes no {_OPTION_NAMES[foreign[0]]}")
-    if len(args) != 1 + bool(wants):
-        raise UsageError(f"{args[0]} takes {wants or 'nothing more'}")
-    return action, args[1] if wants else ""
+    if len(args) != 1 + len(wants):
+        raise UsageError(f"{args[0]} takes {' and '.join(wants) or 'nothing more'}")
+    return action, tuple(args[1:])
 
 
 def _list(args: ArchiveArguments) -> bool:
@@ -91,7 +93,7 @@ def _list(args: ArchiveArguments) -> bool:
 
 
 def _get(args: ArchiveArguments) -> bool:
-    captures = archive_view.find_captures(args.place, args.url_or_file)
+    captures = archive_view.find_captures(args.place, args.words[0])
     if args.opts.all:
         rows = [archive_view.capture_row(entry) for entry in captures]
         _print(args, rows, captures_text(rows))
@@ -124,16 +126,44 @@ def _parse(args: ArchiveArguments) -> bool:
 
 def _pack(args: ArchiveArguments) -> bool:
     labels = Labels(args.opts.title or "", args.opts.description or "")
-    return _run(args, archive_acts.pack(args.place, Path(args.url_or_file), time.time(), labels))
+    return _run(args, archive_acts.pack(args.place, Path(args.words[0]), time.time(), labels))
+
+
+def _compare(args: ArchiveArguments) -> bool:
+    from crawler.report.comparison_report import (  # noqa: PLC0415  # Arrow: 150 ms
+        comparison_html,
+        comparison_text,
+    )
+    from crawler.view.compare import compare  # noqa: PLC0415  # as well
+
+    old, out = archive_in(Path(args.words[0])), args.opts.out
+    if out is not None and not out.endswith((".html", ".jsonl")):
+        raise ConfigError(f"-o {out} would be neither: name a .html or a .jsonl file")
+    if out is None or out.endswith(".html"):
+        found = compare(old, args.place)
+        if out is not None:
+            _write(comparison_html(found).encode("utf-8", "replace"), out)
+    else:
+        try:
+            with Path(out).open("xb") as file:
+                found = compare(old, args.place, lambda page: _write_line(file, page))
+        except OSError as error:
+            raise StoreUnavailable(f"cannot write {out}: {error.strerror or error}") from error
+    _print(args, found, comparison_text(found))
+    return True
+
+
+def _write_line(file: IO[bytes], page: msgspec.Struct) -> None:
+    file.write(msgspec.json.encode(page) + b"\n")
 
 
 def _graph(args: ArchiveArguments) -> bool:
-    return _run(args, archive_acts.graph(args.place, Path(args.url_or_file)))
+    return _run(args, archive_acts.graph(args.place, Path(args.words[0])))
 
 
 def _purge(args: ArchiveArguments) -> bool:
     try:
-        targets = [read_target(args.url_or_file)]
+        targets = [read_target(args.words[0])]
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if args.opts.list:
@@ -231,13 +261,18 @@ _PACK_OPTIONS: Final = frozenset({"title", "description"})
 _NONE: Final = frozenset[str]()
 _ACTIONS: Final = MappingProxyType(
     {  # function, what it takes, options
-        "list": (_list, "", _NONE),
-        "get": (_get, "one URL", _GET_OPTIONS),
-        "check": (_check, "", _NONE),
-        "index": (_index, "", _NONE),
-        "parse": (_parse, "", _NONE),
-        "pack": (_pack, "the name of a file that is not there yet", _PACK_OPTIONS),
-        "graph": (_graph, "the folder to write it into", _NONE),
-        "purge": (_purge, "one target", frozenset({"list"})),
+        "list": (_list, (), _NONE),
+        "get": (_get, ("one URL",), _GET_OPTIONS),
+        "check": (_check, (), _NONE),
+        "index": (_index, (), _NONE),
+        "parse": (_parse, (), _NONE),
+        "pack": (_pack, ("the name of a file that is not there yet",), _PACK_OPTIONS),
+        "graph": (_graph, ("the folder to write it into",), _NONE),
+        "compare": (
+            _compare,
+            ("the data directory of the older crawl", "that of the newer one"),
+            frozenset({"out"}),
+        ),
+        "purge": (_purge, ("one target",), frozenset({"list"})),
     }
 )

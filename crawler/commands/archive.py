@@ -13,14 +13,14 @@ class ArchiveCommand(ScrapyCommand):
 
     def syntax(self) -> str:
         return (
-            "list | get URL | check | index | parse | pack OUT.wacz | graph FOLDER | purge TARGET"
-            "  [options]"
+            "list | get URL | check | index | parse | pack OUT.wacz | graph FOLDER |"
+            " compare OLD NEW | purge TARGET  [options]"
         )
 
     def short_desc(self) -> str:
         return (
             "Look into a crawl's archive; check, index, parse it again, pack it, write the graph of"
-            " its hosts and domains, or delete from it"
+            " its hosts and domains, compare it with an earlier one, or delete from it"
         )
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ class ArchiveCommand(ScrapyCommand):
         parser.add_argument(
             "--raw", action="store_true", default=None, help="get: still gzip and the like"
         )
-        parser.add_argument("-o", dest="out", metavar="FILE", help="get: into this file")
+        parser.add_argument("-o", dest="out", metavar="FILE", help="get, compare: into this file")
         parser.add_argument("--title", metavar="TEXT", help="pack: of the package")
         parser.add_argument("--description", metavar="TEXT", help="pack: of the package")
         parser.add_argument(

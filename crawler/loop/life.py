@@ -349,6 +349,7 @@ class Lives:
         # Requests without a lease that are treated as the mark says, by their ids.
         self._marks: dict[int, tuple[object, Refusal | Purpose]] = {}
         self.unrecorded = 0  # fetches that have ended and whose record is not written yet
+        self.received_bytes = 0  # of bodies, by fetches that have ended and are not completed yet
 
     def __len__(self) -> int:
         return len(self._by_lease)
@@ -356,10 +357,6 @@ class Lives:
     def pages(self) -> int:
         """Return how many of them are for pages. O(n) in the open leases."""
         return sum([life.is_of_page for life in self._by_lease.values()])
-
-    def received_bytes(self) -> int:
-        """Return the bytes of the bodies that came for pages. O(n) in the open leases."""
-        return sum([life.received_bytes for life in self._by_lease.values() if life.is_of_page])
 
     def all(self) -> Iterator[Life]:
         return iter(self._by_lease.values())
@@ -420,6 +417,7 @@ class Lives:
             self.unrecorded -= 1
         elif event is not LifeEvent.FINISH:
             self.unrecorded += 1
+            self.received_bytes += life.received_bytes
 
     def _forget_requests(self, life: Life) -> None:
         """Forget the requests of *life*, none of which is used again."""
@@ -430,5 +428,7 @@ class Lives:
         life.requests, life.returned = [], None
 
     def remove(self, life: Life) -> None:
+        if life.is_released:
+            self.received_bytes -= life.received_bytes
         self._forget_requests(life)
         self._by_lease.pop(life.lease.id, None)

@@ -90,7 +90,9 @@ def pack(place: ArchivePlace, out: Path, now: float, labels: Labels) -> Iterator
             wacz.add_archive(file)
             yield FileResult(file.name, file.name)
         wacz.add_index(lines)
-        pages = wacz.add_pages(page for file in files for page in _pages(file, seeds))
+        have_texts = any(companion_path(file, COLUMNS).exists() for file in files)
+        listed = (page for file in files for page in _pages(file, seeds))
+        pages = wacz.add_pages(listed, have_texts=have_texts)
         title = labels.title or f"Crawl in {place.path.name}"
         wacz.add_description(replace(labels, title=title), f"Gossamer/{VERSION}")
     for file in place.files():

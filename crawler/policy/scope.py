@@ -29,7 +29,14 @@ from xxhash import xxh3_64_hexdigest
 
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import ConfigError
-from crawler.model.url import authority_of, is_ip, registered_domain, split
+from crawler.model.url import (
+    CanonicalRules,
+    authority_of,
+    canonical,
+    is_ip,
+    registered_domain,
+    split,
+)
 
 
 class Reason(StrEnum):
@@ -151,7 +158,12 @@ def _units_of_place(place: str, mode: ScopeChoice) -> tuple[str, ...]:
 
 
 def _path_of(url: str) -> str:
-    return url[url.index("/", 8) :].partition("?")[0]
+    """Return a path as it is compared: however its characters are escaped."""
+    found = canonical(url, _ESCAPES_ONLY)
+    return found[found.index("/", 8) :].partition("?")[0]
+
+
+_ESCAPES_ONLY: Final = CanonicalRules(frozenset())
 
 
 def _of_folder(path: str) -> str:
@@ -230,21 +242,23 @@ class Scope:
         """Judge a link to a host in scope. What a seed redirects to is fetched wherever it is on
         such a host."""
         if self.mode is ScopeChoice.PAGE:
-            return Refusal(Reason.OUT_OF_SCOPE, "it is no seed")
-        if self.mode is not ScopeChoice.PREFIX:
+            return Refusal(Reason.OUT_OF_SCOPE, "no link of a seed is followed")
+        if self._has_folder(url):
             return None
-        unit, path = scope_unit(split(url).hostname, self.mode), _path_of(url)
-        at = 0
+        return Refusal(Reason.OUT_OF_SCOPE, f"{_path_of(url)[:80]} is in no folder of a seed")
+
+    def _has_folder(self, url: str) -> bool:
+        if self.mode is not ScopeChoice.PREFIX:
+            return True
+        unit, path, at = scope_unit(split(url).hostname, self.mode), _path_of(url), 0
         while (at := path.find("/", at) + 1) > 0:
             if self._has(unit + _of_folder(path[:at])):
-                return None
-        return Refusal(Reason.OUT_OF_SCOPE, f"{path[:80]} is in no folder of a seed")
+                return True
+        return False
 
     def has_place(self, url: str) -> bool:
         """Return whether all that a seed brings into the scope is there."""
-        if self.mode is ScopeChoice.ANY:
-            return True
-        return all(map(self._has, _units_of_place(place_of_seed(url, self.mode), self.mode)))
+        return self.host_refusal(split(url).hostname) is None and self._has_folder(url)
 
     def refusal(self, url: str, path: str, depth: int, is_exempt: bool) -> Refusal | None:
         """Judge a URL whose host is in scope. *is_exempt* URLs need no allowance: else

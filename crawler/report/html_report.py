@@ -1,14 +1,7 @@
-"""The report of a whole crawl: one HTML file that needs nothing else.
-
-Rule: it holds no script, asks for nothing, and its Content-Security-Policy forbids both. All text
-passes `_text`, as hosts, URLs, types and errors were chosen by servers.
-"""
+"""The report of a whole crawl: one HTML file that needs nothing else."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,9 +21,9 @@ from crawler.data.seed_fates import SeedFates, SeedTable, fate_words
 from crawler.engine.stats import GAP_BOUNDS_S, GAP_OVER_DUE, LANGUAGES, TYPES
 from crawler.loop.outcome import words_of
 from crawler.model.counts import Figures, OverBudget
-from crawler.model.types import VERSION
 from crawler.policy.scope import Reason
 from crawler.report.endings import ending
+from crawler.report.html_parts import figures, html_page, table, text
 from crawler.report.outcome_figures import (
     SECONDS,
     SIZES,
@@ -45,7 +38,7 @@ from crawler.report.summary import (
     fresh_share,
     rule_words,
 )
-from crawler.view.formats import many, number, plain, rate, size, span
+from crawler.view.formats import many, number, rate, size, span
 
 READ_AT_END_BYTES: Final = 64_000_000
 """How much of the outcome logs is read for the report that each crawl writes at its end: 280,000
@@ -148,20 +141,10 @@ def write_report(file: Path, facts: CrawlFacts) -> None:
 
 
 def html_report(facts: CrawlFacts) -> str:
-    style = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{style}'"
-    title = _text(f"Crawl in {facts.place}")
-    return "\n".join(
+    return html_page(
+        f"Crawl in {facts.place}",
+        _overview(facts),
         [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="referrer" content="no-referrer"><meta name="robots" content="noindex">',
-            '<meta name="color-scheme" content="light dark">',
-            f"<title>{title}</title><style>{_STYLE}</style></head><body>",
-            f"<header><h1>{title}</h1>",
-            *_overview(facts),
-            "</header><main>",
             *_over_time(facts.histories),
             *_runs(facts),
             *_seeds(facts.seeds),
@@ -170,8 +153,7 @@ def html_report(facts: CrawlFacts) -> str:
             *_left_out(facts),
             *_hosts(facts.outcomes),
             *_archive(facts),
-            f"</main><footer><p>Gossamer {VERSION}</p></footer></body></html>\n",
-        ]
+        ],
     )
 
 
@@ -179,7 +161,7 @@ def _overview(facts: CrawlFacts) -> Iterator[str]:
     fetched, counts, outcomes = facts.counted.figures, facts.counts, facts.outcomes
     last = facts.counted.runs[-1].reason if facts.counted.runs else ""
     ended = "No run has ended in good order yet" if not last else ending(last)
-    yield f"<p>{_text('It is running' if facts.is_running else ended)}. {_when(facts.at)}.</p>"
+    yield f"<p>{text('It is running' if facts.is_running else ended)}. {_when(facts.at)}.</p>"
     if outcomes.skipped_bytes:
         yield (
             f'<p class="note">Answers, duplicates, dead letters and hosts are counted from the last'
@@ -187,7 +169,7 @@ def _overview(facts: CrawlFacts) -> Iterator[str]:
             " <code>scrapy frontier report</code> reads all of them.</p>"
         )
     seconds = facts.counted.total_s
-    figures = {
+    shown = {
         "pages": number(fetched.pages),
         "a second": rate(fetched.pages / seconds) if seconds else "-",
         "bytes": size(fetched.bytes),
@@ -203,10 +185,7 @@ def _overview(facts: CrawlFacts) -> Iterator[str]:
         **({"sampled out": number(counts.sampled_out)} if counts.sampled_out else {}),
         "tries failed": number(fetched.errors),
     }
-    yield '<dl class="figures">'
-    for name, value in figures.items():
-        yield f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
-    yield "</dl>"
+    yield from figures(shown.items())
 
 
 def _over_time(histories: Mapping[HistorySpan, History]) -> Iterator[str]:
@@ -256,9 +235,9 @@ def _plot(
         pen = "L"
     top = size(round(most)) if is_size else rate(most) if most < 100 else number(round(most))
     return (
-        f"<figure><figcaption>{_text(title)}, up to {_text(top)}</figcaption>"
+        f"<figure><figcaption>{text(title)}, up to {text(top)}</figcaption>"
         f'<svg viewBox="-1 -2 {_WIDTH + 2} {_HEIGHT + 4}" role="img"'
-        f' aria-label="{_text(title)}" preserveAspectRatio="none">'
+        f' aria-label="{text(title)}" preserveAspectRatio="none">'
         f'<path class="axis" d="M0 0V{_HEIGHT}H{_WIDTH}"/>'
         f'<path class="line" d="{"".join(steps)}"/></svg>'
         f'<p class="ends"><span>{_when(begin)}</span><span>{_when(end)}</span></p></figure>'
@@ -286,21 +265,21 @@ def _runs(facts: CrawlFacts) -> Iterator[str]:
     yield "<section><h2>Runs</h2>"
     if facts.counted.number > len(runs):
         yield f"<p>The last {number(len(runs))} of {number(facts.counted.number)}.</p>"
-    yield from _table(head, rows, words=3)
+    yield from table(head, rows, words=3)
     yield "</section>"
 
 
-def _seeds(table: SeedTable) -> Iterator[str]:
-    if not table.counts:
+def _seeds(seeds: SeedTable) -> Iterator[str]:
+    if not seeds.counts:
         return
     yield '<section><h2>Seeds</h2><div class="columns">'
-    fates = {fate_words(fate): n for fate, n in table.counts.items() if n > 0}
+    fates = {fate_words(fate): n for fate, n in seeds.counts.items() if n > 0}
     yield from _bars("What became of them", _greatest(fates))
     yield "</div>"
-    if table.failed:
-        yield f"<h3>That lead nowhere, the first of {number(table.failures)}</h3>"
-        rows = [(row.seed, row.url or "-", row.why) for row in table.failed.values()]
-        yield from _table(("seed", "redirects to", "why"), rows, words=3)
+    if seeds.failed:
+        yield f"<h3>That lead nowhere, the first of {number(seeds.failures)}</h3>"
+        rows = [(row.seed, row.url or "-", row.why) for row in seeds.failed.values()]
+        yield from table(("seed", "redirects to", "why"), rows, words=3)
     yield "</section>"
 
 
@@ -382,10 +361,10 @@ def _left_out(facts: CrawlFacts) -> Iterator[str]:
     if outcomes.traps:
         yield "<h3>Patterns that had brought enough</h3>"
         found = [(*names, number(n)) for names, n in outcomes.traps.most_common(_ROWS)]
-        yield from _table(("host", "pattern", "URLs not fetched"), found, words=2)
+        yield from table(("host", "pattern", "URLs not fetched"), found, words=2)
     if outcomes.dead:
         yield f"<h3>Dead letters, the latest of {number(facts.counts.dead)}</h3>"
-        yield from _table(("URL", "reason"), list(reversed(outcomes.dead.items()))[:_ROWS], words=2)
+        yield from table(("URL", "reason"), list(reversed(outcomes.dead.items()))[:_ROWS], words=2)
     yield "</section>"
 
 
@@ -405,7 +384,7 @@ def _over_budgets(facts: CrawlFacts) -> Iterator[str]:
         )
         for each in facts.over_budget
     ]
-    yield from _table(("domain or host", "budget", "setting", "rank", "links"), rows, words=3)
+    yield from table(("domain or host", "budget", "setting", "rank", "links"), rows, words=3)
 
 
 def _hosts(outcomes: OutcomeFigures) -> Iterator[str]:
@@ -423,7 +402,7 @@ def _hosts(outcomes: OutcomeFigures) -> Iterator[str]:
     ]
     head = ("host", "pages", "bytes", "fetch time", "failed tries", "given up")
     yield f"<section><h2>Hosts</h2><p>{number(len(rows))} of {number(outcomes.hosts)}.</p>"
-    yield from _table(head, rows, words=1)
+    yield from table(head, rows, words=1)
     yield "</section>"
 
 
@@ -433,7 +412,7 @@ def _archive(facts: CrawlFacts) -> Iterator[str]:
         for each in facts.archives
     ]
     yield "<section><h2>Archive</h2>"
-    yield from _table(("folder", "brought to", "WARC files here", "bytes"), rows, words=2)
+    yield from table(("folder", "brought to", "WARC files here", "bytes"), rows, words=2)
     yield "</section>"
 
 
@@ -455,26 +434,11 @@ def _seconds(bound: float) -> str:
     return f"{bound:g} s" if bound < 60 else f"{bound / 60:g} min"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> Iterator[str]:
-    """Yield a table; from column *words* on they hold figures."""
-    yield '<div class="wide"><table><thead><tr>'
-    yield "".join(f"<th{_side(at, words)}>{_text(each)}</th>" for at, each in enumerate(head))
-    yield "</tr></thead><tbody>"
-    for row in rows:
-        cells = (f"<td{_side(at, words)}>{_text(each)}</td>" for at, each in enumerate(row))
-        yield f"<tr>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>"
-
-
-def _side(column: int, words: int) -> str:
-    return ' class="figure"' if column >= words else ""
-
-
 def _bars(title: str, counts: Iterable[tuple[str, int]]) -> Iterator[str]:
     """Yield a table of counts with a bar for each."""
     rows = list(counts)
     total, most = sum(n for _, n in rows), max((n for _, n in rows), default=0)
-    yield f"<div><h3>{_text(title)}</h3>"
+    yield f"<div><h3>{text(title)}</h3>"
     if not most:
         yield "<p>None.</p></div>"
         return
@@ -482,46 +446,10 @@ def _bars(title: str, counts: Iterable[tuple[str, int]]) -> Iterator[str]:
     for name, n in rows:
         bar = '<svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         bar += f'<rect class="bar" width="{100 * n / most:.1f}" height="10"/></svg>'
-        yield f'<tr><td>{_text(name)}</td><td class="figure">{number(n)}</td>'
+        yield f'<tr><td>{text(name)}</td><td class="figure">{number(n)}</td>'
         yield f'<td class="figure">{n / total:.1%}</td><td class="bars">{bar}</td></tr>'
     yield "</table></div>"
 
 
 def _when(at: float) -> str:
     return time.strftime("<time>%Y-%m-%d %H:%M:%S UTC</time>", time.gmtime(at))
-
-
-def _text(text: str) -> str:
-    """Return *text* as it may stand in an element or a quoted attribute."""
-    return html.escape(plain(text))
-
-
-_STYLE: Final = """
-:root { --back: #fff; --fore: #1d2329; --dim: #5b6570; --edge: #d6dbe0; --ink: #0b64a0; }
-@media (prefers-color-scheme: dark) {
-  :root { --back: #14181c; --fore: #e4e8ec; --dim: #98a3ad; --edge: #343c44; --ink: #62b4ee; }
-}
-body { margin: 0 auto; max-width: 75rem; padding: 1rem; background: var(--back);
-  color: var(--fore); font: 15px/1.45 system-ui, sans-serif; }
-h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-h3 { font-size: 1rem; margin-bottom: .3rem; }
-.note { border-left: 4px solid var(--ink); padding-left: .7rem; }
-.figures { display: flex; flex-wrap: wrap; gap: .6rem 1.6rem; margin: 0; }
-.figures dt { color: var(--dim); } .figures dd { margin: 0; font-size: 1.25rem; }
-.plots, .columns { display: grid; gap: 1rem 2rem;
-  grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)); }
-figure { margin: 0; } figure svg { width: 100%; height: 7.5rem; }
-.axis { fill: none; stroke: var(--edge); vector-effect: non-scaling-stroke; }
-.line { fill: none; stroke: var(--ink); stroke-width: 1.5;
-  vector-effect: non-scaling-stroke; }
-.ends { display: flex; justify-content: space-between; margin: 0; color: var(--dim);
-  font-size: .8rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 1px solid var(--edge); padding: .15rem .6rem .15rem 0;
-  text-align: left; vertical-align: top; overflow-wrap: anywhere; }
-.figure { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.bars { width: 4rem; min-width: 4rem; vertical-align: middle; }
-.bars svg { width: 100%; height: .6rem; }
-.bar { fill: var(--ink); } footer { color: var(--dim); }
-"""

@@ -288,7 +288,7 @@ class FrontierScheduler(BaseScheduler):
         if arguments is None:
             return ""
         if arguments.max_bytes is not None:
-            received = counters["bytes"] + crawl.loop.lives.received_bytes()
+            received = counters["bytes"] + crawl.loop.lives.received_bytes
             if received >= arguments.max_bytes:
                 return "max_bytes"
         if arguments.max_pages is None:

@@ -101,14 +101,26 @@ class ArchivePlace:
 def archive_of(settings: BaseSettings, config: Config) -> ArchivePlace:
     """Return the archive that the settings name. Raises DataDirError if there is none."""
     path = data_dir(settings, config)
-    homes = [path, *worker_folders(path)]
-    folders = tuple(home / WARC for home in homes if (home / WARC).is_dir())
+    folders = _archive_folders(path)
     if not folders:
         raise DataDirError(
             f"{path} holds no archive: there is no {path / WARC}. CRAWLER_DATA_DIR says where"
         )
     is_shared = bool(config.shared.frontier_url) or (path / WORKER).exists()
     return ArchivePlace(path, folders, config.archive.archive_url, is_shared)
+
+
+def archive_in(path: Path) -> ArchivePlace:
+    """Return what of an archive is in a data directory. Raises DataDirError if there is none."""
+    folders = _archive_folders(path)
+    if not folders:
+        raise DataDirError(f"{path} holds no archive: there is no {path / WARC}")
+    return ArchivePlace(path, folders, "", is_shared=False)
+
+
+def _archive_folders(path: Path) -> tuple[Path, ...]:
+    homes = [path, *worker_folders(path)]
+    return tuple(home / WARC for home in homes if (home / WARC).is_dir())
 
 
 def is_being_written(file: Path) -> bool:

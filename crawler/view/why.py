@@ -136,7 +136,8 @@ class _Question:
 
     def answer(self) -> Why:
         url, view = self._url, self._view
-        found, scope_judged = self._judged()
+        record = view.url(url, self._identifier.is_form_of(url))
+        found, scope_judged = self._judged(_is_of_seed(record))
         refusal = found if isinstance(found, Refusal) else None
         robots, robots_detail = self._robots()
         (is_seen,) = view.seen([url])
@@ -155,7 +156,6 @@ class _Question:
             is_shared=view.crawl.is_shared,
         )
         host = next(iter(view.hosts(HostQuery(host=url.host))), None)
-        record = view.url(url, self._identifier.is_form_of(url))
         if isinstance(found, Candidate):
             answer = self._with_pattern(answer, found)
             if not self._is_named:
@@ -188,9 +188,9 @@ class _Question:
         seen = zip(others, self._view.seen(others), strict=True)
         return next((other.url for other, is_seen in seen if is_seen), "")
 
-    def _judged(self) -> tuple[Candidate | Refusal, bool]:
-        """Apply scope and trap rules to the URL, as to a link unless it is a seed or a spider's
-        code names it. Also returns whether its scope is known."""
+    def _judged(self, is_of_seed: bool) -> tuple[Candidate | Refusal, bool]:
+        """Apply scope and trap rules to the URL, as to a link unless it is a seed, a seed leads
+        there, or a spider's code names it. Also returns whether its scope is known."""
         url, view = self._url, self._view
         arguments = read_arguments({"seeds": "none", **self._given})
         seeds = _seeds(self._given, needs_them=arguments.scope is not ScopeChoice.ANY)
@@ -206,7 +206,7 @@ class _Question:
             self._now,
             is_read_only=True,
         )
-        is_seed = url.url in added
+        is_seed = is_of_seed or url.url in added
         if seeds is not None:
             origins.set_seeds(survey_seeds(seeds, arguments.scope))
             is_seed = is_seed or url.url in seeds.read()
@@ -298,6 +298,13 @@ def _seeds(given: Mapping[str, str], *, needs_them: bool) -> SeedList | None:
         if needs_them:
             raise
         return None
+
+
+def _is_of_seed(record: UrlRecord) -> bool:
+    """Return whether it is known of a URL that it is a seed, or that one redirected there."""
+    candidate = getattr(record.place, "candidate", None)
+    is_first = candidate is not None and candidate.depth == 0 and not candidate.is_sitemap
+    return is_first or any(outcome.seed for outcome in record.outcomes)
 
 
 def _added(view: CrawlView) -> set[str]:

@@ -691,3 +691,86 @@ def test_a_link_to_a_ranked_host_counts_for_more(tmp_path: Path) -> None:
     for url, part in ((ranked, "1/256"), (other, "1/512"), (web.url("/7"), "1/512")):
         why = run([*SCRAPY, "frontier", "why", url, "-s", f"CRAWLER_DATA_DIR={data}"])
         assert f"its importance is {part} of a seed's" in why.stdout, why
+
+
+WORDS: Final = " ".join(f"word{number} of a sentence about {number * 7}" for number in range(200))
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
+    """The data directories of two crawls of a site, which changes between them."""
+    home = tmp_path_factory.mktemp("two")
+    names = ("same", "near", "other", "gone", "left", "item/1", "item/2")
+    routes: Routes = {f"/{name}": page(text=f"{name} {WORDS}") for name in names}
+    routes["/"] = page(*(f"/{name}" for name in names))
+    with site("127.0.74.9", routes) as served:
+        crawl(home / "old", seeds=served.url("/"))
+        left = [f"/{name}" for name in names if name not in ("left", "item/1")]
+        routes["/"] = page(*left, "/item/3", "/item/4")
+        routes["/near"] = page(text=f"near {WORDS} indeed")
+        routes["/other"] = page(text=f"nothing of it {WORDS[::-1]}")
+        routes["/item/3"] = routes["/item/4"] = page(text=f"items {WORDS}")
+        del routes["/gone"]
+        crawl(home / "new", seeds=served.url("/"))
+        return home / "old", home / "new", served.root
+
+
+def test_two_archives_are_compared(two: tuple[Path, Path, str], tmp_path: Path) -> None:
+    old, new, root = two
+    lines = tmp_path / "pages.jsonl"
+    result = archive(tmp_path, "compare", str(old), str(new), "--json", "-o", str(lines))
+    assert result.code == 0, result.err
+    found, host = json.loads(result.text), root.partition("//")[2]
+    pages = {each["url"].removeprefix(root): each for each in map(json.loads, open_lines(lines))}
+    assert {path: each["kind"] for path, each in pages.items()} == {
+        **dict.fromkeys(("/item/3", "/item/4"), "new"),
+        **dict.fromkeys(("/", "/near", "/other"), "changed"),
+        **dict.fromkeys(("/gone", "/left", "/item/1"), "gone"),
+    }
+    assert (pages["/gone"]["status"], pages["/left"].get("status")) == (404, None)
+    assert pages["/near"]["bits"] <= 3 < pages["/other"]["bits"]
+    assert (found["old_pages"], found["new_pages"], found["same"]) == (8, 7, 2)
+    assert (found["nearly"], found["not_fetched"]) == (1, 2)
+    patterns = {each["pattern"]: each for each in found["patterns"]}
+    items = patterns[f"{host}/item/#"]
+    assert (items["new"], items["changed"], items["gone"]) == (2, 0, 1)
+    assert archive(tmp_path, "compare", str(old), str(new), "-o", str(lines)).code == 1, (
+        "it is there"
+    )
+
+
+def open_lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def test_a_comparison_is_shown(two: tuple[Path, Path, str], tmp_path: Path) -> None:
+    old, new, root = two
+    result = archive(tmp_path, "compare", str(old), str(new), "-o", str(tmp_path / "x.html"))
+    assert "8 pages before, 7 now, 2 the same, 2 new, 3 changed" in result.text
+    shown = (tmp_path / "x.html").read_text()
+    assert f"{root}/item/3" in shown and "answered 404" in shown and "<script" not in shown
+    same = archive(tmp_path, "compare", str(new), str(new))
+    assert "7 the same, 0 new, 0 changed" in same.text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["compare", "x"], "takes the data directory of the older", id="one"),
+        pytest.param(["compare", "none", "none"], "holds no archive", id="no archive"),
+    ],
+)
+def test_impossible_comparisons_are_reported(tmp_path: Path, words: list[str], said: str) -> None:
+    result = archive(tmp_path, *words)
+    assert result.code and said in result.text + result.err
+
+
+def test_a_comparison_names_what_it_cannot_read(
+    two: tuple[Path, Path, str], tmp_path: Path
+) -> None:
+    old, new, _ = two
+    shutil.copytree(old, tmp_path / "old")
+    companion_path(warc_of(tmp_path / "old"), ".parquet").unlink()
+    result = archive(tmp_path, "compare", str(tmp_path / "old"), str(new))
+    assert (result.code, "scrapy archive parse" in result.err) == (1, True)
+    assert archive(tmp_path, "compare", str(old), str(new), "-o", "x.csv").code == 1

@@ -15,7 +15,7 @@ from crawler.spiders.web import WebSpider
 from crawler.view.local import LocalView
 from tests.harness import fork_server
 from tests.harness.crawling import crawl
-from tests.servers.loopback import page, site
+from tests.servers.loopback import Reply, page, site
 from tests.servers.redis import RedisServer
 
 ROUTES = {"/": page("/1"), "/1": page("/2"), "/2": page("/3"), "/3": page()}
@@ -82,14 +82,18 @@ def test_a_crawl_keeps_to_the_folders_of_its_seeds(tmp_path: Path, where: dict[s
         "/docs/b?c=/d": page(),
         "/docs/a/deep": page(),
     }
+    routes["/docs/moved"] = Reply(status=301, headers=(("Location", "/elsewhere"),))
+    routes["/elsewhere"] = page("/elsewhere/too")
     with site("127.0.14.5", routes) as web:
-        done = crawl(data, settings=where, seeds=web.url("/docs/index.html"), scope="prefix")
+        seeds = ",".join(map(web.url, ("/docs/index.html", "/docs/moved")))
+        done = crawl(data, settings=where, seeds=seeds, scope="prefix")
         assert done.reason == "finished"
         assert web.hits == dict.fromkeys(("/robots.txt", *routes), 1)
         settings = {**where, "CRAWLER_DATA_DIR": data}
         said = frontier("why", web.url("/blog/"), settings)
         assert "/blog/ is in no folder of a seed" in said
-        assert "folder of a seed" not in frontier("why", web.url("/docs/new"), settings)
+        for path in ("/docs/new", "/elsewhere"):
+            assert "folder of a seed" not in frontier("why", web.url(path), settings)
         crawl(data, settings=where, seeds=web.url("/docs/"), scope="page", only="all")
     assert web.hits == dict.fromkeys(("/robots.txt", *routes, "/docs/"), 1), "no link of it"
 

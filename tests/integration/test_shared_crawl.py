@@ -41,6 +41,7 @@ def patient(server: RedisServer) -> dict[str, object]:
     return {**SETTINGS, "CRAWLER_FRONTIER_URL": f"{server.url}?socket_timeout=60"}
 
 
+RESTING = {"CRAWLER_PACED_MIN_DELAY_S": 0.1}  # else all is fetched before the one leaves
 FAR_APART = {"CRAWLER_MIN_DELAY_S": 300, "CRAWLER_MAX_DELAY_S": 300}
 IDLE = 0.1  # of a core
 WINDOW_S = 1.0
@@ -88,7 +89,7 @@ def test_workers_join_and_leave_without_delaying_leases(tmp_path: Path) -> None:
     with (
         RedisServer() as server,
         Judge(JudgedWeb(hosts=20, pages=20)) as judge,
-        Workers(tmp_path, server, judge, patient(server)) as crawl,
+        Workers(tmp_path, server, judge, {**patient(server), **RESTING}) as crawl,
     ):
         leaving, staying = crawl.start_together(2)
         crawl.wait_for_pages(60)

@@ -26,6 +26,7 @@ FACTOR = 1.0
 SETTINGS = {
     **QUICK_LEASES,
     "CRAWLER_MIN_DELAY_S": MIN_DELAY_S,
+    "CRAWLER_PACED_MIN_DELAY_S": MIN_DELAY_S,  # else more is fetched than was held
     "CRAWLER_DELAY_FACTOR": FACTOR,
     "CRAWLER_BACKOFF_BASE_S": 0.1,
 }

@@ -50,7 +50,10 @@ def test_hosts(mode: ScopeChoice, hostname: str, inside: bool) -> None:
     assert refusal is None or refusal.reason is Reason.OUT_OF_SCOPE
 
 
-FOLDERS = ("https://www.example.com/docs/en/index.html?x=/", "https://example.org", "http://a.b/x")
+FOLDERS = (
+    *("https://www.example.com/docs/en/index.html?x=/", "https://example.org", "http://a.b/x"),
+    "http://c.d/日/%7Eu/",
+)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +68,8 @@ FOLDERS = ("https://www.example.com/docs/en/index.html?x=/", "https://example.or
         pytest.param("https://shop.example.com/docs/en/", "prefix", False, id="not another host"),
         pytest.param("https://example.org/docs/en/", "prefix", True, id="all below the root"),
         pytest.param("http://a.b/y", "prefix", True, id="a seed without a slash is in its folder"),
+        pytest.param("https://www.example.com/d%6fcs/en/", "prefix", True, id="another escape"),
+        pytest.param("http://c.d/%e6%97%a5/~u/x", "prefix", True, id="in lower case, or needless"),
         pytest.param("https://www.example.com/docs/en/", "page", False, id="no link"),
         pytest.param("https://elsewhere.example/", "page", False, id="nor one to another host"),
         pytest.param("https://example.com/docs/", "host", True, id="by host: anywhere on it"),
@@ -76,7 +81,7 @@ def test_folders_and_pages_of_seeds(url: str, mode: str, inside: bool) -> None:
     pushed = scope.with_seeds(place_of_seed(each, scope.mode) for each in urls)
     listed = Scope(mode=scope.mode, units=SeedHosts(scope.mode, urls).units())
     for one in (pushed, listed):
-        assert all(map(one.has_place, urls))
+        assert all(map(one.has_place, [*urls, f"{urls[0].partition('?')[0]}/below/"]))
         refusal = one.host_refusal(split(url).hostname)
         refusal = refusal or one.refusal(url, split(url).path, 1, is_exempt=False)
         assert (refusal is None) is inside

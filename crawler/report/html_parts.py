@@ -1,0 +1,96 @@
+"""What HTML files of ours are made of: a page that needs nothing else, and tables.
+
+Rule: a page holds no script, asks for nothing, and its Content-Security-Policy forbids both. All
+text passes `text`, as hosts, URLs, types and errors were chosen by servers.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from crawler.model.types import VERSION
+from crawler.view.formats import plain
+
+
+def html_page(title: str, overview: Iterable[str], parts: Iterable[str]) -> str:
+    """Return a page. *overview* and *parts* are lines of HTML."""
+    style = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{style}'"
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="referrer" content="no-referrer"><meta name="robots" content="noindex">',
+            '<meta name="color-scheme" content="light dark">',
+            f"<title>{text(title)}</title><style>{_STYLE}</style></head><body>",
+            f"<header><h1>{text(title)}</h1>",
+            *overview,
+            "</header><main>",
+            *parts,
+            f"</main><footer><p>Gossamer {VERSION}</p></footer></body></html>\n",
+        ]
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> Iterator[str]:
+    """Yield a table; from column *words* on they hold figures."""
+    yield '<div class="wide"><table><thead><tr>'
+    yield "".join(f"<th{_side(at, words)}>{text(each)}</th>" for at, each in enumerate(head))
+    yield "</tr></thead><tbody>"
+    for row in rows:
+        cells = (f"<td{_side(at, words)}>{text(each)}</td>" for at, each in enumerate(row))
+        yield f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _side(column: int, words: int) -> str:
+    return ' class="figure"' if column >= words else ""
+
+
+def figures(shown: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield figures with their names."""
+    yield '<dl class="figures">'
+    for name, figure in shown:
+        yield f"<div><dt>{text(name)}</dt><dd>{text(figure)}</dd></div>"
+    yield "</dl>"
+
+
+def text(shown: str) -> str:
+    """Return *shown* as it may stand in an element or a quoted attribute."""
+    return html.escape(plain(shown))
+
+
+_STYLE: Final = """
+:root { --back: #fff; --fore: #1d2329; --dim: #5b6570; --edge: #d6dbe0; --ink: #0b64a0; }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #14181c; --fore: #e4e8ec; --dim: #98a3ad; --edge: #343c44; --ink: #62b4ee; }
+}
+body { margin: 0 auto; max-width: 75rem; padding: 1rem; background: var(--back);
+  color: var(--fore); font: 15px/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+h3 { font-size: 1rem; margin-bottom: .3rem; }
+.note { border-left: 4px solid var(--ink); padding-left: .7rem; }
+.figures { display: flex; flex-wrap: wrap; gap: .6rem 1.6rem; margin: 0; }
+.figures dt { color: var(--dim); } .figures dd { margin: 0; font-size: 1.25rem; }
+.plots, .columns { display: grid; gap: 1rem 2rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)); }
+figure { margin: 0; } figure svg { width: 100%; height: 7.5rem; }
+.axis { fill: none; stroke: var(--edge); vector-effect: non-scaling-stroke; }
+.line { fill: none; stroke: var(--ink); stroke-width: 1.5;
+  vector-effect: non-scaling-stroke; }
+.ends { display: flex; justify-content: space-between; margin: 0; color: var(--dim);
+  font-size: .8rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; }
+th, td { border-bottom: 1px solid var(--edge); padding: .15rem .6rem .15rem 0;
+  text-align: left; vertical-align: top; overflow-wrap: anywhere; }
+.figure { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.bars { width: 4rem; min-width: 4rem; vertical-align: middle; }
+.bars svg { width: 100%; height: .6rem; }
+.bar { fill: var(--ink); } footer { color: var(--dim); }
+"""
