@@ -27,6 +27,7 @@ from crawler.content.crawl_archive import companions
 from crawler.model.types import (
     ConfigError,
     CrawlerError,
+    DataDirError,
     StoreUnavailable,
 )
 from crawler.operate import archive as archive_acts
@@ -147,6 +148,9 @@ def _compare(args: ArchiveArguments) -> bool:
         try:
             with Path(out).open("xb") as file:
                 found = compare(old, args.place, lambda page: _write_line(file, page))
+        except DataDirError:
+            Path(out).unlink()
+            raise
         except OSError as error:
             raise StoreUnavailable(f"cannot write {out}: {error.strerror or error}") from error
     _print(args, found, comparison_text(found))

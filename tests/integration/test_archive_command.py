@@ -771,6 +771,8 @@ def test_a_comparison_names_what_it_cannot_read(
     old, new, _ = two
     shutil.copytree(old, tmp_path / "old")
     companion_path(warc_of(tmp_path / "old"), ".parquet").unlink()
-    result = archive(tmp_path, "compare", str(tmp_path / "old"), str(new))
+    lines = tmp_path / "pages.jsonl"
+    result = archive(tmp_path, "compare", str(tmp_path / "old"), str(new), "-o", str(lines))
+    assert not lines.exists()
     assert (result.code, "scrapy archive parse" in result.err) == (1, True)
     assert archive(tmp_path, "compare", str(old), str(new), "-o", "x.csv").code == 1
