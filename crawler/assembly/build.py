@@ -250,6 +250,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             signatures=signatures,
             ranks=ranks,
             slots=_slots(crawler, config, lifecycle),
+            lives=Lives(),
             stats=stats,
             lifecycle=lifecycle,
             addresses=LateAddresses() if config.politeness.host_unit is HostUnit.ADDRESS else None,
@@ -366,12 +367,12 @@ def _crawl(
     changes: ChangeFeed | None,
 ) -> Crawl:
     config, stats = base.config, base.stats
-    lives, is_ours, clock = Lives(), parts.frontier.may_begin, parts.clock
+    is_ours, clock = parts.frontier.may_begin, parts.clock
     origins, slots = parts.allowed_origins, base.slots
     memory = BodyMemory(config.fetch.bodies_max_bytes, is_ours, stats.count)
     loop = Loop(
         frontier=parts.frontier,
-        lives=lives,
+        lives=base.lives,
         origins=origins,
         precheck=parts.precheck,
         links=LinkSelection(

@@ -24,6 +24,7 @@ from crawler.engine.stats import CrawlStats
 from crawler.frontier.groups import LateAddresses
 from crawler.frontier.port import Frontier, FrontierLimits, LeaseRules, OrderedStore
 from crawler.frontier.rocks_store import RocksStore
+from crawler.loop.life import Lives
 from crawler.loop.loop import OutcomeSink
 from crawler.loop.precheck import OtherWorkers, Precheck, Probes
 from crawler.loop.slots import Slots
@@ -56,6 +57,7 @@ class BaseParts:
     signatures: Signatures
     ranks: Ranks | None  # of domains or hosts, from outside
     slots: Slots
+    lives: Lives
     stats: CrawlStats
     lifecycle: Lifecycle
     addresses: LateAddresses | None  # by which hosts are grouped; None: they are not

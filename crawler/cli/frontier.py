@@ -32,6 +32,7 @@ from crawler.cli.frontier_text import (
     consumers_text,
     dead_text,
     domains_text,
+    fetches_text,
     hosts_text,
     overview_text,
     repair_text,
@@ -53,9 +54,15 @@ from crawler.data.changes import Changes, check_name
 from crawler.data.data_dir import REPORT, lock_owner, worker_folders
 from crawler.data.operator_files import RulesFile, existing
 from crawler.engine.seeds import open_seeds
-from crawler.model.types import ConfigError, CrawlerError, HostKey, StoreUnavailable
+from crawler.model.types import (
+    ConfigError,
+    CrawlerError,
+    DataDirError,
+    HostKey,
+    StoreUnavailable,
+)
 from crawler.operate.archive import deletion_records, purge_archive, purge_shared_changes
-from crawler.operate.client import CrawlClient, FrontierCheck
+from crawler.operate.client import CrawlClient, FrontierCheck, look
 from crawler.operate.verbs import VERBS, ActRequest, read_words
 from crawler.policy.seeds import BadLine
 from crawler.policy.targets import read_target
@@ -71,7 +78,16 @@ from crawler.view.fresh import fresh_copies, fresh_page
 from crawler.view.hosts import HostQuery, HostSort
 from crawler.view.place import CrawlPlace
 from crawler.view.port import CrawlView
-from crawler.view.rows import act_rows, dead_letter_rows, domain_rows, host_rows, worker_rows
+from crawler.view.rows import (
+    MAX_ROWS,
+    FetchRow,
+    act_rows,
+    dead_letter_rows,
+    domain_rows,
+    fetch_rows,
+    host_rows,
+    worker_rows,
+)
 from crawler.view.why import why
 
 TOP: Final = 20
@@ -158,6 +174,25 @@ def _hosts(args: FrontierArguments) -> CommandOutput:
     with _view_as_started(args) as (view, config):
         found, now = host_rows(view, query, config), view.now()
     return found, hosts_text(found, now)
+
+
+def _now(args: FrontierArguments) -> CommandOutput:
+    top = TOP if args.opts.top is None else args.opts.top
+    if top < 1:
+        raise UsageError("now takes a --top of 1 or more")
+    found = _fetches(args, (args.opts.host or "").lower())
+    return found[:top], fetches_text(found, top)
+
+
+def _fetches(args: FrontierArguments, host: str) -> list[FetchRow]:
+    """Return what is fetched now. Only the process of a crawl knows how far each fetch is; it is
+    not asked about where its console is off, or none runs."""
+    if not args.place.is_shared:
+        with suppress(ConfigError, DataDirError):
+            rows = look(args.place.path, "/api/now", {"top": str(MAX_ROWS), "host": host})
+            return msgspec.json.decode(rows, type=list[FetchRow])
+    with args.place.view() as view:
+        return fetch_rows(view, args.config, host=host)
 
 
 def _domains(args: FrontierArguments) -> CommandOutput:
@@ -480,6 +515,7 @@ _ACTIONS: Final = MappingProxyType(
     {  # function, what it takes, options
         "counts": (_counts, "", frozenset[str]()),
         "hosts": (_hosts, "", frozenset({"top", "host", "sort", "match", "offset", "address"})),
+        "now": (_now, "", frozenset({"top", "host"})),
         "domains": (_domains, "", frozenset({"top", "sort", "match", "offset"})),
         "dead": (_dead, "", frozenset({"limit"})),
         "audit": (_audit, "", frozenset({"limit"})),

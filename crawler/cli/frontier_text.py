@@ -16,7 +16,7 @@ from crawler.frontier.seen_repair import RebuiltSeen
 from crawler.model.counts import Counts
 from crawler.view.budgets import DomainRow
 from crawler.view.formats import many, number, plain, rate, since, size, span, table, until
-from crawler.view.rows import ActRow, DeadLetterRow, HostRow, WorkerRow
+from crawler.view.rows import ActRow, DeadLetterRow, FetchRow, HostRow, WorkerRow
 
 
 class FrontierOverview(msgspec.Struct, frozen=True):
@@ -129,6 +129,35 @@ def _host_row(row: HostRow, now: float) -> tuple[str, ...]:
         row.place,
         row.address or "-",
     )
+
+
+def fetches_text(fetches: Sequence[FetchRow], top: int) -> Iterator[str]:
+    """Yield the first *top* of all *fetches*."""
+    if not fetches:
+        yield "nothing is fetched now"
+        return
+    rows = [
+        (
+            plain(each.host, 60),
+            span(each.seconds),
+            "-" if each.bytes is None else size(each.bytes),
+            span(each.usual_s) if each.usual_s else "-",
+            "hung" if each.is_hung else each.stage or "-",
+            plain(each.worker, 64) or "-",
+            plain(each.url),
+        )
+        for each in fetches[:top]
+    ]
+    head = ("host", "for", "bytes", "usual", "state", "worker", "URL")
+    yield from table([head, *rows], right={1, 2, 3})
+    hung, cut_off = (
+        sum(each.is_hung for each in fetches),
+        sum(each.stage == "cut off" for each in fetches),
+    )
+    more = f", {number(hung)} of them hung" if hung else ""
+    yield f"{many(len(fetches), 'URL')} under way{more}"
+    if cut_off:
+        yield f"cut off: {many(cut_off, 'URL')} of processes that ended; they are fetched again"
 
 
 def domains_text(domains: Sequence[DomainRow], now: float) -> Iterator[str]:

@@ -16,8 +16,8 @@ class FrontierCommand(ScrapyCommand):
 
         acts = " | ".join(f"{verb.name} {verb.takes}".strip() for verb in VERBS.values())
         return (
-            "counts | hosts | domains | dead | audit | why URL | fresh [HOST|URL] | workers | check"
-            f" | seen --from FILE | snapshot FOLDER | report | changes | {acts}  [options]"
+            "counts | now | hosts | domains | dead | audit | why URL | fresh [HOST|URL] | workers"
+            f" | check | seen --from FILE | snapshot FOLDER | report | changes | {acts}  [options]"
         )
 
     def short_desc(self) -> str:
@@ -32,9 +32,9 @@ class FrontierCommand(ScrapyCommand):
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="answer in JSON")
         parser.add_argument(
-            "--top", type=int, metavar="N", help=f"hosts, domains: how many ({TOP})"
+            "--top", type=int, metavar="N", help=f"now, hosts, domains: how many ({TOP})"
         )
-        parser.add_argument("--host", metavar="NAME", help="hosts: this one only")
+        parser.add_argument("--host", metavar="NAME", help="now, hosts: this one only")
         parser.add_argument(
             "--sort",
             choices=[each.value for each in dict.fromkeys([*HostSort, *DomainSort])],

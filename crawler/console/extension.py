@@ -49,5 +49,5 @@ class Console(Pages):
         crawl, settings = crawl_of(self._crawler), self._crawler.settings
         assert self._crawler.spider is not None  # it is open
         live = LiveFigures(crawl, self._crawler.spider.name)
-        shown = Shown(place_within(crawl, settings), settings)
+        shown = Shown(place_within(crawl, settings), settings, crawl.loop.open_fetches)
         return CrawlPages(shown, live.overview, live.events)

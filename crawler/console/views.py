@@ -24,6 +24,7 @@ from scrapy.settings import Settings
 from crawler.config.settings import Config
 from crawler.data.data_dir import HISTORY, OUTCOMES, WARC, folders_of_crawl
 from crawler.data.history import CHANGES, HistorySpan, read_history, sum_histories
+from crawler.loop.life import OpenFetch
 from crawler.model.types import ConfigError, DataDirError, HostKey, Outcome, decode_outcome
 from crawler.policy.operator_rules import read_rules
 from crawler.report.why_text import why_text
@@ -33,19 +34,21 @@ from crawler.view.fresh import CopiesFreshness, PageVisits, fresh_copies, fresh_
 from crawler.view.hosts import HostQuery, HostSort
 from crawler.view.place import CrawlPlace
 from crawler.view.rows import (
+    MAX_ROWS,
     ActRow,
     DeadLetterRow,
+    FetchRow,
     HostRow,
     WorkerRow,
     act_rows,
     dead_letter_rows,
     domain_rows,
+    fetch_rows,
     host_rows,
     worker_rows,
 )
 from crawler.view.why import Why, why
 
-_MAX_ROWS: Final = 10_000
 _OUTCOME_BYTES: Final = 4 << 20  # of the log's end that are searched: some 15,000 outcomes
 
 
@@ -55,6 +58,8 @@ class Shown:
 
     place: CrawlPlace
     settings: Settings
+    open_fetches: Callable[[], list[OpenFetch]] = list
+    """How far each fetch of this process is. May be called in any thread."""
 
     @property
     def config(self) -> Config:
@@ -65,8 +70,8 @@ class Paging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     top: int = 100
 
     def __post_init__(self) -> None:
-        if not 1 <= self.top <= _MAX_ROWS:
-            raise ValueError(f"top is a number from 1 to {_MAX_ROWS:,}")
+        if not 1 <= self.top <= MAX_ROWS:
+            raise ValueError(f"top is a number from 1 to {MAX_ROWS:,}")
 
 
 class HostsAsked(Paging, frozen=True):
@@ -80,12 +85,16 @@ class HostsAsked(Paging, frozen=True):
         Paging.__post_init__(self)
         if self.offset < 0:
             raise ValueError("offset is a number from 0")
-        if self.sort is not HostSort.NAME and self.offset + self.top > _MAX_ROWS:
+        if self.sort is not HostSort.NAME and self.offset + self.top > MAX_ROWS:
             raise ValueError(
-                f"only the first {_MAX_ROWS:,} hosts are put in order by {self.sort}: look for the "
+                f"only the first {MAX_ROWS:,} hosts are put in order by {self.sort}: look for the "
                 "others with match, or by name (sort=name), or list them with "
                 "`scrapy frontier hosts`"
             )
+
+
+class NowAsked(Paging, frozen=True):
+    host: str = ""  # those of this one only
 
 
 class DomainsAsked(Paging, frozen=True):
@@ -95,8 +104,8 @@ class DomainsAsked(Paging, frozen=True):
 
     def __post_init__(self) -> None:
         Paging.__post_init__(self)
-        if not 0 <= self.offset <= _MAX_ROWS - self.top:
-            raise ValueError(f"only the first {_MAX_ROWS:,} domains are listed")
+        if not 0 <= self.offset <= MAX_ROWS - self.top:
+            raise ValueError(f"only the first {MAX_ROWS:,} domains are listed")
 
 
 class OutcomesAsked(Paging, frozen=True):
@@ -177,6 +186,12 @@ def _domains(shown: Shown, asked: DomainsAsked) -> Rows:
     query = DomainQuery(asked.top, asked.sort, asked.match.lower(), asked.offset)
     with shown.place.view() as view:
         return domain_rows(view, query, shown.config)
+
+
+def _now(shown: Shown, asked: NowAsked) -> Rows:
+    with shown.place.view() as view:
+        own = shown.open_fetches()
+        return fetch_rows(view, shown.config, own, asked.host.lower())[: asked.top]
 
 
 def _dead(shown: Shown, asked: Paging) -> Rows:
@@ -289,7 +304,7 @@ VIEWS: Final[Mapping[str, View]] = MappingProxyType(
                 HostsAsked,
                 HostRow,
                 "Hosts: how many URLs wait, when each may be contacted, and why not before. All by "
-                f"name, the first {_MAX_ROWS:,} in another order.",
+                f"name, the first {MAX_ROWS:,} in another order.",
                 _hosts,
             ),
             View(
@@ -298,6 +313,14 @@ VIEWS: Final[Mapping[str, View]] = MappingProxyType(
                 DomainRow,
                 "Registered domains: rank, budget a round, and the URLs that wait for it.",
                 _domains,
+            ),
+            View(
+                "now",
+                NowAsked,
+                FetchRow,
+                "What is fetched now, by all workers, the longest first: since when, how much has "
+                "come, and whether it hangs.",
+                _now,
             ),
             View("dead", Paging, DeadLetterRow, "Dead letters, oldest first.", _dead),
             View("why", UrlAsked, Explained, "What is known of a URL.", _why, is_table=False),

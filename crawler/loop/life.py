@@ -6,9 +6,9 @@ travels to it and from it are frozen values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum, auto
+from enum import IntEnum, StrEnum, auto
 from typing import Final
 
 import msgspec
@@ -49,6 +49,14 @@ class LifeEvent(IntEnum):
     REST = auto()  # its transfer is over
     RECORD = auto()
     FINISH = auto()
+
+
+class FetchStage(StrEnum):
+    """What a lease is for at this moment, for people."""
+
+    BEGINNING = "beginning"  # not sent yet: middlewares have it
+    FETCHING = "fetching"
+    STORING = "storing"  # its answer is whole: it is parsed, archived and synced
 
 
 TRANSITIONS: Final[Mapping[tuple[LifeState, LifeEvent], LifeState]] = {
@@ -215,6 +223,16 @@ class Life:
         """Return how long its fetch, which ends *now* if not before, took without pauses."""
         return (self.ended_at or now) - self.began_at - self.paused_s
 
+    def open_fetch(self, received_bytes: Callable[[object], int]) -> OpenFetch:
+        """Return how far it is. *received_bytes*: as of `Lives.open_fetches`."""
+        stage, size = FetchStage.BEGINNING, 0
+        if self.ended_at or self.is_released:
+            stage, size = FetchStage.STORING, self.received_bytes
+        elif self.began_at:
+            stage, size = FetchStage.FETCHING, sum(map(received_bytes, list(self.requests)))
+        url = "" if self.is_of_page else self.plan.url
+        return OpenFetch(self.candidate.key, stage, self.began_at, size, url)
+
     def step(self, event: LifeEvent) -> None:
         """Move on; `Lives.step` counts it. Raises KeyError if *event* may not come now."""
         self.state = TRANSITIONS[self.state, event]
@@ -339,6 +357,16 @@ class Life:
         self.page, self.exchanges = None, ()
 
 
+class OpenFetch(msgspec.Struct, frozen=True, array_like=True):
+    """How far the fetch under a lease is, as the process that holds it knows."""
+
+    key: int  # of the URL that is leased
+    stage: FetchStage
+    begun_at: float  # epoch seconds; 0: not yet
+    bytes: int  # of its body, as far as it came
+    url: str = ""  # that is fetched in place of the leased one: a robots.txt, or a probe
+
+
 class Lives:
     """The leases of this process. Bound: one life for each open lease."""
 
@@ -360,6 +388,11 @@ class Lives:
 
     def all(self) -> Iterator[Life]:
         return iter(self._by_lease.values())
+
+    def open_fetches(self, received_bytes: Callable[[object], int]) -> list[OpenFetch]:
+        """Return how far each is. *received_bytes* returns what has come of the answer to a request
+        that is under way. May be called in any thread."""
+        return [life.open_fetch(received_bytes) for life in list(self._by_lease.values())]
 
     def add(self, plan: Plan) -> Life:
         life = self._by_lease[plan.lease.id] = Life(plan)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from crawler.config.settings import Config, PolitenessSettings
 from crawler.frontier.port import Frontier
 from crawler.loop.bundles import Bundles
-from crawler.loop.life import DeadEnd, Life, LifeEvent, Lives, Plan
+from crawler.loop.life import DeadEnd, Life, LifeEvent, Lives, OpenFetch, Plan
 from crawler.loop.links import LinkSelection, Tally
 from crawler.loop.outcome import (
     UNMODIFIED,
@@ -351,6 +351,10 @@ class Loop:
         life.put_back()
         life.begin(self.now())  # so that the time it waited does not count as fetching
         return False
+
+    def open_fetches(self) -> list[OpenFetch]:
+        """Return how far each fetch is. May be called in any thread."""
+        return self.lives.open_fetches(self.slots.received_bytes)
 
     # Its host has answered, or has not.
 

@@ -146,6 +146,11 @@ class Slots:
         """Return its progress, or an uncounted one if it did not come through our downloader."""
         return self._by_request.get(request) or FetchProgress(Standing.ANSWERS)
 
+    def received_bytes(self, request: object) -> int:
+        """Return what has come of the body for *request*, if that is under way."""
+        progress = self._by_request.get(request)
+        return 0 if progress is None else progress.received_bytes
+
     def set_waiting(self, progress: FetchProgress, *, for_host: bool) -> None:
         """Note that the fetch waits for its host from now on, or, if not *for_host*, for us."""
         progress.waits_for_host = for_host

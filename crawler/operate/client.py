@@ -6,9 +6,11 @@ from __future__ import annotations
 import http.client
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -107,15 +109,26 @@ def ask_to_freeze(data: Path, folder: str) -> None:
     _posted(data, FREEZE, {"folder": folder}, SNAPSHOT_TIMEOUT_S, late)
 
 
+def look(data: Path, path: str, query: Mapping[str, str]) -> bytes:
+    """Return what the console of the crawl in *data* shows below *path*, as JSON. Raises as
+    `ask`."""
+    asked = f"{path}?{urlencode(query)}"
+    return _answer(data, "GET", asked, None, TIMEOUT_S, "try again")
+
+
 def _posted(
     data: Path, path: str, fields: dict[str, object], timeout_s: float, if_late: str
 ) -> bytes:
     """Return the answer of the crawl in *data* to *fields*. Raises as `ask`."""
+    return _answer(data, "POST", path, msgspec.json.encode(fields), timeout_s, if_late)
+
+
+def _answer(
+    data: Path, method: str, path: str, sent: bytes | None, timeout_s: float, if_late: str
+) -> bytes:
     connection = _Connection(data, timeout_s)
     try:
-        connection.request(
-            "POST", path, msgspec.json.encode(fields), {"Content-Type": "application/json"}
-        )
+        connection.request(method, path, sent, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         body = answer.read()
     except TimeoutError as late:

@@ -6,6 +6,7 @@ Rule: what is read from Redis is untrusted: it is decoded by a fixed schema, or 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from crawler.duplicates.quarters import QUARTERS, near_places, quarters
 from crawler.frontier.budgets import Votes
 from crawler.frontier.records import decode_candidate
+from crawler.loop.life import FetchStage, OpenFetch
 from crawler.model.counts import Figures
 from crawler.model.types import (
     Candidate,
@@ -294,6 +296,22 @@ ALIVE_S: Final = 10.0
 """A worker announces itself every second; after so long it counts as dead."""
 
 
+_LONG_S: Final = 1.0
+_MOST_FETCHES: Final = 1000  # 50 kB a second, if so many hosts hang
+
+
+def long_fetches(fetches: Iterable[OpenFetch], now: float) -> list[OpenFetch]:
+    """Return those of *fetches* that a worker announces: what has been under way for a second, the
+    longest first. Of most fetches that is nothing, as they are over before the next
+    announcement."""
+    late = [
+        each
+        for each in fetches
+        if each.stage is FetchStage.FETCHING and now - each.begun_at >= _LONG_S
+    ]
+    return nsmallest(_MOST_FETCHES, late, key=lambda each: each.begun_at)
+
+
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker announces once a second, in the hash of workers."""
 
@@ -311,6 +329,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     outbox: int = 0  # links on its disk
     opened_mark: int = 0  # the mark up to which it has read the hosts that pushed seeds opened
     shards: int = 0  # that it owns
+    fetches: list[OpenFetch] = []  # as `long_fetches` says
 
     @property
     def figures(self) -> Figures:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from math import exp
 from pathlib import Path
 from typing import Final, Protocol, Self
 
@@ -19,6 +20,7 @@ from crawler.data.data_dir import (
     OUTCOMES,
     SETTINGS,
     kept_file,
+    lock_owner,
     read_format,
 )
 from crawler.data.local_stores import LocalPatternStats
@@ -68,6 +70,7 @@ from crawler.view.port import (
     LeasedUrl,
     Place,
     SpilledUrl,
+    UnfinishedLease,
     UrlRecord,
     VisitTotals,
     WaitingUrl,
@@ -128,6 +131,16 @@ class LocalView:
         """Return the hosts of *query*. 1 us for each known host."""
         states = map(self._host, self._names(query))
         return [state for state in states if state is not None]
+
+    def leases(self) -> list[UnfinishedLease]:
+        is_held = lock_owner(self.path) is not None
+        opened = [decode_open(packed) for _, packed in self.reader.named_records(keys.OPEN)]
+        hosts = {each.candidate.host for each in opened}
+        usual_s = {host: usual_fetch_s(self.reader.host(host)) for host in hosts}
+        return [
+            UnfinishedLease(each.candidate, each.taken_at, usual_s[each.candidate.host], is_held)
+            for each in opened
+        ]
 
     def domains(self, query: DomainQuery) -> list[tuple[str, DomainRecord]]:
         """Return the domains of *query*. 2 us for each known domain."""
@@ -214,6 +227,11 @@ def host_state(host: HostKey, record: HostRecord) -> HostState:
         waits_for_address=record.waits_for_address,
         visits=record.visits,
     )
+
+
+def usual_fetch_s(record: HostRecord | None) -> float:
+    """Return how long a fetch of the host with *record* takes, in the mean of the logarithms."""
+    return exp(record.pace.log_fetch_s) if record is not None and record.pace.fetches else 0.0
 
 
 class SearchableRecords(Protocol):

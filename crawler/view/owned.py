@@ -39,6 +39,7 @@ from crawler.frontier.records import (
     decode_domain,
     decode_host,
     decode_letter,
+    decode_open,
     decode_totals,
     decode_urls,
 )
@@ -70,6 +71,7 @@ from crawler.view.local import (
     outcomes_of,
     pages_visited_again,
     remembered_of,
+    usual_fetch_s,
 )
 from crawler.view.port import (
     CrawlIdentity,
@@ -79,6 +81,7 @@ from crawler.view.port import (
     KnownUrl,
     LastStart,
     LaterUrl,
+    UnfinishedLease,
     UrlRecord,
     VisitTotals,
 )
@@ -435,6 +438,31 @@ class OwnedView:
                 with self._reader.reading(key):
                     record = decode_host(packed)
                 yield host, record
+
+    def leases(self) -> list[UnfinishedLease]:
+        found: list[UnfinishedLease] = []
+        for shard, claim in zip(self._reader.shards, self._shard_claims(), strict=True):
+            with self._reader.reading(shard.key(records.OPEN)):
+                # By name: a scan may return one twice.
+                opened = dict(shard.named_records(records.OPEN)).values()
+                leases = list(map(decode_open, opened))
+            hosts = sorted({each.candidate.host for each in leases})
+            usual_s = {
+                host: usual_fetch_s(record)
+                for some in parts(hosts, SLICE)
+                for host, record in self._host_records(some)
+            }
+            found += [
+                UnfinishedLease(
+                    each.candidate,
+                    each.taken_at,
+                    usual_s.get(each.candidate.host, 0.0),
+                    claim.is_valid,
+                    claim.worker,
+                )
+                for each in leases
+            ]
+        return found
 
     def domains(self, query: DomainQuery) -> list[tuple[str, DomainRecord]]:
         match = f"*{escaped(query.match)}*" if query.match else "*"

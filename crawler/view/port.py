@@ -95,6 +95,17 @@ class LeasedUrl:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfinishedLease:
+    """The lease of a URL that is fetched now, or was when its process ended."""
+
+    candidate: Candidate
+    taken_at: float  # epoch seconds
+    usual_s: float  # how long a fetch of its host takes in the mean; 0: not known
+    is_held: bool = True  # the process that took it runs
+    worker: str = ""  # of a shared crawl, that owns its shard, or did; empty: released since
+
+
+@dataclass(frozen=True, slots=True)
 class LaterUrl:
     """A URL that is tried, or visited, again."""
 
@@ -166,6 +177,9 @@ class CrawlView(Protocol):
 
     def hosts(self, query: HostQuery) -> list[HostState]:
         """Return the hosts of *query* in its order."""
+
+    def leases(self) -> list[UnfinishedLease]:
+        """Return the leases that are not finished, of all workers."""
 
     def domains(self, query: DomainQuery) -> list[tuple[str, DomainRecord]]:
         """Return the registered domains of *query* in its order, with their records."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from math import exp
+from math import exp, inf
 from typing import Final
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from crawler.config.settings import Config, PolitenessSettings
 from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.records import DeadLetter
+from crawler.loop.life import FetchStage, OpenFetch
 from crawler.model.types import ConfigError, Pace
 from crawler.policy.operator_rules import OperatorRules, Overrides, read_rules
 from crawler.policy.pacing import at_once, factor_of, stage_of
@@ -21,7 +22,10 @@ from crawler.shared.codec import WorkerRecord
 from crawler.view.budgets import DomainBudgetView, DomainQuery, DomainRow, limits_in_force
 from crawler.view.formats import FAR, many, span
 from crawler.view.hosts import HostQuery
-from crawler.view.port import CrawlView, HostState
+from crawler.view.port import CrawlView, HostState, UnfinishedLease
+
+MAX_ROWS: Final = 10_000
+"""The most rows that a crawl that runs shows at once."""
 
 
 class HostRow(msgspec.Struct, frozen=True):
@@ -231,6 +235,76 @@ def act_rows(lines: Iterable[Act | ActResult]) -> list[ActRow]:
             ActRow(act.number, act.at, act.by, verb, targets, act.value[:200], touched, state)
         )
     return rows
+
+
+HUNG_S: Final = 3.0  # as the loop, which says of an answer that took so long that its host hung
+HUNG_TIMES: Final = 3.0
+HUNG_BYTES_PER_S: Final = 1000.0
+
+
+class FetchRow(msgspec.Struct, frozen=True):
+    """One URL that is fetched now, or was when its process ended."""
+
+    url: str  # that is asked for: also a robots.txt, or a probe, before the page
+    host: str
+    begun_at: float  # epoch seconds; of one that is not sent yet, when it was leased
+    seconds: float  # since then
+    bytes: int | None  # of its body, so far; None: not known
+    stage: str  # beginning | fetching | storing | cut off; empty: not told yet
+    is_hung: bool
+    usual_s: float  # how long a fetch of its host takes; 0: not known
+    worker: str  # of a shared crawl, that holds it; empty: not shared, or not held any more
+
+
+def fetch_rows(
+    view: CrawlView, config: Config, own: Sequence[OpenFetch] | None = None, host: str = ""
+) -> list[FetchRow]:
+    """Return what is fetched now, of *host* if it is given, the longest first. *own*: how far each
+    fetch is, as the process of a crawl that is not shared knows; None: it was not asked. Workers of
+    a shared crawl announce it."""
+    now, told = view.now(), own or []
+    if view.crawl.is_shared:
+        told = [
+            each for worker in view.workers() if worker.is_alive(now) for each in worker.fetches
+        ]
+    known = {each.key: each for each in told}
+    leases = [each for each in view.leases() if host in ("", each.candidate.host)]
+    longest_s = config.fetch.total_timeout_s if own is None and not view.crawl.is_shared else inf
+    rows = [_fetch(each, known.get(each.candidate.key), longest_s, now) for each in leases]
+    return sorted(rows, key=lambda row: (-row.seconds, row.url))
+
+
+def _fetch(
+    lease: UnfinishedLease, told: OpenFetch | None, longest_s: float, now: float
+) -> FetchRow:
+    """Return the row of *lease*. *longest_s*: one of which nothing is told is hung after so
+    long."""
+    begun_at = told.begun_at if told is not None and told.begun_at else lease.taken_at
+    seconds = max(0.0, now - begun_at)
+    is_hung = lease.is_held and (
+        seconds > longest_s
+        if told is None
+        else told.stage is FetchStage.FETCHING and is_hung_fetch(seconds, told.bytes, lease.usual_s)
+    )
+    stage = "" if told is None else str(told.stage)
+    return FetchRow(
+        url=told.url if told is not None and told.url else lease.candidate.url,
+        host=lease.candidate.host,
+        begun_at=begun_at,
+        seconds=seconds,
+        bytes=None if told is None else told.bytes,
+        stage=stage if lease.is_held else "cut off",
+        is_hung=is_hung,
+        usual_s=lease.usual_s,
+        worker=lease.worker,
+    )
+
+
+def is_hung_fetch(seconds: float, received_bytes: int, usual_s: float) -> bool:
+    """Return whether a fetch hangs: it has taken 3 s, and three times as long as its host usually
+    takes, and has brought less than 1 kB a second."""
+    is_late = seconds >= max(HUNG_S, HUNG_TIMES * usual_s)
+    return is_late and received_bytes < HUNG_BYTES_PER_S * seconds
 
 
 class WorkerRow(msgspec.Struct, frozen=True):

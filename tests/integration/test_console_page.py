@@ -138,7 +138,16 @@ def test_a_crawl_is_seen_and_acted_on(console: Console, tmp_path: Path) -> None:
 
         tab.open(f"{console.url}#domains")
         tab.wait("document.getElementById('main').innerText.includes('linked by')")
-        for view in ("overview", "domains", "outcomes", "dead", "archive", "workers", "audit"):
+        for view in (
+            "overview",
+            "now",
+            "domains",
+            "outcomes",
+            "dead",
+            "archive",
+            "workers",
+            "audit",
+        ):
             tab.open(f"{console.url}#{view}")
             tab.wait(f"document.querySelector('nav a[aria-current]').hash === '#{view}'")
             tab.wait("!document.querySelector('#main .bad')")

@@ -468,14 +468,22 @@ function outcomesView(main, given) {
   return () => { listeners.delete(take); outcomesAsked = {}; stream?.abort(); };
 }
 
-function listView(view, columns, empty, least = 5000) {
+function listView(view, columns, empty, least = 5000, words = "") {
   return (main) => {
     const place = el("div");
     const rows = refreshed(place, async () => table(columns(() => rows.again()), await get(view, { ...(view === "workers" ? {} : { top: 200 }) }), empty), least);
-    main.append(el("div", { className: "row" }, ...saving(view, () => view === "workers" ? {} : { top: 10000 })), place);
+    main.append(el("div", { className: "row" }, ...saving(view, () => view === "workers" ? {} : { top: 10000 })), place, el("p", { className: "faint" }, words));
     return rows.end;
   };
 }
+
+const nowView = listView("now", () => [
+  ["host", (row) => el("a", { href: `#hosts/${encodeURIComponent(row.host)}` }, row.host), "long"], ["URL", (row) => outside(row.url), "long"],
+  ["for", (row) => span(row.seconds), "number"], ["usual", (row) => row.usual_s ? span(row.usual_s) : "–", "number"],
+  ["bytes", (row) => row.bytes === null ? "–" : size(row.bytes), "number"],
+  ["state", (row) => row.is_hung ? el("span", { className: "bad" }, "hung") : row.stage || "–"], ["worker", (row) => row.worker || "–"], ["", (row) => asker(row.url)],
+], "Nothing is fetched now.", 2000, "for: since it was sent. usual: how long a fetch of its host takes. state: storing is what has come and is not in the archive yet."
+  + " hung: for 3 s and three times as long as usual, with less than 1 kB a second. –: leased, and not told yet how far it is.");
 
 const deadView = listView("dead", (again) => [
   ["when", (row) => moment(row.at)], ["URL", (row) => outside(row.url), "long"], ["reason", (row) => row.reason, "long"],
@@ -545,7 +553,7 @@ function whyView(main, given) {
 }
 
 const VIEWS = {
-  overview: ["Overview", overviewView], hosts: ["Hosts", hostsView], domains: ["Domains", domainsView], outcomes: ["Latest outcomes", outcomesView], dead: ["Dead letters", deadView],
+  overview: ["Overview", overviewView], hosts: ["Hosts", hostsView], domains: ["Domains", domainsView], now: ["Now", nowView], outcomes: ["Latest outcomes", outcomesView], dead: ["Dead letters", deadView],
   why: ["A URL", whyView], rules: ["Rules", rulesView], archive: ["Archive", archiveView], workers: ["Workers", workersView], audit: ["Audit", auditView],
 };
 

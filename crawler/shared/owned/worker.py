@@ -27,6 +27,7 @@ from crawler.frontier.port import (
     PerHost,
     one,
 )
+from crawler.loop.life import OpenFetch
 from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
@@ -46,7 +47,7 @@ from crawler.model.types import (
 )
 from crawler.policy.robots_cache import RobotsFetchResult
 from crawler.shared.changes import ChangeSender, send_changes
-from crawler.shared.codec import WorkerRecord, claim_of
+from crawler.shared.codec import WorkerRecord, claim_of, long_fetches
 from crawler.shared.crawl_format import CrawlFormat
 from crawler.shared.faults import FAULTS, Unreachable
 from crawler.shared.keys import Scripts
@@ -102,6 +103,7 @@ class OwnedWorker:
         on_robots: Callable[[str, RobotsFetchResult], None],
         pushing: PushedContext | None,
         changes: ChangeSender | None = None,
+        open_fetches: Callable[[], list[OpenFetch]] = list,
     ) -> None:
         """*crawl*: its format, with which this worker has joined. *work* does the work of the
         frontier, whose *store*, in *folder*, is empty. Without *lease_rules* no URL is judged
@@ -109,11 +111,13 @@ class OwnedWorker:
         change feed. *dead_sessions*: earlier ones of this worker,
         which had noted *rests*. *free_slots* returns how many fetches of such hosts may begin;
         *wake* lets the engine ask. *on_taken_in* is called when a shard has come, *on_robots*
-        with an authority and what another worker has fetched for its robots.txt."""
+        with an authority and what another worker has fetched for its robots.txt. *open_fetches*
+        returns how far each fetch is, for what this worker announces."""
         me, settings, scripts = base.make_record(), base.settings, OwnedScripts()
         self.nodes, self.worker, self.outbox = base.nodes, me.name, base.outbox
         self.changes = changes
         self._base, self._work, self._wake = base, work, wake
+        self._open_fetches = open_fetches
         self._duplicates, self._near_duplicates = contents
         self._status_log = base.status_log
         settles = not (settings.is_ack_durable or base.nodes.single_server)
@@ -478,4 +482,5 @@ class OwnedWorker:
             outbox=len(self._base.outbox),
             opened_mark=self._pushed_urls.opened_mark if self._pushed_urls is not None else 0,
             shards=len(self.holder.held),
+            fetches=long_fetches(self._open_fetches(), self._base.now()),
         )
