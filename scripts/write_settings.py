@@ -15,8 +15,9 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it, not here
 
+from crawler.config.arguments import Arguments  # noqa: E402  # needs the path above
 from crawler.config.readers import Setting, settings_of  # noqa: E402  # needs the path above
-from crawler.config.settings import Arguments, settings_table  # noqa: E402  # needs the path above
+from crawler.config.settings import settings_table  # noqa: E402  # needs the path above
 
 BEGIN, END = "made by `make settings` from here", "to here"  # in <!-- -->
 BLOCK: Final = re.compile(rf"(?s)({BEGIN} -->\n).*?(<!-- {END} -->)")

@@ -12,8 +12,9 @@ from scrapy.utils.misc import walk_modules_iter
 from crawler import settings
 from crawler.addon import REPLACED
 from crawler.assembly.components import COMPONENTS
+from crawler.config.arguments import Arguments
 from crawler.config.readers import settings_of
-from crawler.config.settings import Arguments, read_config, settings_table
+from crawler.config.settings import read_config, settings_table
 from crawler.model.types import ConfigError
 from scripts import (
     write_lives,

@@ -34,16 +34,18 @@ from crawler.assembly.crawl import (
     UserSettings,
 )
 from crawler.assembly.parts import BaseParts, FrontierParts
+from crawler.config.arguments import (
+    KeptOfStart,
+    arguments_to_keep,
+    encode_kept,
+    read_kept,
+)
 from crawler.config.settings import (
     KEPT_PATHS,
     MEGABYTE,
     Config,
-    KeptOfStart,
-    arguments_to_keep,
     effective_settings,
-    encode_kept,
     read_config,
-    read_kept,
     settings_to_keep,
 )
 from crawler.content.body_memory import BodyMemory

@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from crawler.archive.replay import Replay
-from crawler.config.settings import Arguments, Config
+from crawler.config.arguments import Arguments
+from crawler.config.settings import Config
 from crawler.content.body_memory import BodyMemory
 from crawler.content.cohorts import Cohorts
 from crawler.content.crawl_archive import CrawlArchive

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from scrapy.crawler import Crawler
 
 from crawler.assembly.crawl import EmbeddedFrontier
-from crawler.config.settings import Arguments, Config
+from crawler.config.arguments import Arguments
+from crawler.config.settings import Config
 from crawler.data.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.data.data_dir import DataDir
 from crawler.data.disk_room import DiskRoom

@@ -14,7 +14,8 @@ from time import time
 import msgspec
 
 from crawler.assembly.parts import BaseParts, FrontierParts
-from crawler.config.settings import Config, read_kept
+from crawler.config.arguments import read_kept
+from crawler.config.settings import Config
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.data.changes import ChangeFeed, last_number
 from crawler.data.data_dir import SHARDS

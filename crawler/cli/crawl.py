@@ -31,7 +31,7 @@ from twisted.internet.defer import Deferred
 from crawler.assembly.build import crawl_of
 from crawler.assembly.components import added_components
 from crawler.assembly.crawl import Crawl
-from crawler.config.settings import join_repeated
+from crawler.config.arguments import join_repeated
 from crawler.content.parsing import Parsers
 from crawler.data.data_dir import LOG
 from crawler.model.choices import ProgressStyle

@@ -41,11 +41,11 @@ from crawler.cli.frontier_text import (
     workers_text,
 )
 from crawler.cli.place import client_of, command_for, place_of
+from crawler.config.arguments import join_repeated
 from crawler.config.settings import (
     KEPT_SETTINGS,
     Config,
     effective_settings,
-    join_repeated,
     read_config,
     with_kept_settings,
 )

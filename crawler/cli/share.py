@@ -20,15 +20,15 @@ from scrapy.utils.conf import arglist_to_dict
 from scrapy.utils.log import configure_logging
 
 from crawler.assembly.build import data_dir
-from crawler.config.settings import (
+from crawler.config.arguments import (
     PUSHED,
     RUN_BEGAN,
     RUN_LIMITS,
     Arguments,
     join_repeated,
     read_arguments,
-    read_config,
 )
+from crawler.config.settings import read_config
 from crawler.data.data_dir import (
     LOG,
     REPORT,

@@ -1,4 +1,4 @@
-"""All settings and all arguments of a crawl, as frozen values with their defaults and meanings.
+"""All settings, as frozen values with their defaults and meanings.
 
 Rule: a setting is named CRAWLER_ and its field in capitals. Its kind checks its value, its group
 checks values that depend on each other.
@@ -9,14 +9,10 @@ A number without a source beside it is from the requirements, or is marked as a 
 from __future__ import annotations
 
 import difflib
-import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from typing import Final
-
-import msgspec
 
 from crawler.config.readers import (
     DENIED_EXTENSIONS,
@@ -25,8 +21,6 @@ from crawler.config.readers import (
     choice,
     class_path,
     contact,
-    duration,
-    end_of_run,
     flag,
     frontier_url,
     integer,
@@ -36,7 +30,6 @@ from crawler.config.readers import (
     number,
     or_none,
     or_word,
-    pattern,
     read_group,
     refuse_disorder,
     refuse_unknown,
@@ -44,7 +37,6 @@ from crawler.config.readers import (
     server_address,
     setting,
     settings_of,
-    size,
     suffix,
     text,
 )
@@ -54,7 +46,6 @@ from crawler.model.choices import (
     ChangeChoice,
     HostUnit,
     NearDuplicateChoice,
-    OnlyChoice,
     ProgressStyle,
     RedisFsync,
     RevisitChoice,
@@ -850,150 +841,6 @@ def _resembles(head: str) -> bool:
     return difflib.SequenceMatcher(None, head, PREFIX.rstrip("_")).ratio() >= 0.8
 
 
-# The arguments of a crawl. Scrapy passes one string a name, so the regular expressions of `allow`
-# and `deny` are separated by line breaks, which no URL needs.
-
-SEPARATOR: Final = "\n"
-REPEATABLE: Final = frozenset({"allow", "deny"})
-PUSHED: Final = "redis"  # in place of seeds: URLs are pushed into the Redis of a shared crawl
-RUN_BEGAN: Final = "_run_began"
-"""The argument by which `scrapy share` passes its own start, epoch seconds, to its workers."""
-IGNORED_ARGUMENTS: Final = frozenset({"_job", RUN_BEGAN})  # scrapyd passes the id of its run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
-    """The arguments of one crawl."""
-
-    seeds: str = setting(
-        "",
-        text(
-            "a path, a URL of a list, or URLs with commas between", "path or URLs", r"(?s:.*\S.*)"
-        ),
-        "Where to start: a path or URL of a list, URLs with commas between; redis: what is pushed.",
-    )
-    max_pages: int | None = setting(
-        None, or_none(integer("pages", least=1)), "Most pages that are fetched."
-    )
-    max_bytes: int | None = setting(
-        None, or_none(size()), "Bytes of bodies, as sent, after which nothing more is fetched."
-    )
-    max_time: timedelta | None = setting(
-        None, or_none(duration()), "How long this run takes at most."
-    )
-    max_depth: int | None = setting(
-        None, or_none(integer("hops")), "Most hops from a seed; 0: seeds only."
-    )
-    scope: ScopeChoice = setting(
-        ScopeChoice.ANY,
-        choice(ScopeChoice),
-        "Where links may lead: anywhere, or to the seeds' domains, hosts, folders; or nowhere.",
-    )
-    allow: tuple[re.Pattern[str], ...] = setting(
-        (), list_of(pattern(), SEPARATOR), "Follow only URLs in which one of these is found."
-    )
-    deny: tuple[re.Pattern[str], ...] = setting(
-        (), list_of(pattern(), SEPARATOR), "Follow no URL in which one of these is found."
-    )
-    requisites: bool = setting(
-        False,
-        flag(),
-        "Fetch what pages need to be shown, too, wherever it is: styles, scripts, images.",
-    )
-    until: datetime | timedelta | None = setting(
-        None,
-        or_none(end_of_run()),
-        "When the crawl ends at the latest: a date (in UTC), or so long after its start.",
-    )
-
-    only: OnlyChoice = setting(
-        OnlyChoice.ALL,
-        choice(OnlyChoice),
-        "Of this run: pages that are new, known ones that have changed, or all.",
-    )
-    since: datetime | timedelta | None = setting(
-        None,
-        or_none(end_of_run()),
-        "Of the pages that sitemaps date, only those changed since then, or so long ago.",
-    )
-
-    def __post_init__(self) -> None:
-        if not self.seeds:
-            raise ConfigError("no seeds: say where to start, for example -a seeds=seeds.txt")
-
-    @property
-    def has_pushed_seeds(self) -> bool:
-        """Whether all seeds are pushed from outside while the crawl runs."""
-        return self.seeds == PUSHED
-
-    def dated_since(self, began_at: float) -> float:
-        """Return the date before which no page is taken from a sitemap, for a run that began at
-        *began_at*, both in epoch seconds; 0: that is not said."""
-        if self.since is None:
-            return 0.0
-        if isinstance(self.since, timedelta):
-            return began_at - self.since.total_seconds()
-        return self.since.timestamp()
-
-    def ends_at(self, began_at: float) -> float | None:
-        """Return when a run that began at *began_at* ends at the latest, both in epoch seconds;
-        None: that is not said. Raises ConfigError if it is over then."""
-        ends = [each for each in (self.until, self.max_time) if each is not None]
-        times = [
-            began_at + each.total_seconds() if isinstance(each, timedelta) else each.timestamp()
-            for each in ends
-        ]
-        if isinstance(self.until, datetime) and times[0] <= began_at:
-            raise ConfigError(
-                f"until is {self.until.isoformat()}, which is past: give a later date, or -a until="
-                " for none"
-            )
-        return min(times, default=None)
-
-
-def read_arguments(given: Mapping[str, object]) -> Arguments:
-    """Read a spider's arguments strictly. Raises ConfigError, whose text names the argument."""
-    ours = {name: value for name, value in given.items() if name not in IGNORED_ARGUMENTS}
-    refuse_unknown("argument", ours, [row.name for row in settings_of(Arguments)])
-    return read_group(Arguments, ours)
-
-
-RUN_LIMITS: Final = ("max_pages", "max_bytes")
-"""What a run fetches at most; several workers divide it among them."""
-NOT_KEPT: Final = frozenset({*RUN_LIMITS, "max_time", "only", "since"})
-"""The arguments that the next start does not take from the last one."""
-
-
-def with_kept_arguments(given: Mapping[str, object], kept: Mapping[str, str]) -> dict[str, object]:
-    """Return *given*, completed from *kept*, the arguments of the last start. An empty argument
-    (`-a max_depth=`) is cleared: it is as if it had never been given."""
-    merged: dict[str, object] = {name: kept[name] for name in kept if name not in given}
-    merged.update((name, value) for name, value in given.items() if value != "" or name == "seeds")
-    return merged
-
-
-def arguments_to_keep(arguments: Mapping[str, object]) -> dict[str, str]:
-    """Return the arguments that the next start uses again, as they were given."""
-    dropped = NOT_KEPT | IGNORED_ARGUMENTS
-    return {name: str(value) for name, value in arguments.items() if name not in dropped}
-
-
-def describe_changes(given: Mapping[str, object], kept: Mapping[str, str]) -> str:
-    """Return in words what a start takes from the last one and what has changed, or ""."""
-    taken = [f"{name}={value!r}" for name, value in kept.items() if name not in given]
-    other = [
-        f"{name}={value!r} (was {kept.get(name, '')!r})"
-        for name, value in sorted(arguments_to_keep(given).items())
-        if value != kept.get(name, "")
-    ]
-    parts = []
-    if taken:
-        parts.append(f"kept of the last start: {', '.join(taken)} (-a NAME= clears one)")
-    if other and kept:
-        parts.append(f"other than at the last start: {', '.join(other)}")
-    return "; ".join(parts)
-
-
 KEPT_PATHS: Final = ("CRAWLER_REPLAY", "CRAWLER_RULES")
 KEPT_SETTINGS: Final = frozenset(
     {
@@ -1023,48 +870,3 @@ def with_kept_settings(
     """Return *settings* with those that decide from *kept*, but for those *typed* by the user."""
     own = {name: settings[name] for name in settings if name in typed or name not in KEPT_SETTINGS}
     return {**kept, **own}
-
-
-@dataclass(frozen=True, slots=True)
-class KeptOfStart:
-    """What a start keeps of itself, encoded."""
-
-    arguments: bytes | None  # for the next start; None: the spider takes none of ours
-    settings: bytes  # for `why`
-
-
-def encode_kept(kept: Mapping[str, object]) -> bytes:
-    return msgspec.json.encode(kept, enc_hook=str)
-
-
-def read_kept_settings(packed: bytes | None, where: str) -> dict[str, object] | None:
-    """Decode kept settings; None if there are none. Raises ConfigError, whose text names
-    *where* they are."""
-    try:
-        return msgspec.json.decode(packed, type=dict[str, object]) if packed else None
-    except msgspec.MsgspecError as broken:
-        raise ConfigError(f"{where} cannot be read ({broken}): remove it") from broken
-
-
-def read_kept(packed: bytes | None, where: str) -> dict[str, str]:
-    """Decode kept arguments. Raises ConfigError, whose text names *where* they are."""
-    try:
-        return msgspec.json.decode(packed, type=dict[str, str]) if packed else {}
-    except msgspec.MsgspecError as broken:
-        raise ConfigError(
-            f"{where} cannot be read ({broken}): remove it, and give all arguments again"
-        ) from broken
-
-
-def join_repeated(pairs: list[str]) -> list[str]:
-    """Join the values of one argument (`-a deny=a -a deny=b`): Scrapy would keep only the last."""
-    joined: dict[str, str] = {}
-    for pair in pairs:
-        name, mark, value = pair.partition("=")
-        if name in joined and name in REPEATABLE:
-            joined[name] += SEPARATOR + value
-        elif name in joined:
-            raise ConfigError(f"argument {name} is given twice")
-        else:
-            joined[name] = mark + value
-    return [name + value for name, value in joined.items()]

@@ -15,7 +15,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
-from crawler.config.settings import Arguments, Config
+from crawler.config.arguments import Arguments
+from crawler.config.settings import Config
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.model.choices import LaterVisits, OnlyChoice, RevisitChoice

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from crawler.config.settings import Arguments, Config, LimitSettings
+from crawler.config.arguments import Arguments
+from crawler.config.settings import Config, LimitSettings
 from crawler.frontier.port import (
     FRONTIER,
     SEEN,

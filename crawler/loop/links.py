@@ -13,7 +13,8 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from crawler.config.settings import Arguments, LinkSettings
+from crawler.config.arguments import Arguments
+from crawler.config.settings import LinkSettings
 from crawler.loop.life import DeadEnd
 from crawler.model.page import EMBEDDED, Link, LinkKind, Page
 from crawler.model.types import Candidate

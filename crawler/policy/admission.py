@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from crawler.config.settings import Arguments, Config, LinkSettings
+from crawler.config.arguments import Arguments
+from crawler.config.settings import Config, LinkSettings
 from crawler.model.choices import HostUnit
 from crawler.model.page import Link, LinkKind
 from crawler.model.types import (

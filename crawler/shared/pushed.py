@@ -18,8 +18,8 @@ import msgspec
 from scrapy import FormRequest, Request, Spider
 from scrapy.settings import BaseSettings
 
+from crawler.config.arguments import Arguments
 from crawler.config.readers import number
-from crawler.config.settings import Arguments
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.engine.request_meta import LEASE
 from crawler.engine.stats import CrawlStats

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from crawler.config.settings import Arguments, Config
+from crawler.config.arguments import Arguments
+from crawler.config.settings import Config
 from crawler.data.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.data.local_stores import (
     LocalClaims,

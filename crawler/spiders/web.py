@@ -23,15 +23,15 @@ from scrapy.utils.python import global_object_name
 
 from crawler.assembly.build import arguments_of_last_start, crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.config.settings import (
+from crawler.config.arguments import (
     PUSHED,
     RUN_BEGAN,
     Arguments,
     describe_changes,
     read_arguments,
-    read_config,
     with_kept_arguments,
 )
+from crawler.config.settings import read_config
 from crawler.engine.interactive import is_interactive
 from crawler.engine.seeds import (
     MAX_BYTES,

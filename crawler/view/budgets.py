@@ -17,7 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from crawler.config.settings import Arguments, Config, read_arguments
+from crawler.config.arguments import Arguments, read_arguments
+from crawler.config.settings import Config
 from crawler.frontier.budgets import CAPPED
 from crawler.frontier.open import frontier_limits
 from crawler.frontier.port import FrontierLimits

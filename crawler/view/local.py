@@ -14,7 +14,8 @@ from math import exp
 from pathlib import Path
 from typing import Final, Protocol, Self
 
-from crawler.config.settings import PatternSettings, read_kept, read_kept_settings
+from crawler.config.arguments import read_kept, read_kept_settings
+from crawler.config.settings import PatternSettings
 from crawler.data.data_dir import (
     ARGUMENTS,
     OUTCOMES,

@@ -20,7 +20,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from crawler.config.settings import Config, PatternSettings, read_kept, read_kept_settings
+from crawler.config.arguments import read_kept, read_kept_settings
+from crawler.config.settings import Config, PatternSettings
 from crawler.data.data_dir import WORKER, folders_of_crawl, worker_folders
 from crawler.data.local_stores import LocalPatternStats, RobotsRecords
 from crawler.data.operator_files import Act, ActResult, read_audit

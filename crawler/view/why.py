@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from crawler.config.settings import PUSHED, Config, read_arguments, with_kept_arguments
+from crawler.config.arguments import PUSHED, read_arguments, with_kept_arguments
+from crawler.config.settings import Config
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.data.local_stores import RobotsRecords
 from crawler.data.operator_files import Act

@@ -14,7 +14,8 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.request import RequestFingerprinter
 from scrapy.utils.test import get_crawler
 
-from crawler.config.settings import Arguments, read_config
+from crawler.config.arguments import Arguments
+from crawler.config.settings import read_config
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.engine.stats import CrawlStats
 from crawler.frontier.memory_store import MemoryStore

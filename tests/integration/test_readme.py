@@ -20,7 +20,8 @@ from typing import Final
 import duckdb
 import pytest
 
-from crawler.config.settings import join_repeated, read_arguments, read_config
+from crawler.config.arguments import join_repeated, read_arguments
+from crawler.config.settings import read_config
 from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S
 from tests.harness.sources import PROJECT

@@ -6,7 +6,8 @@ import tracemalloc
 
 import pytest
 
-from crawler.config.settings import Arguments, read_config
+from crawler.config.arguments import Arguments
+from crawler.config.settings import read_config
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore

@@ -14,7 +14,8 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy.utils.test import get_crawler
 from scrapy_redis.spiders import RedisCrawlSpider, RedisMixin, RedisSpider
 
-from crawler.config.settings import Arguments, read_config
+from crawler.config.arguments import Arguments
+from crawler.config.settings import read_config
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.engine.stats import CrawlStats
 from crawler.frontier.memory_store import MemoryStore

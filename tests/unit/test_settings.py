@@ -12,21 +12,23 @@ from hypothesis import strategies as st
 from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
 
+from crawler.config.arguments import (
+    Arguments,
+    encode_kept,
+    join_repeated,
+    read_arguments,
+    read_kept_settings,
+)
 from crawler.config.readers import file_of
 from crawler.config.settings import (
     KEPT_SETTINGS,
-    Arguments,
     Config,
     FetchSettings,
     IdentitySettings,
     LimitSettings,
     PolitenessSettings,
     SharedSettings,
-    encode_kept,
-    join_repeated,
-    read_arguments,
     read_config,
-    read_kept_settings,
     settings_table,
     settings_to_keep,
     with_kept_settings,

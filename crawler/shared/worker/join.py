@@ -24,7 +24,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from crawler.archive.recovery import ArchivedAnswers
-from crawler.config.settings import Config, KeptOfStart
+from crawler.config.arguments import KeptOfStart
+from crawler.config.settings import Config
 from crawler.data.data_dir import DataDir
 from crawler.engine.long_steps import SHOW_AT_ONCE
 from crawler.engine.stats import CrawlStats
