@@ -55,8 +55,9 @@ from crawler.page.links import (
 )
 from crawler.page.media_type import actual_type
 from crawler.page.simhash import fingerprint
+from crawler.policy.addresses import AllowedAddresses
 from crawler.policy.admission import Admission, AdmissionSettings, links_to_follow
-from crawler.policy.scope import AllowedAddresses, Scope
+from crawler.policy.scope import Scope
 
 PAGES: Final = 400  # a round
 ROUNDS: Final = 5

@@ -52,7 +52,7 @@ from crawler.page.simhash import fingerprint
 from crawler.page.soft404 import looks_like_error
 from crawler.policy.admission import unreadable_refusal
 from crawler.policy.priority import cash_of_links
-from crawler.policy.scope import Refusal
+from crawler.policy.refusal import Refusal
 
 logger = logging.getLogger(__name__)
 

@@ -22,21 +22,20 @@ from crawler.frontier.port import OrderedStore
 from crawler.model.choices import LaterVisits, OnlyChoice, RevisitChoice
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import fetch_form
+from crawler.policy.addresses import (
+    MOST_ORIGINS,
+    AllowedAddresses,
+    Origin,
+    loopback_origin,
+    origin_text,
+)
 from crawler.policy.admission import Admission, AdmissionSettings, admission_settings
+from crawler.policy.name_set import NameSet
 from crawler.policy.operator_rules import NO_RULES, OperatorRules, Overrides, RuleBudgets
 from crawler.policy.priority import CashPrioritizer, Prioritizer
 from crawler.policy.ranks import Ranks
-from crawler.policy.scope import (
-    MOST_ORIGINS,
-    AllowedAddresses,
-    NameSet,
-    Origin,
-    Refusal,
-    SeedHosts,
-    loopback_origin,
-    origin_text,
-    place_of_seed,
-)
+from crawler.policy.refusal import Refusal
+from crawler.policy.scope import SeedHosts, place_of_seed
 
 _LOGGED: Final = 20  # origins named in one log line
 _NAMED_LOGGED: Final = 100  # refused requests of a spider, for each rule

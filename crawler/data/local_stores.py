@@ -33,8 +33,8 @@ from crawler.policy.patterns import (
     stats_after,
     with_try,
 )
+from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import RobotsRecord
-from crawler.policy.scope import Refusal
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_claim = msgspec.msgpack.Decoder(Claim).decode

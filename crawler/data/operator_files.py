@@ -24,7 +24,7 @@ from tomlkit.toml_document import TOMLDocument
 
 from crawler.data.files import replace_file
 from crawler.model.types import ConfigError, StoreUnavailable, store_error
-from crawler.policy.scope import loopback_origin
+from crawler.policy.addresses import loopback_origin
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from crawler.data.data_dir import OUTCOMES, SEEDS
 from crawler.loop.outcome import words_of
 from crawler.model.counts import Sums, add_by_key
 from crawler.model.types import HTTP_OK, Outcome, OverBudgetLinks, decode_outcome
-from crawler.policy.scope import Refusal
+from crawler.policy.refusal import Refusal
 
 logger = logging.getLogger(__name__)
 

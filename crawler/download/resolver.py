@@ -23,7 +23,7 @@ import aiodns
 
 from crawler.model.page import AddressRefused, ResolvedName
 from crawler.model.types import HostKey
-from crawler.policy.scope import AddressKind, address_kind
+from crawler.policy.addresses import AddressKind, address_kind
 
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
     from crawler.shared.worker.names import SharedNames

@@ -27,7 +27,7 @@ from crawler.model.types import (
     OverBudgetLinks,
     Purpose,
 )
-from crawler.policy.scope import Reason
+from crawler.policy.refusal import Reason
 
 # Bound once, because each look-up of a member of an enumeration takes 0.2 us.
 _ROBOTS: Final = Purpose.ROBOTS

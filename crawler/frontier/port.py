@@ -24,7 +24,7 @@ from crawler.model.types import (
 )
 from crawler.policy.budgets import BudgetRules
 from crawler.policy.operator_rules import Budgets, RuleBudgets
-from crawler.policy.scope import Refusal
+from crawler.policy.refusal import Refusal
 
 FRONTIER: Final = "frontier"  # the folder of the records
 SEEN: Final = "seen"  # the folder of the keys of all URLs ever admitted

@@ -623,7 +623,7 @@ class RefusedRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """A waiting URL that a rule of a later start refused."""
 
     candidate: Candidate
-    reason: str  # which rule, as policy.scope.Reason
+    reason: str  # which rule, as policy.refusal.Reason
     at: float  # epoch seconds
 
 

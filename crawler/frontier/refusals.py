@@ -31,7 +31,7 @@ from crawler.model.types import (
     HostKey,
     Purpose,
 )
-from crawler.policy.scope import Refusal
+from crawler.policy.refusal import Refusal
 
 _MAX_FREE: Final = 8  # URLs read in excess: some may have no budget, as a robots.txt has none
 _CHUNK: Final = 256  # URLs of a read after the first, when part of a head was refused

@@ -34,7 +34,7 @@ from crawler.frontier.records import (
 from crawler.frontier.refusals import Refusals
 from crawler.frontier.staging import WriteBatch
 from crawler.model.types import Candidate, Dead, HostKey
-from crawler.policy.scope import Refusal
+from crawler.policy.refusal import Refusal
 
 
 class Forget(Enum):

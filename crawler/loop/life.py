@@ -28,7 +28,7 @@ from crawler.model.types import (
     PutBack,
     Verdict,
 )
-from crawler.policy.scope import Refusal
+from crawler.policy.refusal import Refusal
 
 
 class LifeState(IntEnum):

@@ -24,7 +24,7 @@ from crawler.policy.admission import Admission, links_to_follow
 from crawler.policy.operator_rules import OperatorRules
 from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.priority import NO_CASH, Hints
-from crawler.policy.scope import Reason, Refusal
+from crawler.policy.refusal import Reason, Refusal
 
 MAX_SITEMAPS: Final = 100
 """Sitemaps taken from a robots.txt (guess: big sites name a few dozen; an index counts as one)."""

@@ -83,13 +83,13 @@ from crawler.policy.redirects import (
     TooManyRedirects,
     decide_redirect,
 )
+from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import (
     HOST_FAILED,
     RobotsAnswer,
     RobotsFetchResult,
     robots_answer,
 )
-from crawler.policy.scope import Refusal
 from crawler.policy.silent_hosts import NEVER_ANSWERED, SilentHosts
 from crawler.policy.validators import ConditionFault, fault_of, noted
 

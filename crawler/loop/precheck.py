@@ -40,6 +40,7 @@ from crawler.policy.patterns import (
     PatternStatsStore,
     PatternStopped,
 )
+from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import (
     ADDRESS_REFUSED,
     RobotsAllowed,
@@ -49,7 +50,6 @@ from crawler.policy.robots_cache import (
     RobotsState,
     RobotsUnreachable,
 )
-from crawler.policy.scope import Refusal
 from crawler.policy.validators import validators_to_send
 
 MAX_PROBES: Final = 10_000

@@ -24,6 +24,7 @@ from crawler.middlewares.outcome import answer_of, challenge_of, failed_answer
 from crawler.model.page import AddressRefused
 from crawler.model.types import Answer, Purpose, StoreUnavailable
 from crawler.model.url import authority_of, fetch_form
+from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import (
     ADDRESS_REFUSED,
     RobotsAllowed,
@@ -33,7 +34,6 @@ from crawler.policy.robots_cache import (
     RobotsVerdict,
     robots_answer,
 )
-from crawler.policy.scope import Refusal
 
 logger = logging.getLogger(__name__)
 

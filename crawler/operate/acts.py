@@ -36,7 +36,7 @@ from crawler.operate.operator import unfinished
 from crawler.operate.verbs import COUNT_S, ActRequest, WaitingCount
 from crawler.policy.admission import canonical_rules, operator_refusal
 from crawler.policy.priority import Hints
-from crawler.policy.scope import Refusal
+from crawler.policy.refusal import Refusal
 from crawler.policy.seeds import seed_url
 from crawler.policy.targets import UrlTarget, read_target
 from crawler.view.local import LocalView

@@ -55,7 +55,7 @@ from crawler.model.types import (
 )
 from crawler.model.url import fetch_form
 from crawler.page.media_type import HTML_TYPES, PDF
-from crawler.policy.scope import NameSet
+from crawler.policy.name_set import NameSet
 from crawler.policy.targets import UrlTarget
 from crawler.view.archive import ArchivePlace, FileResult
 from crawler.view.formats import (

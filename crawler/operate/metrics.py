@@ -34,7 +34,7 @@ from crawler.model.types import VERSION
 from crawler.page.challenge import SIGNATURES, Reception
 from crawler.policy.pacing import PaceChange
 from crawler.policy.politeness import STORM_NAME
-from crawler.policy.scope import Reason
+from crawler.policy.refusal import Reason
 
 PREFIX: Final = "gossamer_"
 OTHER: Final = "other"

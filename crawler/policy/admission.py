@@ -41,6 +41,8 @@ from crawler.model.url import (
     registered_domain,
     split,
 )
+from crawler.policy.addresses import AllowedAddresses
+from crawler.policy.name_set import NameSet
 from crawler.policy.operator_rules import NO_RULES, OperatorRules
 from crawler.policy.priority import (
     NO_CASH,
@@ -51,15 +53,9 @@ from crawler.policy.priority import (
     cash_of_weight,
 )
 from crawler.policy.ranks import Ranks
-from crawler.policy.scope import (
-    AllowedAddresses,
-    CalendarLimits,
-    NameSet,
-    Reason,
-    Refusal,
-    Scope,
-    TrapLimits,
-)
+from crawler.policy.refusal import Reason, Refusal
+from crawler.policy.scope import Scope
+from crawler.policy.traps import CalendarLimits, TrapLimits
 
 if TYPE_CHECKING:
     from crawler.model.url_scan import PlainUrls

@@ -23,7 +23,7 @@ from crawler.model.types import (
     HostKey,
     Purpose,
 )
-from crawler.policy.scope import Reason, Refusal
+from crawler.policy.refusal import Reason, Refusal
 
 MAX_PATTERN_CHARS: Final = 200
 """Longest pattern. A longer one is cut, and a hash keeps it unique."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from crawler.model.types import Candidate
 from crawler.model.url import fetch_form
-from crawler.policy.scope import Refusal
+from crawler.policy.refusal import Refusal
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 MAX_HOPS: Final = 10

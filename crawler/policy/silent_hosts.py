@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from crawler.model.types import Answer, HostKey, Pace
-from crawler.policy.scope import AddressKind, host_kind
+from crawler.policy.addresses import AddressKind, host_kind
 
 SILENCE_S: Final = 40.0
 """With a probe of our own connection, and its time-out, the crawl is over within a minute."""

@@ -21,7 +21,7 @@ from crawler.data.seed_fates import SeedFates, SeedTable, fate_words
 from crawler.engine.stats import GAP_BOUNDS_S, GAP_OVER_DUE, LANGUAGES, TYPES
 from crawler.loop.outcome import words_of
 from crawler.model.counts import Figures, OverBudget
-from crawler.policy.scope import Reason
+from crawler.policy.refusal import Reason
 from crawler.report.endings import ending
 from crawler.report.html_parts import figures, html_page, table, text
 from crawler.report.outcome_figures import (

@@ -23,7 +23,7 @@ from crawler.engine.lifecycle import FINISHED, UNTIL
 from crawler.loop.outcome import words_of
 from crawler.model.counts import Counts, DeadUrl, Figures, HostChanges, HostPages, OverBudget
 from crawler.model.types import VERSION
-from crawler.policy.scope import RULES, Reason
+from crawler.policy.refusal import RULES, Reason
 from crawler.report.endings import NOT_BEGUN, ending
 from crawler.report.messages import frontier_command
 from crawler.view.formats import (

@@ -8,7 +8,7 @@ from typing import Final
 
 from crawler.model.types import Outcome
 from crawler.policy.priority import DOUBLING, NO_CASH, SEED_CASH
-from crawler.policy.scope import Reason
+from crawler.policy.refusal import Reason
 from crawler.report.fresh_text import answer_of, next_visit, visited
 from crawler.view.budgets import DomainRow
 from crawler.view.formats import many, number, plain, since, size, span, until

@@ -36,7 +36,7 @@ from crawler.model.types import (
 )
 from crawler.operate.steering import Steering
 from crawler.policy.priority import Hints
-from crawler.policy.scope import Refusal
+from crawler.policy.refusal import Refusal
 from crawler.scheduler.requests import pack_request, unpack_request
 from crawler.scheduler.silence import give_up_silent_hosts
 

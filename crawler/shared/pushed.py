@@ -25,7 +25,7 @@ from crawler.engine.request_meta import LEASE
 from crawler.engine.stats import CrawlStats
 from crawler.model.types import Added, Candidate, ConfigError, CrawlerError, StoreUnavailable
 from crawler.policy.priority import Hints
-from crawler.policy.scope import Refusal
+from crawler.policy.refusal import Refusal
 from crawler.policy.seeds import PushedRequest, read_pushed
 from crawler.shared import keys
 from crawler.shared.worker.feeds import (

@@ -36,13 +36,13 @@ from crawler.policy.patterns import (
     refusal_of,
 )
 from crawler.policy.priority import NO_CASH
+from crawler.policy.refusal import Reason, Refusal
 from crawler.policy.robots_cache import (
     RobotsAllowed,
     RobotsCache,
     RobotsDisallowed,
     RobotsUnreachable,
 )
-from crawler.policy.scope import Reason, Refusal
 from crawler.policy.seeds import seed_url
 from crawler.policy.validators import fault_of
 from crawler.view.budgets import DomainBudgetView, DomainRow, limits_in_force

@@ -18,7 +18,7 @@ from crawler.policy.patterns import (
     PatternStatsStore,
     PatternStopped,
 )
-from crawler.policy.scope import Reason
+from crawler.policy.refusal import Reason
 from tests.harness.frontiers import STORES, candidate
 
 RULES = PatternSettings(pattern_max_pages=9, pattern_barren_pages=4, pattern_probe_s=60.0)

@@ -13,7 +13,7 @@ from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.sweep import Fate, Forget
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Candidate, Dead, Done, HostKey, PutBack, RetryAt
-from crawler.policy.scope import Reason, Refusal
+from crawler.policy.refusal import Reason, Refusal
 from tests.harness.frontiers import ADMIT_ALL, Refusing, TurnWorld, candidate, drain, rest
 
 HOSTS = "abc"

@@ -50,7 +50,7 @@ from crawler.model.types import (
     Rest,
     Standing,
 )
-from crawler.policy.scope import Reason, Refusal
+from crawler.policy.refusal import Reason, Refusal
 
 # Small limits, so that ordinary tests cross every boundary.
 TIGHT = FrontierLimits(

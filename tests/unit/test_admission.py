@@ -14,19 +14,14 @@ from msgspec.structs import replace
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Purpose
 from crawler.model.url import CanonicalRules, HostUnit, UrlRule, canonical, key_of
+from crawler.policy.addresses import AllowedAddresses
 from crawler.policy.admission import Admission, AdmissionSettings
 from crawler.policy.operator_rules import read_rules
 from crawler.policy.priority import DOUBLING, NO_CASH, SEED_CASH, Hints, cash_of_weight
 from crawler.policy.ranks import read_ranks
-from crawler.policy.scope import (
-    RULES,
-    AllowedAddresses,
-    CalendarLimits,
-    Reason,
-    Refusal,
-    Scope,
-    TrapLimits,
-)
+from crawler.policy.refusal import RULES, Reason, Refusal
+from crawler.policy.scope import Scope
+from crawler.policy.traps import CalendarLimits, TrapLimits
 
 PAGE = "https://www.example.com/news/today.html"
 PUBLIC = AllowedAddresses(allow_public=True)

@@ -13,7 +13,8 @@ from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate
-from crawler.policy.scope import MOST_ORIGINS, SeedHosts
+from crawler.policy.addresses import MOST_ORIGINS
+from crawler.policy.scope import SeedHosts
 
 
 def origins(

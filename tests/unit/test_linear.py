@@ -26,7 +26,7 @@ from crawler.page.soft404 import (
 from crawler.policy.patterns import pattern_of
 from crawler.policy.politeness import retry_after_s
 from crawler.policy.robots import canonical_pattern
-from crawler.policy.scope import CalendarLimits, TrapLimits
+from crawler.policy.traps import CalendarLimits, TrapLimits
 from tests.harness.measuring import cpu_seconds
 
 FEW, MANY = 4_000, 32_000  # letters

@@ -23,13 +23,13 @@ from crawler.model.types import (
 )
 from crawler.model.url import split
 from crawler.policy.operator_rules import NO_RULES, read_rules
+from crawler.policy.refusal import Reason, Refusal
 from crawler.policy.robots_cache import (
     ADDRESS_REFUSED,
     RobotsCache,
     RobotsFetchResult,
     RobotsRecord,
 )
-from crawler.policy.scope import Reason, Refusal
 
 RULES = b"User-agent: *\nDisallow: /private\nCrawl-delay: 7\n"
 

@@ -22,7 +22,7 @@ from crawler.frontier.memory_store import MemoryStore
 from crawler.model.choices import ScopeChoice
 from crawler.model.counts import OverBudget
 from crawler.model.types import Added, Candidate, ConfigError
-from crawler.policy.scope import Reason, Refusal
+from crawler.policy.refusal import Reason, Refusal
 from crawler.policy.seeds import PushedRequest, read_pushed
 from crawler.scheduler.requests import unpack_request
 from crawler.shared.pushed import (

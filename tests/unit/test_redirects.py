@@ -10,6 +10,7 @@ from crawler.model.types import (
     HostKey,
     Purpose,
 )
+from crawler.policy.addresses import AllowedAddresses
 from crawler.policy.admission import Admission, AdmissionSettings
 from crawler.policy.redirects import (
     COOKIE_WALL,
@@ -21,7 +22,7 @@ from crawler.policy.redirects import (
     decide_redirect,
     location_text,
 )
-from crawler.policy.scope import AllowedAddresses, Scope
+from crawler.policy.scope import Scope
 
 WAY_IN = Admission(AdmissionSettings(addresses=AllowedAddresses(allow_public=True), key_seed=7))
 HOME = Admission(

@@ -13,18 +13,15 @@ from hypothesis import strategies as st
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import ConfigError
 from crawler.model.url import fetch_form, split
-from crawler.policy.scope import (
+from crawler.policy.addresses import (
     AddressKind,
     AllowedAddresses,
-    CalendarLimits,
-    Reason,
-    Scope,
-    SeedHosts,
-    TrapLimits,
     address_kind,
     host_kind,
-    place_of_seed,
 )
+from crawler.policy.refusal import Reason
+from crawler.policy.scope import Scope, SeedHosts, place_of_seed
+from crawler.policy.traps import CalendarLimits, TrapLimits
 
 SEEDS = frozenset({"www.example.com", "docs.example.co.uk"})
 

@@ -31,7 +31,7 @@ from crawler.model.types import (
     Purpose,
     Rest,
 )
-from crawler.policy.scope import RULES
+from crawler.policy.refusal import RULES
 from crawler.report.endings import (
     ENDINGS,
     FAILED,
