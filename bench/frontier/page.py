@@ -31,7 +31,7 @@ from crawler.frontier.port import FRONTIER, SEEN, FrontierLimits
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.types import Added, Candidate, Done, HostKey, LinkSource, Rest
+from crawler.model.types import Added, Candidate, Done, HostFetch, HostKey, LinkSource, Rest
 
 ADD_US: Final = 60
 TURN_US: Final = 40
@@ -42,6 +42,7 @@ FEW_HOSTS: Final = 10_000
 PAGES_A_COMMIT: Final = 2  # as they land in one turn of the event loop
 _PAGES_PER_S: Final = 500  # of the simulated clock
 _GAP_S: Final = 1.0
+_FETCH: Final = HostFetch(status=200, bytes=50_000, is_page=True)
 _FILL: Final = 1000  # URLs of a call when hosts are made
 _POPS: Final = 300  # each of them looks at all hosts
 _TURN: Final = ("lease", "release", "finish")
@@ -175,7 +176,7 @@ def crawl(frontier: Embedded, links: Links, pages: int) -> None:
             leases = frontier.lease(now)
         for lease in leases:
             with timed("release"):
-                frontier.release(lease, Rest(_GAP_S, lease.pace), now)
+                frontier.release(lease, Rest(_GAP_S, lease.pace, fetch=_FETCH), now)
             with timed("finish"):
                 frontier.finish(lease, Done(), now)
         if number % PAGES_A_COMMIT == 0:

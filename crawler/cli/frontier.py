@@ -35,6 +35,7 @@ from crawler.cli.frontier_text import (
     fetches_text,
     hosts_text,
     overview_text,
+    paces_text,
     repair_text,
     shared_overview_text,
     snapshot_text,
@@ -75,7 +76,7 @@ from crawler.view.archive import archive_of, fault_lines
 from crawler.view.budgets import DomainQuery, DomainSort
 from crawler.view.formats import many
 from crawler.view.fresh import fresh_copies, fresh_page
-from crawler.view.hosts import HostQuery, HostSort
+from crawler.view.hosts import HostFilter, HostQuery, HostSort
 from crawler.view.place import CrawlPlace
 from crawler.view.port import CrawlView
 from crawler.view.rows import (
@@ -173,7 +174,7 @@ def _hosts(args: FrontierArguments) -> CommandOutput:
     query = _host_query(args.opts)
     with _view_as_started(args) as (view, config):
         found, now = host_rows(view, query, config), view.now()
-    return found, hosts_text(found, now)
+    return found, (paces_text if args.opts.pace else hosts_text)(found, now)
 
 
 def _now(args: FrontierArguments) -> CommandOutput:
@@ -229,7 +230,12 @@ def _host_query(opts: argparse.Namespace) -> HostQuery:
         return HostQuery(host=HostKey(opts.host.lower()))
     sort = _sort(HostSort, opts.sort or HostSort.WAITING, "hosts")
     match = (opts.match or "").lower()
-    return HostQuery(top, sort, match, offset, address=_address(opts.address))
+    return HostQuery(
+        *(top, sort, match, offset),
+        address=_address(opts.address),
+        state=HostFilter(opts.state or HostFilter.ALL),
+        failure=opts.failure or "",
+    )
 
 
 def _address(given: str | None) -> str:
@@ -514,8 +520,14 @@ _OPTIONS_OF_VERBS: Final = frozenset({"level", "again", "dry_run", "archive"})
 _ACTIONS: Final = MappingProxyType(
     {  # function, what it takes, options
         "counts": (_counts, "", frozenset[str]()),
-        "hosts": (_hosts, "", frozenset({"top", "host", "sort", "match", "offset", "address"})),
         "now": (_now, "", frozenset({"top", "host"})),
+        "hosts": (
+            _hosts,
+            "",
+            frozenset(
+                {"top", "host", "sort", "match", "offset", "address", "state", "failure", "pace"}
+            ),
+        ),
         "domains": (_domains, "", frozenset({"top", "sort", "match", "offset"})),
         "dead": (_dead, "", frozenset({"limit"})),
         "audit": (_audit, "", frozenset({"limit"})),

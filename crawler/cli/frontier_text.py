@@ -88,47 +88,59 @@ def _counted(rows: Sequence[tuple[str, int, str]]) -> Iterator[str]:
 
 
 def hosts_text(hosts: Sequence[HostRow], now: float) -> Iterator[str]:
+    """Yield how *hosts* answer."""
     head = (
-        "host",
-        "waiting",
-        "admitted",
-        "next",
-        "last gap",
-        "crawl-delay",
-        "failures",
-        "pauses",
-        "base",
-        "factor",
-        "at once",
-        "share",
-        "refused",
-        "stage",
-        "place",
-        "address",
+        *("host", "waiting", "left", "next", "rest", "fetch", "pages", "bytes", "ok", "failures"),
+        *("last failure", "when", "place", "address"),
     )
-    rows = [_host_row(host, now) for host in hosts]
-    yield from table([head, *rows], right=set(range(1, 13)))
+    rows = [
+        (
+            plain(row.host, 60),
+            number(row.waiting),
+            "-" if row.left_s is None else span(row.left_s),
+            until(row.next_at, now),
+            span(max(row.gap_s, row.crawl_delay_s)),
+            span(row.fetch_s) if row.fetch_s else "-",
+            number(row.pages),
+            size(row.bytes),
+            "-" if row.success is None else f"{row.success:.0%}",
+            number(row.failures),
+            row.last_failure or "-",
+            since(row.failed_at, now) if row.last_failure else "-",
+            row.place,
+            row.address or "-",
+        )
+        for row in hosts
+    ]
+    yield from table([head, *rows], right={*range(1, 10), 11})
 
 
-def _host_row(row: HostRow, now: float) -> tuple[str, ...]:
-    return (
-        plain(row.host, 60),
-        number(row.waiting),
-        number(row.admitted),
-        until(row.next_at, now),
-        span(row.gap_s),
-        span(row.crawl_delay_s) if row.crawl_delay_s else "-",
-        number(row.failures),
-        number(row.pauses),
-        span(row.base_s) if row.base_s else "-",
-        f"{row.factor:g}" if row.stage else "-",
-        number(row.at_once),
-        f"{row.share:.1%}" if row.share else "-",
-        f"{span(row.refused_interval_s)} apart" if row.refused_interval_s else "-",
-        row.stage or "-",
-        row.place,
-        row.address or "-",
+def paces_text(hosts: Sequence[HostRow], now: float) -> Iterator[str]:
+    """Yield how often *hosts* may be asked."""
+    head = (
+        *("host", "waiting", "admitted", "next", "last gap", "crawl-delay", "pauses", "base"),
+        *("factor", "at once", "share", "refused", "stage", "place"),
     )
+    rows = [
+        (
+            plain(row.host, 60),
+            number(row.waiting),
+            number(row.admitted),
+            until(row.next_at, now),
+            span(row.gap_s),
+            span(row.crawl_delay_s) if row.crawl_delay_s else "-",
+            number(row.pauses),
+            span(row.base_s) if row.base_s else "-",
+            f"{row.factor:g}" if row.stage else "-",
+            number(row.at_once),
+            f"{row.share:.1%}" if row.share else "-",
+            f"{span(row.refused_interval_s)} apart" if row.refused_interval_s else "-",
+            row.stage or "-",
+            row.place,
+        )
+        for row in hosts
+    ]
+    yield from table([head, *rows], right=set(range(1, 12)))
 
 
 def fetches_text(fetches: Sequence[FetchRow], top: int) -> Iterator[str]:

@@ -27,7 +27,7 @@ class FrontierCommand(ScrapyCommand):
         from crawler.cli.frontier import TOP
         from crawler.data.data_dir import REPORT
         from crawler.view.budgets import DomainSort
-        from crawler.view.hosts import HostSort
+        from crawler.view.hosts import HostFilter, HostSort
 
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="answer in JSON")
@@ -45,6 +45,23 @@ class FrontierCommand(ScrapyCommand):
         )
         parser.add_argument(
             "--address", metavar="IP", help="hosts: those that were fetched from this address only"
+        )
+        parser.add_argument(
+            "--state",
+            choices=[each.value for each in HostFilter if each],
+            help="hosts: those that are empty, due or resting, were never asked (new), whose last"
+            " fetch failed, that are paused for failing or left",
+        )
+        parser.add_argument(
+            "--failure",
+            metavar="KIND",
+            help="hosts: those whose last failure was a timeout, status_503...; any: that have one",
+        )
+        parser.add_argument(
+            "--pace",
+            action="store_true",
+            default=None,
+            help="hosts: how often each may be asked, and why, in place of how it answers",
         )
         parser.add_argument(
             "--offset", type=int, metavar="N", help="hosts, domains: leave out the first N of them"

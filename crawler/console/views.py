@@ -31,7 +31,7 @@ from crawler.report.why_text import why_text
 from crawler.view.archive import NewestFile, archive_of, newest_files
 from crawler.view.budgets import DomainQuery, DomainRow, DomainSort
 from crawler.view.fresh import CopiesFreshness, PageVisits, fresh_copies, fresh_page
-from crawler.view.hosts import HostQuery, HostSort
+from crawler.view.hosts import HostFilter, HostQuery, HostSort
 from crawler.view.place import CrawlPlace
 from crawler.view.rows import (
     MAX_ROWS,
@@ -80,6 +80,8 @@ class HostsAsked(Paging, frozen=True):
     offset: int = 0
     host: str = ""  # this one only
     address: str = ""  # those that were fetched from there only
+    state: HostFilter = HostFilter.ALL  # those in this state only
+    failure: str = ""  # those whose last failure was of this kind only; any: that have one
 
     def __post_init__(self) -> None:
         Paging.__post_init__(self)
@@ -175,7 +177,12 @@ class View:
 
 def _hosts(shown: Shown, asked: HostsAsked) -> Rows:
     match = asked.match.lower()
-    query = HostQuery(asked.top, asked.sort, match, asked.offset, address=asked.address)
+    query = HostQuery(
+        *(asked.top, asked.sort, match, asked.offset),
+        address=asked.address,
+        state=asked.state,
+        failure=asked.failure,
+    )
     if asked.host:
         query = HostQuery(host=HostKey(asked.host.lower()))
     with shown.place.view() as view:

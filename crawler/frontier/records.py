@@ -56,6 +56,7 @@ from crawler.model.types import (
     Candidate,
     Claim,
     ConditionalVisits,
+    HostFetch,
     HostKey,
     Pace,
     Standing,
@@ -442,6 +443,28 @@ class HostVisits(msgspec.Struct, array_like=True, gc=False, frozen=True):
     conditional: ConditionalVisits = ConditionalVisits()
 
 
+class HostTally(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """How a host has answered so far: its pages, and what failed of its robots.txt."""
+
+    fetches: int = 0  # that have ended, but for those that were cancelled by us
+    failures: int = 0  # of these, also 404s and their like
+    pages: int = 0  # of status 2xx
+    bytes: int = 0  # of bodies
+    last_failure: str = ""  # its kind; empty: none failed
+    last_status: int = 0  # of that failure; 0: there was no answer
+    failed_at: int = 0  # epoch seconds
+
+    def with_fetch(self, fetch: HostFetch, now: float) -> HostTally:
+        """Return the tally with one more *fetch*."""
+        fetches, size = self.fetches + 1, self.bytes + fetch.bytes
+        pages = self.pages + fetch.is_page
+        if not fetch.failure:
+            last = self.last_failure, self.last_status, self.failed_at
+            return HostTally(fetches, self.failures, pages, size, *last)
+        last = fetch.failure, fetch.status, int(now)
+        return HostTally(fetches, self.failures + 1, pages, size, *last)
+
+
 class HostRecord(msgspec.Struct, array_like=True, gc=False):
     """A host on disk. `queue_ends` has the ends of the queue of each level."""
 
@@ -460,6 +483,7 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     visits: HostVisits = HostVisits()
     # The most of a URL that waits at `level`, not in the head of the host, as far as is known.
     cash: int = NO_CASH
+    tally: HostTally = HostTally()
 
     def note_trouble(self, asked_s: float, now: float) -> None:
         """Note trouble, and the *asked_s* of its Retry-After, 0 if it has none."""
@@ -693,7 +717,8 @@ decode_host = msgspec.msgpack.Decoder(HostRecord).decode
 
 
 class HostFigures(msgspec.Struct, array_like=True, gc=False):
-    """A HostRecord without the ends of its queues: decoded in half the time."""
+    """A HostRecord without the ends of its queues, and what is seldom asked for: decoded in half
+    the time."""
 
     queue_ends: msgspec.Raw
     place: HostPlace = HostPlace.EMPTY
@@ -705,6 +730,10 @@ class HostFigures(msgspec.Struct, array_like=True, gc=False):
     retry_after_s: int = 0
     trouble_at: int = 0
     address: str = ""
+    waits_for_address: bool = False
+    visits: msgspec.Raw = msgspec.Raw()
+    cash: int = NO_CASH
+    tally: HostTally = HostTally()
 
 
 decode_figures = msgspec.msgpack.Decoder(HostFigures).decode

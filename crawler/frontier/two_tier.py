@@ -688,6 +688,8 @@ class TwoTierFrontier:
         record.pace = rest.pace
         if rest.asked_s is not None:
             record.note_trouble(rest.asked_s, now)
+        if rest.fetch is not None:
+            record.tally = record.tally.with_fetch(rest.fetch, now)
         if held.is_bundled:
             lease = held.lease
             released = OpenRecord(lease.candidate, lease.taken_at)

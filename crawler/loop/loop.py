@@ -24,6 +24,7 @@ from crawler.loop.life import DeadEnd, Life, LifeEvent, Lives, OpenFetch, Plan
 from crawler.loop.links import LinkSelection, Tally
 from crawler.loop.outcome import (
     UNMODIFIED,
+    host_fetch,
     lease_to_finish,
     outcome_of,
     page_change,
@@ -588,8 +589,7 @@ class Loop:
         if is_seen_late and answer.status is not None and rest.asked_s is not None:
             # A handler of the user's gives no head, and some trouble is seen in the body only.
             self.frontier.note_trouble(life.lease, rest, now)
-        if life.address:
-            rest = replace(rest, address=life.address)
+        rest = replace(rest, address=life.address, fetch=host_fetch(life, answer))
         self.frontier.release(life.lease, rest, now)
         self.bundles.note_released(life, rest.pace, now)
         self.figures.count_rest(life.candidate.host, answer, rest, now)

@@ -18,6 +18,7 @@ from crawler.model.types import (
     Claim,
     Dead,
     Done,
+    HostFetch,
     Lease,
     Moved,
     Outcome,
@@ -26,7 +27,7 @@ from crawler.model.types import (
     Verdict,
     change_key,
 )
-from crawler.policy.politeness import CHALLENGE, LEFT, is_retry_status
+from crawler.policy.politeness import CHALLENGE, LEFT, is_retry_status, is_trouble
 from crawler.policy.silent_hosts import NEVER_ANSWERED
 
 _FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", Dead: "dead"}
@@ -208,7 +209,7 @@ def failure_of(life: Life, reason: str) -> str:
     if life.error or FAULT in reason:
         return "broken"
     if answer.error:
-        return answer.error if answer.error in FAILURES else "other"
+        return failure_of_answer(answer)
     if answer.status is not None:
         if is_retry_status(answer.status):
             return status_failure(answer.status)
@@ -219,6 +220,31 @@ def failure_of(life: Life, reason: str) -> str:
     if reason.startswith(NEVER_ANSWERED):
         return reason.removeprefix(NEVER_ANSWERED)
     return "robots_unreachable" if reason.startswith("robots.txt ") else "other"
+
+
+def failure_of_answer(answer: Answer) -> str:
+    """Return the kind of failure of *answer*, or, of another 4xx, its status; empty: it is none."""
+    if answer.error:
+        return answer.error if answer.error in FAILURES else "other"
+    if answer.status is None:
+        return "other"
+    if is_retry_status(answer.status):
+        return status_failure(answer.status)
+    return f"status_{answer.status}" if answer.status >= 400 else ""
+
+
+def host_fetch(life: Life, answer: Answer) -> HostFetch | None:
+    """Return what *answer* adds to what is known of its host; None: nothing, as the fetch was
+    cancelled, or was for a robots.txt or a probe and did not fail."""
+    if answer.error == "cancelled" or not (life.is_of_page or is_trouble(answer)):
+        return None
+    status = answer.status or 0
+    return HostFetch(
+        failure=failure_of_answer(answer),
+        status=status,
+        bytes=life.received_bytes,
+        is_page=life.is_of_page and not answer.error and status in HTTP_OK,
+    )
 
 
 # The kinds of failure, by the words of counters, outcomes, summary and metrics.

@@ -187,6 +187,15 @@ class Lease(msgspec.Struct, frozen=True):
     conditional: ConditionalVisits = ConditionalVisits()  # of its host
 
 
+class HostFetch(msgspec.Struct, frozen=True):
+    """What one fetch adds to what is known of its host."""
+
+    failure: str = ""  # its kind, as of `loop.outcome.failure_of_answer`; empty: it did not fail
+    status: int = 0  # of the answer; 0: there was none
+    bytes: int = 0  # of its body
+    is_page: bool = False  # its status is 2xx
+
+
 class Rest(msgspec.Struct, frozen=True):
     """How long a host gets no request from the end of a fetch, and its pace from then on."""
 
@@ -198,6 +207,7 @@ class Rest(msgspec.Struct, frozen=True):
     # How long the other hosts of its address get none; None: as long.
     address_s: float | None = None
     address: str = ""  # from which it answered; empty: it did not, or that is known by its lease
+    fetch: HostFetch | None = None  # that has ended; None: it does not count
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):

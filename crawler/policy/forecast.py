@@ -79,12 +79,10 @@ def forecast(
     """Return when all *hosts* are done, or None if nothing is known of any fetch. *growth*: new
     URLs that a fetch brings now. *sample*: of hosts that were chosen neither by what is left there
     nor by how slow they seem, whether anything is left there or not."""
-    paces = [each.pace for each in hosts]
-    if not hosts or not any(each.fetches for each in (*paces, *sample)):
+    if not _are_known(hosts, sample):
         return None
-    means, errors, variances = _fetch_times(paces, sample)
-    fetches = np.exp(means[:, None, None] + np.sqrt(variances)[:, None, None] * _noise())
     requests = np.array([_requests(each, growth) for each in hosts])
+    fetches, errors = _fetches(hosts, sample)
     spans, spreads, usual = _spans(hosts, requests, fetches, settings_of, now)
     slower = _spans(hosts, requests, fetches * np.exp(errors)[:, None, None], settings_of, now)[0]
     spreads = np.hypot(spreads, slower - spans)
@@ -96,6 +94,35 @@ def forecast(
         urls=hosts[last].waiting,
         cycle_s=float(usual[last]),
     )
+
+
+def spans_left(
+    hosts: Sequence[HostWork],
+    settings_of: Callable[[HostKey], PolitenessSettings],
+    now: float,
+) -> list[float | None]:
+    """Return how many seconds each of *hosts*, some hundred at most, takes from now on for what
+    waits there; None: nothing is known of any fetch."""
+    if not _are_known(hosts, ()):
+        return [None] * len(hosts)
+    requests = np.array([_requests(each, 0.0) for each in hosts])
+    spans, _, _ = _spans(hosts, requests, _fetches(hosts, ())[0], settings_of, now)
+    return [
+        float(span) + max(0.0, each.rest_until - now) if each.waiting else 0.0
+        for span, each in zip(spans, hosts, strict=True)
+    ]
+
+
+def _are_known(hosts: Sequence[HostWork], sample: Sequence[Pace]) -> bool:
+    """Return whether there are *hosts*, and the time of any fetch is known."""
+    return bool(hosts) and any(each.fetches for each in (*(one.pace for one in hosts), *sample))
+
+
+def _fetches(hosts: Sequence[HostWork], sample: Sequence[Pace]) -> tuple[_Floats, _Floats]:
+    """Return simulated times of fetches of each host, and by how much the logarithm of all of them
+    may be off, as one standard deviation."""
+    means, errors, variances = _fetch_times([each.pace for each in hosts], sample)
+    return np.exp(means[:, None, None] + np.sqrt(variances)[:, None, None] * _noise()), errors
 
 
 def _requests(work: HostWork, growth: float) -> int:

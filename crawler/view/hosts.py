@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import exp
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crawler.frontier.records import HostFigures, decode_figures, waiting_of
-from crawler.model.types import HostKey
+from crawler.frontier.records import (
+    HostFigures,
+    HostPlace,
+    HostTally,
+    decode_figures,
+    waiting_of,
+)
+from crawler.model.types import HostKey, Pace, Standing
+from crawler.policy.politeness import PAUSE_AFTER_CHALLENGES, is_left
 
 
 class HostSort(StrEnum):
@@ -26,13 +34,34 @@ class HostSort(StrEnum):
     FAILURES = "failures"
     ADMITTED = "admitted"
     REST = "rest"  # between two fetches: the slowest first
+    FETCH = "fetch"  # how long one takes
+    PAGES = "pages"
+    BYTES = "bytes"
+    SUCCESS = "success"  # the share of fetches that did not fail: the worst first
+    FAILED = "failed"  # the latest failure first
+    END = "end"  # what waits, by its rests: the hosts that hold up the end of the crawl first
     NAME = "name"
+
+
+class HostFilter(StrEnum):
+    """Which hosts are looked at."""
+
+    ALL = ""
+    EMPTY = "empty"
+    FRONT = "front"
+    ACTIVE = "active"
+    RESTING = "resting"
+    NEW = "new"  # it was never asked
+    FAILING = "failing"  # its last fetch failed, and perhaps others before it
+    PAUSED = "paused"  # for failures in a row, or as it does not welcome us
+    LEFT = "left"  # as it does not welcome us
 
 
 @dataclass(frozen=True, slots=True)
 class HostQuery:
     """*top* hosts after the first *offset*, of those with *match* in their name and, if it is
-    given, on *address*; or *host* alone, if it is known."""
+    given, on *address*, in *state*, whose last failure was of the kind *failure*, "any" of any; or
+    *host* alone, if it is known."""
 
     top: int = 1
     sort: HostSort = HostSort.WAITING
@@ -40,7 +69,17 @@ class HostQuery:
     offset: int = 0
     host: HostKey | None = None
     address: str = ""
+    state: HostFilter = HostFilter.ALL
+    failure: str = ""
 
+    @property
+    def is_filtered(self) -> bool:
+        """Whether records are to be looked at to know which hosts it is about."""
+        return bool(self.address or self.state or self.failure)
+
+
+ANY_FAILURE: Final = "any"
+_LEAST_REST_S: Final = 0.1  # of a host that was never asked: waiting URLs alone order these
 
 _MOST_KEPT: Final = 10_000
 """Hosts beyond twice those asked for that are kept until they are sorted: 1 MB."""
@@ -53,6 +92,11 @@ _FIGURES: Final[Mapping[HostSort, Callable[[Iterator[HostFigures]], list[float]]
     HostSort.FAILURES: lambda hosts: [each.pace.failures for each in hosts],
     HostSort.ADMITTED: lambda hosts: [each.admitted for each in hosts],
     HostSort.REST: lambda hosts: [each.pace.gap_s for each in hosts],
+    HostSort.FETCH: lambda hosts: [usual_fetch_s(each.pace) for each in hosts],
+    HostSort.PAGES: lambda hosts: [each.tally.pages for each in hosts],
+    HostSort.BYTES: lambda hosts: [each.tally.bytes for each in hosts],
+    HostSort.SUCCESS: lambda hosts: [-success_of(each.tally) for each in hosts],
+    HostSort.FAILED: lambda hosts: [each.tally.failed_at for each in hosts],
     HostSort.NAME: lambda hosts: [0.0 for _ in hosts],
 }
 
@@ -61,12 +105,59 @@ def figures_of(packed: Sequence[bytes], sort: HostSort) -> SortFigures:
     """Return what orders the hosts with these records, of which there is at least one."""
     if sort is HostSort.WAITING:
         return waiting_of(packed).astype(float)
+    if sort is HostSort.END:
+        paces = [decode_figures(each).pace for each in packed]
+        rests_s = [max(pace.gap_s, pace.crawl_delay_s, _LEAST_REST_S) for pace in paces]
+        left_s: SortFigures = waiting_of(packed) * np.array(rests_s)
+        return left_s
     return np.array(_FIGURES[sort](map(decode_figures, packed)), float)
 
 
-def is_at(address: str, packed: bytes) -> bool:
-    """Return whether the host with this record was fetched from *address* last."""
-    return address.encode() in packed and decode_figures(packed).address == address
+def usual_fetch_s(pace: Pace) -> float:
+    """Return how long a fetch of the host takes, in the mean of the logarithms; 0: not known."""
+    return exp(pace.log_fetch_s) if pace.fetches else 0.0
+
+
+_NEVER_ASKED: Final = 2.0
+
+
+def success_of(tally: HostTally) -> float:
+    """Return which share of the fetches of a host did not fail; above 1 if there was none."""
+    if not tally.fetches:
+        return _NEVER_ASKED
+    return 1.0 - tally.failures / tally.fetches
+
+
+_STATES: Final[Mapping[HostFilter, Callable[[HostFigures], bool]]] = {
+    HostFilter.EMPTY: lambda host: host.place is HostPlace.EMPTY,
+    HostFilter.FRONT: lambda host: host.place is HostPlace.FRONT,
+    HostFilter.ACTIVE: lambda host: host.place is HostPlace.ACTIVE,
+    HostFilter.RESTING: lambda host: host.place is HostPlace.RESTING,
+    HostFilter.NEW: lambda host: host.pace.standing is Standing.NEW,
+    HostFilter.FAILING: lambda host: host.pace.failures > 0,
+    HostFilter.PAUSED: lambda host: is_paused(host.pace) and not is_left(host.pace),
+    HostFilter.LEFT: lambda host: is_left(host.pace),
+}
+
+
+def is_paused(pace: Pace) -> bool:
+    """Return whether the host is asked for little, as it fails, or does not welcome us."""
+    return pace.pauses > 0 or pace.unwelcome >= PAUSE_AFTER_CHALLENGES
+
+
+def is_asked_for(query: HostQuery, packed: bytes) -> bool:
+    """Return whether the host with this record is one of *query*, but for its name."""
+    kind = "" if query.failure == ANY_FAILURE else query.failure
+    # Most records are not decoded.
+    if query.address.encode() not in packed or kind.encode() not in packed:
+        return False
+    host = decode_figures(packed)
+    return (
+        query.address in ("", host.address)
+        and (not query.state or _STATES[query.state](host))
+        and (not query.failure or bool(host.tally.last_failure))
+        and kind in ("", host.tally.last_failure)
+    )
 
 
 class TopHosts:

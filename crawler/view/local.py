@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from math import exp
 from pathlib import Path
 from typing import Final, Protocol, Self
 
@@ -60,7 +59,14 @@ from crawler.policy.patterns import PatternStats
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.keys import URGENT_LEVEL
 from crawler.view.budgets import DomainQuery, domain_figures
-from crawler.view.hosts import HostQuery, HostSort, TopHosts, figures_of, is_at
+from crawler.view.hosts import (
+    HostQuery,
+    HostSort,
+    TopHosts,
+    figures_of,
+    is_asked_for,
+    usual_fetch_s,
+)
 from crawler.view.port import (
     CrawlIdentity,
     Grounds,
@@ -137,7 +143,11 @@ class LocalView:
         is_held = lock_owner(self.path) is not None
         opened = [decode_open(packed) for _, packed in self.reader.named_records(keys.OPEN)]
         hosts = {each.candidate.host for each in opened}
-        usual_s = {host: usual_fetch_s(self.reader.host(host)) for host in hosts}
+        records = {host: self.reader.host(host) for host in hosts}
+        usual_s = {
+            host: 0.0 if record is None else usual_fetch_s(record.pace)
+            for host, record in records.items()
+        }
         return [
             UnfinishedLease(each.candidate, each.taken_at, usual_s[each.candidate.host], is_held)
             for each in opened
@@ -197,8 +207,8 @@ class LocalView:
         known, match = self._each(keys.HOST), query.match.encode()
         if match:
             known = (each for each in known if match in keys.name_of_record(each[0]))
-        if query.address:
-            known = (each for each in known if is_at(query.address, each[1]))
+        if query.is_filtered:
+            known = (each for each in known if is_asked_for(query, each[1]))
         if query.sort is HostSort.NAME:
             listed = islice(known, query.offset, query.offset + query.top)
             return [HostKey(keys.name_in_shard(key)) for key, _ in listed]
@@ -227,12 +237,8 @@ def host_state(host: HostKey, record: HostRecord) -> HostState:
         address=record.address,
         waits_for_address=record.waits_for_address,
         visits=record.visits,
+        tally=record.tally,
     )
-
-
-def usual_fetch_s(record: HostRecord | None) -> float:
-    """Return how long a fetch of the host with *record* takes, in the mean of the logarithms."""
-    return exp(record.pace.log_fetch_s) if record is not None and record.pace.fetches else 0.0
 
 
 class SearchableRecords(Protocol):

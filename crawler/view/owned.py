@@ -64,7 +64,7 @@ from crawler.shared.owned.mirror import unpack_chunk
 from crawler.shared.owned.readings import worker_of
 from crawler.shared.owned.scripts import INBOX, SEEN_KEYS, OwnedScripts
 from crawler.view.budgets import DomainQuery, domain_figures
-from crawler.view.hosts import HostQuery, TopHosts, figures_of, is_at
+from crawler.view.hosts import HostQuery, TopHosts, figures_of, is_asked_for, usual_fetch_s
 from crawler.view.local import (
     find_url,
     host_state,
@@ -72,7 +72,6 @@ from crawler.view.local import (
     outcomes_of,
     pages_visited_again,
     remembered_of,
-    usual_fetch_s,
 )
 from crawler.view.port import (
     CrawlIdentity,
@@ -420,9 +419,9 @@ class OwnedView:
         for shard in self._reader.shards:
             with self._reader.reading(shard.key(records.HOST)):
                 for some in shard.pairs(records.HOST, match):
-                    found = [
-                        each for each in some if not query.address or is_at(query.address, each[1])
-                    ]
+                    found = some
+                    if query.is_filtered:
+                        found = [each for each in some if is_asked_for(query, each[1])]
                     if found:
                         names, packed = zip(*found, strict=True)
                         first.add(names, figures_of(packed, query.sort))
@@ -449,7 +448,7 @@ class OwnedView:
                 leases = list(map(decode_open, opened))
             hosts = sorted({each.candidate.host for each in leases})
             usual_s = {
-                host: usual_fetch_s(record)
+                host: usual_fetch_s(record.pace)
                 for some in parts(hosts, SLICE)
                 for host, record in self._host_records(some)
             }

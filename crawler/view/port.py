@@ -16,6 +16,7 @@ from crawler.frontier.records import (
     DeadLetter,
     DomainRecord,
     GoneRecord,
+    HostTally,
     HostVisits,
     RefusedRecord,
 )
@@ -58,6 +59,7 @@ class HostState:
     address: str = ""  # that it was fetched from last; empty: not known
     waits_for_address: bool = False  # it rests only because others are fetched from there
     visits: HostVisits = HostVisits()
+    tally: HostTally = HostTally()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ now, dead letters, what operators have done, workers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from math import exp, inf
 from typing import Final
@@ -14,14 +14,15 @@ from crawler.config.settings import Config, PolitenessSettings
 from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.records import DeadLetter
 from crawler.loop.life import FetchStage, OpenFetch
-from crawler.model.types import ConfigError, Pace
+from crawler.model.types import ConfigError, HostKey, HostWork, Pace
+from crawler.policy.forecast import MOST_HOSTS, spans_left
 from crawler.policy.operator_rules import OperatorRules, Overrides, read_rules
 from crawler.policy.pacing import at_once, factor_of, stage_of
 from crawler.policy.politeness import PAUSE_AFTER_CHALLENGES, is_left, overridden
 from crawler.shared.codec import WorkerRecord
 from crawler.view.budgets import DomainBudgetView, DomainQuery, DomainRow, limits_in_force
 from crawler.view.formats import FAR, many, span
-from crawler.view.hosts import HostQuery
+from crawler.view.hosts import HostQuery, HostSort, success_of, usual_fetch_s
 from crawler.view.port import CrawlView, HostState, UnfinishedLease
 
 MAX_ROWS: Final = 10_000
@@ -49,15 +50,48 @@ class HostRow(msgspec.Struct, frozen=True):
     because: str  # why it is not contacted now; empty: nothing keeps it from being
     rest_because: str  # why its rests are as long as they are
     address: str = ""  # that it was fetched from last, or is to be next; empty: not known
+    fetch_s: float = 0.0  # how long one takes; 0: not known
+    left_s: float | None = None  # until all that waits is fetched; None: not known
+    fetches: int = 0  # of pages, and of a robots.txt if that failed
+    failed: int = 0  # of these, also by a 404 and its like
+    success: float | None = None  # the share that did not fail; None: it was not asked yet
+    pages: int = 0  # of status 2xx
+    bytes: int = 0  # of bodies
+    last_failure: str = ""  # its kind: timeout, status_503...; empty: none failed
+    last_status: int | None = None  # of that; None: there was no answer
+    failed_at: float = 0.0  # epoch seconds
 
 
 def host_rows(view: CrawlView, query: HostQuery, config: Config) -> list[HostRow]:
     """Return the hosts of *query*. Raises ConfigError if it asks for one that is not known."""
     rules, now = _rules(view, config), view.now()
-    found = [_host(state, rules, config, now) for state in view.hosts(query)]
-    if query.host is not None and not found:
+    states = view.hosts(query)
+    if query.host is not None and not states:
         raise ConfigError(f"the frontier has no host {query.host}")
+    left_s = _left_s(states, rules, config, now)
+    found = [
+        _host(state, rules, config, now, left) for state, left in zip(states, left_s, strict=True)
+    ]
+    if query.sort is HostSort.END:
+        # They were chosen by their last rests, and this is what is expected of the next ones.
+        found.sort(key=lambda row: -(row.left_s or 0.0))
     return found
+
+
+def _left_s(
+    states: Sequence[HostState], rules: OperatorRules, config: Config, now: float
+) -> Iterator[float | None]:
+    """Yield how long each host takes for what waits there, some at a time."""
+
+    def settings_of(host: HostKey) -> PolitenessSettings:
+        return overridden(config.politeness, rules.of_host(host))
+
+    for at in range(0, len(states), MOST_HOSTS):
+        work = [
+            HostWork(each.host, each.waiting, each.rest_until, each.pace, is_leased=False)
+            for each in states[at : at + MOST_HOSTS]
+        ]
+        yield from spans_left(work, settings_of, now)
 
 
 def domain_rows(view: CrawlView, query: DomainQuery, config: Config) -> list[DomainRow]:
@@ -85,7 +119,13 @@ def next_contact(
     return max(rest_until, *(min(until, FAR) for until in pauses if until is not None), 0.0)
 
 
-def _host(state: HostState, rules: OperatorRules, config: Config, now: float) -> HostRow:
+def _host(
+    state: HostState,
+    rules: OperatorRules,
+    config: Config,
+    now: float,
+    left_s: float | None = None,
+) -> HostRow:
     overrides = rules.of_host(state.host)
     settings = overridden(config.politeness, overrides)
     pace = _with_cap(state.pace, overrides.crawl_delay_s, config.politeness)
@@ -108,6 +148,16 @@ def _host(state: HostState, rules: OperatorRules, config: Config, now: float) ->
         because=_because(state, rules, config.politeness, now),
         rest_because=_rest_because(pace, overrides.delay_s, config.politeness),
         address=state.address,
+        fetch_s=usual_fetch_s(state.pace),
+        left_s=left_s,
+        fetches=state.tally.fetches,
+        failed=state.tally.failures,
+        success=success_of(state.tally) if state.tally.fetches else None,
+        pages=state.tally.pages,
+        bytes=state.tally.bytes,
+        last_failure=state.tally.last_failure,
+        last_status=state.tally.last_status or None,
+        failed_at=float(state.tally.failed_at),
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable, Sequence
 from itertools import product
+from math import exp
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,11 +15,28 @@ import numpy as np
 import pytest
 
 from crawler.data.data_dir import DataDir
-from crawler.frontier.records import MIDDLE, HostRecord, QueueEnds, encode, waiting_of
-from crawler.model.types import Dead, Done, HostKey, Pace, PutBack, Rest, RetryAt
+from crawler.frontier.records import (
+    MIDDLE,
+    HostRecord,
+    HostTally,
+    QueueEnds,
+    encode,
+    waiting_of,
+)
+from crawler.model.types import (
+    Dead,
+    Done,
+    HostFetch,
+    HostKey,
+    Pace,
+    PutBack,
+    Rest,
+    RetryAt,
+    Standing,
+)
 from crawler.operate import acts
 from crawler.operate.verbs import ActRequest
-from crawler.view.hosts import HostQuery, HostSort, TopHosts
+from crawler.view.hosts import HostFilter, HostQuery, HostSort, TopHosts
 from crawler.view.local import LocalView
 from crawler.view.port import CrawlView, HostState
 from tests.harness.frontiers import EmbeddedWorld, candidate, rocks_store
@@ -31,15 +49,44 @@ FIGURES: dict[HostSort, Callable[[HostState], float]] = {
     HostSort.FAILURES: lambda state: state.pace.failures,
     HostSort.ADMITTED: lambda state: state.admitted,
     HostSort.REST: lambda state: state.pace.gap_s,
+    HostSort.FETCH: lambda state: state.pace.fetches and exp(state.pace.log_fetch_s),
+    HostSort.PAGES: lambda state: state.tally.pages,
+    HostSort.BYTES: lambda state: state.tally.bytes,
+    HostSort.SUCCESS: lambda state: (
+        state.tally.failures / state.tally.fetches - 1 if state.tally.fetches else -2
+    ),
+    HostSort.FAILED: lambda state: state.tally.failed_at,
+    HostSort.END: lambda state: state.waiting * max(state.pace.gap_s, 0.1),
     HostSort.NAME: lambda state: 0,
 }
-QUERIES = [
-    HostQuery(top, sort, match, offset)
-    for top, sort, match, offset in product((7, 100), HostSort, ("", "h", "b.ex", "*"), (0, 5))
-] + [
-    HostQuery(100, sort, match, address=f"192.0.2.{at}")
-    for sort, match, at in product(HostSort, ("", "h"), range(4))
-]
+STATES: dict[HostFilter, Callable[[HostState], bool]] = {
+    HostFilter.EMPTY: lambda state: state.place == "empty",
+    HostFilter.FRONT: lambda state: state.place == "front",
+    HostFilter.ACTIVE: lambda state: state.place == "active",
+    HostFilter.RESTING: lambda state: state.place == "resting",
+    HostFilter.NEW: lambda state: state.pace.standing is Standing.NEW,
+    HostFilter.FAILING: lambda state: state.pace.failures > 0,
+    HostFilter.PAUSED: lambda state: (
+        state.pace.unwelcome < 8 and (state.pace.pauses > 0 or state.pace.unwelcome >= 3)
+    ),
+    HostFilter.LEFT: lambda state: state.pace.unwelcome >= 8,
+}
+QUERIES = (
+    [
+        HostQuery(top, sort, match, offset)
+        for top, sort, match, offset in product((7, 100), HostSort, ("", "h", "b.ex", "*"), (0, 5))
+    ]
+    + [
+        HostQuery(100, sort, match, address=f"192.0.2.{at}")
+        for sort, match, at in product(HostSort, ("", "h"), range(4))
+    ]
+    + [
+        HostQuery(100, HostSort.FAILED, match, state=state, failure=failure)
+        for match, state, failure in product(
+            ("", "h"), HostFilter, ("", "any", "timeout", "status_503", "status_5")
+        )
+    ]
+)
 
 
 def lived(world: EmbeddedWorld, seed: int) -> Any:
@@ -57,9 +104,19 @@ def lived(world: EmbeddedWorld, seed: int) -> Any:
         for lease in frontier.lease(now, dice.randrange(4)):
             if dice.random() < 0.1:
                 continue  # it stays open
-            pace = Pace(gap_s=dice.uniform(0, 9), failures=dice.choice((0, 0, 1, 300)))
+            pace = Pace(
+                gap_s=dice.uniform(0, 9),
+                failures=dice.choice((0, 0, 1, 300)),
+                pauses=dice.choice((0, 0, 1)),
+                standing=dice.choice(list(Standing)),
+                fetches=dice.randrange(3),
+                log_fetch_s=dice.uniform(-3, 3),
+                unwelcome=dice.choice((0, 0, 3, 8)),
+            )
+            failure = dice.choice(("", "", "timeout", "status_503"))
+            fetch = HostFetch(failure, 503 if failure == "status_503" else 0, 9, not failure)
             at = f"192.0.2.{LETTERS.index(lease.candidate.host[0]) % 3}"
-            frontier.release(lease, Rest(dice.uniform(0, 9), pace, address=at), now)
+            frontier.release(lease, Rest(dice.uniform(0, 9), pace, address=at, fetch=fetch), now)
             verdicts = (Done(), PutBack(), Dead("no"), RetryAt(now + dice.uniform(-1, 9)))
             frontier.finish(lease, dice.choice(verdicts), now)
         if number == 200:
@@ -71,10 +128,17 @@ def first_of(states: Sequence[HostState], query: HostQuery) -> list[HostState]:
     fitting = [
         state
         for state in states
-        if query.match in state.host and query.address in ("", state.address)
+        if query.match in state.host
+        and query.address in ("", state.address)
+        and (not query.state or STATES[query.state](state))
+        and (not query.failure or is_failure(state.tally, query.failure))
     ]
     fitting.sort(key=lambda state: (-FIGURES[query.sort](state), state.host))
     return fitting[query.offset : query.offset + query.top]
+
+
+def is_failure(tally: HostTally, kind: str) -> bool:
+    return tally.last_failure == kind or (kind == "any" and tally.failed_at > 0)
 
 
 def known_states(view: CrawlView, waiting: dict[str, int]) -> list[HostState]:

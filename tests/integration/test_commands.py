@@ -175,7 +175,14 @@ def test_counts_and_hosts(crawled: tuple[Path, Any]) -> None:
     assert (counts["counts"]["seen"], counts["counts"]["dead"], counts["process"]) == (6, 1, None)
     (host,) = answer(data, "hosts", "--top", "3")
     assert (host["host"], host["waiting"], host["admitted"]) == ("127.0.0.71", 0, 6)
-    assert answer(data, "hosts", "--match", "0.71", "--sort", "failures") == [host]
+    tally = [host[name] for name in ("fetches", "failed", "pages", "last_failure", "last_status")]
+    assert tally == [6, 2, 4, "status_503", 503] and host["success"] == pytest.approx(4 / 6)
+    assert host["bytes"] > 100 and 0 < host["fetch_s"] < 10 and host["left_s"] == 0
+    assert 0 < time.time() - host["failed_at"] < 3600
+    chosen = ("--state", "empty", "--failure", "status_503")
+    assert answer(data, "hosts", "--match", "0.71", "--sort", "failures", *chosen) == [host]
+    assert answer(data, "hosts", "--failure", "timeout") == answer(data, "hosts", "--state", "left")
+    assert "status_503" in frontier(data, "hosts", "--sort", "end").stdout
     assert answer(data, "hosts", "--match", "0.72") == answer(data, "hosts", "--offset", "1") == []
     shown = frontier(data, "hosts", "--host", "127.0.0.71").stdout
     assert shown.splitlines()[1].startswith("127.0.0.71")
@@ -275,7 +282,7 @@ def test_links_over_budget_are_reported_with_the_setting(
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        pytest.param([], "say what: counts, hosts, domains, dead, audit", id="nothing asked"),
+        pytest.param([], "say what: counts, now, hosts, domains, dead", id="nothing asked"),
         pytest.param(["couns"], "say what", id="a misspelt word"),
         pytest.param(["why"], "why takes one URL", id="no URL"),
         pytest.param(["counts", "x"], "counts takes nothing more", id="a word too many"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from tests.servers.redis_process import free_port
 HOSTS = tuple(f"127.0.0.{120 + number}" for number in range(3))
 EVIL = "127.0.0.124"
 MIN_DELAY_S = 0.2
+FAILED = re.compile(r"status 503 3 min \d+ s ago, 2 in a row")
 HOSTILE = "/<svg/onload=hacked=1>"  # a path, and what a robots.txt says of it
 
 
@@ -167,7 +169,7 @@ def test_the_pace_of_a_host_is_seen_on_wide_and_narrow_screens(
         next_at=time.time() + 4000.0,
         gap_s=0.16,
         crawl_delay_s=0.0,
-        failures=0,
+        failures=2,
         pauses=0,
         admitted=2345678,
         stage="parallel",
@@ -178,6 +180,16 @@ def test_the_pace_of_a_host_is_seen_on_wide_and_narrow_screens(
         refused_interval_s=5.0,
         because="rests 0.2 s: its fetches stay near the 80 ms of a server hardly used: 2 times",
         rest_because="",
+        fetch_s=0.08,
+        left_s=187_200.0,
+        fetches=12_860,
+        failed=514,
+        success=0.96003,
+        pages=12_345,
+        bytes=3_210_000_000,
+        last_failure="status_503",
+        last_status=503,
+        failed_at=time.time() - 185,
     )
     with open_tab(tmp_path / "browser") as tab:
         tab.open(console.url)
@@ -189,10 +201,12 @@ def test_the_pace_of_a_host_is_seen_on_wide_and_narrow_screens(
             tab.run(f"location.hash = 'hosts/{row.host}', true")
             tab.wait("!!document.querySelector('.card') && !!document.querySelector('tbody tr')")
             cards = tab.run("[...document.querySelectorAll('.card b')].map((e) => e.innerText)")
-            assert cards == ["parallel", "80 ms", "\u00d7 1", "4 at once", "33.3 %", "5.0 s apart"]
+            pace = ["parallel", "80 ms", "\u00d7 1", "4 at once", "33.3 %"]
+            assert cards == [*pace, "2,345,678", "\u2013", "5.0 s apart"]
             cells = tab.run("[...document.querySelectorAll('tbody td')].map((e) => e.innerText)")
-            cells = [cell.replace("\u00a0", " ") for cell in cells]
-            assert cells[8:11] == ["parallel", "80 ms", "\u00d7 1, 4 at once, 33.3 %, 5.0 s apart"]
+            assert cells[1:3] == ["1,234,567", "2 d 4 h"]
+            assert cells[6:10] == ["80 ms", "96 %", "12,345", "3.2 GB"]
+            assert FAILED.fullmatch(cells[10])
             assert tab.run("document.documentElement.scrollWidth") == width
             table = "document.querySelector('.scroll')"
             hidden = tab.run(f"{table}.scrollWidth - {table}.clientWidth")

@@ -41,6 +41,7 @@ from crawler.model.types import (
     ConfigError,
     Dead,
     Done,
+    HostFetch,
     HostKey,
     Pace,
     PageHistory,
@@ -65,7 +66,7 @@ from crawler.shared.owned.inbox import pack_links
 from crawler.shared.owned.readings import OUTBOXES, new_token, read_rests
 from crawler.shared.owned.scripts import INBOX, SEEN_KEYS, OwnedScripts, ShardCommands
 from crawler.view.budgets import DomainQuery
-from crawler.view.hosts import HostQuery, HostSort
+from crawler.view.hosts import HostFilter, HostQuery, HostSort
 from crawler.view.identity import UrlIdentifier
 from crawler.view.local import find_url, host_state
 from crawler.view.owned import SLICE, OwnedCrawlReader, OwnedView
@@ -208,7 +209,14 @@ def live(crawl: Crawl, seed: int) -> None:
                 continue  # it stays open
             pace = Pace(gap_s=dice.uniform(0, 9), failures=dice.choice((0, 0, 1, 300)))
             frontier.release(
-                lease, Rest(dice.uniform(0, 9), pace, address=f"192.0.2.{number % 3}"), now
+                lease,
+                Rest(
+                    dice.uniform(0, 9),
+                    pace,
+                    address=f"192.0.2.{number % 3}",
+                    fetch=HostFetch(is_page=True),
+                ),
+                now,
             )
             verdicts = (Done(), PutBack(), Dead("no"), RetryAt(now + dice.uniform(-1, 9)))
             frontier.finish(lease, dice.choice(verdicts), now)
@@ -235,6 +243,12 @@ def first_of(states: list[HostState], query: HostQuery) -> list[HostState]:
         HostSort.FAILURES: lambda state: state.pace.failures,
         HostSort.ADMITTED: lambda state: state.admitted,
         HostSort.REST: lambda state: state.pace.gap_s,
+        HostSort.FETCH: lambda state: 0,
+        HostSort.PAGES: lambda state: state.tally.pages,
+        HostSort.BYTES: lambda state: 0,
+        HostSort.SUCCESS: lambda state: -1 if state.tally.fetches else -2,
+        HostSort.FAILED: lambda state: 0,
+        HostSort.END: lambda state: state.waiting * max(state.pace.gap_s, 0.1),
         HostSort.NAME: lambda state: 0,
     }
     fitting = [state for state in states if query.match in state.host]
@@ -258,6 +272,9 @@ def test_what_is_seen_is_what_the_owner_has(crawl: Crawl, seed: int, slice_entri
             assert view.hosts(query) == first_of(states, query), query
         assert view.hosts(HostQuery(99, address="192.0.2.1")) == first_of(
             [state for state in states if state.address == "192.0.2.1"], HostQuery(99)
+        )
+        assert view.hosts(HostQuery(99, state=HostFilter.FAILING)) == first_of(
+            [state for state in states if state.pace.failures], HostQuery(99)
         )
         assert view.hosts(HostQuery(host=HostKey(HOSTS[3]))) == first_of(
             states, HostQuery(1, match=HOSTS[3])

@@ -21,7 +21,7 @@ from crawler.frontier.records import HostRecord, QueueEnds
 from crawler.model.clock import Clock
 from crawler.model.counts import Counts, Figures
 from crawler.model.types import Answer, HostKey, HostWork, Pace
-from crawler.policy.forecast import Forecast, forecast
+from crawler.policy.forecast import Forecast, forecast, spans_left
 from crawler.policy.politeness import next_rest
 from crawler.report.end_forecast import (
     EVERY_S,
@@ -97,6 +97,15 @@ def test_the_last_host(hosts: list[HostWork], seconds: float, last: str, cycle_s
 def test_nothing_is_told_of_nothing() -> None:
     assert forecast([work(5, Pace())], lambda _: RULES, 0.0) is None
     assert forecast([], lambda _: RULES, 0.0, 0.0, [QUICK]) is None
+
+
+def test_what_each_host_takes_is_as_the_end_says() -> None:
+    hosts = [work(100), work(0, host="b"), work(10, host="c", rest_until=500.0), work(9, Pace())]
+    spans = spans_left(hosts, lambda _: RULES, 0.0)
+    first, dry, resting, unknown = [0.0 if span is None else span for span in spans]
+    assert first == pytest.approx(told(hosts[:1]).seconds, rel=0.02)
+    assert dry == 0 and resting > 500 and unknown == pytest.approx(9.3, rel=0.1)
+    assert spans_left([work(9, Pace())], lambda _: RULES, 0.0) == [None]
 
 
 def test_what_is_found_is_fetched_too() -> None:

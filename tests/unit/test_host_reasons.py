@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
-from crawler.cli.frontier_text import hosts_text
+from crawler.cli.frontier_text import paces_text
 from crawler.config.settings import Config
 from crawler.model.types import HostKey, Outcome, Pace, Pacing
 from crawler.policy.operator_rules import OperatorRules, read_rules
@@ -115,8 +115,8 @@ def test_the_pace_of_a_host_in_columns(
     assert (row.stage, row.base_s, row.refused_interval_s) == (stage, base_s, refused_interval_s)
     assert row.at_once == 1
     assert (row.factor, row.share) == pytest.approx((factor, share))
-    line = list(hosts_text([row], NOW))[1].split()
-    assert line[-3] == (stage or "-")
+    line = list(paces_text([row], NOW))[1].split()
+    assert line[-2] == (stage or "-")
     assert ("apart" in line) == (refused_interval_s > 0)
 
 

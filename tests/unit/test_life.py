@@ -8,7 +8,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from msgspec.structs import replace
 
+from crawler.frontier.records import HostTally
 from crawler.loop.life import (
     TRANSITIONS,
     Archived,
@@ -19,16 +21,18 @@ from crawler.loop.life import (
     Plan,
 )
 from crawler.loop.loop import Loop
-from crawler.loop.outcome import FAILURES, failure_of, verdict_of
+from crawler.loop.outcome import FAILURES, failure_of, host_fetch, verdict_of
 from crawler.model.types import (
     Answer,
     Candidate,
     Claim,
     Dead,
     Done,
+    HostFetch,
     HostKey,
     Lease,
     Pace,
+    Purpose,
     PutBack,
     Rest,
     RetryAt,
@@ -132,6 +136,33 @@ def test_a_returned_request_decides_once():
 def test_each_failure_is_of_one_kind(account: Life, reason: str, failure: str):
     assert failure_of(account, reason) == failure
     assert failure in FAILURES
+
+
+@pytest.mark.parametrize(
+    ("purpose", "answer", "counted"),
+    [
+        (Purpose.PAGE, Answer(1.0, 200), HostFetch("", 200, 0, True)),
+        (Purpose.PAGE, Answer(1.0, 301), HostFetch("", 301)),
+        (Purpose.PAGE, Answer(1.0, 404), HostFetch("status_404", 404)),
+        (Purpose.PAGE, Answer(1.0, 429), HostFetch("status_429", 429)),
+        (Purpose.PAGE, Answer(1.0, 200, "disconnect"), HostFetch("disconnect", 200)),
+        (Purpose.PAGE, Answer(1.0, None, "timeout"), HostFetch("timeout")),
+        (Purpose.PAGE, Answer(1.0, None, "cancelled"), None),
+        (Purpose.ROBOTS, Answer(1.0, None, "dns"), HostFetch("dns")),
+        (Purpose.ROBOTS, Answer(1.0, 404), None),
+        (Purpose.PROBE, Answer(1.0, 404), None),
+    ],
+    ids=str,
+)
+def test_what_counts_of_a_host(purpose: Purpose, answer: Answer, counted: HostFetch | None) -> None:
+    plan_of = replace(plan(), purpose=purpose)
+    assert host_fetch(Life(plan_of), answer) == counted
+    before = HostTally(9, 3, 6, 700, "dns", 0, 50)
+    if counted is not None:
+        after = before.with_fetch(counted, 60.5)
+        failed = (counted.failure, counted.status, 60) if counted.failure else ("dns", 0, 50)
+        assert (after.last_failure, after.last_status, after.failed_at) == failed
+        assert (after.fetches, after.failures) == (10, 3 + bool(counted.failure))
 
 
 @pytest.mark.parametrize(

@@ -300,11 +300,12 @@ function overviewView(main) {
   };
   const slowest = el("div");
   const slow = refreshed(slowest, async () => {
-    const found = (await get("hosts", { sort: "rest", top: 5 })).filter((row) => row.gap_s > 0);
+    const found = (await get("hosts", { sort: "end", top: 5 })).filter((row) => row.left_s > 0);
     return table([
-      ["slowest hosts", (row) => el("a", { href: `#hosts/${encodeURIComponent(row.host)}` }, row.host), "long"],
+      ["what holds up the end", (row) => hostLink(row.host), "long"],
+      ["takes at least", (row) => span(row.left_s), "number"], ["URLs wait", (row) => number(row.waiting), "number"],
       ["rest after each fetch", (row) => span(Math.max(row.gap_s, row.crawl_delay_s)), "number"],
-      ["because", (row) => row.rest_because, "long"], ["URLs wait", (row) => number(row.waiting), "number"],
+      ["because", (row) => row.rest_because, "long"],
     ], found, "No host was fetched from yet.");
   }, 10000);
   const redraw = () => draw.again();
@@ -337,7 +338,11 @@ async function plotted(time) {
   return made;
 }
 
-const HOST_SORTS = { waiting: "waiting", next: "next contact", failures: "failures", admitted: "admitted", rest: "rest, the slowest first", name: "host" };
+const HOST_SORTS = { waiting: "waiting", end: "what holds up the end", next: "next contact", rest: "rest, the slowest first", fetch: "time of a fetch", success: "share that did not fail, the worst first", pages: "pages",
+  bytes: "bytes", failed: "last failure", failures: "failures in a row", admitted: "admitted", name: "host" };
+const HOST_STATES = { "": "any state", new: "never asked", failing: "last fetch failed", paused: "paused for failing", left: "left", active: "at work", front: "waits for its turn", resting: "rests for long", empty: "nothing waits" };
+const HOST_FAILURES = ["any", "timeout", "connect", "dns", "tls", "disconnect", "protocol", "challenge", "too_fast", "status_403", "status_404", "status_429", "status_500", "status_502", "status_503"];
+const hostLink = (host) => el("a", { href: `#hosts/${encodeURIComponent(host)}` }, host);
 const MOST_IN_ORDER = 10000; // the crawl puts no more of them in order by a figure
 
 // What is known of the pace of a host: [what it is, what that means].
@@ -347,41 +352,49 @@ const PACE = {
   factor: [(row) => row.stage ? `× ${Number(row.factor.toPrecision(3))}` : "–", "so many times what the last fetch took the host rests, if nothing asks for more"],
   "at once": [(row) => row.at_once > 1 ? `${row.at_once} at once` : "–", "most requests that are under way together"],
   share: [(row) => row.share ? `${(100 * row.share).toFixed(1)} %` : "–", "of the time that the server works for us, by its mean fetch"],
+  admitted: [(row) => number(row.admitted), "URLs of it that were ever admitted"],
+  "Crawl-delay": [(row) => row.crawl_delay_s ? span(row.crawl_delay_s) : "–", "the least time between two fetches, as its robots.txt asks"],
   refused: [(row) => row.refused_interval_s ? `${span(row.refused_interval_s)} apart` : "–", "it refused to be asked more often than so, with 429 or 503"],
 };
-const evidence = (row) => ["factor", "at once", "share", "refused"].map((name) => PACE[name][0](row)).filter((shown) => shown !== "–").map((shown) => shown.replaceAll(" ", "\u00a0")).join(", ") || "–";
-
 function hostsView(main, only) {
-  const asked = { sort: "waiting", match: only || "", offset: 0, top: 50 };
+  const asked = { sort: "waiting", match: only || "", offset: 0, top: 50, state: "", failure: "" };
   const place = el("div");
+  const choose = (fields) => { Object.assign(asked, { offset: 0 }, fields); rows.again(); };
   const search = el("input", { type: "search", placeholder: "part of a host's name", value: asked.match, ariaLabel: "Search hosts",
-    onchange: () => { asked.match = search.value.trim().toLowerCase(); asked.offset = 0; rows.again(); } });
-  const sorted = (sort) => ({ chosen: asked.sort === sort, choose: () => { asked.sort = sort; asked.offset = 0; rows.again(); } });
+    onchange: () => choose({ match: search.value.trim().toLowerCase() }) });
+  const select = (name, title, values) => el("select", { ariaLabel: title, onchange: (event) => choose({ [name]: event.target.value }) },
+    ...Object.entries(values).map(([value, words]) => el("option", { value, selected: value === asked[name] }, words)));
+  const failures = { "": "any last failure, or none", ...Object.fromEntries(HOST_FAILURES.map((kind) => [kind, kind === "any" ? "some failure" : kind.replaceAll("_", " ")])) };
+  const sorted = (sort) => ({ chosen: asked.sort === sort, choose: () => choose({ sort }) });
   const done = async (promise) => { if (await promise) rows.again(); };
   const rows = refreshed(place, async () => {
     const found = await get("hosts", asked);
     const acts = (row) => {
       if (row.because === "a rule refuses it") return el("a", { href: "#audit" }, "undo in the audit");
+      const button = (word, act, grave) => el("button", { className: grave ? "small grave" : "small", ariaLabel: `${word} ${row.host}`, title: `${word} ${row.host}`, onclick: () => done(act()) }, word);
+      const value = async (verb, words, usual) => { const given = await question(words, usual); return given ? act(verb, { targets: [row.host], value: given }) : false; };
       return el("span", {},
-        row.because === "a rule pauses it" ? el("button", { className: "small", onclick: () => done(act("resume", { targets: [row.host] })) }, "resume")
-          : el("button", { className: "small", onclick: () => done(act("pause", { targets: [row.host] })) }, "pause"), " ",
-        el("button", { className: "small", onclick: async () => { const time = await question(`Rest of ${row.host} after each fetch (5s, 2m):`, "10s"); if (time) done(act("delay", { targets: [row.host], value: time })); } }, "delay"), " ",
-        el("button", { className: "small", onclick: async () => { const level = await question(`Level of the URLs of ${row.host}, 0 is the best:`, "0"); if (level) done(act("level", { targets: [row.host], value: level })); } }, "level"), " ",
-        el("button", { className: "small grave", onclick: () => done(sure("refuse", { targets: [row.host] }, `Fetch nothing of ${row.host} any more? What waits is kept; undo brings it back.`)) }, "refuse"), " ",
-        el("button", { className: "small grave", onclick: () => done(sure("drop", { targets: [row.host] }, `Make dead letters of all ${number(row.waiting)} waiting URLs of ${row.host}?`)) }, "drop"));
+        row.because === "a rule pauses it" ? button("resume", () => act("resume", { targets: [row.host] })) : button("pause", () => act("pause", { targets: [row.host] })), " ",
+        button("delay", () => value("delay", `Rest of ${row.host} after each fetch (5s, 2m):`, "10s")), " ",
+        button("level", () => value("level", `Level of the URLs of ${row.host}, 0 is the best:`, "0")), " ",
+        button("refuse", () => sure("refuse", { targets: [row.host] }, `Fetch nothing of ${row.host} any more? What waits is kept; undo brings it back.`), true), " ",
+        button("drop", () => sure("drop", { targets: [row.host] }, `Make dead letters of all ${number(row.waiting)} waiting URLs of ${row.host}?`), true));
     };
+    const failure = (row) => row.last_failure ? el("span", {},
+      el("a", { className: row.failures ? "bad" : "", href: `#outcomes/match=${encodeURIComponent(row.host)}${row.last_status ? `&status=${row.last_status}` : `&failure=${row.last_failure}`}` }, row.last_failure.replaceAll("_", " ")),
+      ` ${ago(row.failed_at)}`, row.failures > 1 ? `, ${number(row.failures)} in a row` : "") : "–";
     const made = el("div", {}, table([
-      ["host", (row) => row.host, "long", sorted("name")],
+      ["host", (row) => hostLink(row.host), "long", sorted("name")],
       ["waiting", (row) => number(row.waiting), "number", sorted("waiting")],
-      ["taken", (row) => number(Math.max(0, row.admitted - row.waiting)), "number"],
-      ["state", (row) => row.place],
-      ["why not now", (row) => row.because, "why"],
+      ["takes", (row) => row.left_s === null ? "–" : span(row.left_s), "number", sorted("end")],
+      ["why not now", (row) => row.because || (row.waiting ? "may be asked" : "nothing waits"), "why"],
       ["until", (row) => row.next_at > 9e10 ? "it is resumed" : row.next_at > now() ? `in ${span(row.next_at - now())}` : "now", "short", sorted("next")],
-      ["rest", (row) => row.crawl_delay_s ? `${span(row.gap_s)}, Crawl-delay ${span(row.crawl_delay_s)}` : span(row.gap_s), "short", sorted("rest")],
-      ["failures", (row) => number(row.failures), "number", sorted("failures")],
-      ["stage", PACE.stage[0]],
-      ["base", PACE.base[0], "short"],
-      ["evidence", evidence, "evidence"],
+      ["rest", (row) => span(Math.max(row.gap_s, row.crawl_delay_s)), "number", sorted("rest")],
+      ["fetch", (row) => row.fetch_s ? span(row.fetch_s) : "–", "number", sorted("fetch")],
+      ["ok", (row) => row.success === null ? "–" : `${Math.floor(100 * row.success)} %`, "number", sorted("success")],
+      ["pages", (row) => number(row.pages), "number", sorted("pages")],
+      ["bytes", (row) => size(row.bytes), "number", sorted("bytes")],
+      ["last failure", failure, "evidence", sorted("failed")],
       ["acts", acts, "many"],
     ], found, "No such host."));
     const chosen = found.find((row) => row.host === asked.match);
@@ -390,13 +403,12 @@ function hostsView(main, only) {
       made.prepend(el("h2", {}, `The pace of ${chosen.host}`), cards(rows), meanings(rows));
     }
     const step = (by) => el("button", { disabled: by < 0 ? !asked.offset : found.length < asked.top || asked.sort !== "name" && asked.offset + 2 * asked.top > MOST_IN_ORDER, onclick: () => { asked.offset = Math.max(0, asked.offset + by * asked.top); rows.again(); } }, by < 0 ? "‹ before" : "next ›");
-    made.append(el("p", { className: "faint" }, "taken: URLs that left the queue. why not now: what keeps it from being contacted. rest: the pause between two fetches, some times what the last answer took."
-      + " failures: in a row. base: what a fetch takes while the server is hardly used; while it stays near that, the factor falls. share: of the time that it works for us."
-      + " level: 0 is fetched first. drop: make dead letters of what waits, which can be tried again."));
+    made.append(el("p", { className: "faint" }, "takes: what waits there, at least, as its requests follow each other. why not now: what keeps it from being contacted. rest: the pause between two fetches, some times what the last answer took."
+      + " fetch: how long one takes, in the mean. ok: the share of fetches that did not fail; a 404 counts as failed. pages: answers 2xx. level: 0 is fetched first. drop: make dead letters of what waits, which can be tried again."));
     made.append(el("div", { className: "row" }, step(-1), step(1), el("span", { className: "faint" }, `from ${number(asked.offset + 1)}, by ${HOST_SORTS[asked.sort]}`)));
     return made;
   });
-  main.append(el("div", { className: "row" }, search, ...saving("hosts", () => ({ ...asked, top: 10000 }))), place);
+  main.append(el("div", { className: "row" }, search, select("state", "State", HOST_STATES), select("failure", "Last failure", failures), select("sort", "Order", HOST_SORTS), ...saving("hosts", () => ({ ...asked, top: 10000 }))), place);
   return rows.end;
 }
 
@@ -478,7 +490,7 @@ function listView(view, columns, empty, least = 5000, words = "") {
 }
 
 const nowView = listView("now", () => [
-  ["host", (row) => el("a", { href: `#hosts/${encodeURIComponent(row.host)}` }, row.host), "long"], ["URL", (row) => outside(row.url), "long"],
+  ["host", (row) => hostLink(row.host), "long"], ["URL", (row) => outside(row.url), "long"],
   ["for", (row) => span(row.seconds), "number"], ["usual", (row) => row.usual_s ? span(row.usual_s) : "–", "number"],
   ["bytes", (row) => row.bytes === null ? "–" : size(row.bytes), "number"],
   ["state", (row) => row.is_hung ? el("span", { className: "bad" }, "hung") : row.stage || "–"], ["worker", (row) => row.worker || "–"], ["", (row) => asker(row.url)],
