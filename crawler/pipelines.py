@@ -36,7 +36,7 @@ from crawler.model.page import (
     Source,
     Unreadable,
 )
-from crawler.model.types import Candidate, StoreUnavailable
+from crawler.model.types import Candidate, Claim, StoreUnavailable
 from crawler.model.url import fetch_form
 from crawler.page.links import (
     base_of,
@@ -314,6 +314,7 @@ class ArchivePipeline(PipelineStage):
             if is_row(page):
                 at = int(life.began_at)
                 page = replace(page, visits=visits_so_far(before, changed, mode, at))
+        page = replace(page, archived_elsewhere=self._elsewhere(page, body_sha1))
         is_left_out = changed is False and self._later_visits is LaterVisits.EACH
         if is_left_out:
             page = replace(page, archive=False)
@@ -343,6 +344,19 @@ class ArchivePipeline(PipelineStage):
             language = page.parsed.language if page.parsed else ""
             self.crawl.stats.count_page(page.media_type, language)
         return page
+
+    def _elsewhere(self, page: Page, body_sha1: bytes) -> Claim | None:
+        """Return the record of an earlier crawl that has the bytes of *page*, if this crawl has
+        none."""
+        earlier, same = self.crawl.content.earlier, page.duplicate_of
+        if earlier is None or page.exchange is None or not page.archive:
+            return None
+        if (page.is_repeat and same is not None and same.record) or page.exchange.truncated:
+            return None
+        found = earlier.original(body_sha1)
+        if found is not None:
+            self.crawl.stats.count("archived_elsewhere")
+        return found
 
 
 _LINKS_PER_TURN: Final = 500  # links in one iteration of the event loop: 10 ms

@@ -361,28 +361,41 @@ def _quoted(value: str) -> str:
     return json.dumps(value)
 
 
-class _IndexedUrl(msgspec.Struct):
+class IndexFact(msgspec.Struct, frozen=True, gc=False):
+    """What a line of an index says, of this crawler or another."""
+
     url: str
+    mime: str = ""  # "warc/revisit" for a revisit
+    status: str | int = ""
+    digest: str = ""
+    offset: str | int = ""
+    filename: str = ""
 
 
-_decode_indexed = msgspec.json.Decoder(_IndexedUrl).decode
+_decode_fact = msgspec.json.Decoder(IndexFact).decode
 
 
 def indexed_urls(file: Path) -> Iterator[str]:
-    """Yield the URL of each line of an index, of this crawler or another, plain or gzip. Raises
-    DataDirError, which names the line, if one is no index line."""
+    """Yield the URL of each line of an index. Raises DataDirError as `index_facts` does."""
+    return (fact.url for _, fact in index_facts(file))
+
+
+def index_facts(file: Path) -> Iterator[tuple[str, IndexFact]]:
+    """Yield timestamp and facts of each line of an index, plain or gzip. Raises DataDirError, which
+    names the line, if one is no index line."""
     opened = gzip.open if file.suffix == ".gz" else open
     try:
         with opened(file, "rb") as lines:
             for number, line in enumerate(lines, 1):
-                _, found, fields_of_line = line.partition(b" {")
+                begin, found, fields_of_line = line.partition(b" {")
+                if not line.strip() or line.startswith(b"!"):  # of a ZipNum index: its head
+                    continue
                 if not found:
-                    if not line.strip() or line.startswith(b"!"):  # of a ZipNum index: its head
-                        continue
                     raise DataDirError(f"{file}, line {number}: no index line (CDXJ)")
                 try:
-                    yield _decode_indexed(b"{" + fields_of_line).url
+                    fact = _decode_fact(b"{" + fields_of_line)
                 except msgspec.MsgspecError as error:
                     raise DataDirError(f"{file}, line {number}: {error}") from error
+                yield begin.rpartition(b" ")[2].decode("latin-1"), fact
     except (OSError, EOFError, zlib.error) as error:
         raise DataDirError(f"{file} cannot be read: {error}") from error

@@ -6,7 +6,7 @@ Revisits without an original are reported after all files were read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha1
@@ -23,6 +23,7 @@ from crawler.archive.cdxj import (
     key_of,
     timestamp,
 )
+from crawler.archive.earlier_crawls import EarlierCrawls
 from crawler.archive.reader import (
     ANSWER_TYPES,
     DamagedFile,
@@ -65,8 +66,9 @@ class CheckResult:
 class ArchiveChecker:
     """Checks one archive, file by file. Use it in a `with` of `open_checker`."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, earlier: Sequence[EarlierCrawls]) -> None:
         self._scratch = scratch
+        self._earlier = earlier
         self._claims = SortedLines(scratch / "claims")
 
     def check_file(self, path: Path, *, is_being_written: bool) -> CheckResult:
@@ -95,7 +97,9 @@ class ArchiveChecker:
     def _note(self, lines: SortedLines, checked: _RecordCheck) -> None:
         if checked.line is not None:
             lines.add(checked.line)
-            self._claims.add(checked.claim)
+            refers_to = checked.refers_to
+            if not (refers_to and any(each.has(*refers_to) for each in self._earlier)):
+                self._claims.add(checked.claim)
 
     def orphans(self) -> Iterator[Fault]:
         """Yield the revisits whose original is in no file."""
@@ -113,10 +117,11 @@ class ArchiveChecker:
 
 
 @contextmanager
-def open_checker() -> Iterator[ArchiveChecker]:
-    """Yield a checker. Its temporary files take a few MB for each GB checked."""
+def open_checker(earlier: Sequence[EarlierCrawls] = ()) -> Iterator[ArchiveChecker]:
+    """Yield a checker. Its temporary files take a few MB for each GB checked. A revisit of what
+    *earlier* crawls have is none without an original."""
     with TemporaryDirectory(prefix="gossamer-check-") as scratch:
-        check = ArchiveChecker(Path(scratch))
+        check = ArchiveChecker(Path(scratch), earlier)
         try:
             yield check
         finally:
@@ -133,6 +138,7 @@ class _RecordCheck:
         self.faults: list[Fault] = []
         self.line: str | None = None  # of the index; None if the record is no answer
         self.claim = ""
+        self.refers_to: tuple[bytes, str, str] | None = None  # of a revisit: digest, URL, time
         self._is_answer = record.kind in ANSWER_TYPES
         if record.kind not in KINDS:
             self._fault(f"a record of kind {record.kind or '(none)'}, which is not known")
@@ -177,6 +183,7 @@ class _RecordCheck:
         if is_revisit:
             url = record.field("WARC-Refers-To-Target-URI")
             date = record.field("WARC-Refers-To-Date")
+            self.refers_to = (digest, url, timestamp(date))
         label = sha1_label(digest) if digest else "-"
         rest = f"{_WANTS if is_revisit else _HAS} {label} {place}"
         self.claim = f"{key_of(url) or '-'} {timestamp(date) or '-'} {rest}\n"

@@ -8,7 +8,8 @@ row of a page marked noindex is copied as a whole, as nothing else of it is kept
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import dataclasses
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import dataclass, replace
@@ -20,6 +21,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from crawler.archive.capture import PAGE_INFO, PageInfo, RecordPlace, StoredCapture
+from crawler.archive.earlier_crawls import FOLDER as EARLIER
+from crawler.archive.earlier_crawls import folders_of
+from crawler.archive.lookup import find_original, read_entry
 from crawler.archive.reader import (
     ArchivedCapture,
     BodyLimit,
@@ -67,6 +71,8 @@ MAY_REPEAT: Final = "may-repeat"
 """The metadata field, with the record's own URL, of a page that a dead process may have archived
 already."""
 _decode_info: Final = msgspec.json.Decoder(PageInfo).decode
+ELSEWHERE: Final = "original-elsewhere"
+"""The metadata field of a page whose body only an earlier crawl has: the URL of its record."""
 SITEMAP: Final = "sitemap"
 """The metadata field of what robots.txt or an index names as a sitemap: its content is its type."""
 VISITS: Final = "visits"
@@ -90,7 +96,9 @@ async def rows(
     warc: Path, content: Path, rebuild_settings: RebuildSettings
 ) -> AsyncGenerator[tuple[ColumnsRow, list[Link], RecordPlace], None]:
     """Yield row, links and place of each page in *content*, a WARC file that is, or will be, called
-    *warc*. Raises DamagedFile, OSError."""
+    *warc*, in the folder of WARC files of a data directory. Raises DamagedFile, DataDirError,
+    OSError."""
+    earlier = folders_of(warc.parent.parent / EARLIER)
     async with rebuild_settings.parsing() as parse:
         for stored in captures(warc, content, rebuild_settings.max_bytes):
             if stored.url.startswith(PAGE_INFO):
@@ -98,7 +106,7 @@ async def rows(
                     info = _decode_info(stored.body)
                     yield info.row, list(info.outlinks), stored.place
                 continue
-            page = await _page(stored, rebuild_settings, parse)
+            page = await _page(stored, rebuild_settings, parse, earlier)
             row = row_of(page, stored.fetched_at)
             if row is not None:
                 parsed = page.parsed or Parsed()
@@ -107,11 +115,23 @@ async def rows(
                 yield row, outlinks, stored.place
 
 
-async def _page(stored: ArchivedCapture, rebuild_settings: RebuildSettings, parse: Parse) -> Page:
+async def _page(
+    stored: ArchivedCapture,
+    rebuild_settings: RebuildSettings,
+    parse: Parse,
+    earlier: Sequence[Path],
+) -> Page:
+    """Return the page of *stored*; *earlier*: folders that may have the bodies that it lacks."""
     headers = head_fields(stored.head)
     page = _page_as_noted(stored, headers)
     if page.flaw or not page.is_answered or page.is_copy or page.is_refetch:
         return page
+    if stored.metadata_value(ELSEWHERE):
+        original = find_original(earlier, stored)
+        if original is None:
+            return page
+        body = read_entry(original, rebuild_settings.max_bytes).body
+        stored = dataclasses.replace(stored, body=body)
     if page.is_sitemap:
         body = decoded_body(stored, lambda _type, _url: rebuild_settings.max_bytes)
         kind = type_by_content(body, page.content_type)
@@ -142,7 +162,8 @@ def _page_as_noted(stored: ArchivedCapture, headers: list[tuple[bytes, bytes]]) 
         stored.metadata_value("near-duplicate-bits"),
     )
     # Archives of older versions have revisits without this field.
-    same = stored.metadata_value("duplicate-of") or stored.refers_to
+    is_elsewhere = bool(stored.metadata_value(ELSEWHERE))
+    same = stored.metadata_value("duplicate-of") or ("" if is_elsewhere else stored.refers_to)
     flaw = stored.metadata_value("flaw")
     return Page(
         url=stored.url,

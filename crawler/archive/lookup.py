@@ -150,7 +150,8 @@ def _search(file: Path, key: str | None) -> Iterator[Entry]:
         index = None
     if index is not None:
         with index:
-            yield from (entry_of(line, file) for line in _lines(index, key))
+            found = index if key is None else lines_with_key(index, key)
+            yield from (entry_of(line, file) for line in found)
         return
     with suppress(FileNotFoundError):  # it was finished, and its new name is searched next
         yield from _read(file, final, key)
@@ -164,10 +165,8 @@ def _read(file: Path, final: Path, key: str | None) -> Iterator[Entry]:
                 yield entry_of(line.encode(), file)
 
 
-def _lines(index: BinaryIO, key: str | None) -> Iterator[bytes]:
-    if key is None:
-        yield from index
-        return
+def lines_with_key(index: BinaryIO, key: str) -> Iterator[bytes]:
+    """Yield the lines of *index*, which are sorted, that begin with *key* and a space."""
     begin = f"{key} ".encode()
     _seek(index, begin)
     for line in index:

@@ -22,6 +22,13 @@ from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
+from crawler.archive.earlier_crawls import (
+    FOLDER,
+    EarlierCrawls,
+    index_files,
+    is_read,
+    read_indexes,
+)
 from crawler.archive.replay import Replay
 from crawler.assembly.crawl import (
     Contents,
@@ -225,6 +232,9 @@ def _assemble(crawler: Crawler) -> Crawl:
                 find_archived=previous_archive.find_answers,
                 kept=kept,
             )
+        earlier = _earlier_crawls(arguments.known if arguments is not None else "", data.path)
+        if earlier is not None:
+            opened.callback(earlier.close)
         room = joined.base.disk if joined else _disk_room(lifecycle)
         outcomes = OutcomeLog(data.outcomes, room.wait_for_room)
         opened.callback(outcomes.close)
@@ -269,7 +279,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         _log_what_is_left(parts, data.path)
         sync = partial(_sync_verdicts, store, outcomes, room.wait_for_room)
         archive = CrawlArchive(config, data, delivery, room.wait_for_room, sync, lifecycle, changes)
-        crawl = _crawl(base, parts, archive, parsers, replay, changes)
+        crawl = _crawl(base, parts, archive, parsers, replay, changes, earlier)
         opened.pop_all()  # from here on `Crawl.close` closes all
     return crawl
 
@@ -308,6 +318,26 @@ def _replay(config: Config, data: Path) -> Replay | None:
             " crawl: give it another CRAWLER_DATA_DIR, or it would answer from what it writes"
         )
     return replay
+
+
+def _earlier_crawls(known: str, data: Path) -> EarlierCrawls | None:
+    """Return what the crawls that *known* names have archived, read again where that has changed;
+    None if none are named. Raises CrawlerError."""
+    if not known:
+        return None
+    indexes, folder = index_files(Path(known)), data / FOLDER
+    if any(data.resolve() in index.resolve().parents for index in indexes):
+        raise ConfigError(
+            f"known is {known!r}, which has an index of the data directory of this crawl: name that"
+            " of an earlier one"
+        )
+    if not is_read(folder, indexes):
+        with long_step("Reading which bodies earlier crawls have archived"):
+            read_indexes(folder, indexes)
+    logger.info(
+        "Bodies are not archived again that are in %s: %s", known, f"{len(indexes)} indexes"
+    )
+    return EarlierCrawls(folder)
 
 
 def _disk_room(lifecycle: Lifecycle) -> DiskRoom:
@@ -367,6 +397,7 @@ def _crawl(
     parsers: Parsers,
     replay: Replay | None,
     changes: ChangeFeed | None,
+    earlier: EarlierCrawls | None,
 ) -> Crawl:
     config, stats = base.config, base.stats
     is_ours, clock = parts.frontier.may_begin, parts.clock
@@ -435,7 +466,10 @@ def _crawl(
             shared_names=parts.shared_names,
         ),
         content=Contents(
-            parsers=parsers, duplicates=parts.duplicates, near_duplicates=parts.near_duplicates
+            parsers=parsers,
+            duplicates=parts.duplicates,
+            near_duplicates=parts.near_duplicates,
+            earlier=earlier,
         ),
         storage=Storage(
             data=base.data,

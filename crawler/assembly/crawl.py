@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from crawler.archive.earlier_crawls import EarlierCrawls
 from crawler.archive.replay import Replay
 from crawler.config.arguments import Arguments
 from crawler.config.settings import Config
@@ -109,6 +110,7 @@ class Contents:
     parsers: Parsers
     duplicates: Duplicates
     near_duplicates: NearDuplicatesIndex
+    earlier: EarlierCrawls | None  # whose records count as originals; None: none are given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,5 +203,7 @@ class Crawl:
         if self.storage.consumers is not None:
             self.storage.consumers.feed.close()
         self.content.near_duplicates.close()
+        if self.content.earlier is not None:
+            self.content.earlier.close()
         self.storage.store.close()
         self.storage.data.close()

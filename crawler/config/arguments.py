@@ -83,6 +83,11 @@ class Arguments:
         flag(),
         "Fetch what pages need to be shown, too, wherever it is: styles, scripts, images.",
     )
+    known: str = setting(
+        "",
+        text("the path of an index (.cdxj), or of a folder with some", "path", r"(?s:.*\S.*)?"),
+        "Bodies that earlier crawls archived are not archived again: their index, or folder.",
+    )
     until: datetime | timedelta | None = setting(
         None,
         or_none(end_of_run()),

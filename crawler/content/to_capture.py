@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.capture import PAGE_INFO, Capture, PageInfo
-from crawler.archive.columns_companion import MAY_REPEAT, SITEMAP, UNREADABLE, VISITS
+from crawler.archive.columns_companion import ELSEWHERE, MAY_REPEAT, SITEMAP, UNREADABLE, VISITS
 from crawler.archive.record_bytes import (
     MAX_HEAD_BYTES,
     NOT_MODIFIED_HEAD,
@@ -124,7 +124,7 @@ async def archive_page(page: Page, archive: Archive | None, body_sha1: bytes) ->
     return await archive_exchange(
         page.exchange,
         archive,
-        page.duplicate_of if page.duplicate_of and page.is_repeat else None,
+        page.archived_elsewhere or (page.duplicate_of if page.is_repeat else None),
         body_sha1,
         _metadata(page, page.exchange, body_sha1),
         () if page.is_refetch else page.outlinks,
@@ -179,6 +179,8 @@ def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> list[tuple[st
     original = page.duplicate_of
     if original is not None and (page.is_copy or page.is_refetch):
         known.append(("duplicate-of", original.url))  # also if its record is no revisit
+    if page.archived_elsewhere is not None:
+        known.append((ELSEWHERE, page.archived_elsewhere.url))
     if page.near is not None:
         known.append(("near-duplicate-of", page.near.original.url))
         known.append(("near-duplicate-bits", str(page.near.bits)))

@@ -62,7 +62,9 @@ def claim_of(page: Page, body_sha1: bytes, now: float, *, may_change: bool) -> C
     is_original = page.archive and not page.alias_of and not page.flaw
     status = page.status if is_original else _STATUS_OF.get(page.flaw, NO_PAGE_STATUS)
     simhash = page.simhash if is_original else None
-    return Claim(page.digest, page.url, page.record, at, body_sha1, status, simhash)
+    # Where the bytes are an earlier crawl's, no record of this one can be referred to.
+    record = page.record if page.archived_elsewhere is None else ""
+    return Claim(page.digest, page.url, record, at, body_sha1, status, simhash)
 
 
 def verdict_of(life: Life, now: float, retries: int, pause_s: float) -> Verdict:

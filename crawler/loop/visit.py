@@ -147,7 +147,7 @@ def seen_of(page: Page, by: ChangeChoice) -> Seen:
         compared=compared,
         # Of a copy, and of a page that is not kept, the archive has no answer whole that a later
         # "not modified" could refer to.
-        validators=None if page.is_copy or not page.archive else _validators(page.exchange),
+        validators=_validators(page.exchange) if _is_kept(page) else None,
         stored_at=_stored_at(page),
         is_same=page.is_refetch,
         places=len(page.parsed.links) if page.parsed else 0,
@@ -157,13 +157,17 @@ def seen_of(page: Page, by: ChangeChoice) -> Seen:
     )
 
 
+def _is_kept(page: Page) -> bool:
+    return page.archive and not page.is_copy and page.archived_elsewhere is None
+
+
 def _stored_at(page: Page) -> int:
     """Return when the answer was fetched that the archive has whole of *page*, in epoch seconds; 0:
     it has none."""
     same = page.duplicate_of
     if page.is_repeat and same is not None and same.record:
         return int(same.at) if page.is_refetch else 0
-    if page.exchange is None or not page.record:
+    if page.exchange is None or not page.record or page.archived_elsewhere is not None:
         return 0
     return int(page.exchange.at)
 

@@ -108,6 +108,13 @@ class RedirectMiddleware(ScrapyRedirects):
         digest = sha1(response.body, usedforsecurity=False).digest()
         body_sha1 = wire_sha1(exchange, response.body, digest)
         same = await self.crawl.content.duplicates.original(digest, exchange.url, life.lease.id)
-        record = await archive_exchange(exchange, archive, same, body_sha1, may_repeat=may_repeat)
-        claim = Claim(digest, exchange.url, record, exchange.at, body_sha1, response.status)
+        earlier, elsewhere = self.crawl.content.earlier, None
+        if earlier is not None and not (same is not None and same.record):
+            elsewhere = earlier.original(body_sha1)
+        original = elsewhere or same
+        record = await archive_exchange(
+            exchange, archive, original, body_sha1, may_repeat=may_repeat
+        )
+        own = record if elsewhere is None else ""  # else no record that can be referred to
+        claim = Claim(digest, exchange.url, own, exchange.at, body_sha1, response.status)
         life.archive(record, claim if same is None else None)

@@ -310,6 +310,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     flaw: Flaw = Flaw.NONE
     digest: bytes = b""  # SHA-1 of the body, once known
     duplicate_of: Claim | None = None
+    # A record of an earlier crawl (`-a known=`) that has the bytes; the page is as new here.
+    archived_elsewhere: Claim | None = None
     parsed: Parsed | None = None  # None: not parsed
     title: str = ""
     text: str = ""  # the main text

@@ -97,8 +97,9 @@ class WebSpider(Spider):
         _refuse_without_effect(crawler.settings)
         began_at = float(kwargs.pop(RUN_BEGAN, None) or time.time())
         spider = super().from_crawler(crawler, *args, **kwargs)
-        if "seeds" in kwargs:
-            kwargs["seeds"] = whole_path(kwargs["seeds"])  # the next start may be elsewhere
+        for name in ("seeds", "known"):
+            if kwargs.get(name):
+                kwargs[name] = whole_path(kwargs[name])  # the next start may be elsewhere
         settings = crawler.settings
         kept = {} if is_interactive(settings) else arguments_of_last_start(settings, spider.name)
         spider.given = with_kept_arguments(kwargs, kept)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,8 @@ from crawler.archive.check import (
 )
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.delivery_stores import FolderStore, Store, StoreAddress, open_store
+from crawler.archive.earlier_crawls import FOLDER as EARLIER
+from crawler.archive.earlier_crawls import EarlierCrawls, folders_of
 from crawler.archive.lookup import (
     Entry,
     entries,
@@ -82,6 +84,11 @@ class ArchivePlace:
     @property
     def homes(self) -> list[Path]:
         return [folder.parent for folder in self.folders]
+
+    @property
+    def earlier(self) -> list[Path]:
+        """The folders of earlier crawls whose records count as originals (`-a known=`)."""
+        return [folder for home in self.homes for folder in folders_of(home / EARLIER)]
 
     def local_stores(self) -> list[Store]:
         return [FolderStore(StoreAddress(f"file://{home.resolve()}")) for home in self.homes]
@@ -274,7 +281,7 @@ def read_body(place: ArchivePlace, entry: Entry, *, is_raw: bool) -> ArchivedBod
     stored = read_entry(entry, MAX_BODY_BYTES)
     source = stored
     if stored.kind == "revisit":
-        first = find_original(place.folders, stored)
+        first = find_original([*place.folders, *place.earlier], stored)
         if first is None:
             parts = [
                 f"{plain(stored.url)} repeats {plain(stored.refers_to)}, whose record is not here",
@@ -329,14 +336,17 @@ def check(place: ArchivePlace) -> Iterator[FileResult]:
     file to check."""
     if not place.files() and place.is_whole:
         raise DataDirError(f"{place.path} has no WARC file (.warc.gz, .warc)")
-    with open_checker() as checker:
+    known = [home / EARLIER for home in place.homes if folders_of(home / EARLIER)]
+    with ExitStack() as opened:
+        earlier = [opened.enter_context(closing(EarlierCrawls(folder))) for folder in known]
+        checker = opened.enter_context(open_checker(earlier))
         for file in place.files():
             with suppress(FileNotFoundError):  # delivered since
                 yield _check_file(checker, file)
         orphans = tuple(checker.orphans())
-    known = {each.place for each in listed(place.path) if each.original_deleted}
-    if deleted := [each for each in orphans if each.where in known]:
-        orphans = tuple(each for each in orphans if each.where not in known)
+    purged = {each.place for each in listed(place.path) if each.original_deleted}
+    if deleted := [each for each in orphans if each.where in purged]:
+        orphans = tuple(each for each in orphans if each.where not in purged)
         yield FileResult("", f"{many(len(deleted), 'revisit')} of what was deleted on request")
     advice = "copy the files of the other parts of this archive here, and check again"
     faults = tuple(Fault(each.where, each.what, advice) for each in orphans)

@@ -7,7 +7,7 @@ import io
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from hashlib import sha1
 from itertools import pairwise
@@ -36,11 +36,18 @@ from crawler.data.data_dir import DataDir, locked
 from crawler.model.types import Claim, ConfigError
 from crawler.operate.archive import recover_and_rebuild
 from crawler.view.archive import COLUMNS_MISSING, ArchivePlace
-from tests.harness.archive_judges import judged_archive, judged_index, judged_package
+from tests.harness.archive_judges import (
+    judged_archive,
+    judged_index,
+    judged_package,
+    read_folder,
+    read_rows,
+)
 from tests.harness.crawling import crawl
 from tests.harness.fork_server import SCRAPY, run
 from tests.harness.sources import PROJECT
 from tests.servers.loopback import Reply, Routes, Site, page, site
+from tests.servers.redis import RedisServer
 
 PACKED: Final = gzip.compress(b"<p>packed</p>")
 ROUTES: Routes = {
@@ -776,3 +783,33 @@ def test_a_comparison_names_what_it_cannot_read(
     assert not lines.exists()
     assert (result.code, "scrapy archive parse" in result.err) == (1, True)
     assert archive(tmp_path, "compare", str(old), str(new), "-o", "x.csv").code == 1
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "over Redis"])
+def test_what_an_earlier_crawl_has_is_not_stored_again(
+    crawled: Path, web: Site, tmp_path: Path, is_shared: bool
+) -> None:
+    data = tmp_path / "later"
+    with RedisServer() if is_shared else nullcontext() as server:
+        settings = {"CRAWLER_FRONTIER_URL": server.url} if server is not None else {}
+        crawl(data, settings=settings, seeds=web.url("/"), known=str(crawled))
+        again = crawl(data, settings=settings)
+        assert again.spider.arguments.known == str(crawled), "kept for the next start"
+    warc = data / "warc"
+    records = [each for each in read_folder(warc).values() if each.kind in ("response", "revisit")]
+    kinds = {each.url.removeprefix(web.url("")): each.kind for each in records}
+    paths = ("/", "/a", "/b", "/packed", "/moved", "/none")
+    assert kinds == dict.fromkeys(paths, "revisit")
+    assert len(records) == 6, "links of a page with known bytes are followed, each once"
+    for each in records:
+        of = each.fields["WARC-Refers-To-Target-URI"]
+        assert of.startswith(web.url("/")), "a record of the earlier crawl"
+    rows = [row for file in sorted(warc.glob("*.parquet")) for row in read_rows(file)]
+    texts = {row["url"].removeprefix(web.url("")): row["text"] for row in rows}
+    assert texts["/"].startswith("Start") and texts["/packed"] == "packed"
+    assert archive(data, "check").code == 0, "their originals are known"
+    got = archive(data, "get", web.url("/packed"))
+    assert (got.code, got.out) == (0, b"<p>packed</p>")
+    assert archive(data, "parse").code == 0
+    parsed = [row for file in sorted(warc.glob("*.parquet")) for row in read_rows(file)]
+    assert parsed == rows, "their bodies are read from the earlier archive"

@@ -1,5 +1,5 @@
-"""Our archives replayed by pywb, and seen in a browser: a page, a revisit, a truncated page, a
-redirect, an error."""
+"""Our archives replayed by pywb, and seen in a browser: a page, a revisit, one of an earlier crawl,
+a truncated page, a redirect, an error."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 
+from tests.harness.archive_judges import archived
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Reply, Site, site
 from tests.servers.pywb import Browser, Pywb, pywb
@@ -30,6 +31,8 @@ ROUTES = {
     "/second": Reply("<p>the same words</p>"),
     "/moved": Reply("moved", 302, headers=(("Location", "/first"),)),
     "/long": Reply(LONG),
+    "/again": Reply("<p>the same words</p>"),
+    "/start": Reply(START),
 }
 
 
@@ -39,9 +42,12 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Pyw
     with site("127.0.73.2", ROUTES) as served:
         seeds = ",".join(map(served.url, ("/", "/look.css")))
         crawl(home / "data", settings={"CRAWLER_HTML_MAX_BYTES": 20_000}, seeds=seeds)
+        # These bodies are in the archive of the earlier crawl only.
+        later = ",".join(map(served.url, ("/again", "/start")))
+        crawl(home / "later", seeds=later, max_depth="0", known=str(home / "data"))
         live = Browser(home / "browser").screenshot(served.url("/"), home / "live.png")
     (home / "pywb").mkdir()
-    with pywb(home / "pywb", (home / "data" / "warc").glob("*.warc.gz")) as serving:
+    with pywb(home / "pywb", home.glob("*/warc/*.warc.gz")) as serving:
         yield served, serving, live
 
 
@@ -56,6 +62,19 @@ def test_a_page_and_its_revisit(replay: tuple[Site, Pywb, Path], path: str) -> N
     served, serving, _ = replay
     answer = serving.ask(served.url(path))
     assert answer.status == 200 and b"<p>the same words</p>" in answer.body
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [("/again", b"<p>the same words</p>"), ("/start", b"Fine silk")]
+)
+def test_a_page_whose_bytes_an_earlier_crawl_has(
+    replay: tuple[Site, Pywb, Path], path: str, words: bytes
+) -> None:
+    served, serving, live = replay
+    found = archived(live.parent / "later")
+    assert ("revisit", served.url(path)) in found and ("response", served.url(path)) not in found
+    answer = serving.ask(served.url(path))
+    assert answer.status == 200 and words in answer.body
 
 
 def test_a_truncated_page_comes_as_far_as_it_was_kept(replay: tuple[Site, Pywb, Path]) -> None:
