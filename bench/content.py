@@ -30,14 +30,15 @@ from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.columns_companion import ColumnsCompanion
 from crawler.archive.reader import ArchivedCapture
 from crawler.archive.writer import Archive, WarcSettings, WarcWriter
-from crawler.config.settings import Config
+from crawler.config.settings import Config, ContentSettings
 from crawler.content.parsers import html_scan
 from crawler.content.parsers.html import MAX_LINKS, HtmlParser
 from crawler.content.parsing import rebuild_settings
-from crawler.content.to_capture import archive_page
+from crawler.content.to_capture import AskedColumns, archive_page
 from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
+from crawler.model.choices import ColumnGroup
 from crawler.model.page import (
     Exchange,
     Link,
@@ -85,10 +86,16 @@ BUDGET_MS: Final = {
 class Line:
     """The content line of a crawl, without its loop: each stage takes what the one before made."""
 
-    def __init__(self, folder: Path, nearest: FingerprintIndex) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nearest: FingerprintIndex,
+        groups: Sequence[ColumnGroup] = ContentSettings().column_groups,
+    ) -> None:
         self._folder = folder
         self._nearest = nearest
-        self._config = Config()
+        self._config = Config(content=ContentSettings(column_groups=tuple(groups)))
+        self._asked = AskedColumns(frozenset(groups), "0123456789abcdef")
         self._parser = HtmlParser()
         self._bodies: list[tuple[str, bytes]] = []
         self._digests: list[bytes] = []
@@ -118,7 +125,8 @@ class Line:
         for url, body in self._bodies:
             actual_type(TYPE, url, body)
             headers = head_fields(HEAD)
-            parsed = self._parser.parse(Source(url, TYPE, body, tuple(headers)))
+            source = Source(url, TYPE, body, tuple(headers), asked=self._asked.groups)
+            parsed = self._parser.parse(source)
             parsed = with_headers(parsed, link_headers(headers, url), robots_header(headers))
             outlinks, _ = resolve_links(parsed.links, base_of(url, parsed))
             links_to_follow(outlinks, parsed.robots, self._config.links)
@@ -198,7 +206,7 @@ class Line:
                 outlinks=outlinks,
                 simhash=simhash,
             )
-            await archive_page(page, cast(Archive, taken), digest)
+            await archive_page(page, cast(Archive, taken), digest, self._asked)
 
 
 class Taken:
@@ -266,6 +274,35 @@ def measured(
     return least
 
 
+def group_costs(page: Callable[[int], bytes], pages: int = PAGES) -> dict[str, float]:
+    """CPU ms a page of each group of columns: what reading, archiving and columns take with it
+    alone, less what they take without any; and of all together. In turn, so that a machine that
+    slows down does so for all."""
+    tried: dict[str, tuple[ColumnGroup, ...]] = {
+        "none": (),
+        **{group.value: (group,) for group in ColumnGroup},
+        "all": tuple(ColumnGroup),
+    }
+    least: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as home:
+        nearest = filled(Path(home) / "near", 1)
+        bodies = [(f"{ORIGIN}/a/{n}.html", page(n)) for n in range(pages)]
+        for number in range(ROUNDS):
+            for name, groups in tried.items():
+                folder = Path(home) / f"{number}-{name}"
+                folder.mkdir()
+                line = Line(folder, nearest, groups)
+                line.begin(bodies)
+                line.digests()
+                cost = cpu_ms(line.parse)
+                line.compare()
+                cost = (cost + cpu_ms(line.archive) + cpu_ms(line.columns)) / pages
+                least[name] = min(least.get(name, inf), cost)
+        nearest.close()
+    none = least.pop("none")
+    return {"none of them": none, **{name: cost - none for name, cost in least.items()}}
+
+
 def filled(folder: Path, known: int) -> FingerprintIndex:
     folder.mkdir()
     store = MemoryStore()
@@ -309,12 +346,17 @@ def documentation(folder: Path) -> Callable[[int], bytes]:
     return lambda number: pages[number % len(pages)]
 
 
-def every(scale: float = 1.0, folder: Path | None = None) -> dict[str, dict[str, float]]:
-    """By kind of page."""
-    pages, known = max(10, round(PAGES * scale)), round(KNOWN * scale)
+def kinds_of_pages(folder: Path | None) -> dict[str, Callable[[int], bytes]]:
     kinds = {kind: make() for kind, make in KINDS.items()}
     if folder is not None:
         kinds["documentation"] = documentation(folder)
+    return kinds
+
+
+def every(scale: float = 1.0, folder: Path | None = None) -> dict[str, dict[str, float]]:
+    """By kind of page."""
+    pages, known = max(10, round(PAGES * scale)), round(KNOWN * scale)
+    kinds = kinds_of_pages(folder)
     return {kind: measured(page, pages, known=known) for kind, page in kinds.items()}
 
 
@@ -333,10 +375,26 @@ def table(costs: dict[str, dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
+def group_table(costs: dict[str, dict[str, float]]) -> str:
+    """CPU us of each group of columns, by kind of page."""
+    head = "".join(f"{kind:>15}" for kind in costs)
+    lines = [f"{'columns, by their groups':34}{head}  CPU us a page"]
+    for part in next(iter(costs.values())):
+        cells = "".join(f"{1000 * parts[part]:15.0f}" for parts in costs.values())
+        lines.append(f"{part:34}{cells}")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="of bench.text_quality")
-    print(table(every(folder=parser.parse_args().folder)))
+    parser.add_argument("--groups", action="store_true", help="what each group of columns costs")
+    options = parser.parse_args()
+    if options.groups:
+        kinds = kinds_of_pages(options.folder)
+        print(group_table({kind: group_costs(page) for kind, page in kinds.items()}))
+    else:
+        print(table(every(folder=options.folder)))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from crawler.archive.writer import Archive, WarcSettings, WarcWriter
 from crawler.config.settings import Config
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import rebuild_settings
-from crawler.content.to_capture import archive_page
+from crawler.content.to_capture import AskedColumns, archive_page
 from crawler.data.local_stores import LocalClaims
 from crawler.duplicates.exact import LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex
@@ -169,10 +169,10 @@ class Line:
             duplicate_of=original,
         )
         if original is not None:
-            await archive_page(page, self._archive, digest)
+            await archive_page(page, self._archive, digest, AskedColumns())
             return
         page, simhash = await self._read(page)
-        record = await archive_page(page, self._archive, digest)
+        record = await archive_page(page, self._archive, digest, AskedColumns())
         claim = Claim(digest, url, record, time.time(), digest, 200, simhash)
         changes: dict[bytes, bytes | None] = {keys.DIGEST + digest: encode(claim)}
         if simhash is not None:

@@ -21,12 +21,12 @@ from scrapy.exceptions import DropItem
 from crawler.archive.record_bytes import sha1_label, sha1_of_parts
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.content.to_capture import archive_exchange, archive_page, wire_sha1
+from crawler.content.to_capture import AskedColumns, archive_exchange, archive_page, wire_sha1
 from crawler.loop.life import ArchivedPage, Life
 from crawler.loop.outcome import claim_of
 from crawler.loop.precheck import ProbeResult, SoftErrorVerdict
 from crawler.loop.visit import has_changed, seen_of, visits_so_far
-from crawler.model.choices import LaterVisits, NearDuplicateChoice, RevisitChoice
+from crawler.model.choices import ColumnGroup, LaterVisits, NearDuplicateChoice, RevisitChoice
 from crawler.model.page import (
     Flaw,
     Link,
@@ -142,6 +142,8 @@ class ParsePipeline(PipelineStage):
 
     def __init__(self, crawl: Crawl) -> None:
         super().__init__(crawl)
+        config = crawl.settings.config
+        self._asked = frozenset(config.content.column_groups)
         self._unread_sitemaps = 0
 
     async def process_page(self, page: Page, life: Life) -> Page:
@@ -203,7 +205,9 @@ class ParsePipeline(PipelineStage):
         if parser is None:
             self._log_unread(page, f"it is {page.media_type}")
             return Parsed()
-        source = Source(page.url, page.content_type, page.body, tuple(headers), page.is_sitemap)
+        source = Source(
+            *(page.url, page.content_type, page.body, tuple(headers), page.is_sitemap), self._asked
+        )
         try:
             return await self.crawl.content.parsers.parse(source, parser)
         except Unreadable as error:
@@ -295,6 +299,14 @@ class FingerprintPipeline(PipelineStage):
 class ArchivePipeline(PipelineStage):
     """Fifth stage: archives the page and prepares the claim on its content."""
 
+    def __init__(self, crawl: Crawl) -> None:
+        super().__init__(crawl)
+        config, nothing = crawl.settings.config, frozenset[ColumnGroup]()
+        self._asked_columns = AskedColumns(
+            frozenset(config.content.column_groups) if config.archive.columns else nothing,
+            crawl.storage.archive.crawl_id,
+        )
+
     async def process_page(self, page: Page, life: Life) -> Page:
         await self.end_step()
         if page.noindex and not page.flaw:
@@ -321,7 +333,7 @@ class ArchivePipeline(PipelineStage):
         archive = self.crawl.storage.archive.open_writer()
         for other in life.exchanges[:-1] if page.archive else ():
             await archive_exchange(other, archive, may_repeat=page.may_repeat)
-        record = await archive_page(page, archive, body_sha1)
+        record = await archive_page(page, archive, body_sha1, self._asked_columns)
         page = replace(page, record=record)
         # A near-duplicate that is not stored claims nothing.
         is_stored = (page.near is None and not is_left_out) or page.archive

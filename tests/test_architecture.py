@@ -87,7 +87,7 @@ PURE_STANDARD = {
 PURE_LIBRARIES = {
     *("ada_url", "backports.zstd", "brotli", "isal.isal_zlib", "msgspec", "numba", "numpy"),
     *("chardetng_py", "publicsuffixlist", "w3lib", "webencodings"),
-    "xxhash",
+    *("pycld2", "xxhash"),
 }
 # Who else may know a library.
 CONFINED = {

@@ -8,23 +8,35 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import cache
 from itertools import pairwise
 from math import modf
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
+from msgspec.structs import astuple
 
 from crawler.archive.capture import RecordPlace
 from crawler.archive.record_bytes import SHA1_BYTES, sha1_label
 from crawler.archive.warc_file import open_name
 from crawler.data.files import sync_folder
-from crawler.model.page import ColumnsRow, Link
+from crawler.model.choices import ColumnGroup
+from crawler.model.page import (
+    About,
+    AnswerFacts,
+    ColumnsRow,
+    DetectedLanguage,
+    Link,
+    Provenance,
+    TextQuality,
+)
 from crawler.model.types import DataDirError, StoreUnavailable
 
 
@@ -36,6 +48,7 @@ class Column(NamedTuple):
     description: str
     nullable: bool = True
     is_dictionary: bool = False  # its values repeat, so a dictionary makes them small
+    group: ColumnGroup | None = None  # without which it is not there; None: it always is
 
 
 TIME: Final = pa.timestamp("us", tz="UTC")
@@ -46,7 +59,29 @@ LINK: Final = pa.struct(
         pa.field("rel", pa.string(), nullable=False),
     ]
 )
+ANCHOR: Final = pa.struct(
+    [
+        *LINK,
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("language", pa.string(), nullable=False),
+    ]
+)
 LINKS: Final = pa.list_(pa.field("element", LINK, nullable=False))
+ANCHORS: Final = pa.list_(pa.field("element", ANCHOR, nullable=False))
+
+
+def _answer(name: str, description: str, *, is_dictionary: bool = False) -> Column:
+    return Column(name, pa.string(), description, True, is_dictionary, ColumnGroup.ANSWER)
+
+
+def _about(name: str, description: str, *, is_dictionary: bool = False) -> Column:
+    return Column(name, pa.string(), description, True, is_dictionary, ColumnGroup.ABOUT)
+
+
+def _share(name: str, description: str) -> Column:
+    # Eight digits of a share are enough.
+    return Column(name, pa.float32(), description, group=ColumnGroup.QUALITY)
+
 
 COLUMNS: Final = (
     Column("url", pa.string(), "as fetched", nullable=False),
@@ -63,7 +98,8 @@ COLUMNS: Final = (
         " exact copy",
     ),
     Column("links", pa.int32(), "how many are on the page, of all kinds", nullable=False),
-    Column("outlinks", LINKS, "those that lead to http(s), in their order", nullable=False),
+    # Without the group `anchors`, LINKS.
+    Column("outlinks", ANCHORS, "those that lead to http(s), in their order", nullable=False),
     Column("canonical", pa.string(), "the URL the page gives as its own"),
     Column("published", TIME, "where the page says so"),
     Column("modified", TIME, "where the page says so"),
@@ -85,19 +121,97 @@ COLUMNS: Final = (
     Column("changes", pa.int32(), "visits after the first that found it changed"),
     Column("changed_at", TIME, "the last of these, or the first visit"),
     Column("next_visit", TIME, "not before then; null where no date was set when this was written"),
+    _answer("declared_type", "the type in Content-Type", is_dictionary=True),
+    _answer("declared_charset", "the charset in Content-Type, as written", is_dictionary=True),
+    _answer("charset", "with which the text was read: `utf-8`, `windows-1252`", is_dictionary=True),
+    _answer(
+        "truncated", "why the body is not whole: `length`, `time`, `disconnect`", is_dictionary=True
+    ),
+    _answer("etag", "the header, as sent"),
+    _answer("last_modified", "the header, as sent"),
+    _answer("server", "the header, as sent", is_dictionary=True),
+    _answer("robots_header", "X-Robots-Tag, as sent", is_dictionary=True),
+    _about("author", "as the page says"),
+    _about("description", "as the page says"),
+    _about("site_name", "as the page says", is_dictionary=True),
+    _about(
+        "licence", "its URL as written, or its name: by `rel`, meta, schema.org", is_dictionary=True
+    ),
+    _about("robots", "its robots meta tags, as written", is_dictionary=True),
+    _about("h1", "the text of the first `<h1>` that has one"),
+    Column(
+        "detected_language",
+        pa.string(),
+        "of most of the first 400 characters of `text`: `de`, `zh-Hant`",
+        is_dictionary=True,
+        group=ColumnGroup.LANGUAGE,
+    ),
+    Column(
+        "language_score",
+        pa.float32(),
+        "how much of these is in it",
+        group=ColumnGroup.LANGUAGE,
+    ),
+    Column("words", pa.int32(), "of `text`", group=ColumnGroup.QUALITY),
+    Column("characters", pa.int32(), "of `text`", group=ColumnGroup.QUALITY),
+    _share("mean_word_length", "characters of a word (Gopher: 3 to 10)"),
+    _share("alphabetic_word_share", "words with a letter (Gopher: 0.8 at least)"),
+    _share("stop_word_share", "words that are one of Gopher's eight (Gopher: two of them)"),
+    _share("hash_word_ratio", "signs `#` for each word (Gopher: 0.1 at most)"),
+    _share("ellipsis_word_ratio", "ellipses for each word (Gopher: 0.1 at most)"),
+    _share("bullet_line_share", "lines that begin with a bullet or `-` (Gopher: 0.9 at most)"),
+    _share("ellipsis_line_share", "lines that end with an ellipsis (Gopher: 0.3 at most)"),
+    _share("terminal_line_share", "lines that end as a sentence does (C4; FineWeb: 0.12 at least)"),
+    _share("short_line_share", "lines of 30 characters at most (FineWeb: 0.67 at most)"),
+    _share("repeated_line_share", "lines that stand before, too (Gopher: 0.3 at most)"),
+    _share(
+        "repeated_character_share",
+        "characters in these lines (Gopher: 0.2 at most, FineWeb: 0.01)",
+    ),
+    _share("newline_word_ratio", "line ends for each word (FineWeb: 0.3 at most)"),
+    _share("digit_share", "characters that are digits (RefinedWeb's lines of numbers)"),
+    _share("link_share", "letters in links (RefinedWeb, jusText); null where not known"),
+    Column(
+        "curly_brackets", pa.bool_(), "whether `{` is in it (C4: none)", group=ColumnGroup.QUALITY
+    ),
+    Column("lorem_ipsum", pa.bool_(), "whether it begins so (C4: none)", group=ColumnGroup.QUALITY),
+    Column("depth", pa.int32(), "hops from a seed", group=ColumnGroup.CRAWL),
+    Column(
+        "crawl_id",
+        pa.string(),
+        "one of all runs and workers of a crawl",
+        is_dictionary=True,
+        group=ColumnGroup.CRAWL,
+    ),
 )
-SCHEMA: Final = pa.schema([pa.field(one.name, one.type, one.nullable) for one in COLUMNS])
+NO_GROUPS: Final[frozenset[ColumnGroup]] = frozenset()
+
+
+@cache
+def schema_of(groups: frozenset[ColumnGroup]) -> pa.Schema:
+    """Return the schema of files with these groups of columns."""
+    without_anchors = {} if ColumnGroup.ANCHORS in groups else {"outlinks": LINKS}
+    return pa.schema(
+        [
+            pa.field(one.name, without_anchors.get(one.name, one.type), one.nullable)
+            for one in COLUMNS
+            if one.group is None or one.group in groups
+        ]
+    )
+
 
 # Parquet's names of the columns with a dictionary, those inside lists too.
 DICTIONARY_COLUMNS: Final = [one.name for one in COLUMNS if one.is_dictionary] + [
     "outlinks.list.element.kind",
     "outlinks.list.element.rel",
+    "outlinks.list.element.language",
 ]
 # The minimum and maximum of a row group let a reader skip it, but not of texts and link lists.
 WITH_STATISTICS: Final = [
     one.name
     for one in COLUMNS
     if one.name not in ("title", "text", "outlinks", "simhash", "digest")
+    and (one.group in (None, ColumnGroup.LANGUAGE, ColumnGroup.CRAWL) or one.type != pa.string())
 ]
 
 
@@ -116,107 +230,168 @@ GROUP_ROWS: Final = 10_000
 GROUP_BYTES: Final = 16 * MEGABYTE
 
 
-class RowGroup:
-    """The rows of one row group after the other, in bounded memory. Their cells become Arrow
-    batches. Their texts are in one buffer, which the next group uses again: Arrow returns the
-    memory of each batch to the kernel, and to get cleared memory for the next costs 25 us a
-    page."""
+class _Texts:
+    """The texts of the rows of one row group after the other, in one buffer that the next group
+    uses again: Arrow returns the memory of each batch to the kernel, and to get cleared memory for
+    the next costs 25 us a page."""
 
     def __init__(self) -> None:
         self._texts = bytearray()
-        self._text_ends = [0]
+        self._ends = [0]
+
+    @property
+    def count(self) -> int:
+        return len(self._ends) - 1
+
+    @property
+    def bytes(self) -> int:
+        return self._ends[-1]
+
+    def add(self, text: str) -> None:
+        try:
+            encoded = text.encode()
+        except UnicodeEncodeError:
+            encoded = _storable(text).encode()
+        begin = self._ends[-1]
+        end = begin + len(encoded)
+        self._texts[begin:end] = encoded  # an assignment beyond the end makes it longer
+        self._ends.append(end)
+
+    def take(self) -> pa.Array:
+        """Return the texts, with null for empty ones. They last until the next `add`."""
+        ends, self._ends = self._ends, [0]
+        del self._texts[2 * GROUP_BYTES :]  # after a very long text
+        is_there = pa.array([begin < end for begin, end in pairwise(ends)], pa.bool_())
+        return pa.StringArray.from_buffers(
+            len(ends) - 1,
+            pa.array(ends, pa.int32()).buffers()[1],
+            pa.py_buffer(self._texts),
+            is_there.buffers()[1],
+        )
+
+
+class RowGroup:
+    """The rows of one row group after the other, in bounded memory. Their cells become Arrow
+    batches."""
+
+    def __init__(self, groups: frozenset[ColumnGroup] = NO_GROUPS) -> None:
+        schema = schema_of(groups)
+        self._schema = schema
+        # In the order of their columns.
+        self._texts = {name: _Texts() for name in ("text",)}
+        self._cell_names = [name for name in schema.names if name not in self._texts]
+        self._cell_schema = pa.schema([schema.field(name) for name in self._cell_names])
+        self._outlinks_at = self._cell_names.index("outlinks")
+        self._cell_types = self._cell_schema.remove(self._outlinks_at).types
+        self._has_anchors = ColumnGroup.ANCHORS in groups
+        self._facts = [_FACTS[group] for group in ColumnGroup if group in groups & _FACTS.keys()]
         self._batches: list[pa.RecordBatch] = []
         self._batch_bytes = 0
         # The next batch:
         self._cells: list[tuple[object, ...]] = []
-        self._urls: list[str] = []
-        self._kinds: list[str] = []
-        self._rels: list[str] = []
+        self._links: list[Link] = []
         self._link_ends = [0]
 
     @property
     def rows(self) -> int:
-        return len(self._text_ends) - 1
+        return self._texts["text"].count
 
     @property
     def bytes(self) -> int:
         """The size of the texts and the batches."""
-        return self._text_ends[-1] + self._batch_bytes
+        return sum(texts.bytes for texts in self._texts.values()) + self._batch_bytes
 
     def add(self, row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> None:
         """Add *row*, with null for empty values. The URLs of *outlinks* are absolute. The cells
-        are in the order of `COLUMNS`, without text and outlinks, which are put in later."""
-        self._cells.append(
-            (
-                row.url,
-                row.host,
-                _micros(row.fetched_at),
-                row.status,
-                row.media_type or None,
-                row.language or None,
-                row.title or None,
-                row.links,
-                row.canonical or None,
-                _micros(row.published),
-                _micros(row.modified),
-                None if row.simhash is None else f"{row.simhash:016x}",
-                sha1_label(row.digest) if len(row.digest) == SHA1_BYTES else None,
-                row.original or None,
-                row.bits,
-                place.file,
-                place.offset,
-                place.length,
-                row.may_repeat or None,
-                row.noindex or None,
-                *_visits(row),
-            )
+        are in the order of `COLUMNS`, without texts and outlinks, which are put in later."""
+        cells: tuple[object, ...] = (
+            row.url,
+            row.host,
+            _micros(row.fetched_at),
+            row.status,
+            row.media_type or None,
+            row.language or None,
+            row.title or None,
+            row.links,
+            row.canonical or None,
+            _micros(row.published),
+            _micros(row.modified),
+            None if row.simhash is None else f"{row.simhash:016x}",
+            sha1_label(row.digest) if len(row.digest) == SHA1_BYTES else None,
+            row.original or None,
+            row.bits,
+            place.file,
+            place.offset,
+            place.length,
+            row.may_repeat or None,
+            row.noindex or None,
+            *_visits(row),
         )
-        self._urls += [link.url for link in outlinks]
-        self._kinds += [link.kind for link in outlinks]
-        self._rels += [link.rel for link in outlinks]
-        self._link_ends.append(len(self._urls))
-        try:
-            text = row.text.encode()
-        except UnicodeEncodeError:
-            text = _storable(row.text).encode()
-        begin = self._text_ends[-1]
-        end = begin + len(text)
-        self._texts[begin:end] = text  # an assignment beyond the end makes it longer
-        self._text_ends.append(end)
-        if len(self._cells) >= BATCH_ROWS or len(self._urls) >= BATCH_LINKS:
+        for name, nothing in self._facts:
+            facts = getattr(row, name)
+            cells += nothing if facts is None else _cells_of(facts)
+        self._cells.append(cells)
+        self._links += outlinks
+        self._link_ends.append(len(self._links))
+        for name, texts in self._texts.items():
+            texts.add(getattr(row, name))
+        if len(self._cells) >= BATCH_ROWS or len(self._links) >= BATCH_LINKS:
             self._end_batch()
 
     def take(self) -> pa.Table:
         """Return the rows as a table and begin the next group. Use no table after the next `add`,
         which writes over its texts."""
         self._end_batch()
-        ends, self._text_ends = self._text_ends, [0]
         batches, self._batches, self._batch_bytes = self._batches, [], 0
-        del self._texts[2 * GROUP_BYTES :]  # after a very long text
-        is_there = pa.array([begin < end for begin, end in pairwise(ends)], pa.bool_())
-        texts = pa.StringArray.from_buffers(
-            len(ends) - 1,
-            pa.array(ends, pa.int32()).buffers()[1],
-            pa.py_buffer(self._texts),
-            is_there.buffers()[1],
-        )
-        table = pa.Table.from_batches(batches, _CELLS)
-        return table.add_column(_TEXT, SCHEMA.field(_TEXT), texts)
+        table = pa.Table.from_batches(batches, self._cell_schema)
+        for name, texts in self._texts.items():
+            at = self._schema.get_field_index(name)
+            table = table.add_column(at, self._schema.field(at), texts.take())
+        return table
 
     def _end_batch(self) -> None:
         if not self._cells:
             return
         columns: list[Sequence[object]] = list(zip(*self._cells, strict=True))
-        arrays = [_array(column, kind) for column, kind in zip(columns, _CELL_TYPES, strict=True)]
-        parts = [_array(part, pa.string()) for part in (self._urls, self._kinds, self._rels)]
-        links = pa.StructArray.from_arrays(parts, fields=list(LINK))
-        ends = pa.array(self._link_ends, pa.int32())
-        arrays.insert(_OUTLINKS, pa.ListArray.from_arrays(ends, links, type=LINKS))
-        batch = pa.RecordBatch.from_arrays(arrays, schema=_CELLS)
+        types = self._cell_types
+        arrays = [_array(column, kind) for column, kind in zip(columns, types, strict=True)]
+        arrays.insert(self._outlinks_at, self._link_lists())
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._cell_schema)
         self._batches.append(batch)
         self._batch_bytes += batch.nbytes
-        self._cells, self._urls, self._kinds, self._rels = [], [], [], []
-        self._link_ends = [0]
+        self._cells, self._links, self._link_ends = [], [], [0]
+
+    def _link_lists(self) -> pa.Array:
+        links = self._links
+        parts: list[list[str]] = [
+            [link.url for link in links],
+            [link.kind for link in links],
+            [link.rel for link in links],
+        ]
+        if self._has_anchors:
+            parts += [[link.text for link in links], [link.language for link in links]]
+        arrays = [_array(part, pa.string()) for part in parts]
+        kind, of_all = (ANCHOR, ANCHORS) if self._has_anchors else (LINK, LINKS)
+        structs = pa.StructArray.from_arrays(arrays, fields=list(kind))
+        return pa.ListArray.from_arrays(pa.array(self._link_ends, pa.int32()), structs, type=of_all)
+
+
+_FACTS: Final[Mapping[ColumnGroup, tuple[str, tuple[None, ...]]]] = {
+    group: (name, (None,) * len(kind.__struct_fields__))
+    for group, name, kind in (
+        (ColumnGroup.ANSWER, "answer", AnswerFacts),
+        (ColumnGroup.ABOUT, "about", About),
+        (ColumnGroup.LANGUAGE, "detected", DetectedLanguage),
+        (ColumnGroup.QUALITY, "quality", TextQuality),
+        (ColumnGroup.CRAWL, "crawl", Provenance),
+    )
+}
+"""The field of a row with the cells of a group, and cells without anything. The groups are in the
+order of their columns."""
+
+
+def _cells_of(facts: msgspec.Struct) -> tuple[object, ...]:
+    return tuple([None if cell == "" else cell for cell in astuple(facts)])
 
 
 def _visits(row: ColumnsRow) -> tuple[int | None, ...]:
@@ -228,10 +403,6 @@ def _visits(row: ColumnsRow) -> tuple[int | None, ...]:
 
 
 _TEXT_ROWS: Final = 16  # read at once: a text may have 4 million characters
-_TEXT: Final = SCHEMA.get_field_index("text")
-_CELLS: Final = SCHEMA.remove(_TEXT)
-_OUTLINKS: Final = _CELLS.get_field_index("outlinks")
-_CELL_TYPES: Final = _CELLS.remove(_OUTLINKS).types
 
 
 def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
@@ -258,13 +429,18 @@ class ColumnsFile:
     unfinished file until `finish`, because a Parquet file without its end cannot be read. Discard
     it after StoreUnavailable from any call."""
 
-    def __init__(self, final: Path, group_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        final: Path,
+        group_bytes: int | None = None,
+        groups: frozenset[ColumnGroup] = NO_GROUPS,
+    ) -> None:
         self._final = final
         self._group_bytes = group_bytes or GROUP_BYTES
-        self._group = RowGroup()
+        self._group = RowGroup(groups)
         try:
             self._sink = pa.OSFile(str(open_name(final)), "wb")
-            self._writer = _writer(self._sink)
+            self._writer = _writer(self._sink, schema_of(groups))
         except OSError as error:
             raise _unavailable(final, error) from error
 
@@ -310,7 +486,7 @@ class ColumnsFile:
             raise _unavailable(self._final, error) from error
 
 
-def _writer(sink: pa.OSFile, schema: pa.Schema = SCHEMA) -> pq.ParquetWriter:
+def _writer(sink: pa.OSFile, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         sink,
         schema,

@@ -29,19 +29,24 @@ from crawler.archive.reader import (
     BodyLimit,
     captures,
     decoded_body,
+    info_value,
     sha1_of,
     status_of,
     values,
 )
 from crawler.archive.warc_file import companion_path, open_name
+from crawler.model.choices import ColumnGroup
 from crawler.model.page import (
     ColumnsRow,
+    Exchange,
     Flaw,
     Link,
     NearDuplicate,
     Page,
     Parsed,
+    Provenance,
     Source,
+    Truncated,
     VisitsSoFar,
     head_fields,
 )
@@ -77,6 +82,10 @@ SITEMAP: Final = "sitemap"
 """The metadata field of what robots.txt or an index names as a sitemap: its content is its type."""
 VISITS: Final = "visits"
 """The metadata field with the visits of a page that is visited again, by VisitsSoFar."""
+CRAWL_ID: Final = "isPartOf"
+"""The field of a file's first record with the id of the crawl (WARC 1.1, section 6.2)."""
+DEPTH: Final = "depth"
+"""The metadata field with the hops from a seed to a page."""
 _FLAWS: Final = frozenset(Flaw)
 _OTHER_FLAW: Final = Flaw.WRONG_TYPE  # for a flaw of another version that is not known here
 
@@ -90,6 +99,7 @@ class RebuildSettings:
     max_bytes: int  # the most that `max_body_bytes` returns
     near_min_words: int
     retry_unreadable: bool  # also those on which a parser gave up in the crawl
+    groups: frozenset[ColumnGroup] = frozenset()  # of columns
 
 
 async def rows(
@@ -99,6 +109,7 @@ async def rows(
     *warc*, in the folder of WARC files of a data directory. Raises DamagedFile, DataDirError,
     OSError."""
     earlier = folders_of(warc.parent.parent / EARLIER)
+    crawl_id = info_value(content, CRAWL_ID)
     async with rebuild_settings.parsing() as parse:
         for stored in captures(warc, content, rebuild_settings.max_bytes):
             if stored.url.startswith(PAGE_INFO):
@@ -107,7 +118,9 @@ async def rows(
                     yield info.row, list(info.outlinks), stored.place
                 continue
             page = await _page(stored, rebuild_settings, parse, earlier)
-            row = row_of(page, stored.fetched_at)
+            depth = stored.metadata_value(DEPTH)
+            crawl = Provenance(int(depth) if _is_number(depth) else None, crawl_id)
+            row = row_of(page, stored.fetched_at, rebuild_settings.groups, crawl)
             if row is not None:
                 parsed = page.parsed or Parsed()
                 base = base_of(page.url, parsed)
@@ -140,7 +153,10 @@ async def _page(
         kind = actual_type(page.content_type, page.url, body).media_type
     parsed = Parsed(parser=stored.metadata_value("parser"))
     if rebuild_settings.retry_unreadable or not stored.metadata_value(UNREADABLE):
-        source = Source(page.url, page.content_type, body, tuple(headers), page.is_sitemap)
+        source = Source(
+            *(page.url, page.content_type, body, tuple(headers), page.is_sitemap),
+            rebuild_settings.groups,
+        )
         parsed = await parse(source, kind)
     parsed = with_headers(parsed, link_headers(headers, page.url), robots_header(headers))
     return replace(
@@ -172,6 +188,16 @@ def _page_as_noted(stored: ArchivedCapture, headers: list[tuple[bytes, bytes]]) 
         body=b"",
         depth=0,
         lease_id=0,
+        exchange=Exchange(
+            url=stored.url,
+            at=stored.fetched_at,
+            duration_s=0.0,
+            request_head=b"",
+            head=stored.head,
+            body=b"",
+            ip=stored.ip,
+            truncated=_truncated(stored),
+        ),
         media_type=stored.metadata_value("media-type") or media_type(declared),
         flaw=Flaw(flaw) if flaw in _FLAWS else _OTHER_FLAW,
         digest=sha1_of(stored.metadata_value("content-digest")) or stored.payload_sha1,
@@ -183,6 +209,21 @@ def _page_as_noted(stored: ArchivedCapture, headers: list[tuple[bytes, bytes]]) 
         visits=VisitsSoFar.read(stored.metadata_value(VISITS)),
     )
 
+
+_DECIMALS: Final = 9
+
+
+def _is_number(written: str) -> bool:
+    return written.isascii() and written.isdecimal() and len(written) <= _DECIMALS
+
+
+def _truncated(stored: ArchivedCapture) -> Truncated:
+    """Return why the answer is incomplete. That of a revisit is complete, or it were none."""
+    word = "" if stored.kind == "revisit" else stored.truncated
+    return Truncated(word) if word in _TRUNCATED else Truncated.UNSPECIFIED
+
+
+_TRUNCATED: Final = frozenset(Truncated)
 
 SUFFIX: Final = ".parquet"
 
@@ -208,7 +249,8 @@ class ColumnsCompanion:
     def begin(self, warc: Path) -> None:
         from crawler.archive.columns import ColumnsFile  # noqa: PLC0415  # see above
 
-        self._file = ColumnsFile(companion_path(warc, SUFFIX), self._group_bytes)
+        path = companion_path(warc, SUFFIX)
+        self._file = ColumnsFile(path, self._group_bytes, self._again.groups)
 
     def add(self, written: StoredCapture) -> None:
         row = written.capture.row
@@ -243,7 +285,7 @@ class ColumnsCompanion:
 
         final = companion_path(warc, SUFFIX)
         is_marked = open_name(final).exists()
-        made = ColumnsFile(final, self._group_bytes)
+        made = ColumnsFile(final, self._group_bytes, self._again.groups)
         try:
             async with aclosing(rows(warc, content, self._again)) as found:
                 async for row, outlinks, place in found:

@@ -242,6 +242,7 @@ def records(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[Record]:
 ANSWER_TYPES: Final[Mapping[str, AnswerKind]] = MappingProxyType(
     {"response": "response", "revisit": "revisit", "resource": "resource"}
 )
+_INFO_BYTES: Final = 64 * 1024
 _METADATA_BYTES: Final = 16 * 1024 * 1024
 _SHA1_HEX: Final = 40
 
@@ -366,6 +367,18 @@ def metadata(block: bytes) -> tuple[tuple[str, str], ...]:
     lines = block.decode(errors="replace").split("\r\n")
     pairs = (line.partition(":") for line in lines if line)
     return tuple((name, value.strip()) for name, _, value in pairs)
+
+
+def info_value(content: Path, name: str) -> str:
+    """Return the field *name* of the first record of a file, if that is a `warcinfo`; or "". Raises
+    OSError."""
+    with content.open("rb") as file, suppress(DamagedFile):
+        for record in records(file):
+            if record.kind == "warcinfo":
+                fields = metadata(record.read_all(_INFO_BYTES))
+                return next((value for key, value in fields if key == name), "")
+            break
+    return ""
 
 
 def sha1_of(label: str) -> bytes:

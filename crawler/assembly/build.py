@@ -63,7 +63,14 @@ from crawler.content.feed_export import make_pages_items
 from crawler.content.parsing import Parsers
 from crawler.data import data_dir as datadir
 from crawler.data.changes import ChangeFeed, ConsumerWatch
-from crawler.data.data_dir import CHANGES, COMPILED, DataDir, TemporaryDataDir, refuse_other_kind
+from crawler.data.data_dir import (
+    CHANGES,
+    COMPILED,
+    DataDir,
+    TemporaryDataDir,
+    crawl_id_of,
+    refuse_other_kind,
+)
 from crawler.data.disk_room import DiskRoom, WaitWarnings
 from crawler.data.frontier_work import FrontierWork
 from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords
@@ -278,7 +285,10 @@ def _assemble(crawler: Crawler) -> Crawl:
             _log_put_back(joined.put_back)
         _log_what_is_left(parts, data.path)
         sync = partial(_sync_verdicts, store, outcomes, room.wait_for_room)
-        archive = CrawlArchive(config, data, delivery, room.wait_for_room, sync, lifecycle, changes)
+        crawl_id = crawl_id_of((joined or data).format.key_seed)
+        archive = CrawlArchive(
+            *(config, data, delivery, room.wait_for_room, sync, lifecycle, changes, crawl_id)
+        )
         crawl = _crawl(base, parts, archive, parsers, replay, changes, earlier)
         opened.pop_all()  # from here on `Crawl.close` closes all
     return crawl

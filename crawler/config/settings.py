@@ -44,6 +44,7 @@ from crawler.model.choices import (
     AutoByScope,
     AutoByServer,
     ChangeChoice,
+    ColumnGroup,
     HostUnit,
     NearDuplicateChoice,
     ProgressStyle,
@@ -122,6 +123,11 @@ class ContentSettings:
         50,
         integer("words", least=3),
         "A page with fewer words has no fingerprint.",
+    )
+    column_groups: tuple[ColumnGroup, ...] = setting(
+        tuple(ColumnGroup),
+        list_of(choice(ColumnGroup)),
+        "Groups of columns beside those that are always there; what is not named costs nothing.",
     )
 
 

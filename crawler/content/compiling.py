@@ -21,6 +21,7 @@ from typing import Final
 
 from crawler.model.types import OUT_OF_FILES
 from crawler.page.simhash import fingerprint
+from crawler.page.text_quality import text_quality
 
 logger = logging.getLogger(__name__)
 
@@ -112,8 +113,10 @@ def load(on_wait: Callable[[], None] | None = None) -> None:
         html_scan.content(out, end, is_all=False)
         url_scan.kinds_of(["a"])
         url_scan.PlainUrls(1, 1, ()).verdicts(["a"])
+        html_scan.link_texts(out, end)
         for text in ("a b c", "ä b c"):
             fingerprint(text, 3)
+        text_quality("a b", None)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from crawler.archive.cdxj import CdxjCompanion
-from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
+from crawler.archive.columns_companion import CRAWL_ID, SUFFIX, ColumnsCompanion
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.delivery import Delivery, DeliveryLimits
 from crawler.archive.delivery_stores import open_store
@@ -242,8 +242,10 @@ class CrawlArchive:
         sync_verdicts: Callable[[], None],
         lifecycle: Lifecycle,
         changes: ChangeFeed | None,
+        crawl_id: str,
     ) -> None:
         """*sync_verdicts* is that of `GroupCommit`; *changes* is written with each sync."""
+        self.crawl_id = crawl_id
         self._config = config
         self._data = data
         self._waits_for_room = waits_for_room
@@ -274,7 +276,7 @@ class CrawlArchive:
     def open_writer(self) -> Archive | None:
         """Return the archive, created by the first call. Returns None if the crawl keeps none."""
         if self._archive is None and self._config.archive.warc:
-            settings = warc_settings(self._config, self._data.warc)
+            settings = warc_settings(self._config, self._data.warc, self.crawl_id)
             writer = WarcWriter(settings, companions(self._config))
             parts = [part for part in (self.delivery, self.group_commit) if part is not None]
             rooms = [part.wait_for_room for part in parts]
@@ -364,7 +366,7 @@ def companions(config: Config, *, tries_unreadable: bool = False) -> Sequence[Co
     return [CdxjCompanion(), *columns]
 
 
-def warc_settings(config: Config, folder: Path) -> WarcSettings:
+def warc_settings(config: Config, folder: Path, crawl_id: str) -> WarcSettings:
     machine = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
     info = {
         "software": f"Gossamer/{VERSION}",
@@ -372,6 +374,7 @@ def warc_settings(config: Config, folder: Path) -> WarcSettings:
         "robots": "obeyed (RFC 9309)",
         "http-header-user-agent": config.identity.user_agent,
         "operator": config.identity.contact,
+        CRAWL_ID: crawl_id,
     }
     return WarcSettings(
         folder=folder,

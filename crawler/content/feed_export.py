@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterator, KeysView, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -18,7 +19,15 @@ from itemadapter import ItemAdapter
 from itemadapter.adapter import AdapterInterface
 
 from crawler.archive.record_bytes import sha1_label
-from crawler.model.page import ColumnsRow, Page
+from crawler.model.choices import ColumnGroup
+from crawler.model.page import (
+    About,
+    AnswerFacts,
+    ColumnsRow,
+    DetectedLanguage,
+    Page,
+    TextQuality,
+)
 from crawler.page.row import columns_row
 
 # Characters that XML 1.0 cannot hold, and halves of surrogate pairs, which UTF-8 cannot encode.
@@ -46,6 +55,25 @@ _DEFAULT: Final[Mapping[str, Callable[[Page, ColumnsRow], object]]] = {
     "warc_offset": lambda page, _: int(page.record.rpartition(":")[2]) if page.record else None,
     "depth": lambda page, _: page.depth,
 }
+# The columns that are made of what the others are made of.
+_COLUMN_GROUPS: Final = {
+    name: group
+    for group, kind in (
+        (ColumnGroup.ANSWER, AnswerFacts),
+        (ColumnGroup.ABOUT, About),
+        (ColumnGroup.LANGUAGE, DetectedLanguage),
+        (ColumnGroup.QUALITY, TextQuality),
+    )
+    for name in kind.__struct_fields__
+}
+
+
+def _cell(group: ColumnGroup, name: str, page: Page) -> object:
+    row = columns_row(page, 0.0, frozenset((group,)))
+    facts = (row.answer, row.about, row.detected, row.quality)
+    return next((getattr(each, name) for each in facts if each is not None), None)
+
+
 _ON_REQUEST: Final[Mapping[str, Callable[[Page], object]]] = {
     "content_type": lambda page: page.content_type,
     "flaw": lambda page: str(page.flaw),
@@ -57,8 +85,16 @@ _ON_REQUEST: Final[Mapping[str, Callable[[Page], object]]] = {
     "changed_at": lambda page: _time(page.visits.changed_at if page.visits else None),
     "next_visit": lambda page: _time(page.visits.next_at if page.visits else None),
     "outlinks": lambda page: [
-        {"url": link.url, "kind": str(link.kind), "rel": link.rel} for link in page.outlinks
+        {
+            "url": link.url,
+            "kind": str(link.kind),
+            "rel": link.rel,
+            **({"text": link.text} if link.text else {}),
+            **({"language": link.language} if link.language else {}),
+        }
+        for link in page.outlinks
     ],
+    **{name: partial(_cell, group, name) for name, group in _COLUMN_GROUPS.items()},
     "body": lambda page: page.body,
 }
 FIELDS: Final = tuple(_DEFAULT)

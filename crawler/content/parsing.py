@@ -204,6 +204,7 @@ def rebuild_settings(config: Config, *, tries_unreadable: bool = False) -> Rebui
         ),
         near_min_words=config.content.near_min_words,
         retry_unreadable=tries_unreadable,
+        groups=frozenset(config.content.column_groups),
     )
 
 

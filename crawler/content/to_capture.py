@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha1
 from typing import Final
@@ -13,7 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.capture import PAGE_INFO, Capture, PageInfo
-from crawler.archive.columns_companion import ELSEWHERE, MAY_REPEAT, SITEMAP, UNREADABLE, VISITS
+from crawler.archive.columns_companion import (
+    DEPTH,
+    ELSEWHERE,
+    MAY_REPEAT,
+    SITEMAP,
+    UNREADABLE,
+    VISITS,
+)
 from crawler.archive.record_bytes import (
     MAX_HEAD_BYTES,
     NOT_MODIFIED_HEAD,
@@ -23,7 +31,17 @@ from crawler.archive.record_bytes import (
     sha1_label,
 )
 from crawler.archive.writer import Archive
-from crawler.model.page import ColumnsRow, Exchange, Flaw, Link, Page, Parsed
+from crawler.model.choices import ColumnGroup
+from crawler.model.page import (
+    About,
+    ColumnsRow,
+    Exchange,
+    Flaw,
+    Link,
+    Page,
+    Parsed,
+    Provenance,
+)
 from crawler.model.types import Claim
 from crawler.page.media_type import media_type
 from crawler.page.row import row_of
@@ -112,13 +130,23 @@ def challenge_metadata(exchange: Exchange) -> list[tuple[str, str]]:
     return [("fetchTimeMs", _ms(exchange)), ("flaw", Flaw.CHALLENGE)]
 
 
-async def archive_page(page: Page, archive: Archive | None, body_sha1: bytes) -> str:
+@dataclass(frozen=True, slots=True)
+class AskedColumns:
+    """Which groups of columns a crawl writes."""
+
+    groups: frozenset[ColumnGroup] = frozenset()
+    crawl_id: str = ""
+
+
+async def archive_page(
+    page: Page, archive: Archive | None, body_sha1: bytes, asked: AskedColumns
+) -> str:
     """Archive *page* and return its place as `archive_exchange` does; of a page marked noindex only
     its links, and return "". *body_sha1* is that of the body as received; empty if not known."""
     if page.exchange is None:
         return ""
     if page.noindex and archive is not None:
-        await _archive_info(page, page.exchange, archive)
+        await _archive_info(page, page.exchange, archive, asked)
     if not page.archive:
         return ""
     return await archive_exchange(
@@ -126,23 +154,33 @@ async def archive_page(page: Page, archive: Archive | None, body_sha1: bytes) ->
         archive,
         page.archived_elsewhere or (page.duplicate_of if page.is_repeat else None),
         body_sha1,
-        _metadata(page, page.exchange, body_sha1),
+        _metadata(page, page.exchange, body_sha1, asked),
         () if page.is_refetch else page.outlinks,
-        row_of(page, page.exchange.at),
+        row_of(page, page.exchange.at, asked.groups, Provenance(page.depth, asked.crawl_id)),
         may_repeat=page.may_repeat,
     )
 
 
-async def _archive_info(page: Page, exchange: Exchange, archive: Archive) -> None:
-    row = row_of(page, exchange.at)
+_NO_CONTENT: Final = ColumnGroup.ANSWER, ColumnGroup.CRAWL
+
+
+async def _archive_info(
+    page: Page, exchange: Exchange, archive: Archive, asked: AskedColumns
+) -> None:
+    groups, crawl = asked.groups.intersection(_NO_CONTENT), Provenance(page.depth, asked.crawl_id)
+    row = row_of(page, exchange.at, groups, crawl)
     if row is None:
         return
-    row = replace(row, title="", text="", simhash=None)
+    about = None
+    if ColumnGroup.ABOUT in asked.groups and page.parsed is not None:
+        about = About(robots=page.parsed.about.robots)
+    row = replace(row, title="", text="", simhash=None, about=about)
+    outlinks = tuple([replace(link, text="") if link.text else link for link in page.outlinks])
     info = Capture(
         url=PAGE_INFO + page.url,
         fetched_at=exchange.at,
-        body=msgspec.json.encode(PageInfo(row, page.outlinks)),
-        outlinks=page.outlinks,
+        body=msgspec.json.encode(PageInfo(row, outlinks)),
+        outlinks=outlinks,
         row=row,
         is_info=True,
     )
@@ -159,7 +197,9 @@ def wire_sha1(exchange: Exchange | None, body: bytes, digest: bytes) -> bytes:
     return sha1(exchange.body, usedforsecurity=False).digest()
 
 
-def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> list[tuple[str, str]]:
+def _metadata(
+    page: Page, exchange: Exchange, body_sha1: bytes, asked: AskedColumns
+) -> list[tuple[str, str]]:
     """Return the metadata that the record itself does not hold, or only after parsing it again."""
     parsed = page.parsed or _NOTHING
     known = [("fetchTimeMs", _ms(exchange)), ("flaw", page.flaw), ("alias-of", page.alias_of)]
@@ -186,6 +226,8 @@ def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> list[tuple[st
         known.append(("near-duplicate-bits", str(page.near.bits)))
     if page.visits is not None:
         known.append((VISITS, str(page.visits)))
+    if ColumnGroup.CRAWL in asked.groups:
+        known.append((DEPTH, str(page.depth)))
     return [pair for pair in known if pair[1]]
 
 

@@ -14,6 +14,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,6 +56,12 @@ class DataDirFormat(msgspec.Struct, frozen=True):
     key_seed: int
     identity: tuple[str, ...] = ()  # the settings that the keys of URLs and hosts depend on
     spider: str = ""  # the spider of the waiting requests; empty: unknown
+
+
+def crawl_id_of(key_seed: int) -> str:
+    """Return a name that all runs and workers of a crawl have in common. It tells nothing of
+    *key_seed*, with which a page could choose URLs that collide."""
+    return sha256(f"crawl {key_seed}".encode()).hexdigest()[:16]
 
 
 def path_of_spider(given: str, spider: str) -> str:

@@ -27,6 +27,17 @@ class ScopeChoice(StrEnum):
     PAGE = "page"  # the seeds, and no links of them
 
 
+class ColumnGroup(StrEnum):
+    """Columns that are found and written together, or not at all."""
+
+    ANSWER = "answer"  # what the server said of the page
+    ABOUT = "about"  # what the page says of itself
+    LANGUAGE = "language"  # of its text, as detected
+    QUALITY = "quality"  # counts and shares of its text by which data sets are filtered
+    ANCHORS = "anchors"  # texts and languages of its links
+    CRAWL = "crawl"  # how and by which crawl it was found
+
+
 class Tls(StrEnum):
     """Whether a page with an invalid certificate is refused (strict) or accepted (lenient)."""
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from crawler.model.choices import Tls
+from crawler.model.choices import ColumnGroup, Tls
 from crawler.model.types import HTTP_OK, Claim, CrawlerError
 
 NO_LIMIT: Final = 1 << 40
@@ -191,6 +191,22 @@ class Link(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rel: str = ""  # its rel attribute in lower case, words with one space between
     modified: float | None = None  # epoch seconds: a sitemap's lastmod, an entry's date
     priority: float | None = None  # a sitemap's, from 0 to 1
+    text: str = ""  # what stands in it, where that was asked for; at most 256 bytes of UTF-8
+    language: str = ""  # of what it leads to, as its hreflang says
+
+
+class About(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a page says of itself. The fields are the columns of the group `about`."""
+
+    author: str = ""
+    description: str = ""
+    site_name: str = ""
+    licence: str = ""  # its URL, as written, or its name
+    robots: str = ""  # of its meta tags, as written
+    h1: str = ""  # the text of the first that has one
+
+
+NOTHING_SAID: Final = About()
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -201,6 +217,7 @@ class Source(msgspec.Struct, frozen=True, array_like=True, gc=False):
     body: bytes  # decoded (gzip and the like of the transfer taken off), cut at the cap
     headers: tuple[tuple[bytes, bytes], ...] = ()  # as received, in their order
     is_sitemap: bool = False  # robots.txt or an index of sitemaps names it as one
+    asked: frozenset[ColumnGroup] = frozenset()  # what else is to be found: about, anchors...
 
 
 class Parsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -218,6 +235,8 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     modified: float | None = None
     charset: str = ""  # the encoding the text was read with, by its WHATWG name
     notes: tuple[str, ...] = ()  # what was left out: links_cut, pages_cut, broken_xml
+    about: About = NOTHING_SAID  # where it is asked for
+    link_share: float | None = None  # of the letters of the text; None: not known
 
 
 class Unreadable(CrawlerError):
@@ -366,6 +385,57 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_copy or self.is_refetch or (self.duplicate_of is not None and not is_page)
 
 
+class AnswerFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the server said of a page. The fields are the columns of the group `answer`."""
+
+    declared_type: str = ""  # text/html
+    declared_charset: str = ""  # in the same header, as written
+    charset: str = ""  # with which the text was read
+    truncated: str = ""  # why the body is incomplete, one of Truncated
+    etag: str = ""
+    last_modified: str = ""
+    server: str = ""
+    robots_header: str = ""  # X-Robots-Tag; of several, with commas between
+
+
+class DetectedLanguage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The language of a text. The fields are the columns of the group `language`."""
+
+    detected_language: str = ""
+    language_score: float | None = None  # how much of the text is in it, 0 to 1
+
+
+class TextQuality(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Counts and shares of a text by which data sets are filtered, without a verdict. The fields
+    are the columns of the group `quality`. Shares are 0 to 1; a share of nothing is 0."""
+
+    words: int
+    characters: int
+    mean_word_length: float  # characters
+    alphabetic_word_share: float
+    stop_word_share: float
+    hash_word_ratio: float
+    ellipsis_word_ratio: float
+    bullet_line_share: float
+    ellipsis_line_share: float
+    terminal_line_share: float
+    short_line_share: float
+    repeated_line_share: float
+    repeated_character_share: float
+    newline_word_ratio: float
+    digit_share: float
+    link_share: float | None
+    curly_brackets: bool
+    lorem_ipsum: bool
+
+
+class Provenance(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How a page was found. The fields are the columns of the group `crawl`."""
+
+    depth: int | None = None  # hops from a seed; None: not known
+    crawl_id: str = ""  # the same for all runs and workers of a crawl
+
+
 class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The row of one page; what the page does not say is empty or None. Arrow: content -> columns.
     The archive adds the file and offset of its record. That of a page marked noindex is in the
@@ -391,3 +461,9 @@ class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     may_repeat: bool = False  # another row of its URL may hold its text too
     noindex: bool = False  # marked so, and respected
     visits: VisitsSoFar | None = None  # None: it is visited once
+    # The groups that are written; None: not asked for, or there is nothing to say.
+    answer: AnswerFacts | None = None
+    about: About | None = None
+    detected: DetectedLanguage | None = None
+    quality: TextQuality | None = None
+    crawl: Provenance | None = None

@@ -118,6 +118,13 @@ def read_text(body: bytes, content_type: str, *, marked_up: bool = True) -> tupl
     return _decode(body, _correct(body, encoding or UTF_8))
 
 
+@lru_cache(maxsize=64)  # many hosts declare the same few
+def declared_charset(content_type: str) -> str:
+    """Return the charset of a Content-Type as it is written there, or ""."""
+    found = _header_label(content_type)
+    return (found[1] or found[2] or "").strip() if found else ""
+
+
 def declared_encoding(head: bytes) -> str:
     """Return Python's name of the encoding that markup declares; UTF-8 if it is not of the web."""
     return _declared_encoding(head, marked_up=True) or UTF_8

@@ -68,6 +68,7 @@ def refresh(content: str) -> str:
 # in what is sent.
 
 KINDS: Final = {"canonical": LinkKind.CANONICAL, "alternate": LinkKind.ALTERNATE}
+MAX_LANGUAGE_CHARS: Final = 64  # of an hreflang; the longest real ones have 12
 # guess: a page in a hundred languages names each of them; headers are 64 KiB at most anyway
 MAX_LINKS: Final = 200
 
@@ -137,7 +138,8 @@ def _link(target: str, parameters: dict[str, str]) -> Iterator[Link]:
         return
     for word, kind in KINDS.items():
         if word in words:
-            yield Link(target, kind, " ".join(words))
+            language = parameters.get("hreflang", "")[:MAX_LANGUAGE_CHARS]
+            yield Link(target, kind, " ".join(words), language=language)
 
 
 MAX_LINKS_KEPT: Final = 10_000
@@ -171,10 +173,13 @@ def resolve_links(links: Sequence[Link], base: str) -> tuple[list[Link], list[Li
         elif url is link.url:  # it was absolute
             found.append(link)
         else:
-            found.append(Link(url, link.kind, link.rel, link.modified, link.priority))
+            kind, rel, modified, priority = link.kind, link.rel, link.modified, link.priority
+            found.append(Link(url, kind, rel, modified, priority, link.text, link.language))
     if len(set(urls)) < len(urls):  # as of few pages
         first: dict[tuple[str, LinkKind], Link] = {}
         for link in found:
-            first.setdefault((link.url, link.kind), link)
+            kept = first.setdefault((link.url, link.kind), link)
+            if link.text and not kept.text:  # that of an image, most often
+                first[link.url, link.kind] = replace(kept, text=link.text)
         found = list(first.values())
     return found, others

@@ -9,28 +9,54 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from crawler.model.page import ColumnsRow, Page, Parsed
+from crawler.model.choices import ColumnGroup
+from crawler.model.page import (
+    AnswerFacts,
+    ColumnsRow,
+    Page,
+    Parsed,
+    Provenance,
+    head_fields,
+)
 from crawler.model.url import authority_of, fetch_form, split
+from crawler.page.encodings import declared_charset
+from crawler.page.language import detect_language
 from crawler.page.links import base_of
+from crawler.page.media_type import media_type
+from crawler.page.text_quality import text_quality
 
 _NOTHING: Final = Parsed()
 
 
-def row_of(page: Page, fetched_at: float) -> ColumnsRow | None:
-    """Return the row of *page*, or None if it is no page. *fetched_at*: epoch seconds, when its
-    fetch began."""
-    return columns_row(page, fetched_at) if is_row(page) else None
+NO_GROUPS: Final[frozenset[ColumnGroup]] = frozenset()
+
+
+def row_of(
+    page: Page,
+    fetched_at: float,
+    groups: frozenset[ColumnGroup] = NO_GROUPS,
+    crawl: Provenance | None = None,
+) -> ColumnsRow | None:
+    """Return the row of *page* with the columns of *groups*, or None if it is no page.
+    *fetched_at*: epoch seconds, when its fetch began. *crawl*: how it was found."""
+    return columns_row(page, fetched_at, groups, crawl) if is_row(page) else None
 
 
 def is_row(page: Page) -> bool:
     return page.is_answered and not page.flaw
 
 
-def columns_row(page: Page, fetched_at: float) -> ColumnsRow:
+def columns_row(
+    page: Page,
+    fetched_at: float,
+    groups: frozenset[ColumnGroup] = NO_GROUPS,
+    crawl: Provenance | None = None,
+) -> ColumnsRow:
     """Return a row like `row_of`, but for any answer."""
     is_stored = page.duplicate_of is not None and (page.is_copy or page.is_refetch)
     parsed = _NOTHING if is_stored else page.parsed or _NOTHING
     original, bits = _original(page, is_stored)
+    text = "" if is_stored else page.text
     return ColumnsRow(
         url=page.url,
         host=_hostname(authority_of(page.url)),
@@ -39,7 +65,7 @@ def columns_row(page: Page, fetched_at: float) -> ColumnsRow:
         media_type=page.media_type,
         language=parsed.language,
         title="" if is_stored else page.title,
-        text="" if is_stored else page.text,
+        text=text,
         links=len(parsed.links),
         canonical=_canonical(page.url, parsed),
         published=parsed.published,
@@ -51,6 +77,13 @@ def columns_row(page: Page, fetched_at: float) -> ColumnsRow:
         may_repeat=page.may_repeat and not is_stored,
         noindex=page.noindex,
         visits=page.visits,
+        answer=_answer(page, parsed) if ColumnGroup.ANSWER in groups else None,
+        about=parsed.about if ColumnGroup.ABOUT in groups else None,
+        detected=detect_language(text) if text and ColumnGroup.LANGUAGE in groups else None,
+        quality=text_quality(text, parsed.link_share)
+        if text and ColumnGroup.QUALITY in groups
+        else None,
+        crawl=crawl if ColumnGroup.CRAWL in groups else None,
     )
 
 
@@ -69,6 +102,40 @@ def _original(page: Page, is_stored: bool) -> tuple[str, int | None]:
     if page.alias_of:
         return page.alias_of, None
     return "", None
+
+
+_SAID: Final = {
+    b"etag": "etag",
+    b"last-modified": "last_modified",
+    b"server": "server",
+    b"x-robots-tag": "robots_header",
+}
+_MOST_CHARS: Final = 1_000  # of what a header says: a head may have 256 KB
+
+
+def _answer(page: Page, parsed: Parsed) -> AnswerFacts:
+    """Return what the answer says. Of repeated headers the last counts, as it does for Scrapy, but
+    each X-Robots-Tag."""
+    said = dict.fromkeys(_SAID.values(), "")
+    exchange = page.exchange
+    for name, value in head_fields(exchange.head) if exchange else ():
+        known = _SAID.get(name) or _SAID.get(name.lower())
+        if known:
+            text = value.decode("latin-1")
+            before = said[known] if known == "robots_header" else ""
+            said[known] = f"{before}, {text}" if before else text
+    return AnswerFacts(
+        _declared_type(page.content_type),
+        declared_charset(page.content_type)[:_MOST_CHARS],
+        parsed.charset,
+        str(exchange.truncated) if exchange else "",
+        *(text[:_MOST_CHARS] for text in said.values()),
+    )
+
+
+@lru_cache(maxsize=64)  # many hosts declare the same few
+def _declared_type(content_type: str) -> str:
+    return media_type(content_type.encode("latin-1", "replace"))[:_MOST_CHARS]
 
 
 def _canonical(url: str, parsed: Parsed) -> str:

@@ -60,7 +60,9 @@ def routes() -> dict[str, Reply]:
     about = (
         '<base href="/deep/er/">'
         '<meta property="article:published_time" content="2024-05-06T07:08:09Z">'
+        "<meta name=author content='A. Author'><meta name=robots content=max-snippet:5>"
     )
+    said = (("ETag", '"1"'), ("X-Robots-Tag", "all"), ("Last-Modified", "lately"))
     paths = "/copy /near /packed /coded /again /text /feed /cut /bomb /broken /gone /quiet /named"
     paths += " /untold /empty /lies /linked /moved /broken.pdf /bytes /short /hushed"
     anchors = "".join(f'<a href="{path}">{path}</a> ' for path in paths.split())
@@ -68,7 +70,9 @@ def routes() -> dict[str, Reply]:
         "/": story(prose(0), foot=anchors),
         "/one": story(one, about, '<a href="../x#y">x</a> <a href="mailto:a@b.c">m</a>'),
         "/copy": story(one, about, '<a href="../x#y">x</a> <a href="mailto:a@b.c">m</a>'),
-        "/near": story(edited, about, '<a href="http://www.example.com/">x</a> <b>m</b>'),
+        "/near": story(
+            edited, about, '<a href="http://www.example.com/">x</a> <b>m</b>', headers=said
+        ),
         "/packed": plain,
         "/coded": coded(packed),
         "/again": coded(gzip.compress(plain.body.encode(), 1, mtime=2)),
@@ -126,7 +130,8 @@ def test_the_columns_of_a_page(
     first, other = sorted([rows["/one"], rows["/copy"]], key=lambda row: row["original"] or "")
     assert (first["title"], first["language"]) == (f"On {prose(1)[0]}", "de")
     assert " ".join(prose(1, 1_000)) in first["text"]
-    assert {"url": f"{root}/deep/x", "kind": "a", "rel": ""} in first["outlinks"]
+    link = {"url": f"{root}/deep/x", "kind": "a", "rel": "", "text": "x", "language": ""}
+    assert link in first["outlinks"]
     assert rows["/its-name"]["canonical"] == f"{root}/its-name"
     assert first["published"].isoformat() == "2024-05-06T07:08:09+00:00"
     assert (other["original"], other["bits"], other["text"]) == (first["url"], None, None)
@@ -140,7 +145,11 @@ def test_a_page_marked_noindex_keeps_its_links_without_its_text(
     root, quiet, hushed = crawled[1].root, rows["/quiet"], rows["/hushed"]
     for row in (quiet, hushed):
         assert (row["noindex"], row["title"], row["text"], row["simhash"]) == (True, *[None] * 3)
-    assert quiet["outlinks"] == [{"url": f"{root}/one", "kind": "a", "rel": ""}]
+    assert quiet["outlinks"] == [
+        {"url": f"{root}/one", "kind": "a", "rel": "", "text": "", "language": ""}
+    ]
+    assert (quiet["robots"], quiet["words"], quiet["detected_language"]) == ("noindex", None, None)
+    assert (hushed["robots_header"], hushed["depth"]) == ("noindex", 1)
     assert rows["/one"]["noindex"] is None
     outcomes = [o for o in crawled[0].outcomes if o.url in (quiet["url"], hushed["url"])]
     assert [(o.fate, o.reason, o.record) for o in outcomes] == [("done", "noindex", "")] * 2
@@ -148,6 +157,22 @@ def test_a_page_marked_noindex_keeps_its_links_without_its_text(
     why = [*SCRAPY, "frontier", "why", quiet["url"], "-s", f"CRAWLER_DATA_DIR={data}"]
     assert "its author marked it noindex" in run(why).stdout
     assert json.loads((data / "summary.json").read_bytes())["noindex"] == 2
+
+
+def test_the_columns_of_groups(rows: dict[str, dict[str, Any]]) -> None:
+    near, text, cut = rows["/near"], rows["/text"], rows["/cut"]
+    assert (near["author"], near["robots"], near["h1"]) == ("A. Author", "max-snippet:5", None)
+    said = near["etag"], near["robots_header"], near["last_modified"], near["truncated"]
+    assert said == ('"1"', "all", "lately", None)
+    assert (text["declared_type"], text["declared_charset"]) == ("text/plain", "iso-8859-1")
+    assert text["charset"] == "windows-1252"
+    assert cut["truncated"] == "length"
+    assert (rows["/"]["depth"], near["depth"], rows["/of-the-feed"]["depth"]) == (0, 1, 2)
+    assert len({row["crawl_id"] for row in rows.values()} - {None}) == 1
+    for row in rows.values():
+        if row["text"] is not None:
+            assert row["words"] == len(row["text"].split()), row["url"]
+            assert row["characters"] == len(row["text"])
 
 
 def test_copies_in_other_codings(rows: dict[str, dict[str, Any]]) -> None:

@@ -23,14 +23,26 @@ from crawler.archive.columns import (
     COLUMNS,
     GROUP_BYTES,
     MEGABYTE,
-    SCHEMA,
+    NO_GROUPS,
     ColumnsFile,
     RowGroup,
     copy_rows,
     read_texts,
+    schema_of,
 )
 from crawler.archive.warc_file import open_name
-from crawler.model.page import ColumnsRow, Link, LinkKind, VisitsSoFar
+from crawler.model.choices import ColumnGroup
+from crawler.model.page import (
+    About,
+    AnswerFacts,
+    ColumnsRow,
+    DetectedLanguage,
+    Link,
+    LinkKind,
+    Provenance,
+    TextQuality,
+    VisitsSoFar,
+)
 from crawler.model.types import StoreUnavailable
 from tests.harness.archive_judges import query, read_rows
 
@@ -69,8 +81,17 @@ FULL: Final = row(
     may_repeat=True,
     noindex=True,
     visits=VisitsSoFar(3, 1, 86_400, 172_800),
+    answer=AnswerFacts("text/html", "UTF-8", "utf-8", "length", '"1"', "a date", "nginx", "all"),
+    about=About("A. Author", "said", "A Site", "http://l.example/", "index", "Head"),
+    detected=DetectedLanguage("de", 0.5),
+    quality=TextQuality(5, 23, *[0.5] * 13, None, False, True),
+    crawl=Provenance(0, "abc"),
 )
-LINKS: Final = [Link("http://a.example/", LinkKind.A, "nofollow"), Link("http://b.example/")]
+LINKS: Final = [
+    Link("http://a.example/", LinkKind.A, "nofollow", text="to a", language="de"),
+    Link("http://b.example/"),
+]
+ALL_GROUPS: Final = frozenset(ColumnGroup)
 
 
 def written(
@@ -88,7 +109,7 @@ def fill(file: ColumnsFile, rows: list[ColumnsRow], links: list[Link] | None = N
 
 def kept(**changes: Any) -> dict[str, Any]:
     """What one row is in a table."""
-    group = RowGroup()
+    group = RowGroup(ALL_GROUPS)
     group.add(row(0, **changes), [], place(0))
     made: dict[str, Any] = group.take().to_pylist()[0]
     return made
@@ -99,7 +120,9 @@ def micros(one: dict[str, Any]) -> int:
 
 
 def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
-    assert read_rows(written(tmp_path / "x.parquet", [FULL], LINKS)) == [
+    (read,) = read_rows(written(tmp_path / "x.parquet", [FULL], LINKS, groups=ALL_GROUPS))
+    assert list(read) == [column.name for column in COLUMNS]
+    assert read == (
         {
             "url": "http://example.com/0",
             "host": "example.com",
@@ -111,8 +134,14 @@ def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
             "text": "What a reader came for.",
             "links": 3,
             "outlinks": [
-                {"url": "http://a.example/", "kind": "a", "rel": "nofollow"},
-                {"url": "http://b.example/", "kind": "a", "rel": ""},
+                {
+                    "url": "http://a.example/",
+                    "kind": "a",
+                    "rel": "nofollow",
+                    "text": "to a",
+                    "language": "de",
+                },
+                {"url": "http://b.example/", "kind": "a", "rel": "", "text": "", "language": ""},
             ],
             "canonical": "http://example.com/one",
             "published": datetime(1970, 1, 1, tzinfo=UTC),
@@ -130,12 +159,52 @@ def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
             "changes": 1,
             "changed_at": datetime(1970, 1, 2, tzinfo=UTC),
             "next_visit": datetime(1970, 1, 3, tzinfo=UTC),
+            "declared_type": "text/html",
+            "declared_charset": "UTF-8",
+            "charset": "utf-8",
+            "truncated": "length",
+            "etag": '"1"',
+            "last_modified": "a date",
+            "server": "nginx",
+            "robots_header": "all",
+            "author": "A. Author",
+            "description": "said",
+            "site_name": "A Site",
+            "licence": "http://l.example/",
+            "robots": "index",
+            "h1": "Head",
+            "detected_language": "de",
+            "language_score": 0.5,
+            "words": 5,
+            "characters": 23,
+            **dict.fromkeys(TextQuality.__struct_fields__[2:15], 0.5),
+            "link_share": None,
+            "curly_brackets": False,
+            "lorem_ipsum": True,
+            "depth": 0,
+            "crawl_id": "abc",
         }
-    ]
+    )
+
+
+def test_a_group_that_is_off_has_no_columns(tmp_path: Path) -> None:
+    (read,) = read_rows(written(tmp_path / "x.parquet", [FULL], LINKS))
+    assert list(read) == [column.name for column in COLUMNS if column.group is None]
+    assert read["outlinks"][0] == {"url": "http://a.example/", "kind": "a", "rel": "nofollow"}
+    for group, facts in (
+        (ColumnGroup.ANSWER, AnswerFacts),
+        (ColumnGroup.ABOUT, About),
+        (ColumnGroup.LANGUAGE, DetectedLanguage),
+        (ColumnGroup.QUALITY, TextQuality),
+        (ColumnGroup.CRAWL, Provenance),
+    ):
+        path = written(tmp_path / f"{group}.parquet", [FULL], LINKS, groups=frozenset((group,)))
+        (with_group,) = read_rows(path)
+        assert [name for name in with_group if name not in read] == [*facts.__struct_fields__]
 
 
 def test_a_missing_value_is_null(tmp_path: Path) -> None:
-    (bare,) = read_rows(written(tmp_path / "x.parquet", [row(0)]))
+    (bare,) = read_rows(written(tmp_path / "x.parquet", [row(0)], groups=ALL_GROUPS))
     columns = {"url", "host", "fetched_at", "status", "links", "outlinks"}
     assert {name for name, value in bare.items() if value is None} == {
         column.name for column in COLUMNS if column.name not in columns and column.nullable
@@ -197,10 +266,14 @@ def test_files_with_the_fingerprint_as_a_number_are_read_and_purged(tmp_path: Pa
         pytest.param("digest", b"short", None, id="a digest that is no SHA-1"),
         pytest.param("simhash", 0, "0" * 16, id="a fingerprint of zeroes is one"),
         pytest.param("bits", 0, 0, id="the same text in other bytes"),
+        pytest.param("h1", About(h1="a\ud800b"), "a\ufffdb", id="half of a pair in a group"),
+        pytest.param("depth", Provenance(0), 0, id="a seed is no hop away"),
+        pytest.param("etag", AnswerFacts(), None, id="not sent"),
     ],
 )
 def test_hostile_values(name: str, given: object, expected: object) -> None:
-    assert kept(**{name: given})[name] == expected
+    fields = {About: "about", Provenance: "crawl", AnswerFacts: "answer"}
+    assert kept(**{fields.get(type(given), name): given})[name] == expected
 
 
 def test_hostile_rows_in_a_file(tmp_path: Path) -> None:
@@ -241,7 +314,7 @@ texts = st.text(st.characters(), max_size=20)
     )
 )
 def test_every_row_has_a_place(rows: list[ColumnsRow]) -> None:
-    group = RowGroup()
+    group = RowGroup(ALL_GROUPS)
     for one in rows:
         group.add(one, LINKS, place(0))
     made = group.take()
@@ -278,7 +351,7 @@ def test_texts_of_several_row_groups_stay_with_their_rows(tmp_path: Path) -> Non
 
 def test_a_file_without_rows_has_its_columns(tmp_path: Path) -> None:
     path = written(tmp_path / "x.parquet", [])
-    assert pq.read_schema(path).equals(SCHEMA)
+    assert pq.read_schema(path).equals(schema_of(NO_GROUPS))
     assert query("SELECT count(url) FROM read_parquet($path)", path=str(path)) == [(0,)]
 
 

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from crawler.archive.capture import Capture, PageInfo, RecordPlace
 from crawler.archive.writer import Archive, WarcSettings, WarcWriter
-from crawler.content.to_capture import archive_exchange, archive_page
+from crawler.content.to_capture import AskedColumns, archive_exchange, archive_page
 from crawler.model.page import (
     ColumnsRow,
     Exchange,
@@ -104,7 +104,7 @@ def capture_of(folder: Path, page: Page, wire_sha1: bytes = SHA1) -> Capture | N
     async def run() -> Capture | None:
         writer = Listening(folder)
         archive = Archive(writer, never_waits)
-        record = await archive_page(page, archive, wire_sha1)
+        record = await archive_page(page, archive, wire_sha1, AskedColumns())
         await archive.close()
         assert bool(record) == bool(writer.captures)
         return writer.captures[0] if writer.captures else None
@@ -283,7 +283,9 @@ def test_of_a_page_whose_author_said_noindex_only_its_links_are_archived(tmp_pat
     async def run() -> list[Capture]:
         writer = Listening(tmp_path)
         archive = Archive(writer, never_waits)
-        record = await archive_page(replace(PAGE, archive=False, noindex=True), archive, SHA1)
+        record = await archive_page(
+            replace(PAGE, archive=False, noindex=True), archive, SHA1, AskedColumns()
+        )
         await archive.close()
         assert record == "", "the page itself is nowhere"
         return writer.captures

@@ -7,9 +7,10 @@ page.
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from html.entities import html5
 from itertools import islice
 from typing import Final
@@ -19,9 +20,10 @@ from msgspec.structs import replace
 from crawler.content.parsers.css import css_links
 from crawler.content.parsers.dates import epoch
 from crawler.content.parsers.loading import LINKS_CUT
-from crawler.model.page import Link, LinkKind, Parsed, Source
+from crawler.model.choices import ColumnGroup
+from crawler.model.page import NOTHING_SAID, About, Link, LinkKind, Parsed, Source
 from crawler.page.encodings import UTF_8, encode_query, read_text
-from crawler.page.links import SPACE, refresh, robots_words
+from crawler.page.links import MAX_LANGUAGE_CHARS, SPACE, refresh, robots_words
 from crawler.page.media_type import HTML_TYPES, media_type
 
 # A name without semicolon before "=" is no reference: "&copy=1" is part of a query.
@@ -71,10 +73,10 @@ _candidate = re.compile(rf"[{SPACE},]*+([^{SPACE}]++)").match
 _descriptors = re.compile(r"(?:[^,(]++|\([^)]*+\)?)*+").match
 
 
-def _to(url: str | None, kind: LinkKind, rel: str = "") -> Iterator[Link]:
+def _to(url: str | None, kind: LinkKind, rel: str = "", language: str = "") -> Iterator[Link]:
     url = url.strip(SPACE) if url else ""
     if url and url[0] != "#" and url[:5].lower() != "data:":
-        yield Link(url, kind, _words(rel))
+        yield Link(url, kind, _words(rel), language=language.strip(SPACE)[:MAX_LANGUAGE_CHARS])
 
 
 def _words(rel: str) -> str:
@@ -158,7 +160,7 @@ def _link_of(attrs: Attributes) -> Iterator[Link]:
     if kind is None and "preload" in words:
         kind = _BY_AS.get(attrs.get("as", "").strip(SPACE).lower())
     if kind is not None:
-        yield from _to(attrs.get("href"), kind, " ".join(words))
+        yield from _to(attrs.get("href"), kind, " ".join(words), attrs.get("hreflang", ""))
     for url in srcset(attrs.get("imagesrcset", "")):
         yield from _to(url, LinkKind.IMAGE)
 
@@ -228,7 +230,8 @@ LINKING: Final[dict[str, Callable[[Attributes], Iterator[Link]]]] = {
 
 DECLARING: Final = frozenset(("html", "base", "meta"))
 
-_MAX_TITLE_CHARS: Final = 1_000
+_MAX_CHARS: Final = 1_000  # of a title, and of each thing that the page says of itself
+_MAX_SAID_CHARS: Final = 10_000  # with the white space
 # The names that state a date, the most specific first.
 _PUBLISHED: Final = (
     *("article:published_time", "datepublished", "dc.date.issued", "dcterms.issued"),
@@ -238,8 +241,23 @@ _MODIFIED: Final = (
     *("article:modified_time", "og:updated_time", "datemodified", "dcterms.modified"),
     *("dc.date.modified", "last-modified"),
 )
-_READ: Final = frozenset((*_PUBLISHED, *_MODIFIED, "content-language"))
+_AUTHOR: Final = ("author", "article:author", "dc.creator", "dcterms.creator")
+_DESCRIPTION: Final = ("description", "og:description", "dc.description", "twitter:description")
+_SITE_NAME: Final = ("og:site_name", "application-name", "publisher", "dc.publisher")
+_LICENCE: Final = ("license", "dcterms.license", "dc.rights.license", "dc.rights", "dcterms.rights")
+_READ: Final = frozenset(
+    (
+        *(*_PUBLISHED, *_MODIFIED, *_AUTHOR, *_DESCRIPTION, *_SITE_NAME, *_LICENCE),
+        "content-language",
+    )
+)
 _language = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,4}").match
+# The first string of a name; of an object or list behind it that of `name`, `url` or `@id`.
+_said_in_data = re.compile(
+    r'"(author|license)"\s{0,9}:\s{0,9}(?:"((?:[^"\\]|\\.){1,500})"'
+    r'|[\[{][^\]}]{0,300}?"(?:name|url|@id)"\s{0,9}:\s{0,9}"((?:[^"\\]|\\.){1,500})")'
+).finditer
+_COMMONS: Final = "creativecommons.org/"
 _date_in_data = re.compile(r'"(datePublished|dateModified)"\s{0,9}:\s{0,9}"([^"]{4,40})"').findall
 
 
@@ -256,6 +274,7 @@ class Facts:
         self._language = ""
         self._robots: list[str] = []
         self._declared: dict[str, str] = {}
+        self._in_data: dict[str, str] = {}  # of JSON for search engines
 
     def take(self, name: str, attrs: dict[str, str]) -> None:
         if name == "html":
@@ -265,14 +284,47 @@ class Facts:
         elif "href" in attrs and not self._has_base:
             self.base, self._has_base = attrs["href"].strip(SPACE), True
 
+    def take_licence(self, attrs: dict[str, str]) -> None:
+        if "license" in attrs.get("rel", "").lower().split():
+            self._declared.setdefault(_LICENCE[0], attrs.get("href", ""))
+
     def take_title(self, text: str) -> None:
         if not self.title:
-            self.title = " ".join(in_text(text).split())[:_MAX_TITLE_CHARS]
+            self.title = " ".join(in_text(text).split())[:_MAX_CHARS]
 
-    def data(self, text: str) -> None:
-        """Take the dates from JSON for search engines (schema.org), without parsing it."""
+    def data(self, text: str, *, is_about: bool) -> None:
+        """Take the dates from JSON for search engines (schema.org), without parsing it, and if
+        *is_about* the author and the licence."""
         for name, date in _date_in_data(text):
             self._declared.setdefault(name.lower(), date)
+        for found in _said_in_data(text) if is_about else ():
+            written = (found[2] or found[3]).replace("\n", " ")
+            try:
+                said = str(json.loads(f'"{written}"', strict=False))
+            except ValueError:
+                continue
+            # Half of a surrogate pair may be written so.
+            self._in_data.setdefault(found[1], said.encode(errors="replace").decode())
+
+    def about(self, links: list[Link], headlines: list[str]) -> About:
+        """Return what the page says of itself. *links* are those of the page, *headlines* the texts
+        of its first <h1>."""
+        declared = self._declared
+        licences = (link.url for link in links if "license" in link.rel.split())
+        commons = (link.url for link in links if _COMMONS in link.url and "/licenses" in link.url)
+        data = self._in_data
+        licence = next(licences, "") or _first(declared, _LICENCE) or data.get("license", "")
+        about = (
+            _first(declared, _AUTHOR) or data.get("author", ""),
+            _first(declared, _DESCRIPTION),
+            _first(declared, _SITE_NAME),
+            licence or next(commons, ""),
+            ", ".join(self._robots),
+            next(filter(None, headlines), ""),
+        )
+        if not any(about):
+            return NOTHING_SAID
+        return About(*[" ".join(said[:_MAX_SAID_CHARS].split())[:_MAX_CHARS] for said in about])
 
     @property
     def language(self) -> str:
@@ -309,10 +361,21 @@ class Facts:
         return next((date for date in dates if date is not None), None)
 
 
+def _first(declared: dict[str, str], names: tuple[str, ...]) -> str:
+    """Return the first of *names* that is declared and is not empty."""
+    return next((said for name in names if (said := declared.get(name, "").strip(SPACE))), "")
+
+
 class ScannedPage:
     """A page that was scanned: its links and facts as written, and its text, once."""
 
-    def __init__(self, text: str, *, is_xml: bool = False) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        is_xml: bool = False,
+        asked: frozenset[ColumnGroup] = frozenset(),
+    ) -> None:
         from crawler.content.parsers import html_scan  # noqa: PLC0415  # it imports numba: 0.4 s
 
         self._scan = html_scan
@@ -323,11 +386,23 @@ class ScannedPage:
         self.canonical = ""  # the first, as written
         self.facts = Facts()
         self.links: list[Link] = []
+        self._is_about = ColumnGroup.ABOUT in asked
+        self._headlines: list[str] = []
+        self._next_text = _no_text
+        if ColumnGroup.ANCHORS in asked:
+            self._next_text = partial(next, iter(html_scan.link_texts(self._out, self._end)), "")
         self._read(numbers)
 
     def text(self) -> str:
         """Return the lines of content."""
         return self._scan.content(self._out, self._end, is_all=False)
+
+    def text_and_link_share(self) -> tuple[str, float]:
+        """Return the lines of content, and which share of them is in links."""
+        return self._scan.content_and_link_share(self._out, self._end)
+
+    def about(self) -> About:
+        return self.facts.about(self.links, self._headlines)
 
     def whole_text(self) -> str:
         """Return all lines, also of what the author marked as no content."""
@@ -340,14 +415,15 @@ class ScannedPage:
 
     def _read(self, numbers: list[int]) -> None:
         scan, cut, text, add = self._scan, self._cut, self._text, self.links.append
-        link_row = scan.LINK
+        link_row, next_text, a_link = scan.LINK, self._next_text, LinkKind.A
         each = iter(numbers)
         rows = zip(each, each, each, each, strict=True)
         for what, one, two, three in rows:
             if what == link_row:
                 url = text[one:two] if text else cut(one, two)
+                said = next_text()
                 if not three or ((url := value(url).strip(SPACE)) and url[0] != "#"):
-                    add(Link(url))
+                    add(Link(url, a_link, "", None, None, said) if said else Link(url))
             elif what == scan.IMAGE:
                 url = cut(one, two)
                 self.links += _to(value(url) if three else url, LinkKind.IMAGE)
@@ -355,6 +431,9 @@ class ScannedPage:
                 self._take(scan.ELEMENTS[one], islice(rows, two), is_mute=bool(three))
             elif what == scan.TITLE:
                 self.facts.take_title(cut(one, two))
+            elif what == scan.HEADLINE:
+                if self._is_about:
+                    self._headlines.append(scan.headline(self._out, one, two))
             elif what == scan.SHEET:
                 self._add_styles(css_links(cut(one, two)))
             elif what == scan.STYLE:
@@ -367,7 +446,7 @@ class ScannedPage:
             elif what == scan.BACKGROUND:
                 self.links += _to(value(cut(one, two)), LinkKind.IMAGE)
             else:
-                self.facts.data(cut(one, two))
+                self.facts.data(cut(one, two), is_about=self._is_about)
 
     def _add_styles(self, links: Iterator[Link]) -> None:
         self.links += islice(links, max(0, MAX_LINKS + 1 - len(self.links)))
@@ -377,13 +456,20 @@ class ScannedPage:
             self._scan.ATTRIBUTES[number]: value(self._cut(begin, end))
             for _, number, begin, end in rows
         }
+        said = self._next_text() if name == "a" else ""
         if name in LINKING:
             for link in LINKING[name](attrs):
-                self.links.append(link)
+                self.links.append(replace(link, text=said) if said else link)
                 if link.kind is LinkKind.CANONICAL and not is_mute:
                     self.canonical = self.canonical or link.url
         if name in DECLARING and not is_mute:
             self.facts.take(name, attrs)
+        elif name == "link" and self._is_about and not is_mute:
+            self.facts.take_licence(attrs)
+
+
+def _no_text() -> str:
+    return ""
 
 
 _DECLARATION_WITHIN: Final = 64  # letters; white space before it is an error, yet occurs
@@ -397,12 +483,14 @@ class HtmlParser:
 
     def parse(self, source: Source) -> Parsed:
         text, charset = read_text(source.body, source.content_type)
-        page = ScannedPage(text, is_xml=_is_xml(source.content_type, text))
+        asked = source.asked
+        page = ScannedPage(text, is_xml=_is_xml(source.content_type, text), asked=asked)
         facts = page.facts
+        content, link_share = page.text_and_link_share()
         return Parsed(
             parser=self.name,
             title=facts.title,
-            text=page.text(),
+            text=content,
             links=_in_charset(page.links[:MAX_LINKS], charset),
             base=facts.base,
             canonical=encode_query(page.canonical, charset),
@@ -412,6 +500,8 @@ class HtmlParser:
             modified=facts.modified,
             charset=charset,
             notes=(LINKS_CUT,) if len(page.links) > MAX_LINKS else (),
+            about=page.about() if ColumnGroup.ABOUT in asked else NOTHING_SAID,
+            link_share=link_share if ColumnGroup.QUALITY in asked else None,
         )
 
 

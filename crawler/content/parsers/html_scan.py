@@ -7,7 +7,8 @@ end. The same source runs without numba, a thousand times slower.
 `scan` writes two things. *rows* has the tags that say something: see LINK and the following. *out*
 has the text, in UTF-8 with white space folded, and these bytes:
 
-    1, 2        begin and end of a link
+    1, 2        begin and end of a link that has a row
+    8           begin of another one: to this page, or beyond the limit
     3, 4        begin and end of what the author marked as no content
     6, 7        begin and end of what the author marked as the content
     5           in place of 3 or 6: never ended
@@ -41,6 +42,8 @@ STYLE: Final = 8  # begin and end of the style of any element that may
 # Begin and end of the background attribute of any element, and 0; or of that of which a script
 # makes one, and LATE, or LATE_SOURCE if it may be something else.
 BACKGROUND: Final = 9
+
+HEADLINE: Final = 10  # begin and end of the text of an <h1>, in *out*
 
 LATE: Final = 1
 LATE_SOURCE: Final = 2
@@ -110,9 +113,9 @@ _LATE: Final = (
     " data-orig-srcset nitro-lazy-srcset data-brsrcset data-ezsrcset data-wpfc-original-srcset"
 )
 ATTRIBUTES: Final = tuple(
-    # A list is 57 lines.
-    "href rel src srcset poster data type content name property itemprop http-equiv lang xml:lang"
-    " hidden role alt encoding color face size as xlink:href imagesrcset"
+    # A list is 58 lines.
+    "href hreflang rel src srcset poster data type content name property itemprop http-equiv lang"
+    " xml:lang hidden role alt encoding color face size as xlink:href imagesrcset"
     f" {_LATE} data-poster".split()
 )
 """Names of the attributes that are read, by number."""
@@ -164,6 +167,7 @@ _LOW_CHARACTERS: Final = np.array(
     [ord(html.unescape(f"&#{code};") or "\0") for code in range(160)], np.int64
 )
 
+_H1: Final = ELEMENTS.index("h1")
 _A, _IMG, _BR, _P, _TR, _PRE, _LISTING, _FONT, _SVG, _SCRIPT, _STYLE, _TITLE, _PLAINTEXT = map(
     ELEMENTS.index, "a img br p tr pre listing font svg script style title plaintext".split()
 )
@@ -196,6 +200,7 @@ _OPENED: Final = _LATE_BACKED + 3
 # Elements that mark their text, one within the other: hashes of their names, how many elements of
 # the name are open, what they mark, and their places in *out*.
 _MAX_MARKED: Final = 32  # guess
+_MAX_HEADLINES: Final = 8  # of which the first with a text is taken
 _MAX_FACTS: Final = 1_000  # guess: tags that declare something; real pages have a hundred
 _MARKED: Final = _OPENED + _MAX_OPEN
 _DEPTHS: Final = _MARKED + _MAX_MARKED
@@ -641,6 +646,7 @@ def scan(page, is_xml, max_links, out, rows, state):
     depth = 0
     templates = 0  # that are open
     marked = hidden = contents = 0  # elements that mark their text, and how many of each kind
+    headlines, headline = 0, -1  # how many rows there are, and where one begins that is open
     anchor, anchor_end, anchor_gap = False, 0, 0  # within a link to this page; the state before it
     at = 0
     while at < size:
@@ -811,12 +817,17 @@ def scan(page, is_xml, max_links, out, rows, state):
                 state[_END] += 1
             elif known >> _HREF & 1:
                 one, two = _trimmed(page, state[_BEGINS + _HREF], state[_ENDS + _HREF])
-                if not is_empty:
-                    out[state[_END]] = 1
+                has_row = one < two and page[one] != _NUMBER_SIGN and links <= max_links
+                if not is_empty or has_row:
+                    out[state[_END]] = 1 if has_row else 8
                     state[_END] += 1
+                if is_empty and has_row:
+                    out[state[_END]] = 2
+                    state[_END] += 1
+                elif not is_empty:
                     anchor = one < two and page[one] == _NUMBER_SIGN
                     anchor_end, anchor_gap = state[_END], state[_GAP]
-                if one < two and page[one] != _NUMBER_SIGN and links <= max_links:
+                if has_row:
                     links += 1
                     has_reference = _has_reference(page, one, two)
                     if known >> _REL & 1:
@@ -852,6 +863,11 @@ def scan(page, is_xml, max_links, out, rows, state):
                 state[_LISTS] = max(0, state[_LISTS] + step)
             elif bits & HEADING:
                 state[_IN_HEADING] = not is_end
+                if headline >= 0:
+                    headlines += 1
+                    count = _add(rows, count, HEADLINE, headline, state[_END], 0)
+                is_first = element == _H1 and not is_end and headlines < _MAX_HEADLINES
+                headline = state[_END] if is_first else -1
             elif element == _PRE or element == _LISTING:
                 state[_PRE_DEPTH] = max(0, state[_PRE_DEPTH] + step)
         if is_end:
@@ -984,8 +1000,8 @@ def _measure(out, eights, size, lines, sees_all):
             letters = linked = 0
             line += 1
             place = code - 16
-        elif code <= 2:
-            inside = 1 if code == 1 else 0
+        elif code <= 2 or code == 8:
+            inside = 0 if code == 2 else 1
         elif code <= 4:
             hidden += 0 if sees_all else 1 if code == 3 else -1
         elif code <= 7:
@@ -1060,9 +1076,10 @@ def count_lines(out, size):
 
 
 @compiled
-def choose(out, eights, size, lines, is_all, text):
+def choose(out, eights, size, lines, is_all, text, linked):
     """Write the lines of content of what `scan` wrote to *text*, each with its end but the last.
-    Returns how long that is. *is_all*: all lines are. *lines*: a number for each line."""
+    Returns how long that is. *is_all*: all lines are. *lines*: a number for each line. *linked*
+    becomes how many bytes were written, without line ends, and how many of these in links."""
     count = len(lines)
     sees_all = is_all
     if _measure(out, eights, size, lines, is_all) == 0:
@@ -1072,7 +1089,8 @@ def choose(out, eights, size, lines, is_all, text):
         _keep(lines, 0, count)
     else:
         _select(lines, count)
-    line, hidden, end, begin, is_kept = -1, 0, 0, 0, False
+    line, hidden, end, begin, is_kept, inside = -1, 0, 0, 0, False, 0
+    linked[0] = linked[1] = 0
     at = 0
     while at < size:
         code = out[at]
@@ -1086,6 +1104,8 @@ def choose(out, eights, size, lines, is_all, text):
                 for index in range(at - first):
                     text[end + index] = out[first + index]
                 end += at - first
+                linked[0] += at - first
+                linked[1] += (at - first) * inside
             continue
         at += 1
         if code >= 16:
@@ -1102,6 +1122,8 @@ def choose(out, eights, size, lines, is_all, text):
                 end += 1
         elif 3 <= code <= 4 and not sees_all:
             hidden += 1 if code == 3 else -1
+        elif code <= 2 or code == 8:
+            inside = 0 if code == 2 else 1
     return _without_spaces(text, begin, end)
 
 
@@ -1111,6 +1133,50 @@ def _without_spaces(text, begin, end):
     while end > begin and text[end - 1] <= 32:
         end -= 1
     return end
+
+
+_MOST_LINK_TEXT: Final = 256  # bytes; longer texts are of links that are not closed
+
+
+@compiled
+def choose_link_texts(out, eights, size, text):
+    """Write the text of each link that has a row to *text*, each with a line end behind it. Returns
+    how long that is. *eights*: the same memory as *out*, eight bytes a number."""
+    end, begin, at = 0, -1, 0
+    while at < size:
+        code = out[at]
+        if code >= 32 and (begin < 0 or end - begin >= _MOST_LINK_TEXT):
+            at, _ = _text_end(out, eights, at, size)
+            continue
+        at += 1
+        if code <= 2 or code == 8:
+            if begin >= 0:
+                end = _end_link_text(text, begin, end)
+            begin = end if code == 1 else -1
+        elif begin >= 0 and end - begin < _MOST_LINK_TEXT:
+            if code > 32:
+                text[end] = code
+                end += 1
+            elif code >= 9 and end > begin and text[end - 1] != 32:
+                text[end] = 32
+                end += 1
+    return end if begin < 0 else _end_link_text(text, begin, end)
+
+
+@compiled_part
+def _end_link_text(text, begin, end):
+    """Write the line end of a text, without spaces and without a letter of which bytes are missing
+    before it. Returns its end."""
+    at = end - 1
+    while at > begin and 0x80 <= text[at] < 0xC0:
+        at -= 1
+    if at >= begin:
+        code = text[at]
+        width = 1 if code < 0xC0 else 2 if code < 0xE0 else 3 if code < 0xF0 else 4
+        end = end if at + width <= end else at
+    end = _without_spaces(text, begin, end)
+    text[end] = 10
+    return end + 1
 
 
 def scanned(page: bytes, is_xml: bool, max_links: int) -> tuple[Any, int, list[int]]:
@@ -1128,8 +1194,31 @@ def scanned(page: bytes, is_xml: bool, max_links: int) -> tuple[Any, int, list[i
 
 def content(out: Any, size: int, *, is_all: bool) -> str:
     """Return the lines of content of what `scan` wrote, or all lines."""
+    return content_and_link_share(out, size, is_all=is_all)[0]
+
+
+def content_and_link_share(out: Any, size: int, *, is_all: bool = False) -> tuple[str, float]:
+    """Return what `content` does, and which share of it is in links."""
     lines, text = np.empty(count_lines(out, size), np.int32), _memory(size)
-    return str(text[: choose(out, _eights(out), size, lines, is_all, text)], "utf-8")
+    linked = np.empty(2, np.int64)
+    end = choose(out, _eights(out), size, lines, is_all, text, linked)
+    return str(text[:end], "utf-8"), int(linked[1]) / (int(linked[0]) or 1)
+
+
+def link_texts(out: Any, size: int) -> list[str]:
+    """Return the texts of the links that have a row, in the order of these, and an empty one."""
+    text = _memory(size + 8)
+    end = choose_link_texts(out, _eights(out), size, text)
+    return str(text[:end], "utf-8").split("\n")
+
+
+_MARKS: Final = bytes((*range(1, 9), 10, *range(12, 16)))
+_IN_LINE: Final = bytes(max(code, 32) for code in range(256))
+
+
+def headline(out: Any, begin: int, end: int) -> str:
+    """Return the text of what `scan` wrote from *begin* to *end*, in one line."""
+    return " ".join(bytes(out[begin:end]).translate(_IN_LINE, _MARKS).decode().split())
 
 
 def _readable(page: bytes) -> Any:

@@ -15,8 +15,9 @@ from operator import attrgetter
 from typing import Final, cast
 
 import msgspec
+from msgspec.structs import astuple
 
-from crawler.model.page import Link, Parsed, Parser
+from crawler.model.page import NOTHING_SAID, About, Link, Parsed, Parser
 from crawler.model.types import ConfigError
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
@@ -130,6 +131,7 @@ def within_limits(parsed: Parsed, parser: str) -> Parsed:
         robots=frozenset(word[:MAX_WORD_CHARS] for word in islice(parsed.robots, MAX_WORDS)),
         charset=parsed.charset[:MAX_WORD_CHARS],
         notes=tuple(note[:MAX_WORD_CHARS] for note in notes),
+        about=About(*(said[:MAX_WORD_CHARS] for said in astuple(parsed.about))),
     )
 
 
@@ -138,13 +140,16 @@ def _is_short(parsed: Parsed) -> bool:
     if not parsed.parser or parsed.robots != frozenset() or parsed.notes != ():
         return False  # a list, too, as a user's parser may give
     words = (parsed.base, parsed.canonical, parsed.language, parsed.charset, parsed.parser)
+    said = parsed.about
+    if said is not NOTHING_SAID and max(map(len, astuple(said))) > MAX_WORD_CHARS:
+        return False
     return sum(map(len, words)) + len(parsed.title) <= MAX_TITLE_CHARS
 
 
 def _first_links(links: tuple[Link, ...]) -> tuple[Link, ...]:
     if len(links) > MAX_LINKS:
         links = links[:MAX_LINKS]
-    if sum([len(link.url) + len(link.rel) for link in links]) <= MAX_LINK_CHARS:
+    if sum([len(link.url) + len(link.rel) + len(link.text) for link in links]) <= MAX_LINK_CHARS:
         return links
-    lengths = accumulate(len(link.url) + len(link.rel) for link in links)
+    lengths = accumulate(len(link.url) + len(link.rel) + len(link.text) for link in links)
     return links[: sum(length <= MAX_LINK_CHARS for length in lengths)]
