@@ -36,3 +36,11 @@ if ! { [ -x .venv/bin/python ] && is_new_enough .venv/bin/python &&
 fi
 echo "Installing $2 into .venv, once" >&2
 install -r "$2"
+
+# What `pip install .` would make, of the source itself: of the folder that .venv is in.
+root=$(cd -P .venv/.. && pwd)
+cat >.venv/bin/gossamer <<EOF
+#!/bin/sh
+PYTHONPATH='$root'\${PYTHONPATH:+:\$PYTHONPATH} exec '$root/.venv/bin/python' -P -m crawler.cli.gossamer "\$@"
+EOF
+chmod +x .venv/bin/gossamer

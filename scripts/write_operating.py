@@ -23,7 +23,7 @@ PAGE: Final = ROOT / "docs" / "operating.md"
 
 
 def page_lines() -> Iterator[str]:
-    yield from ["### Verbs", "", "| `scrapy frontier` | what it does |", "| --- | --- |"]
+    yield from ["### Verbs", "", "| `gossamer frontier` | what it does |", "| --- | --- |"]
     for verb in VERBS.values():
         words = f"{verb.name} {verb.takes}".strip().replace("|", "\\|")
         yield f"| `{words}` | {verb.meaning} |"

@@ -145,17 +145,18 @@ def test_every_target_a_page_names_exists(page: Path) -> None:
     assert set(commands("make", page)) <= targets
 
 
+@pytest.mark.parametrize("program", ["scrapy", "gossamer"])
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_every_scrapy_command_a_page_names_exists(page: Path) -> None:
+def test_every_command_a_page_names_exists(page: Path, program: str) -> None:
     ours = {module.__name__.rpartition(".")[2] for module in walk_modules_iter("crawler.commands")}
-    assert set(commands("scrapy", page)) <= ours | {"genspider", "startproject"}
+    assert set(commands(program, page)) <= ours | {"genspider", "startproject"}
 
 
 def commands(program: str, page: Path) -> Iterator[str]:
     """The first words after *program* in code, whether in a block or in a line."""
     text = page.read_text(encoding="utf-8")
     for line in re.findall(r"(?m)^    .*|`[^`\n]+`", text):
-        yield from re.findall(rf"(?:^|[\s`$]){program} ([a-z][a-z-]*)", line)
+        yield from re.findall(rf"(?:^|(?<!--only)[\s`$]){program} ([a-z][a-z-]*)", line)
 
 
 def test_refused_settings_of_scrapy_are_listed() -> None:

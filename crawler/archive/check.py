@@ -34,6 +34,7 @@ from crawler.archive.reader import (
 )
 from crawler.archive.record_bytes import MAX_HEAD_BYTES, sha1_label
 from crawler.archive.warc_file import OPEN_SUFFIX, companion_path
+from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError
 
 KINDS: Final = frozenset(
@@ -211,7 +212,7 @@ def _are_same_lines(these: Iterable[str], those: Iterator[str]) -> bool:
     return all(line == next(those, None) for line in these) and next(those, None) is None
 
 
-_ADVICE_INDEX: Final = "make it again: scrapy archive index"
+_ADVICE_INDEX: Final = f"make it again: {PROGRAM} archive index"
 _ADVICE_UNFINISHED: Final = "the next run repairs it"
 _ADVICE_CUT: Final = "records before it are good; fetch a copy of the file from where you keep one"
 _ADVICE_CHANGED: Final = "the file was changed after it was written; fetch a copy of it"

@@ -37,6 +37,7 @@ from crawler.model.page import (
     Provenance,
     TextQuality,
 )
+from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError, StoreUnavailable
 
 
@@ -555,5 +556,5 @@ def read_texts(columns: Path) -> Iterator[PageText]:
                     yield PageText(url, at, *(each or "" for each in said))
     except pa.ArrowException as error:
         raise DataDirError(
-            f"{columns} cannot be read: {error}. Make it again: scrapy archive parse"
+            f"{columns} cannot be read: {error}. Make it again: {PROGRAM} archive parse"
         ) from error

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from crawler.archive.columns import BATCH_ROWS
+from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError
 
 NEAR_BITS: Final = 3  # of 64: texts so near are nearly the same, as in the crawl
@@ -184,5 +185,5 @@ def _batches(files: Iterable[Path], names: list[str]) -> Iterator[pa.RecordBatch
                 yield from file.iter_batches(BATCH_ROWS, columns=names)
         except pa.ArrowException as error:
             raise DataDirError(
-                f"{path} cannot be read: {error}. Make it again: scrapy archive parse"
+                f"{path} cannot be read: {error}. Make it again: {PROGRAM} archive parse"
             ) from error

@@ -22,6 +22,7 @@ from crawler.archive import record_bytes as fields
 from crawler.archive.cdxj import REVISIT, SUFFIX, SortedLines, index_facts
 from crawler.archive.lookup import lines_with_key
 from crawler.data.files import replace_file
+from crawler.model.program import PROGRAM
 from crawler.model.types import Claim, ConfigError, DataDirError, store_error
 
 FOLDER: Final = "known"
@@ -85,7 +86,7 @@ def index_files(given: Path) -> list[Path]:
     found = sorted(file for end in (SUFFIX, f"{SUFFIX}.gz") for file in given.rglob(f"*{end}"))
     if not found:
         raise ConfigError(
-            f"known is {str(given)!r}, which is no index (.cdxj) and holds none: scrapy archive"
+            f"known is {str(given)!r}, which is no index (.cdxj) and holds none: {PROGRAM} archive"
             " index makes those of a crawl"
         )
     return found

@@ -28,6 +28,7 @@ from crawler.archive.centrality import (
     page_rank,
 )
 from crawler.archive.columns import BATCH_ROWS
+from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError, StoreUnavailable
 from crawler.model.url import registered_domain
 from crawler.policy.ranks import RANK_COLUMNS, can_have_rank, reversed_name
@@ -69,7 +70,7 @@ class HostLinks:
                     self._add_batch(batch)
         except pa.ArrowException as error:
             raise DataDirError(
-                f"{columns} cannot be read: {error}. Make it again: scrapy archive parse"
+                f"{columns} cannot be read: {error}. Make it again: {PROGRAM} archive parse"
             ) from error
         return pages
 

@@ -33,6 +33,7 @@ from crawler.archive.reader import (
     records,
 )
 from crawler.archive.warc_file import OPEN_SUFFIX, WARC_SUFFIX, companion_path
+from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError
 
 LINE_BYTES: Final = 64 * 1024  # we write no longer line
@@ -124,7 +125,7 @@ def open_record(entry: Entry) -> Iterator[Record]:
         except (StopIteration, DamagedFile, OSError) as error:
             raise DataDirError(
                 f"{entry.file} cannot be read at {entry.place.offset}: {error or 'it ends there'}."
-                " scrapy archive check shows what is wrong"
+                f" {PROGRAM} archive check shows what is wrong"
             ) from error
 
 
@@ -218,5 +219,5 @@ def entry_of(line: bytes, file: Path) -> Entry:
     except (msgspec.DecodeError, ValueError) as error:
         index = companion_path(file, SUFFIX)
         raise DataDirError(
-            f"{index} is damaged: {error}. Remove it, and make it again with scrapy archive index"
+            f"{index} is damaged: {error}. Remove it, and make it again: {PROGRAM} archive index"
         ) from error

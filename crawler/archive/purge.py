@@ -31,6 +31,7 @@ from crawler.archive.reader import ANSWER_TYPES, DamagedFile, Record, records
 from crawler.archive.record_bytes import FIELDS_TYPE, sha1_label
 from crawler.archive.warc_file import OPEN_SUFFIX, WARC_SUFFIX, companion_path
 from crawler.data.files import sync_folder
+from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError, StoreUnavailable
 
 IsPurged = Callable[[str], bool]
@@ -226,7 +227,7 @@ def _capture(file: BinaryIO, name: str, is_purged: IsPurged) -> Iterator[Deletio
             is_purged(_page_url(record.field("WARC-Target-URI"))),
         )
         if number == 0 and not (is_answer and is_meant):
-            raise DataDirError(f"{name} is not what its index says: scrapy archive index")
+            raise DataDirError(f"{name} is not what its index says: {PROGRAM} archive index")
         if number and not (record.kind in _BESIDE and is_meant):
             return
         yield _deletion(record, name, is_purged)

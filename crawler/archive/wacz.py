@@ -21,6 +21,7 @@ import msgspec
 
 from crawler.archive.cdxj import SUFFIX, SortedLines
 from crawler.archive.warc_file import companion_path, open_name
+from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError, StoreUnavailable
 
 VERSION: Final = "1.1.1"  # of the format
@@ -214,7 +215,7 @@ def _index_of(warc: Path) -> Iterator[str]:
             yield from index
     except (FileNotFoundError, UnicodeDecodeError) as error:
         raise DataDirError(
-            f"{warc.name} has no index, or not one of ours; make it: scrapy archive index"
+            f"{warc.name} has no index, or not one of ours; make it: {PROGRAM} archive index"
         ) from error
 
 

@@ -24,6 +24,7 @@ from typing import Final
 
 from scrapy import Spider, signals
 from scrapy.crawler import Crawler, CrawlerProcessBase
+from scrapy.exceptions import UsageError
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.conf import arglist_to_dict
 from twisted.internet.defer import Deferred
@@ -125,6 +126,16 @@ def _hang_up(_number: int, _frame: FrameType | None) -> None:
 
 class EndedAtOnce(Exception):
     """A second Ctrl-C ended the process before the crawl was closed."""
+
+
+def one_spider(args: Sequence[str], known: Sequence[str], command: str) -> str:
+    """Return the name of the spider in *args*: of none our own, if it is among the *known*. Raises
+    UsageError for anything else, with *command* as it would be right."""
+    if not args and WebSpider.name in known:
+        return WebSpider.name
+    if len(args) != 1 or args[0].startswith("-"):
+        raise UsageError(f"name one spider, for example: {command} web -a seeds=seeds.txt")
+    return args[0]
 
 
 def known_spider(name: str, known: Sequence[str]) -> str:

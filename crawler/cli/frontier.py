@@ -55,6 +55,7 @@ from crawler.data.changes import Changes, check_name
 from crawler.data.data_dir import REPORT, lock_owner, worker_folders
 from crawler.data.operator_files import RulesFile, existing
 from crawler.engine.seeds import open_seeds
+from crawler.model.program import PROGRAM
 from crawler.model.types import (
     ConfigError,
     CrawlerError,
@@ -271,7 +272,7 @@ def _retry(args: FrontierArguments) -> CommandOutput:
     if total is None:
         return {"put_back": None}, [answer.said]
     if args.word is not None and not total:
-        raise ConfigError(f"{args.word} is no dead letter; scrapy frontier why shows its state")
+        raise ConfigError(f"{args.word} is no dead letter; {PROGRAM} frontier why shows its state")
     by = ("the crawl that is at work, or the next run", "workers that are there, or come")
     text = f"{many(total, 'URL')} put back, to be tried by {by[args.place.is_shared]}"
     return {"put_back": total}, [text]

@@ -14,6 +14,7 @@ from crawler.frontier.port import SEEN
 from crawler.frontier.reader import RecountedCounter
 from crawler.frontier.seen_repair import RebuiltSeen
 from crawler.model.counts import Counts
+from crawler.model.program import PROGRAM
 from crawler.view.budgets import DomainRow
 from crawler.view.formats import many, number, plain, rate, since, size, span, table, until
 from crawler.view.rows import ActRow, DeadLetterRow, FetchRow, HostRow, WorkerRow
@@ -218,7 +219,7 @@ def workers_text(records: Sequence[WorkerRow], unowned: int, now: float) -> Iter
             yield (
                 f"{plain(record.name)} is silent, and the crawl does not end while"
                 f" {many(record.outbox, 'link')} on its disk may come. Start it again with its data"
-                f" directory; if that is lost: scrapy frontier workers --forget"
+                f" directory; if that is lost: {PROGRAM} frontier workers --forget"
                 f" {plain(record.name)}"
             )
     if unowned:
@@ -287,7 +288,7 @@ def audit_text(acts: Sequence[ActRow], now: float) -> Iterator[str]:
     yield from table([head, *rows], right={0, 6})
 
 
-_REPAIR: Final = "; scrapy frontier check --repair corrects them"
+_REPAIR: Final = f"; {PROGRAM} frontier check --repair corrects them"
 _SHARED_REPAIR: Final = (
     ". A worker counts again when it takes a shard over: stop all workers, start them again, and"
     " check again"
@@ -324,7 +325,7 @@ def repair_text(repaired: RebuiltSeen, unread: Sequence[str]) -> Iterator[str]:
     yield f"  {number(repaired.fetched)} of URLs in {OUTCOMES} and in the archive's index"
     yield (
         f"  {number(repaired.lost)} of no URL that is known: at most so many pages may be fetched"
-        " again. An index that is elsewhere: scrapy frontier seen --from FILE.cdxj"
+        f" again. An index that is elsewhere: {PROGRAM} frontier seen --from FILE.cdxj"
         if repaired.lost
         else "  nothing is lost"
     )

@@ -11,6 +11,7 @@ import argparse
 from scrapy.commands import ScrapyCommand
 
 from crawler.engine.interactive import SCHEDULER
+from crawler.model.program import PROGRAM
 
 
 class InteractiveCommand(ScrapyCommand):
@@ -50,6 +51,6 @@ class InteractiveCommand(ScrapyCommand):
         if name in loader.list() and issubclass(loader.load(name), WebSpider):
             raise ConfigError(
                 f"the spider {name} has no callbacks to try. What it makes of one page:"
-                f" scrapy crawl {name} -a seeds=URL -a max_pages=1 -s CRAWLER_DATA_DIR=one-page"
+                f" {PROGRAM} crawl {name} -a seeds=URL -a max_pages=1 -s CRAWLER_DATA_DIR=one-page"
                 " -o -:jsonlines"
             )

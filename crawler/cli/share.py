@@ -13,13 +13,13 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from scrapy.exceptions import UsageError
 from scrapy.settings import BaseSettings, Settings
 from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.conf import arglist_to_dict
 from scrapy.utils.log import configure_logging
 
 from crawler.assembly.build import data_dir
+from crawler.cli.crawl import one_spider
 from crawler.config.arguments import (
     PUSHED,
     RUN_BEGAN,
@@ -36,6 +36,7 @@ from crawler.data.data_dir import (
     WORKERS,
     worker_folders,
 )
+from crawler.model.program import PROGRAM
 from crawler.model.types import ConfigError, CrawlerError, DataDirError
 from crawler.report.extensions import replace_file
 from crawler.report.html_report import READ_AT_END_BYTES, crawl_facts, write_report
@@ -55,15 +56,14 @@ def run(args: list[str], opts: argparse.Namespace, settings: Settings) -> int:
     """Run the workers until the crawl ends and return the exit status. Raises UsageError."""
     open_closed_outputs()
     unknown = next((arg for arg in args if arg.startswith("-")), "")
-    if len(args) != 1 and not unknown:
-        raise UsageError("name one spider, for example: scrapy share web -a seeds=seeds.txt")
     try:
         if unknown:
             raise ConfigError(
-                f"scrapy share has no option {unknown}. (Of feeds each worker writes its own,"
+                f"{PROGRAM} share has no option {unknown}. (Of feeds each worker writes its own,"
                 " which FEEDS in settings.py names: docs/feeds.md)"
             )
-        plan = _plan(settings, args[0], opts)
+        known = get_spider_loader(settings).list()
+        plan = _plan(settings, one_spider(args, known, f"{PROGRAM} share"), opts)
         ended = _crawl(settings, plan)
     except CrawlerError as refused:
         ended = RunResult(str(refused), None)
@@ -132,7 +132,7 @@ def _arguments(settings: BaseSettings, spider: str, opts: argparse.Namespace) ->
         found = get_spider_loader(settings).load(spider)
         given = arglist_to_dict(join_repeated(opts.spargs))
     except KeyError:
-        raise ConfigError(f"there is no spider {spider}; scrapy list names them") from None
+        raise ConfigError(f"there is no spider {spider}; {PROGRAM} list names them") from None
     except ValueError:
         raise ConfigError("want -a NAME=VALUE") from None
     if not issubclass(found, WebSpider):

@@ -6,6 +6,8 @@ import argparse
 
 from scrapy.commands import ScrapyCommand
 
+from crawler.model.program import PROGRAM
+
 
 class BenchCommand(ScrapyCommand):
     requires_crawler_process = False
@@ -17,7 +19,7 @@ class BenchCommand(ScrapyCommand):
         from crawler.report.messages import print_error
 
         print_error(
-            "scrapy bench asks one host as fast as it can, which a polite crawl does not: for"
+            f"{PROGRAM} bench asks one host as fast as it can, which a polite crawl does not: for"
             " Scrapy's own speed run it outside this project, for this crawler's: make bench"
         )
         self.exitcode = 1

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from scrapy import Spider
 from scrapy.commands.crawl import Command as ScrapyCrawl
-from scrapy.exceptions import UsageError
+
+from crawler.model.program import PROGRAM
 
 if TYPE_CHECKING:
     from crawler.cli.crawl import CrawlRun
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 class CrawlCommand(ScrapyCrawl):
     _run: CrawlRun
+
+    def syntax(self) -> str:
+        return "[options] [spider]"
+
+    def short_desc(self) -> str:
+        return "Run a spider: web, if none is named"
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         # Imports leave little to collect, and collections among them took 0.18 s of CPU.
@@ -36,9 +43,8 @@ class CrawlCommand(ScrapyCrawl):
         )
 
     def _spider_of(self, args: list[str]) -> str | type[Spider]:
-        from crawler.cli.crawl import known_spider
+        from crawler.cli.crawl import known_spider, one_spider
 
-        if len(args) != 1:
-            raise UsageError("name one spider, for example: scrapy crawl web -a seeds=seeds.txt")
         assert self.crawler_process is not None
-        return known_spider(args[0], self.crawler_process.spider_loader.list())
+        known = self.crawler_process.spider_loader.list()
+        return known_spider(one_spider(args, known, f"{PROGRAM} crawl"), known)

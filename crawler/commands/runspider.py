@@ -13,6 +13,7 @@ from scrapy.spiderloader import DummySpiderLoader
 from scrapy.utils.spider import iter_spider_classes
 
 from crawler.commands.crawl import CrawlCommand as Crawl
+from crawler.model.program import PROGRAM
 
 
 class RunSpiderCommand(Crawl):
@@ -27,7 +28,7 @@ class RunSpiderCommand(Crawl):
 
     def _spider_of(self, args: list[str]) -> str | type[Spider]:
         if len(args) != 1:
-            raise UsageError("name one file, for example: scrapy runspider shop.py")
+            raise UsageError(f"name one file, for example: {PROGRAM} runspider shop.py")
         file = Path(args[0]).resolve()
         if not file.is_file() or file.suffix not in (".py", ".pyw"):
             raise UsageError(f"{args[0]} is no file of Python code")

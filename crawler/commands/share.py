@@ -13,10 +13,12 @@ class ShareCommand(ScrapyCommand):
     requires_crawler_process = False
 
     def syntax(self) -> str:
-        return "[options] <spider>"
+        return "[options] [spider]"
 
     def short_desc(self) -> str:
-        return "Run a spider in many workers on this machine, which share the crawl"
+        return (
+            "Run a spider (web, if none is named) in workers of this machine, which share the crawl"
+        )
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)

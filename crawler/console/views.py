@@ -25,6 +25,7 @@ from crawler.config.settings import Config
 from crawler.data.data_dir import HISTORY, OUTCOMES, WARC, folders_of_crawl
 from crawler.data.history import CHANGES, HistorySpan, read_history, sum_histories
 from crawler.loop.life import OpenFetch
+from crawler.model.program import PROGRAM
 from crawler.model.types import ConfigError, DataDirError, HostKey, Outcome, decode_outcome
 from crawler.policy.operator_rules import read_rules
 from crawler.report.why_text import why_text
@@ -91,7 +92,7 @@ class HostsAsked(Paging, frozen=True):
             raise ValueError(
                 f"only the first {MAX_ROWS:,} hosts are put in order by {self.sort}: look for the "
                 "others with match, or by name (sort=name), or list them with "
-                "`scrapy frontier hosts`"
+                f"`{PROGRAM} frontier hosts`"
             )
 
 

@@ -56,6 +56,7 @@ from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.long_steps import long_step
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import OpenRecord
+from crawler.model.program import PROGRAM
 from crawler.model.types import VERSION, WaitsForRoom
 
 logger = logging.getLogger(__name__)
@@ -175,9 +176,10 @@ class ColumnsRebuild:
             names = ", ".join(warc.name for warc in left[:_NAMED])
             more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
             logger.warning(
-                "%d WARC files have no columns yet; the next start makes them, or scrapy archive"
+                "%d WARC files have no columns yet; the next start makes them, or %s archive"
                 " parse: %s%s",
                 len(left),
+                PROGRAM,
                 names,
                 more,
             )

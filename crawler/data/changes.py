@@ -30,6 +30,7 @@ from msgspec.structs import replace
 
 from crawler.data.disk_room import DiskRoom
 from crawler.data.files import replace_file, sync_folder
+from crawler.model.program import PROGRAM
 from crawler.model.types import (
     Change,
     ChangeKind,
@@ -446,7 +447,7 @@ class ConsumerWatch:
                 "a consumer of the change feed has taken more of it",
                 f"the consumer {name} has not taken the last {self.lag:,} entries of the change"
                 f" feed, more than CRAWLER_CHANGES_MAX_LAG ({self._max_lag:,}), so nothing is"
-                f" fetched. If it is no more: scrapy frontier changes --forget {name}",
+                f" fetched. If it is no more: {PROGRAM} frontier changes --forget {name}",
             )
         elif was_behind:
             self._wake()

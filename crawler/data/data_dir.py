@@ -25,6 +25,7 @@ import msgspec
 from crawler.data.files import replace_file
 from crawler.data.operator_files import RULES
 from crawler.frontier.port import FRONTIER, SEEN
+from crawler.model.program import PROGRAM
 from crawler.model.types import ConfigError, DataDirError
 
 FORMAT: Final = 5  # another one is refused; it rises when what is on disk changes
@@ -185,7 +186,7 @@ def refuse_other_kind(data: DataDir, is_shared: bool) -> None:
         )
     if (data.path / WORKERS).exists():
         raise DataDirError(
-            f"{data.path} holds a crawl by several workers: go on with scrapy share (make crawl"
+            f"{data.path} holds a crawl by several workers: go on with {PROGRAM} share (make crawl"
             " WORKERS=2), or choose another CRAWLER_DATA_DIR"
         )
 

@@ -23,6 +23,7 @@ import msgspec
 from crawler.data.data_dir import OUTCOMES, SEEDS
 from crawler.loop.outcome import words_of
 from crawler.model.counts import Sums, add_by_key
+from crawler.model.program import PROGRAM
 from crawler.model.types import HTTP_OK, Outcome, OverBudgetLinks, decode_outcome
 from crawler.policy.refusal import Refusal
 
@@ -155,7 +156,7 @@ _WORDS: Final = MappingProxyType(
 _ADVICE: Final = MappingProxyType(
     {
         "status_401": "give its credentials (operating.md, `credentials`)",
-        "challenge": "ask the operator of the host for permission, then scrapy frontier retry",
+        "challenge": f"ask the operator of the host for permission, then {PROGRAM} frontier retry",
         "status_403": "the host refuses this crawler: ask its operator",
         "status_404": "correct the seed, as the page does not exist",
         "status_410": "correct the seed, as the page does not exist any more",
@@ -172,7 +173,7 @@ _ADVICE: Final = MappingProxyType(
     }
 )
 _OF_ANSWER: Final = "look at it in a browser"
-_OF_HOST: Final = "start again when its host is up, after scrapy frontier retry"
+_OF_HOST: Final = f"start again when its host is up, after {PROGRAM} frontier retry"
 
 
 def fate_words(fate: str) -> str:

@@ -32,6 +32,7 @@ from crawler.model.counts import (
     HostPages,
     OverBudget,
 )
+from crawler.model.program import PROGRAM
 from crawler.model.types import (
     Added,
     Answer,
@@ -336,7 +337,9 @@ class CrawlStats:
             self._refusals_logged += 1
             who = f"{host} does not welcome us ({answer.detail})"
             if left:
-                logger.warning("%s: it is left until `scrapy frontier retry` puts it back", who)
+                logger.warning(
+                    "%s: it is left until `%s frontier retry` puts it back", who, PROGRAM
+                )
             else:
                 clock = time.strftime("%H:%M", time.localtime(now + rest.seconds))
                 logger.info("%s: it is paused until %s", who, clock)

@@ -29,6 +29,7 @@ from rocksdict import (
     WriteBatch,
 )
 
+from crawler.model.program import PROGRAM
 from crawler.model.types import (
     OUT_OF_FILES,
     DataDirError,
@@ -234,9 +235,9 @@ def _unreadable(error: Exception) -> StoreUnavailable:
 
 _FILE: Final = re.compile(r" in (\S+\.(?:sst|log))|(\S+\.(?:sst|log)|\S+/MANIFEST-\d+)\b")
 _RESTORE: Final = (
-    "restore the data directory from a snapshot (scrapy frontier snapshot) or another copy, or"
-    " begin again in another one (CRAWLER_DATA_DIR); scrapy frontier seen --from FILE.cdxj keeps"
-    " what the archive has from being fetched again"
+    f"restore the data directory from a snapshot ({PROGRAM} frontier snapshot) or another copy, or"
+    f" begin again in another one (CRAWLER_DATA_DIR); {PROGRAM} frontier seen --from FILE.cdxj"
+    " keeps what the archive has from being fetched again"
 )
 
 

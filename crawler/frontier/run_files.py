@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_hexdigest
 
+from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError, StoreFull, StoreUnavailable, is_out_of_room
 
 Keys: TypeAlias = NDArray[np.uint64]
@@ -86,8 +87,8 @@ _RESTORE: Final = (
     "restore the whole data directory from a copy, or begin the crawl anew in another one"
 )
 _REPAIR: Final = (
-    "no answer is taken from it. Stop the crawl, and run scrapy frontier check --repair, or restore"
-    " the data directory from a snapshot"
+    f"no answer is taken from it. Stop the crawl, and run {PROGRAM} frontier check --repair, or"
+    " restore the data directory from a snapshot"
 )
 
 

@@ -31,6 +31,7 @@ from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.engine.interactive import is_interactive
 from crawler.engine.stats import Histogram
+from crawler.model.program import PROGRAM
 from crawler.operate.metrics import METRICS, Metric
 
 logger = logging.getLogger(__name__)
@@ -115,8 +116,8 @@ CONDITIONS: Final = (
         for_s=5 * MINUTE_S,
         severity="critical",
         summary="No URL was finished in 15 minutes, though some wait.",
-        do="scrapy frontier hosts shows why the hosts rest; if none does, look for errors at the"
-        " end of crawl.log.",
+        do=f"{PROGRAM} frontier hosts shows why the hosts rest; if none does, look for errors at"
+        " the end of crawl.log.",
     ),
     Condition(
         name="GossamerErrors",
@@ -128,8 +129,8 @@ CONDITIONS: Final = (
         severity="warning",
         summary="More than half of the fetches of 10 minutes failed.",
         do="gossamer_errors_total by reason: dns and connect point to your network or name servers,"
-        " timeout to too many fetches at once (scrapy frontier concurrency), a status to few large"
-        " hosts (scrapy frontier hosts).",
+        f" timeout to too many fetches at once ({PROGRAM} frontier concurrency), a status to few"
+        f" large hosts ({PROGRAM} frontier hosts).",
     ),
     Condition(
         name="GossamerDisk",
@@ -168,8 +169,8 @@ CONDITIONS: Final = (
         for_s=5 * MINUTE_S,
         severity="warning",
         summary="More than 5 % of the fetches of 10 minutes were answered with 429.",
-        do="scrapy frontier hosts --sort failures names the hosts: give them a longer rest by"
-        " scrapy frontier delay, before their webmasters write to you.",
+        do=f"{PROGRAM} frontier hosts --sort failures names the hosts: give them a longer rest by"
+        f" {PROGRAM} frontier delay, before their webmasters write to you.",
     ),
     Condition(
         name="GossamerRedisLag",
@@ -186,8 +187,8 @@ CONDITIONS: Final = (
         for_s=5 * MINUTE_S,  # one that ends in good order counts too, until it has ended
         severity="warning",
         summary="A worker of the crawl is neither alive nor has it ended in good order.",
-        do="scrapy frontier workers names it: start it again with its data directory; if its disk"
-        " is lost, scrapy frontier workers --forget NAME.",
+        do=f"{PROGRAM} frontier workers names it: start it again with its data directory; if its"
+        f" disk is lost, {PROGRAM} frontier workers --forget NAME.",
     ),
 )
 

@@ -46,6 +46,7 @@ from crawler.data.data_dir import (
     worker_folders,
 )
 from crawler.data.outcomes import read_outcomes
+from crawler.model.program import PROGRAM
 from crawler.model.types import (
     VERSION,
     ConfigError,
@@ -112,7 +113,7 @@ def graph(place: ArchivePlace, folder: Path) -> Iterator[FileResult]:
         try:
             found = links.add(companion_path(file, COLUMNS))
         except FileNotFoundError:
-            missing = Fault(file.name, "it has no columns", "scrapy archive parse makes them")
+            missing = Fault(file.name, "it has no columns", f"{PROGRAM} archive parse makes them")
             yield _not_done(file, missing)
         except DataDirError as damage:
             yield _not_done(file, Fault(file.name, str(damage), ""))
@@ -168,7 +169,7 @@ def _rebuild_companions(file: Path, companions: Sequence[Companion]) -> FileResu
         for companion in companions:
             companion.rebuild(file, file)
     except DamagedFile as damage:
-        return _not_done(file, Fault(file.name, str(damage), "scrapy archive check shows more"))
+        return _not_done(file, Fault(file.name, str(damage), f"{PROGRAM} archive check shows more"))
     names = " ".join(companion_path(file, companion.suffix).name for companion in companions)
     return FileResult(file.name, names)
 
@@ -260,7 +261,7 @@ def purge_archive(
     counted = f"{many(len(added) - left, 'record')} deleted, {many(left, 'revisit')} left of them"
     yield FileResult("", f"{counted}: added to {place.path / DELETIONS}")
     for package in sorted(found for home in place.homes for found in home.rglob("*.wacz")):
-        advice = "remove it, and pack again: scrapy archive pack"
+        advice = f"remove it, and pack again: {PROGRAM} archive pack"
         fault = Fault(package.name, "a package, which may hold what was deleted here", advice)
         yield FileResult(package.name, f"{package}  not looked at", (fault,))
 

@@ -16,6 +16,7 @@ from typing import Final
 from crawler.data.operator_files import Act
 from crawler.data.snapshots import Snapshot
 from crawler.frontier.reader import RecountedCounter
+from crawler.model.program import PROGRAM
 from crawler.model.types import ConfigError
 from crawler.operate.acts import RESULT_S, count_waiting
 from crawler.operate.client import FrontierCheck, SeenUrls
@@ -127,7 +128,7 @@ def forget_worker(reader: OwnedCrawlReader, name: str) -> WorkerRecord:
     worker = next((each for each in worker_records(reader) if each.name == name), None)
     if worker is None:
         raise ConfigError(
-            f"{reader.where} has no worker {name}; scrapy frontier workers lists them"
+            f"{reader.where} has no worker {name}; {PROGRAM} frontier workers lists them"
         )
     now = reader.now()
     if worker.is_alive(now):

@@ -21,6 +21,7 @@ from crawler.data.seed_fates import SeedFates, SeedTable, fate_words
 from crawler.engine.stats import GAP_BOUNDS_S, GAP_OVER_DUE, LANGUAGES, TYPES
 from crawler.loop.outcome import words_of
 from crawler.model.counts import Figures, OverBudget
+from crawler.model.program import PROGRAM
 from crawler.policy.refusal import Reason
 from crawler.report.endings import ending
 from crawler.report.html_parts import figures, html_page, table, text
@@ -166,7 +167,7 @@ def _overview(facts: CrawlFacts) -> Iterator[str]:
         yield (
             f'<p class="note">Answers, duplicates, dead letters and hosts are counted from the last'
             f" {many(outcomes.lines, 'outcome')}, as this was written at the end of a run."
-            " <code>scrapy frontier report</code> reads all of them.</p>"
+            f" <code>{PROGRAM} frontier report</code> reads all of them.</p>"
         )
     seconds = facts.counted.total_s
     shown = {
@@ -339,7 +340,7 @@ def _politeness(fetched: Figures) -> Iterator[str]:
     yield from _bars("robots.txt", robots.items())
     yield from _bars("Challenges and blocks, by signature", _greatest(fetched.below("challenge/")))
     if left := fetched["politeness/left"]:
-        yield from _bars("Left until `scrapy frontier retry` puts them back", [("hosts", left)])
+        yield from _bars(f"Left until `{PROGRAM} frontier retry` puts them back", [("hosts", left)])
     yield "</div></section>"
 
 

@@ -12,14 +12,15 @@ from typing import Final
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
 from crawler.config.settings import ArchiveSettings
+from crawler.model.program import PROGRAM
 from crawler.model.types import CrawlerError
 
 
 def frontier_command(action: str, data_dir: str) -> str:
     """Return the `scrapy frontier` command for *action* on *data_dir*."""
     if data_dir == ArchiveSettings().data_dir:
-        return f"scrapy frontier {action}"
-    return f"scrapy frontier {action} -s {shlex.quote(f'CRAWLER_DATA_DIR={data_dir}')}"
+        return f"{PROGRAM} frontier {action}"
+    return f"{PROGRAM} frontier {action} -s {shlex.quote(f'CRAWLER_DATA_DIR={data_dir}')}"
 
 
 def shared_command(action: str, settings: BaseSettings) -> str:
@@ -34,7 +35,7 @@ def shared_command(action: str, settings: BaseSettings) -> str:
         for name, value in shown.items()
         if settings.getpriority(name) == SETTINGS_PRIORITIES["cmdline"]
     ]
-    return " ".join(["scrapy frontier", action, *typed])
+    return " ".join([f"{PROGRAM} frontier", action, *typed])
 
 
 def open_closed_outputs() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
+from crawler.model.program import PROGRAM
 from crawler.model.types import Outcome
 from crawler.policy.priority import DOUBLING, NO_CASH, SEED_CASH
 from crawler.policy.refusal import Reason
@@ -138,7 +139,7 @@ def _whereabouts(why: Why, now: float) -> Iterator[str]:
             f"  leased {since(why.leased_at, now)}{by}: it is being fetched, or was when a run died"
         )
     if why.visits is not None and why.visits.visits:
-        yield f"  {visited(why.visits, now)}; more: scrapy frontier fresh URL"
+        yield f"  {visited(why.visits, now)}; more: {PROGRAM} frontier fresh URL"
     elif why.later_at is not None:
         yield f"  tried again {until(why.later_at, now)}{tried}"
     if why.dead_at is not None:

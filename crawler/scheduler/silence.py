@@ -12,6 +12,7 @@ import logging
 from typing import Final
 
 from crawler.assembly.crawl import Crawl
+from crawler.model.program import PROGRAM
 from crawler.model.types import HostKey, StoreUnavailable
 from crawler.policy.silent_hosts import (
     UPLINK_PROBE_S,
@@ -51,7 +52,8 @@ async def give_up_silent_hosts(crawl: Crawl) -> None:
             silent.give_up()
             logger.warning(
                 "All that is left are hosts that have never answered. They are given up:"
-                " scrapy frontier dead lists their URLs"
+                " %s frontier dead lists their URLs",
+                PROGRAM,
             )
             await _end_rests(crawl, rests)
         except StoreUnavailable as error:

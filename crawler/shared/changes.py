@@ -41,6 +41,7 @@ from crawler.data.changes import (
 )
 from crawler.data.data_dir import CHANGES, locked
 from crawler.data.files import replace_file
+from crawler.model.program import PROGRAM
 from crawler.model.types import (
     Change,
     ChangeKind,
@@ -172,8 +173,8 @@ class ChangeSender:
         if self._state.length >= MOST_ENTRIES > before.length and not self._state.consumers:
             logger.warning(
                 "The change feed of the crawl has %d entries, and no consumer that takes them"
-                " (scrapy frontier changes --consumer NAME): further ones wait in %s",
-                *(self._state.length, self._folder),
+                " (%s frontier changes --consumer NAME): further ones wait in %s",
+                *(self._state.length, PROGRAM, self._folder),
             )
         if self._state.sent == before.sent:
             return False
@@ -189,9 +190,9 @@ class ChangeSender:
         if self.unsent:
             logger.warning(
                 "Not in the change feed of the crawl yet: %d entries in %s. They are sent, as"
-                " consumers make room, by `scrapy frontier changes` with this CRAWLER_DATA_DIR, or"
+                " consumers make room, by `%s frontier changes` with this CRAWLER_DATA_DIR, or"
                 " when this worker starts again",
-                *(self.unsent, self._folder),
+                *(self.unsent, self._folder, PROGRAM),
             )
 
 

@@ -23,6 +23,7 @@ from crawler.config.readers import number
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.engine.request_meta import LEASE
 from crawler.engine.stats import CrawlStats
+from crawler.model.program import PROGRAM
 from crawler.model.types import Added, Candidate, ConfigError, CrawlerError, StoreUnavailable
 from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
@@ -263,8 +264,8 @@ class UnfetchedPushes:
         """*urgent_key* is that of the feed whose URLs are fetched in any case."""
         self._stats = stats
         self._seen = UnfetchedLog(
-            "Pushed and not fetched, as seen before: %d: %s. `scrapy frontier why URL` says what"
-            f" became of one; pushed to {urgent_key} it is fetched again"
+            f"Pushed and not fetched, as seen before: %d: %s. `{PROGRAM} frontier why URL` says"
+            f" what became of one; pushed to {urgent_key} it is fetched again"
         )
         self._over_budget = UnfetchedLog(
             "Pushed and over a budget (CRAWLER_MAX_URLS_PER_HOST, CRAWLER_MAX_URLS_PER_DOMAIN), for"

@@ -26,6 +26,7 @@ from crawler.archive.compare import (
 from crawler.archive.warc_file import companion_path
 from crawler.data.data_dir import OUTCOMES
 from crawler.data.outcomes import read_outcomes
+from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError
 from crawler.policy.patterns import pattern_of
 from crawler.view.archive import ArchivePlace
@@ -107,7 +108,7 @@ def _pages(place: ArchivePlace) -> ArchivePages:
     files = [companion_path(file, COLUMNS) for file in place.finished()]
     missing = [file for file in files if not file.exists()]
     if missing:
-        raise DataDirError(f"{missing[0]} is missing, and is compared: scrapy archive parse")
+        raise DataDirError(f"{missing[0]} is missing, and is compared: {PROGRAM} archive parse")
     return archive_pages(files)
 
 

@@ -14,6 +14,7 @@ from crawler.config.settings import Config, PolitenessSettings
 from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.records import DeadLetter
 from crawler.loop.life import FetchStage, OpenFetch
+from crawler.model.program import PROGRAM
 from crawler.model.types import ConfigError, HostKey, HostWork, Pace
 from crawler.policy.forecast import MOST_HOSTS, spans_left
 from crawler.policy.operator_rules import OperatorRules, Overrides, read_rules
@@ -184,7 +185,7 @@ def _because(
     if rules.paused_until(now) is not None:
         return "the crawl is paused"
     if is_left(state.pace):
-        return "left, as it does not welcome us: scrapy frontier retry puts it back"
+        return f"left, as it does not welcome us: {PROGRAM} frontier retry puts it back"
     if state.rest_until <= now:
         return ""
     if state.waits_for_address:

@@ -18,6 +18,7 @@ from typing import Final
 
 from crawler.config.settings import Config
 from crawler.data.data_dir import LOG, WORKERS
+from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError
 from crawler.report.endings import TRY_AGAIN
 from crawler.report.messages import NAME
@@ -98,6 +99,10 @@ _KEPT_LINES: Final = 50
 _PREFIX: Final = f"{NAME}: error: "
 
 
+# The program that the user typed, so that a worker's messages name it too.
+_MODULE: Final = "crawler.cli.gossamer" if PROGRAM == "gossamer" else "scrapy"
+
+
 class WorkerProcess:
     """One worker as a process, which can be restarted."""
 
@@ -134,7 +139,7 @@ class WorkerProcess:
         with self._output.open("wb") as output:
             # In its own session, as a Ctrl-C is for the supervisor, which then stops the workers.
             self._process = subprocess.Popen(  # our own program, with what was typed
-                die_with_parent([sys.executable, "-m", "scrapy", *arguments], signal.SIGTERM),
+                die_with_parent([sys.executable, "-m", _MODULE, *arguments], signal.SIGTERM),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

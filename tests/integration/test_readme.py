@@ -29,15 +29,13 @@ from tests.servers.loopback import Site, page, site
 
 README: Final = (PROJECT / "README.md").read_text(encoding="utf-8")
 BLOCK: Final = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.M)
-PROGRAMS: Final = {"make", "scrapy", "python3", "pip", ".", "export", "duckdb", "curl"}
+PROGRAMS: Final = {"make", "gossamer", "python3", "pip", ".", "duckdb", "curl"}
 OTHER_BLOCKS: Final = ("157 pages | ", "ADDONS = ")  # the output of a crawl, two settings
 CONTACT: Final = "ops@w3.org"
 SHELL_LINES: Final = {
     "python3 -m venv .venv",
     ". .venv/bin/activate",
-    "pip install -r requirements.txt",
     "pip install .",
-    "export SCRAPY_SETTINGS_MODULE=crawler.settings",
 }
 # By these a make that runs the tests has the one below it print where it is.
 OF_MAKE: Final = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
@@ -117,7 +115,7 @@ def sh(script: str, folder: Path, **given: str) -> subprocess.CompletedProcess[s
 def test_each_line_is_known_here() -> None:
     assert len(LINES) > 20
     assert {shlex.split(line)[0] for line in LINES} <= PROGRAMS
-    simple = {line for line in LINES if line.split()[0] in {".", "export", "pip", "python3"}}
+    simple = {line for line in LINES if line.split()[0] in {".", "pip", "python3"}}
     assert simple == SHELL_LINES
     assert LINES[0] == "make demo", "the first line needs nothing that the reader must put in"
 
@@ -133,25 +131,14 @@ def test_the_lines_of_make_as_typed(clone: Path, web: Site) -> None:
     assert "(out_of_scope)" in done.stdout, "it stays on the hosts of its seeds"
     assert {"/", "/a"} <= set(web.asked)
     assert "share web --workers '4' -a 'seeds=seeds.txt'" in sh(f"{share} -n", clone).stdout
-    # What the page says of scrapy on the PATH: by the line of README, in the same shell.
-    counts = sh(". .venv/bin/activate\nscrapy frontier counts", clone, PATH="/usr/bin:/bin")
+    # What the page says of gossamer on the PATH: by the line of README, in the same shell.
+    counts = sh(". .venv/bin/activate\ngossamer frontier counts", clone, PATH="/usr/bin:/bin")
     assert counts.returncode == 0, counts.stderr
     assert re.search(r"(?m)^done +2 ", counts.stdout)
 
 
-def test_an_installed_crawler_runs_in_any_folder(tmp_path: Path) -> None:
-    """As after `pip install .`: its modules are found, and there is no scrapy.cfg."""
-    (export,) = [line for line in LINES if line.startswith("export ")]
-    script = f"{export}\nscrapy frontier counts"
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = sh(script, tmp_path, PYTHONPATH=str(PROJECT), PATH=path)
-    assert (
-        done.stderr
-        == "gossamer: error: crawl-data is not a data directory: it has no format.json\n"
-    )
-
-
-def test_the_lines_of_scrapy(tmp_path: Path, web: Site) -> None:
+def test_the_lines_of_gossamer(tmp_path: Path, web: Site) -> None:
+    """By the commands of `scrapy` that they are; as itself it runs in test_gossamer.py."""
     seeds, data = tmp_path / "seeds.txt", tmp_path / "data"
     seeds.write_text(web.url("/"))
     put_in = {
@@ -161,10 +148,10 @@ def test_the_lines_of_scrapy(tmp_path: Path, web: Site) -> None:
         "crawl.wacz": str(tmp_path / "crawl.wacz"),
         "FOLDER": str(tmp_path / "copy"),
     }
-    for line in of("scrapy"):
+    for line in of("gossamer"):
         words = line[: line.index(">")] if ">" in line else line  # into a file
         if words[1] == "share":  # crawled in test_share.py; here it is read
-            assert words[:5] == ["scrapy", "share", "web", "--workers", "4"]
+            assert words[:5] == ["gossamer", "share", "web", "--workers", "4"]
             check_command(
                 after("-a", words), [put_in.get(word, word) for word in after("-s", words)]
             )

@@ -74,10 +74,11 @@ def web() -> Iterator[Site]:
 def cold(
     command: list[str], *, cwd: Path, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run *command* from its very start."""
+    """Run *command* from its very start as `gossamer`, in a folder of the project."""
+    assert command[1:3] == ["-m", "scrapy"]
     return subprocess.run(
-        command,
-        cwd=cwd,
+        [command[0], "-m", "crawler.cli.gossamer", *command[3:]],
+        cwd=next(path for path in cwd.iterdir() if path.is_dir()),
         env=env,
         capture_output=True,
         text=True,

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import xxhash
 
 from crawler.data.disk_room import WaitWarnings
+from crawler.model.program import PROGRAM
 from crawler.model.types import Added, CrawlerError, Lease, StoreUnavailable
 from crawler.shared.client import Call, Nodes, ServerMemory
 from crawler.shared.contents import ContentCalls
@@ -151,7 +152,7 @@ class StatusLog:
                 f"the worker {name} is back, or its links are given up",
                 f"nothing is left to fetch but what the worker {name} found ({links} links on its"
                 " disk), and it is silent. Start it again with its data directory; if its"
-                f" disk is lost: scrapy frontier workers --forget {name}",
+                f" disk is lost: {PROGRAM} frontier workers --forget {name}",
             )
 
     def on_leases_lost(self, leases: Sequence[Lease]) -> None:
