@@ -23,7 +23,7 @@ from scrapy.settings import Settings
 
 from crawler.config.settings import Config
 from crawler.data.data_dir import HISTORY, OUTCOMES, WARC, folders_of_crawl
-from crawler.data.history import CHANGES, HistorySpan, read_history, sum_histories
+from crawler.data.history import CHANGES, CLASSES, HistorySpan, read_history, sum_histories
 from crawler.loop.life import OpenFetch
 from crawler.model.program import PROGRAM
 from crawler.model.types import ConfigError, DataDirError, HostKey, Outcome, decode_outcome
@@ -153,6 +153,8 @@ class HistoryShown(msgspec.Struct, frozen=True):
     hosts_active: list[float]
     changes_per_s: list[float | None] = []  # found on pages that were visited before
     fresh: list[float | None] = []  # the share of copies that are so, as estimated
+    answers_per_s: dict[str, list[float | None]] = {}  # by class of status: 2xx, 3xx...
+    fetch_s: list[float | None] = []  # how long a fetch took in the mean; None: none ended
 
 
 class RulesText(msgspec.Struct, frozen=True):
@@ -291,6 +293,8 @@ def _history(shown: Shown, asked: HistoryAsked) -> Rows:
         hosts_active=found.columns["hosts_active"],
         changes_per_s=found.rates(CHANGES),
         fresh=found.fresh(),
+        answers_per_s={name: found.rates(name) for name in CLASSES},
+        fetch_s=found.mean_fetch_s(),
     )
 
 

@@ -30,10 +30,15 @@ logger = logging.getLogger(__name__)
 STATES: Final = ("seen", "done", "dead", "waiting", "leased", "hosts_active")
 """Counters of the frontier at that moment; but for `hosts_active`, of all workers."""
 CHANGES, FRESH = "changes", "fresh"
-COLUMNS: Final = ("run", *TOTALS, *STATES, CHANGES, FRESH)
-"""The number of the run, from 1; what this data directory has fetched over all its runs; states;
-changes that visits of known pages have found, over all runs; the share of copies that are as the
-page is, as estimated, NaN if that is not known."""
+CLASSES: Final = ("2xx", "3xx", "4xx", "5xx")
+FETCHES, FETCH_S = "fetches", "fetch_s"
+COUNTED: Final = (*TOTALS, CHANGES, *CLASSES, FETCHES, FETCH_S)
+"""What this data directory has counted over all its runs: pages, bytes and their like; changes that
+visits of known pages have found; answers by class of status; fetches that have ended, and the sum
+of their seconds."""
+COLUMNS: Final = ("run", *COUNTED, *STATES, FRESH)
+"""The number of the run, from 1; what is counted; states; the share of copies that are as the page
+is, as estimated, NaN if that is not known."""
 SAMPLE_S: Final = 5.0
 
 
@@ -59,8 +64,8 @@ class _Ring:
 
 _HEAD: Final = struct.Struct("<20sdI")  # magic, when the crawl began, checksum
 _SAMPLE: Final = struct.Struct(f"<{1 + len(COLUMNS)}dI")  # time, columns, checksum
-_MAGIC: Final = b"gossamer history 2\n"
-_OLDER: Final = b"gossamer history 1\n"
+_MAGIC: Final = b"gossamer history 3\n"
+_OLDER: Final = (b"gossamer history 1\n", b"gossamer history 2\n")
 _RINGS: Final[Mapping[HistorySpan, _Ring]] = MappingProxyType(
     {
         HistorySpan.HOUR: _Ring(0, 720, SAMPLE_S),
@@ -69,7 +74,7 @@ _RINGS: Final[Mapping[HistorySpan, _Ring]] = MappingProxyType(
     }
 )
 FILE_BYTES: Final = _HEAD.size + 3_184 * _SAMPLE.size
-"""The size of the file: 370 kB."""
+"""The size of the file: 523 kB."""
 _Row = tuple[float, ...]  # time and columns
 
 
@@ -81,7 +86,7 @@ class History(msgspec.Struct, frozen=True):
     columns: dict[str, list[float]]  # by the names of COLUMNS
 
     def rates(self, column: str) -> list[float | None]:
-        """Return how much *column*, one of TOTALS or CHANGES, grew a second up to each sample; None
+        """Return how much *column*, one of COUNTED, grew a second up to each sample; None
         for the first one of each run."""
         runs, values = self.columns["run"], self.columns[column]
         found: list[float | None] = [None] if self.at else []
@@ -91,6 +96,11 @@ class History(msgspec.Struct, frozen=True):
             grows = same == run and now > was
             found.append(max(0.0, (after - before) / (now - was)) if grows else None)
         return found
+
+    def mean_fetch_s(self) -> list[float | None]:
+        """Return how long a fetch took in the mean up to each sample; None where none ended."""
+        rates = zip(self.rates(FETCH_S), self.rates(FETCHES), strict=True)
+        return [seconds / fetches if seconds and fetches else None for seconds, fetches in rates]
 
     def fresh(self) -> list[float | None]:
         """Return the shares of fresh copies, None where that is not known."""
@@ -174,7 +184,7 @@ def read_history(file: Path, span: HistorySpan) -> History:
 
 
 def sum_histories(parts: Sequence[History]) -> History:
-    """Return the histories of the workers of a shared crawl as one. TOTALS, CHANGES and
+    """Return the histories of the workers of a shared crawl as one. COUNTED and
     `hosts_active` are added up, FRESH is the mean; the other states are those of the worker whose
     sample is the latest."""
     parts = [part for part in parts if part.at]
@@ -195,7 +205,7 @@ def sum_histories(parts: Sequence[History]) -> History:
         for name in COLUMNS:
             values = np.array(part.columns[name])[np.maximum(last, 0)]
             # A worker that begins another run is a break for all.
-            if name in ("run", *TOTALS, CHANGES):
+            if name in ("run", *COUNTED):
                 summed[name] += np.where(is_begun, values, 0)
             elif name == "hosts_active":
                 summed[name] += np.where(works, values, 0)

@@ -15,7 +15,16 @@ from scrapy.utils.asyncio import create_looping_call
 
 from crawler.assembly.crawl import Crawl
 from crawler.data.data_dir import HISTORY, OUTCOMES, RUNS, SEEDS
-from crawler.data.history import CHANGES, FRESH, SAMPLE_S, STATES, HistoryFile
+from crawler.data.history import (
+    CHANGES,
+    CLASSES,
+    FETCH_S,
+    FETCHES,
+    FRESH,
+    SAMPLE_S,
+    STATES,
+    HistoryFile,
+)
 from crawler.data.runs import WRITE_S, CountedRuns, RunFigures, open_runs, write_runs
 from crawler.model.counts import Figures
 from crawler.report.summary import iso_time
@@ -84,8 +93,15 @@ class Recorder:
             return
         last, counts = self._history.last, self._crawl.leases.frontier.counts()
         stats = self._crawl.stats
-        changes, fresh = stats.counters["revisits/result/changed"], stats.copies.fresh
-        this_run = {"run": 1, **stats.figures.totals, CHANGES: changes}
+        fresh = stats.copies.fresh
+        this_run = {
+            "run": 1,
+            **stats.figures.totals,
+            CHANGES: stats.counters["revisits/result/changed"],
+            **{name: stats.counters[f"status/{name}"] for name in CLASSES},
+            FETCHES: sum(stats.fetch_s.counts),
+            FETCH_S: stats.fetch_s.sum,
+        }
         sample = {name: last.get(name, 0) + n for name, n in this_run.items()}
         states = {name: getattr(counts, name) for name in STATES}
         shares = {FRESH: nan if fresh is None else fresh}

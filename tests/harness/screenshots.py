@@ -1,13 +1,18 @@
 """`make screenshots`: crawl a small web on loopback, and write pictures of its console for docs/.
 
+`python -m tests.harness.screenshots FOLDER` writes pictures of each view to FOLDER instead, at both
+widths and colour schemes: to be looked at after a change.
+
 Rule: Chromium takes them of the real page; nothing is drawn by hand.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +29,7 @@ FAILING, SLOW, GONE = HOSTS[3], HOSTS[5], HOSTS[7]
 CRAWLED_S: Final = 90.0
 WIDE: Final = (1180, 900)
 PHONE: Final = (390, 760)
+DESK: Final = (1280, 800)
 
 
 def answer(ask: Ask) -> Reply:
@@ -53,6 +59,20 @@ def take(tab: Tab, root: str) -> None:
     tab.screenshot(IMAGES / "console-phone.png")
 
 
+def take_each(tab: Tab, root: str, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    tab.open(root)
+    tab.wait("!!latest")
+    views = [*tab.run("Object.keys(VIEWS)"), f"hosts/{FAILING}"]
+    for (width, height), scheme, view in product((DESK, PHONE), ("light", "dark"), views):
+        tab.resize((width, height), scheme)
+        tab.run(f"location.hash = {view!r}, true")
+        tab.wait("!document.querySelector('main > div:empty, main > .plots > div:empty')")
+        whole = min(tab.run("document.documentElement.scrollHeight"), 4 * height)
+        tab.resize((width, whole), scheme)
+        tab.screenshot(folder / f"{view.replace('/', '-')}-{width}-{scheme}.png")
+
+
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     settings = {
@@ -74,7 +94,11 @@ def main() -> None:
             wait_until(address.exists, 60, log=log.read_text)
             time.sleep(CRAWLED_S)
             with open_tab(Path(folder) / "browser") as tab:
-                take(tab, f"http://{address.read_text().strip()}/")
+                root = f"http://{address.read_text().strip()}/"
+                if len(sys.argv) > 1:
+                    take_each(tab, root, Path(sys.argv[1]))
+                else:
+                    take(tab, root)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -21,12 +22,14 @@ from tests.harness.waiting import wait_until
 from tests.servers.browser import open_tab
 from tests.servers.judge import Gap, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, not_here, page
+from tests.servers.pywb import JUDGES
 from tests.servers.redis_process import free_port
 
 HOSTS = tuple(f"127.0.0.{120 + number}" for number in range(3))
 EVIL = "127.0.0.124"
 MIN_DELAY_S = 0.2
-FAILED = re.compile(r"status 503 3 min \d+ s ago, 2 in a row")
+AXE = "lib/python*/site-packages/axe_playwright_python/axe.min.js"
+FAILED = re.compile(r"status 503 \d+ min \d+ s ago, 2 in a row")
 HOSTILE = "/<svg/onload=hacked=1>"  # a path, and what a robots.txt says of it
 
 
@@ -159,60 +162,137 @@ def test_a_crawl_is_seen_and_acted_on(console: Console, tmp_path: Path) -> None:
     assert not judge(console.web.visits, {}, Gap(MIN_DELAY_S, 0)).found, "with a page open"
 
 
-def test_the_pace_of_a_host_is_seen_on_wide_and_narrow_screens(
-    console: Console, tmp_path: Path
-) -> None:
-    row = HostRow(
-        host="www.a-name-that-is-not-short.example.org",
-        waiting=1234567,
-        place="resting",
-        next_at=time.time() + 4000.0,
-        gap_s=0.16,
-        crawl_delay_s=0.0,
-        failures=2,
-        pauses=0,
-        admitted=2345678,
-        stage="parallel",
-        base_s=0.08,
-        factor=1.0,
-        at_once=4,
-        share=0.3333,
-        refused_interval_s=5.0,
-        because="rests 0.2 s: its fetches stay near the 80 ms of a server hardly used: 2 times",
-        rest_because="",
-        fetch_s=0.08,
-        left_s=187_200.0,
-        fetches=12_860,
-        failed=514,
-        success=0.96003,
-        pages=12_345,
-        bytes=3_210_000_000,
-        last_failure="status_503",
-        last_status=503,
-        failed_at=time.time() - 185,
-    )
+HOST = HostRow(
+    host="www.a-name-that-is-not-short.example.org",
+    waiting=1234567,
+    place="resting",
+    next_at=time.time() + 4000.0,
+    gap_s=0.16,
+    crawl_delay_s=0.0,
+    failures=2,
+    pauses=0,
+    admitted=2345678,
+    stage="parallel",
+    base_s=0.08,
+    factor=1.0,
+    at_once=4,
+    share=0.3333,
+    refused_interval_s=5.0,
+    because="rests 0.2 s: its fetches stay near the 80 ms of a server hardly used: 2 times",
+    rest_because="",
+    fetch_s=0.08,
+    left_s=187_200.0,
+    fetches=12_860,
+    failed=514,
+    success=0.96003,
+    pages=12_345,
+    bytes=3_210_000_000,
+    last_failure="status_503",
+    last_status=503,
+    failed_at=time.time() - 185,
+)
+WIDTHS = (1280, 390)
+WHAT_IS_CUT_OFF = """[...document.querySelectorAll("main *")].filter((each) =>
+  each.getBoundingClientRect().right > innerWidth + 1
+  || getComputedStyle(each).overflowX !== "visible" && each.scrollWidth > each.clientWidth + 1
+     && !each.matches("input, select, .unseen")).map((each) => each.outerHTML.slice(0, 200))"""
+LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+VIOLATIONS = f"""axe.run(document, {{runOnly: {LEVELS}}}).then((found) =>
+  found.violations.map((each) => each.id + each.nodes[0].html.slice(0, 200)))"""
+STUB = "asked_of = get, get = async (...p) => p[0] === '{}' ? {} : asked_of(...p), true"
+HISTORY = {
+    "at": [1e9, 2e9],
+    "pages_per_s": [1.5, 8.3],
+    "bytes_per_s": [1, 2],
+    "errors_per_s": [None, 0],
+    "waiting": [5, 6],
+    "hosts_active": [3, 4],
+    "fetch_s": [0.08, None],
+    "fresh": [None, None],
+    "answers_per_s": {"2xx": [1.25, 8.25], "4xx": [0, 0.5]},
+}
+
+
+def test_each_view_fits_its_screen_and_is_for_all(console: Console, tmp_path: Path) -> None:
+    """Also a host whose cells are all full; by axe-core, over both widths and colour schemes."""
+    axe = next(JUDGES.parent.glob(AXE)).read_text()
     with open_tab(tmp_path / "browser") as tab:
         tab.open(console.url)
         tab.wait("!!latest")
-        rows = f"[{msgspec.json.encode(row).decode()}]"
-        tab.run(f"asked = get, get = async (...p) => p[0] === 'hosts' ? {rows} : asked(...p), true")
-        for width in (1280, 390):
-            tab.resize((width, 800))
-            tab.run(f"location.hash = 'hosts/{row.host}', true")
-            tab.wait("!!document.querySelector('.card') && !!document.querySelector('tbody tr')")
-            cards = tab.run("[...document.querySelectorAll('.card b')].map((e) => e.innerText)")
-            pace = ["parallel", "80 ms", "\u00d7 1", "4 at once", "33.3 %"]
-            assert cards == [*pace, "2,345,678", "\u2013", "5.0 s apart"]
-            cells = tab.run("[...document.querySelectorAll('tbody td')].map((e) => e.innerText)")
-            assert cells[1:3] == ["1,234,567", "2 d 4 h"]
-            assert cells[6:10] == ["80 ms", "96 %", "12,345", "3.2 GB"]
-            assert FAILED.fullmatch(cells[10])
-            assert tab.run("document.documentElement.scrollWidth") == width
-            table = "document.querySelector('.scroll')"
-            hidden = tab.run(f"{table}.scrollWidth - {table}.clientWidth")
-            assert hidden == 0 or width == 390, "there it is moved with a finger"
-            tab.run("location.hash = 'hosts', true")
-            tab.wait("!document.querySelector('.card')")
+        tab.call("Runtime.evaluate", expression=axe)
+        tab.run(STUB.format("hosts", f"[{msgspec.json.encode(HOST).decode()}]"))
+        views = tab.run("Object.keys(VIEWS)")
+        assert len(views) >= 11
+        views.append(f"hosts/{HOST.host}")
+        for width, scheme, view in product(WIDTHS, ("light", "dark"), views):
+            tab.resize((width, 800), scheme)
+            tab.run(f"location.hash = '{view}', true")
+            chosen = "document.querySelector('nav a[aria-current]').hash"
+            tab.wait(f"location.hash.startsWith({chosen}) && location.hash === '#{view}'")
+            tab.wait("!document.querySelector('main > div:empty, main > .plots > div:empty')")
+            where = (view, width, scheme)
+            assert tab.run("document.documentElement.scrollWidth") == width, where
+            assert tab.run(WHAT_IS_CUT_OFF) == [], where
+            assert tab.run(VIOLATIONS) == [], where
+        cards = tab.run("[...document.querySelectorAll('.card b')].map((e) => e.innerText)")
+        pace = ["parallel", "80 ms", "\u00d7 1", "4 at once", "33.3 %"]
+        assert cards == [*pace, "2,345,678", "\u2013", "5.0 s apart"]
+        cells = tab.run("[...document.querySelectorAll('tbody td')].map((e) => e.innerText)")
+        assert cells[1:3] == ["1,234,567", "2 d 4 h"]
+        assert cells[6:10] == ["80 ms", "96 %", "12,345", "3.2 GB"] and FAILED.fullmatch(cells[10])
+        acts = "[...document.querySelectorAll('td.many button')].map((each) => each.ariaLabel)"
+        assert tab.run(acts)[3:] == [f"refuse {HOST.host}", f"drop {HOST.host}"]
+        assert not tab.errors
+
+
+def test_figures_wait_for_who_reads_them(console: Console, tmp_path: Path) -> None:
+    with open_tab(tmp_path / "browser") as tab:
+
+        def point(selector: str, share: float = 0.5) -> None:
+            found = f"document.querySelector('{selector}').getBoundingClientRect()"
+            x, y = tab.run(f"[{found}.left + {found}.width * {share}, {found}.top + 5]")
+            tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+        def first() -> str:
+            return str(tab.run("document.querySelector('tbody td.long').innerText"))
+
+        tab.resize((1280, 900))
+        tab.open(f"{console.url}#outcomes")
+        tab.wait("document.querySelectorAll('tbody tr').length > 5")
+        before = first()
+        wait_until(lambda: first() != before, PATIENCE_S)  # nobody points at it
+        point("tbody tr")
+        tab.wait("!document.getElementById('more').hidden")
+        read = first()
+        more = "document.getElementById('more').textContent"
+        words = tab.wait(f"/^[1-9][0-9]+ new/.exec({more})?.[0]")
+        assert first() == read, "the list waits"
+        tab.run("scrollTo(0, 200), true")
+        point("h1", 2.0)
+        tab.wait(f"!{more}.startsWith('{words}')")
+        assert first() == read, "as it is scrolled"
+        tab.click("#more")
+        assert first() != read and tab.run("scrollY") == 0
+        read = first()
+        wait_until(lambda: first() != read, PATIENCE_S)
+
+        tab.run(STUB.format("history", json.dumps(HISTORY)))
+        tab.run("location.hash = 'overview', true")
+        tab.wait("document.querySelectorAll('.plot .u-over').length === 7")
+        shown = "[...document.querySelectorAll('.value')].map((each) => each.innerText)"
+        assert [text.split("\n")[0] for text in tab.run(shown)][:2] == ["8.3", "2xx 8.3"]
+        tab.run("document.querySelector('.plot').scrollIntoView(), true")
+        point(".plot .u-over", 0.05)
+        tab.wait(f"{shown}[0].startsWith('1.5')")
+        texts = [text.split("\n") for text in tab.run(shown)]
+        assert texts[1][:2] == ["2xx 1.3", "4xx 0.00"], "those of the others are of the same time"
+        assert [text[0] for text in texts[2:]] == ["\u2013", "80 ms", "1 B", "5", "3"]
+
+        tab.run("location.hash = 'rules', true")
+        tab.click("#example")
+        tab.click("#save")
+        tab.wait("document.getElementById('main').innerText.includes('3 rules are in force')")
+        tab.wait("document.getElementById('undo').textContent.startsWith('Undo: rules')")
         assert not tab.errors
 
 

@@ -219,13 +219,18 @@ def test_the_share_of_fresh_copies_is_the_mean_of_the_workers_that_know_it() -> 
     for part, share in zip(parts, (0.5, 0.75, math.nan), strict=True):
         part.columns["fresh"] = [share] * len(part.at)
         part.columns["changes"] = [at / 5 for at in part.at]
+        part.columns["fetches"] = [4 * at for at in part.at]
+        part.columns["fetch_s"] = [at * share for at in part.at]
+    parts[2].columns["fetch_s"] = [at * 0.25 for at in parts[2].at]
     found = sum_histories(parts)
+    assert found.mean_fetch_s()[-1] == pytest.approx((0.5 + 0.75 + 0.25) / 3 / 4)
     assert found.fresh()[-1] == 0.625 and sum_histories(parts[2:]).fresh()[-1] is None
     assert found.rates("changes")[-1] == pytest.approx(3 / 5)
 
 
-def test_a_file_of_an_older_version_is_kept_beside_a_new_one(file: Path) -> None:
-    file.write_bytes(b"gossamer history 1\n\0 and samples of fewer columns")
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_older_version_is_kept_beside_a_new_one(file: Path, version: int) -> None:
+    file.write_bytes(b"gossamer history %d\n\0 and samples of fewer columns" % version)
     write(file, BEGAN + 60)
     assert len(read_history(file, HistorySpan.HOUR).at) == 12
     assert file.with_suffix(".older").exists() and not file.with_suffix(".damaged").exists()

@@ -72,6 +72,7 @@ async function act(verb, fields = {}) {
     });
     const found = await answer.json();
     say(answer.ok ? found.said : found.error, !answer.ok);
+    if (answer.ok) lastAct().catch(() => {});
     return answer.ok;
   } catch (error) {
     say(error.message, true);
@@ -195,22 +196,23 @@ const worst = (failures) => (Object.entries(failures).sort((a, b) => b[1] - a[1]
 
 // --- tables
 
-/** Columns: [title, value of a row, class]. What *value* returns is a text or a node. */
-function table(columns, rows, caption) {
+/** Columns: [title, value of a row, class]. What *value* returns is a text or a node. On a phone each row is a card, of two lines if
+ * *isBrief*, and for CSS no table then: the roles say that it is one still. */
+function table(columns, rows, caption, isBrief = false) {
   if (!rows.length) return el("p", { className: "faint" }, caption || "Nothing.");
-  const head = el("tr", {}, ...columns.map(([title, , kind, sort]) => {
-    const cell = el("th", { className: kind || "", scope: "col" });
+  const head = el("tr", { role: "row" }, ...columns.map(([title, , kind, sort]) => {
+    const cell = el("th", { className: kind || "", scope: "col", role: "columnheader" });
     if (sort) {
       cell.append(el("button", { type: "button", onclick: sort.choose }, title));
       if (sort.chosen) cell.setAttribute("aria-sort", "descending");
-    } else cell.append(title);
+    } else cell.append(title || el("span", { className: "unseen" }, "more"));
     return cell;
   }));
-  const lines = rows.map((row) => el("tr", {}, ...columns.map(([, value, kind]) => {
+  const lines = rows.map((row) => el("tr", { role: "row" }, ...columns.map(([title, value, kind]) => {
     const found = value(row);
-    return el("td", { className: kind || "" }, found instanceof Node ? found : String(found ?? ""));
+    return el("td", { className: kind || "", role: "cell", "data-title": title }, found instanceof Node ? found : String(found ?? ""));
   })));
-  return el("div", { className: "scroll" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...lines)));
+  return el("div", { className: "scroll" }, el("table", { role: "table", className: isBrief ? "brief" : "" }, el("thead", { role: "rowgroup" }, head), el("tbody", { role: "rowgroup" }, ...lines)));
 }
 
 /** Links that save a table as CSV and JSON. Not plain links, which would be without the token. */
@@ -236,17 +238,19 @@ const asker = (url) => el("a", { href: `#why/${encodeURIComponent(url)}`, title:
 
 /** Show what *load* returns in *place*, again and again: a view may cost the crawl 1 % of its time. */
 function refreshed(place, load, least = 5000) {
-  let timer = 0, ended = false;
+  let timer = 0, ended = false, isFirst = true; // which takes longer than the later ones
   async function once() {
     clearTimeout(timer);
     const begun = performance.now();
     try {
       const made = await load();
-      if (!ended && !place.contains(document.activeElement)) place.replaceChildren(made);
+      // Rows may come in another order: not while one is chosen, or pointed at to act.
+      if (!ended && !place.contains(document.activeElement) && !place.querySelector("td button:hover")) place.replaceChildren(made);
     } catch (error) {
       if (!ended) place.replaceChildren(el("p", { className: "bad" }, error.message));
     }
-    if (!ended) timer = setTimeout(once, Math.max(least, 100 * (performance.now() - begun)));
+    if (!ended) timer = setTimeout(once, isFirst ? least : Math.max(least, 100 * (performance.now() - begun)));
+    isFirst = false;
   }
   once();
   return { again: () => { document.activeElement?.blur?.(); return once(); }, end: () => { ended = true; clearTimeout(timer); } };
@@ -292,22 +296,22 @@ function overviewView(main) {
     answers.replaceChildren(table([
       ["answers", ([name]) => el("a", { href: `#outcomes/status=${name}` }, name)], ["fetches", ([, count]) => number(count), "number"],
       ["what they are", ([name]) => CLASSES[name] || ""],
-    ], listed(seen.answers), "No answers yet."));
+    ], listed(seen.answers), "No answers yet.", true));
     failures.replaceChildren(table([
       ["what failed", ([name]) => name === "robots_failed" ? "fetches of robots.txt" : el("a", { href: `#outcomes/failure=${encodeURIComponent(name)}` }, name.replaceAll("_", " "))],
       ["times", ([, count]) => number(count), "number"],
-    ], listed(seen.failures), "Nothing has failed."));
+    ], listed(seen.failures), "Nothing has failed.", true));
   };
   const slowest = el("div");
   const slow = refreshed(slowest, async () => {
-    const found = (await get("hosts", { sort: "end", top: 5 })).filter((row) => row.left_s > 0);
+    const found = (await get("hosts", { sort: "end", top: 50 })).filter((row) => row.left_s > 0).slice(0, 5);
     return table([
       ["what holds up the end", (row) => hostLink(row.host), "long"],
       ["takes at least", (row) => span(row.left_s), "number"], ["URLs wait", (row) => number(row.waiting), "number"],
       ["rest after each fetch", (row) => span(Math.max(row.gap_s, row.crawl_delay_s)), "number"],
       ["because", (row) => row.rest_because, "long"],
     ], found, "No host was fetched from yet.");
-  }, 10000);
+  });
   const redraw = () => draw.again();
   addEventListener("resize", redraw);
   if (latest) take({ overview: latest });
@@ -316,6 +320,8 @@ function overviewView(main) {
     el("div", { className: "row" }, el("h2", {}, "Over time"), chosen), plots);
   return () => { listeners.delete(take); removeEventListener("resize", redraw); draw.end(); slow.end(); };
 }
+
+const COLOURS = { "2xx": "--good", "3xx": "--a", "4xx": "--doubt", "5xx": "--b" };
 
 async function plotted(time) {
   const found = await get("history", { span: time });
@@ -326,14 +332,31 @@ async function plotted(time) {
   const scales = { y: { range: (plot, least, most) => [0, most > 0 ? most * 1.05 : 1] } };
   const times = { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", hour12: false };
   const clock = (at) => new Date(at * 1000).toLocaleString("en-GB", time === "hour" ? { ...times, day: undefined, month: undefined } : times);
-  const plots = [["pages a second", "pages_per_s", number], ["bytes a second", "bytes_per_s", size], ["failed fetches a second", "errors_per_s", number], ["URLs wait", "waiting", number]];
-  if (found.fresh.some((each) => each !== null)) plots.push(["changes found a second", "changes_per_s", number], ["share of copies that are fresh, as estimated", "fresh", number]);
-  for (const [title, name, written] of plots) {
-    const axes = [{ ...axis, values: (plot, ticks) => ticks.map((at) => clock(at) + (ticks[1] - ticks[0] < 60 ? `:${String(new Date(at * 1000).getSeconds()).padStart(2, "0")}` : "")) }, { ...axis, size: 65, values: (plot, ticks) => ticks.map(written) }];
-    const box = el("div", { className: "plot" });
+  const one = (name) => [["", found[name], "--a"]];
+  const plots = [
+    ["pages a second", one("pages_per_s"), rate], ["answers a second, by status", Object.entries(found.answers_per_s).map(([name, values]) => [name, values, COLOURS[name]]), rate],
+    ["failed fetches a second", one("errors_per_s"), rate], ["time of a fetch, in the mean", one("fetch_s"), span],
+    ["bytes a second", one("bytes_per_s"), size], ["URLs wait", one("waiting"), number], ["hosts at work", one("hosts_active"), number],
+  ];
+  if (found.fresh.some((each) => each !== null)) plots.push(["changes found a second", one("changes_per_s"), rate], ["share of copies that are fresh, as estimated", one("fresh"), rate]);
+  for (const [title, lines, written] of plots) {
+    const ticks = (value) => written === rate ? number(value) : written(value);
+    const axes = [{ ...axis, size: 32, values: (plot, found) => found.map((at) => clock(at) + (found[1] - found[0] < 60 ? `:${String(new Date(at * 1000).getSeconds()).padStart(2, "0")}` : "")) }, { ...axis, size: 65, values: (plot, found) => found.map(ticks) }];
+    const words = el("p", { className: "value" }), box = el("div", { className: "plot" }, el("h3", {}, title), words);
     made.append(box);
-    const series = [{}, { stroke: colour("--a"), width: 1.5, spanGaps: false, points: { show: false } }];
-    new uPlot({ title, width, height: 170, axes, scales, legend: { show: false }, series }, [found.at, found[name]], box);
+    /** Say what the lines are at the pointer, or at the end. */
+    const tell = (at) => {
+      const values = lines.map(([name, values, ink]) => [name, values[at] === null || values[at] === undefined ? "–" : written(values[at]), ink]);
+      words.replaceChildren(...values.map(([name, value, ink]) => el("span", {}, lines.length > 1 ? el("i", { className: ink.slice(2) }) : null, [name, value].filter(Boolean).join(" "))),
+        el("span", { className: "faint" }, found.at.length ? moment(found.at[at]).slice(time === "hour" ? 11 : 5) : ""));
+    };
+    const end = found.at.length - 1;
+    tell(end);
+    const series = [{}, ...lines.map(([, , ink]) => ({ stroke: colour(ink), width: 1.5, spanGaps: false, points: { show: false } }))];
+    const hooks = { setCursor: [(plot) => tell(plot.cursor.idx ?? end)] };
+    const plot = new uPlot({ width, height: 140, axes, scales, legend: { show: false }, series, hooks, cursor: { sync: { key: "time" }, y: false } }, [found.at, ...lines.map(([, values]) => values)], box);
+    plot.root.setAttribute("role", "img");
+    plot.root.setAttribute("aria-label", `${title}: ${words.textContent} at the end`);
   }
   return made;
 }
@@ -408,7 +431,7 @@ function hostsView(main, only) {
     made.append(el("div", { className: "row" }, step(-1), step(1), el("span", { className: "faint" }, `from ${number(asked.offset + 1)}, by ${HOST_SORTS[asked.sort]}`)));
     return made;
   });
-  main.append(el("div", { className: "row" }, search, select("state", "State", HOST_STATES), select("failure", "Last failure", failures), select("sort", "Order", HOST_SORTS), ...saving("hosts", () => ({ ...asked, top: 10000 }))), place);
+  main.append(el("div", { className: "row" }, search, select("state", "State", HOST_STATES), select("failure", "Last failure", failures), select("sort", "Order", Object.fromEntries(Object.entries(HOST_SORTS).map(([sort, words]) => [sort, `by ${words}`]))), ...saving("hosts", () => ({ ...asked, top: 10000 }))), place);
   return rows.end;
 }
 
@@ -455,10 +478,21 @@ const OUTCOME_COLUMNS = [
 function outcomesView(main, given) {
   const asked = { match: "", fate: "", status: "", failure: "", reason: "", ...Object.fromEntries(new URLSearchParams(given || "")) };
   const place = el("div"), left = el("p", { className: "faint" });
-  let shown = [];
-  const draw = () => place.replaceChildren(table(OUTCOME_COLUMNS, shown, "None yet."));
+  let shown = [], waiting = [];
+  const more = el("button", { id: "more", hidden: true, onclick: () => { more.blur(); scrollTo(0, 0); goOn(); } });
+  const draw = () => place.replaceChildren(table(OUTCOME_COLUMNS, shown, "None yet.", true));
+  /** Whether somebody reads: points at the table, has chosen something in it, or has scrolled down. */
+  const isRead = () => place.matches(":hover") || place.contains(document.activeElement) || more.matches(":focus, :hover") || scrollY > 0;
+  const goOn = () => {
+    shown = [...waiting, ...shown].slice(0, 200);
+    waiting = [];
+    more.hidden = true;
+    draw();
+  };
   const begin = async () => {
     outcomesAsked = Object.fromEntries(Object.entries(asked).filter(([, value]) => value));
+    waiting = [];
+    more.hidden = true;
     try { shown = await get("outcomes", { ...outcomesAsked, top: 100 }); draw(); } catch (error) { say(error.message, true); }
     stream?.abort();
   };
@@ -469,13 +503,16 @@ function outcomesView(main, given) {
   };
   const take = (event) => {
     left.textContent = event.left_out ? `${number(event.left_out)} more in the last second are not shown.` : "";
-    if (!event.outcomes.length) return;
-    shown = [...event.outcomes.reverse(), ...shown].slice(0, 200);
-    if (!place.contains(document.activeElement)) draw();
+    waiting = [...event.outcomes.reverse(), ...waiting].slice(0, 200);
+    if (!waiting.length) return;
+    if (!isRead()) return goOn();
+    more.textContent = `${waiting.length === 200 ? "200 or more" : number(waiting.length)} new: show them`;
+    more.hidden = false;
   };
   listeners.add(take);
   main.append(el("div", { className: "row" }, field("match", "part of the URL"), field("fate", "any fate", ["", "done", "retry", "moved", "dead", "refused"]),
-    field("status", "any status", ["", "2xx", "3xx", "4xx", "5xx"]), field("failure", "kind of failure"), field("reason", "part of the reason"), ...saving("outcomes", () => ({ ...outcomesAsked, top: 10000 }))), left, place);
+    field("status", "any status", ["", "2xx", "3xx", "4xx", "5xx"]), field("failure", "kind of failure"), field("reason", "part of the reason"), ...saving("outcomes", () => ({ ...outcomesAsked, top: 10000 }))),
+    el("p", { className: "faint" }, "The list waits while you point at it, or have scrolled down."), more, left, place);
   begin();
   return () => { listeners.delete(take); outcomesAsked = {}; stream?.abort(); };
 }
@@ -500,7 +537,7 @@ const nowView = listView("now", () => [
 const deadView = listView("dead", (again) => [
   ["when", (row) => moment(row.at)], ["URL", (row) => outside(row.url), "long"], ["reason", (row) => row.reason, "long"],
   ["tries", (row) => number(row.attempts), "number"], ["", (row) => asker(row.url)],
-  ["acts", (row) => el("button", { className: "small", onclick: async () => { if (await act("retry", { targets: [row.url] })) again(); } }, "try again"), "acts"],
+  ["acts", (row) => el("button", { className: "small", ariaLabel: `try again ${row.url}`, title: `try again ${row.url}`, onclick: async () => { if (await act("retry", { targets: [row.url] })) again(); } }, "try again"), "acts"],
 ], "No URL was given up.");
 
 const archiveView = listView("archive", () => [
@@ -518,8 +555,25 @@ const auditView = listView("audit", (again) => [
   ["act", (row) => row.number, "number"], ["when", (row) => moment(row.at)], ["by", (row) => row.by], ["verb", (row) => row.verb],
   ["targets", (row) => row.targets, "long"], ["value", (row) => row.value], ["URLs touched", (row) => row.touched === null ? "–" : number(row.touched), "number"],
   ["state", (row) => row.state], ["acts", (row) => row.state === "in force" && !row.verb.startsWith("undo")
-    ? el("button", { className: "small", onclick: async () => { if (await act("undo", { value: String(row.number) })) again(); } }, "undo") : "", "acts"],
+    ? el("button", { className: "small", onclick: async () => { if (await act("undo", { value: String(row.number) })) again(); } }, `undo act ${row.number}`) : "", "acts"],
 ], "Nobody has acted on this crawl.");
+
+const RULES_EXAMPLE = `# What is said here is in force within two seconds of the button below. The narrowest target decides.
+
+[[rule]]
+for = "*.example.org"  # the host example.org, and all below it
+delay_s = 10  # its rest after each fetch
+note = "their webmaster asked for it"
+
+[[rule]]
+for = ["shop.example.com/cart/*", "shop.example.com/login*"]  # * is any text
+refuse = true  # what waits is kept, and comes back with the end of the rule
+
+[[rule]]
+for = "news.example.net"
+level = 0  # before all others
+max_urls = 5000
+`;
 
 function rulesView(main) {
   const text = el("textarea", { spellcheck: false, disabled: true, ariaLabel: "rules.toml" }), note = el("p", { className: "faint" });
@@ -530,10 +584,13 @@ function rulesView(main) {
       before = text.value = found.text;
       text.disabled = false;
       note.textContent = found.error || `${number(found.rules)} rules are in force.`;
+      example.hidden = Boolean(before.trim());
     } catch (error) { say(error.message, true); }
   };
+  const example = el("div", { hidden: true }, el("p", {}, "There are no rules yet. An example, of which each part may stand alone:"), el("pre", {}, RULES_EXAMPLE),
+    el("p", {}, el("button", { id: "example", onclick: () => { text.value = RULES_EXAMPLE; text.focus(); } }, "Begin with it")));
   const save = async () => { if (await act("rules", { value: text.value, before })) load(); };
-  main.append(note, text, el("div", { className: "row" }, el("button", { id: "save", onclick: save }, "Check, and put in force"), el("button", { onclick: load }, "Read again"),
+  main.append(note, example, text, el("div", { className: "row" }, el("button", { id: "save", onclick: save }, "Check, and put in force"), el("button", { onclick: load }, "Read again"),
     el("span", { className: "faint" }, "An error is refused with its line, and the rules stay as they are.")));
   load();
   return () => {};
@@ -588,12 +645,22 @@ function open() {
 for (const [name, [title]] of Object.entries(VIEWS)) $("nav").append(el("a", { href: `#${name}` }, title));
 $("pause").onclick = () => sure("pause", {}, "Pause the whole crawl until it is resumed?");
 $("resume").onclick = () => act("resume");
+
+const actWords = (act) => [act.verb, act.targets || "the whole crawl", act.value].filter(Boolean).join(" ");
+
+/** The last act that is in force, or null; its button says which it is. */
+async function lastAct() {
+  const last = (await get("audit", { top: 1000 })).find((row) => row.state === "in force" && !row.verb.startsWith("undo")) || null;
+  $("undo").textContent = last ? `Undo: ${actWords(last)}` : "Undo the last act";
+  $("undo").title = last ? `act ${last.number} of ${last.by}: ${actWords(last)}` : "There is no act to undo.";
+  return last;
+}
+
 $("undo").onclick = async () => {
   try {
-    const last = (await get("audit", { top: 1000 })).find((row) => row.state === "in force" && !row.verb.startsWith("undo"));
+    const last = await lastAct();
     if (!last) return say("There is no act to undo.");
-    const about = [last.verb, last.targets || "the whole crawl", last.value].filter(Boolean).join(" ");
-    await sure("undo", { value: String(last.number) }, `Undo act ${last.number} of ${last.by}, ${ago(last.at)}: ${about}?`);
+    await sure("undo", { value: String(last.number) }, `Undo act ${last.number} of ${last.by}, ${ago(last.at)}: ${actWords(last)}?`);
   } catch (error) { say(error.message, true); }
 };
 $("stop").onclick = () => sure("stop", {}, "End the crawl in good order? It goes on at its next start.");
@@ -605,3 +672,4 @@ addEventListener("keydown", (event) => {
 });
 open();
 listen();
+lastAct().catch(() => {});
