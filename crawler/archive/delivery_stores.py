@@ -284,6 +284,11 @@ class FolderStore:
         return rebuild_lock(self._root / name)
 
 
+def local_store(data: Path) -> FolderStore:
+    """Return the data directory *data* as a store."""
+    return FolderStore(StoreAddress(f"file://{data.resolve()}"))
+
+
 def _copy(file: Path, to: Path, on_progress: OnProgress) -> None:
     with file.open("rb") as source, to.open("wb") as copy:
         while block := source.read(BLOCK_BYTES):

@@ -80,12 +80,12 @@ def deletions(stores: Iterable[Store], is_purged: IsPurged) -> Iterator[Deletion
     stores = list(stores)
     digests: set[str] = {""}
     for store in stores:
-        for name in _warcs(store):
+        for name in warcs_in(store):
             for record in _in_file(store, name, is_purged):
                 digests.add(record.digest)
                 yield record
     for store in stores:
-        for name in _warcs(store):
+        for name in warcs_in(store):
             with suppress(FileNotFoundError):  # finished or delivered since
                 yield from _left_revisits(store, name, is_purged, digests)
 
@@ -107,7 +107,7 @@ def purge(
             for name in present:
                 if name.endswith(DRAFT_SUFFIX):
                     store.discard(name)
-            for name in _warcs(store):
+            for name in warcs_in(store):
                 doomed = [each for each in _in_file(store, name, is_purged) if each.deleted]
                 if doomed or _beside(name, INDEX) + OPEN_SUFFIX in present:
                     _Rewrite(store, name, doomed, scratch, on_progress).run()
@@ -163,7 +163,8 @@ def _append(file: Path, found: Iterable[DeletionRecord]) -> None:
 # so they are read themselves, as are files without an index.
 
 
-def _warcs(store: Store) -> list[str]:
+def warcs_in(store: Store) -> list[str]:
+    """Return the names of the WARC files in *store*, finished or not, whichever program's."""
     return [name for name in store.names(FOLDER) if name.endswith(_WARC_SUFFIXES)]
 
 
@@ -181,12 +182,12 @@ def _in_file(store: Store, name: str, is_purged: IsPurged) -> Iterator[DeletionR
         if name.endswith(OPEN_SUFFIX):  # it may have been finished since
             yield from _in_file(store, name.removesuffix(OPEN_SUFFIX), is_purged)
         return
-    with suppress(FileNotFoundError), _named_errors(name), opened as file:
-        if not _has_own_index(store, name):
+    with suppress(FileNotFoundError), named_errors(name), opened as file:
+        if not has_own_index(store, name):
             yield from _by_reading(file, name, is_purged)
             return
         offsets = [
-            each.place.offset for each in _indexed(store, name) if is_purged(_page_url(each.url))
+            each.place.offset for each in indexed(store, name) if is_purged(_page_url(each.url))
         ]
         for offset in sorted(offsets):
             file.seek(offset)
@@ -197,10 +198,10 @@ def _left_revisits(
     store: Store, name: str, is_purged: IsPurged, digests: set[str]
 ) -> Iterator[DeletionRecord]:
     """Yield the indexed revisits of one file that stay while their original is deleted."""
-    if not _has_own_index(store, name):
+    if not has_own_index(store, name):
         return  # they were found with the others
-    with _named_errors(name), store.open(name) as file:
-        for entry in _indexed(store, name):
+    with named_errors(name), store.open(name) as file:
+        for entry in indexed(store, name):
             if entry.is_revisit and entry.digest in digests and not is_purged(_page_url(entry.url)):
                 file.seek(entry.place.offset)
                 record = next(records(file))
@@ -254,7 +255,7 @@ def _page_url(url: str) -> str:
     return url.removeprefix(PAGE_INFO)
 
 
-def _has_own_index(store: Store, name: str) -> bool:
+def has_own_index(store: Store, name: str) -> bool:
     """Return whether there is an index beside *name*, and this program wrote the file."""
     try:
         store.open(_beside(name, INDEX)).close()
@@ -264,14 +265,16 @@ def _has_own_index(store: Store, name: str) -> bool:
         return False
 
 
-def _indexed(store: Store, name: str) -> Iterator[Entry]:
+def indexed(store: Store, name: str) -> Iterator[Entry]:
+    """Yield the lines of the index of *name*."""
     with store.open(_beside(name, INDEX)) as index:
         for line in index:
             yield entry_of(line, Path(name))
 
 
 @contextmanager
-def _named_errors(name: str) -> Iterator[None]:
+def named_errors(name: str) -> Iterator[None]:
+    """Raise DataDirError for a damaged file, StoreUnavailable for one that cannot be read."""
     try:
         yield
     except FileNotFoundError:
@@ -306,7 +309,7 @@ class _Rewrite:
 
     def run(self) -> None:
         store, name = self._store, self._name
-        with store.lock(name) as is_ours, _named_errors(name):
+        with store.lock(name) as is_ours, named_errors(name):
             if not is_ours:
                 raise DataDirError(f"the columns of {name} are being made; try again later")
             warc = self._new_warc()

@@ -58,7 +58,12 @@ from crawler.config.settings import (
 from crawler.content.body_memory import BodyMemory
 from crawler.content.cohorts import Cohorts
 from crawler.content.compiling import cache_in
-from crawler.content.crawl_archive import CrawlArchive, PreviousArchive, delivery_of
+from crawler.content.crawl_archive import (
+    CrawlArchive,
+    PreviousArchive,
+    delivery_of,
+    retention_of,
+)
 from crawler.content.feed_export import make_pages_items
 from crawler.content.parsing import Parsers
 from crawler.data import data_dir as datadir
@@ -83,7 +88,7 @@ from crawler.data.operator_files import (
     RulesFile,
 )
 from crawler.data.outcomes import OutcomeLog
-from crawler.duplicates.exact import LocalDuplicates
+from crawler.duplicates.exact import HeldClaims, LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.duplicates.near import LocalNearDuplicates
 from crawler.engine.errors import CodeFaults
@@ -149,7 +154,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
         precheck=base.precheck(
             origins, RobotsRecords(frontier.records), pattern_stats, frontier.records
         ),
-        duplicates=LocalDuplicates(LocalClaims(frontier.records)),
+        duplicates=LocalDuplicates(HeldClaims(LocalClaims(frontier.records), base.expired.has)),
         near_duplicates=LocalNearDuplicates(
             FingerprintIndex(frontier.records, data.path),
             frontier.records,
@@ -212,6 +217,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         opened.callback(store.close)
         random = Random()
         delivery = delivery_of(config, data, random)
+        retention = retention_of(config, data, is_shared=address is not None)
         previous_archive = PreviousArchive(config, data, is_complete=delivery is None)
         if address is None:
             previous_archive.claim_unfinished(store)
@@ -261,6 +267,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             arguments=arguments,
             frontier_limits=limits,
             data=data,
+            expired=retention.expired,
             store=store,
             outcomes=outcomes,
             room=room,
@@ -287,7 +294,8 @@ def _assemble(crawler: Crawler) -> Crawl:
         sync = partial(_sync_verdicts, store, outcomes, room.wait_for_room)
         crawl_id = crawl_id_of((joined or data).format.key_seed)
         archive = CrawlArchive(
-            *(config, data, delivery, room.wait_for_room, sync, lifecycle, changes, crawl_id)
+            *(config, data, delivery, retention, room.wait_for_room, sync, lifecycle, changes),
+            crawl_id,
         )
         crawl = _crawl(base, parts, archive, parsers, replay, changes, earlier)
         opened.pop_all()  # from here on `Crawl.close` closes all

@@ -155,6 +155,7 @@ class Crawl:
             total_timeout_s=fetch.total_timeout_s,
             min_delay_s=self.settings.config.politeness.min_delay_s,
             most_connections=self.fetching.most_connections,
+            may_have_gone=self.storage.archive.expired.may_have,
         )
 
     def begin(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from scrapy.crawler import Crawler
 
+from crawler.archive.expire import ExpiredFiles
 from crawler.assembly.crawl import EmbeddedFrontier
 from crawler.config.arguments import Arguments
 from crawler.config.settings import Config
@@ -50,6 +51,7 @@ class BaseParts:
     arguments: Arguments | None  # None: the spider's own code makes the start requests
     frontier_limits: FrontierLimits
     data: DataDir
+    expired: ExpiredFiles  # of the archive: no record names one of theirs
     store: RocksStore
     outcomes: OutcomeLog
     room: DiskRoom

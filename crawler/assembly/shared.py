@@ -71,7 +71,7 @@ def shared_parts(
     version, written = joined.rules
     origins.set_operator_rules(read_rules(written, len(config.frontier.level_shares)))
     shard_client, scripts = worker.shard_client(), Batcher(worker.nodes.run)
-    duplicates = SharedDuplicates(shard_client, scripts)
+    duplicates = SharedDuplicates(shard_client, scripts, is_gone=base.expired.has)
     max_bits, commands = config.content.near_max_bits, Batcher(worker.nodes.commands)
     search = NearSearch(worker.contents, worker.settings.name, scripts, commands, max_bits)
     near_duplicates = SharedNearDuplicates(shard_client, search, max_bits)

@@ -22,6 +22,7 @@ from scrapy.settings import BaseSettings
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.wacz import Labels
 from crawler.cli.place import place_of
+from crawler.config.readers import duration
 from crawler.config.settings import Config, read_config
 from crawler.content.crawl_archive import companions
 from crawler.model.types import (
@@ -62,6 +63,8 @@ def run(args: list[str], opts: argparse.Namespace, settings: BaseSettings) -> in
     """Do what *args* ask for and return the exit status. Raises UsageError."""
     action, words = _action(args, opts)
     try:
+        if action is _expire and words:
+            settings.set("CRAWLER_DATA_DIR", words[0], "cmdline")
         config = read_config(settings)
         is_typed = action is _compare  # it needs no crawl beside the two
         place = archive_in(Path(words[1])) if is_typed else archive_of(settings, config)
@@ -82,7 +85,8 @@ def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, tuple[st
     foreign = [name for name in _OPTIONS - options if getattr(opts, name) is not None]
     if foreign:
         raise UsageError(f"{args[0]} takes no {_OPTION_NAMES[foreign[0]]}")
-    if len(args) != 1 + len(wants):
+    may_be_named = action is _expire and len(args) == 2  # its data directory
+    if len(args) != 1 + len(wants) and not may_be_named:
         raise UsageError(f"{args[0]} takes {' and '.join(wants) or 'nothing more'}")
     return action, tuple(args[1:])
 
@@ -182,6 +186,28 @@ def _purge(args: ArchiveArguments) -> bool:
     return _run(replace(args, place=replace(args.place, store="")), done)
 
 
+def _expire(args: ArchiveArguments) -> bool:
+    older = args.config.archive.archive_keep
+    if args.opts.older is not None:
+        try:
+            older = duration().read(args.opts.older)
+        except ValueError as error:
+            raise ConfigError(f"--older {args.opts.older}: want a time such as 30d") from error
+    if older is None:
+        raise ConfigError("say how old is too old: --older 30d, or CRAWLER_ARCHIVE_KEEP")
+    if args.place.is_shared and not args.opts.whole:
+        raise ConfigError(
+            "other workers' files may name records that would go: with --whole, this machine (and"
+            " the object store) has all of the archive, and no worker runs"
+        )
+    is_trial = bool(args.opts.list)
+    now = time.time()
+    return _run(
+        replace(args, place=replace(args.place, store="")),
+        archive_acts.expire(args.place, now - older.total_seconds(), now, is_trial=is_trial),
+    )
+
+
 def _run(args: ArchiveArguments, work: Iterable[FileResult]) -> bool:
     """Print the results as they come, in JSON at the end; return whether there are no faults."""
     done: list[FileResult] = []
@@ -257,6 +283,7 @@ Action = Callable[[ArchiveArguments], bool]
 
 _OPTION_NAMES: Final = {
     **{name: f"--{name}" for name in ("all", "at", "raw", "list", "title", "description")},
+    **{name: f"--{name}" for name in ("older", "whole")},
     "out": "-o",
 }
 _OPTIONS: Final = frozenset(_OPTION_NAMES)
@@ -278,5 +305,6 @@ _ACTIONS: Final = MappingProxyType(
             frozenset({"out"}),
         ),
         "purge": (_purge, ("one target",), frozenset({"list"})),
+        "expire": (_expire, (), frozenset({"older", "whole", "list"})),
     }
 )

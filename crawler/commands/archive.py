@@ -14,13 +14,14 @@ class ArchiveCommand(ScrapyCommand):
     def syntax(self) -> str:
         return (
             "list | get URL | check | index | parse | pack OUT.wacz | graph FOLDER |"
-            " compare OLD NEW | purge TARGET  [options]"
+            " compare OLD NEW | purge TARGET | expire --older 30d  [options]"
         )
 
     def short_desc(self) -> str:
         return (
             "Look into a crawl's archive; check, index, parse it again, pack it, write the graph of"
-            " its hosts and domains, compare it with an earlier one, or delete from it"
+            " its hosts and domains, compare it with an earlier one, delete from it, or remove what"
+            " is old"
         )
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -40,7 +41,16 @@ class ArchiveCommand(ScrapyCommand):
             "--list",
             action="store_true",
             default=None,
-            help="purge: list what would be deleted, as JSON lines, and change nothing",
+            help="purge, expire: list what would be deleted, and change nothing",
+        )
+        parser.add_argument(
+            "--older", metavar="TIME", help="expire: files whose answers are all older, 30d..."
+        )
+        parser.add_argument(
+            "--whole",
+            action="store_true",
+            default=None,
+            help="expire: of a crawl that workers share, this machine has all files",
         )
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ import difflib
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Final
 
 from crawler.config.readers import (
@@ -21,6 +22,7 @@ from crawler.config.readers import (
     choice,
     class_path,
     contact,
+    duration,
     flag,
     frontier_url,
     integer,
@@ -184,6 +186,11 @@ class ArchiveSettings:
         10 * GIGABYTE,
         integer("bytes", least=MEGABYTE),
         "Finished files that may wait for that store; with more, fetching waits.",
+    )
+    archive_keep: timedelta | None = setting(
+        None,
+        or_none(duration()),
+        "How long WARC files are kept; those whose answers are all older go, columns stay.",
     )
     fsync: bool = setting(
         True,

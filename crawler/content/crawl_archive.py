@@ -14,9 +14,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from time import monotonic
+from time import monotonic, time
 from typing import Final
 
 import msgspec
@@ -25,7 +26,8 @@ from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.columns_companion import CRAWL_ID, SUFFIX, ColumnsCompanion
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.delivery import Delivery, DeliveryLimits
-from crawler.archive.delivery_stores import open_store
+from crawler.archive.delivery_stores import local_store, open_store
+from crawler.archive.expire import ExpiredFiles, ExpiryWork, Retention, read_expired
 from crawler.archive.recovery import (
     ArchivedAnswers,
     ReadingLimits,
@@ -57,7 +59,7 @@ from crawler.engine.long_steps import long_step
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import OpenRecord
 from crawler.model.program import PROGRAM
-from crawler.model.types import VERSION, WaitsForRoom
+from crawler.model.types import VERSION, ConfigError, StoreUnavailable, WaitsForRoom
 
 logger = logging.getLogger(__name__)
 
@@ -240,6 +242,7 @@ class CrawlArchive:
         config: Config,
         data: DataDir,
         delivery: Delivery | None,
+        retention: CrawlRetention,
         waits_for_room: WaitsForRoom,
         sync_verdicts: Callable[[], None],
         lifecycle: Lifecycle,
@@ -254,6 +257,8 @@ class CrawlArchive:
         self._archive: Archive | None = None
         self._changes = changes
         self.delivery = delivery
+        self.expired = retention.expired
+        self._expiry = retention.work
         self._columns_rebuild = (
             ColumnsRebuild(data.warc, config) if config.archive.columns else None
         )
@@ -274,6 +279,8 @@ class CrawlArchive:
             self._columns_rebuild.begin()
         if self.delivery is not None:
             self.delivery.begin()
+        if self._expiry is not None:
+            self._expiry.begin()
 
     def open_writer(self) -> Archive | None:
         """Return the archive, created by the first call. Returns None if the crawl keeps none."""
@@ -309,6 +316,8 @@ class CrawlArchive:
     async def close(self, *, is_finished: bool) -> None:
         """Finish the last files, then deliver them; what cannot be delivered waits for the next
         run. If the crawl *is_finished*, no user waits and columns get more time."""
+        if self._expiry is not None:
+            self._expiry.close()
         if self.group_commit is not None:
             await self.group_commit.close()
         try:
@@ -331,6 +340,37 @@ def delivery_of(config: Config, data: DataDir, random: Random) -> Delivery | Non
         return None
     waiting = DeliveryLimits(waiting_bytes=config.archive.archive_waiting_bytes)
     return Delivery(data.path, open_store(url, data.path), waiting, random)
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlRetention:
+    """What has gone of the archive, and what removes more of it, if anything does."""
+
+    expired: ExpiredFiles
+    work: ExpiryWork | None
+
+
+def retention_of(config: Config, data: DataDir, *, is_shared: bool) -> CrawlRetention:
+    """Return what is known of files that were removed for their age, and what removes others. The
+    store of the archive need not answer. Raises CrawlerError."""
+    keep, url = config.archive.archive_keep, config.archive.archive_url
+    if keep is not None and is_shared:
+        raise ConfigError(
+            "CRAWLER_ARCHIVE_KEEP is for a crawl of one process: other workers' records may name"
+            f" what would go. Stop the workers, and call {PROGRAM} archive expire"
+        )
+    expired, local = ExpiredFiles(), local_store(data.path)
+    listed = read_expired([local])
+    try:
+        listed |= read_expired([open_store(url, data.path)] if url else [])
+    except StoreUnavailable as error:
+        logger.warning("Which files have gone from the archive is read here only: %s", error)
+    expired.note(listed.values())
+    if keep is None:
+        return CrawlRetention(expired, None)
+    stores, waiting = ([open_store(url, data.path)], [local]) if url else ([local], [])
+    retention = Retention(stores, waiting, data.path)
+    return CrawlRetention(expired, ExpiryWork(retention, keep.total_seconds(), expired, time))
 
 
 def _log_claims(claimed: int) -> None:

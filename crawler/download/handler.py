@@ -7,7 +7,7 @@ Rule: here alone exchanges are given to the lease that they were fetched under.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from ipaddress import ip_address
 from typing import Final, TypeVar
@@ -108,7 +108,7 @@ class FetchHandler(BaseDownloadHandler):
 
     async def download_request(self, request: Request) -> Response:
         watch = RequestWatch(self._parts, request)
-        wire = wire_request(request, watch.life)
+        wire = wire_request(request, watch.life, self._parts.options.may_have_gone)
         fetched = await self.transfers.run(watch.in_time(self._port.fetch(wire, watch)))
         response = response_of(request, fetched, watch)
         if watch.life is not None:
@@ -189,8 +189,11 @@ def _upcoming_names(crawl: Crawl, resolver: Resolver, within_s: float) -> list[s
     return [name for name in names if resolver.needs_lookup(name, within_s) and is_admitted(name)]
 
 
-def wire_request(request: Request, life: Life | None) -> WireRequest:
-    """Return *request*, of *life* if it has a lease, as it is sent."""
+def wire_request(
+    request: Request, life: Life | None, may_have_gone: Callable[[float], bool] | None = None
+) -> WireRequest:
+    """Return *request*, of *life* if it has a lease, as it is sent. *may_have_gone*: whether the
+    archive may have no answer any more that was fetched at a time, in epoch seconds."""
     address = None if life is None else life.lease.address
     if life is not None and address is not None:
         name = split(request.url).hostname.rstrip(".")
@@ -198,7 +201,10 @@ def wire_request(request: Request, life: Life | None) -> WireRequest:
     # `items` of Scrapy's Headers would normalize each name once more.
     fields = dict.items(request.headers)
     sent = [(name, value) for name, values in fields for value in values]
-    if life is not None and life.plan.validators is not None and _may_ask(request):
+    history = None if life is None else life.candidate.history
+    has_gone = bool(history and may_have_gone and may_have_gone(history.stored_at))
+    is_kept = not has_gone and _may_ask(request)
+    if life is not None and life.plan.validators is not None and is_kept:
         # Here, and not in the headers of the request: copies of that are for other URLs, too.
         sent += conditions(life.plan.validators)
         life.note_conditional()

@@ -7,6 +7,7 @@ and a second page with it waits, so of two equal pages in flight exactly one is 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,20 @@ from crawler.model.types import Claim
 class ClaimStore(Protocol):
     def claim(self, digest: bytes) -> Claim | None:
         """Return the claim of a finished page on *digest*, or None."""
+
+
+class HeldClaims:
+    """Implements ClaimStore: the claims of another, without those whose records have gone. The next
+    page with such content is as new, and claims it."""
+
+    def __init__(self, store: ClaimStore, is_gone: Callable[[str], bool]) -> None:
+        """*is_gone* is called with the record of a claim."""
+        self._store = store
+        self._is_gone = is_gone
+
+    def claim(self, digest: bytes) -> Claim | None:
+        claim = self._store.claim(digest)
+        return None if claim is not None and self._is_gone(claim.record) else claim
 
 
 class Duplicates(Protocol):

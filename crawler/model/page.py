@@ -122,6 +122,9 @@ class DownloadOptions:
     most_connections: int = 1024  # open at once, idle ones among them
     # Chrome's limit (net::HttpStreamParser): web servers send no longer heads
     head_max_bytes: int = 256 * 1024
+    # time of an answer, epoch seconds -> whether the archive may not have it any more; None: none
+    # has gone
+    may_have_gone: Callable[[float], bool] | None = None
 
     def max_bytes(self, content_type: bytes | None, url: str, asked: int | None = None) -> int:
         """Return how many bytes of an answer are kept. *asked* is the request's own

@@ -19,6 +19,8 @@ from crawler.archive.check import (
     Fault,
 )
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
+from crawler.archive.delivery_stores import open_store
+from crawler.archive.expire import Retention
 from crawler.archive.lookup import (
     entries,
 )
@@ -264,6 +266,26 @@ def purge_archive(
         advice = f"remove it, and pack again: {PROGRAM} archive pack"
         fault = Fault(package.name, "a package, which may hold what was deleted here", advice)
         yield FileResult(package.name, f"{package}  not looked at", (fault,))
+
+
+def expire(
+    place: ArchivePlace, before: float, now: float, *, is_trial: bool
+) -> Iterator[FileResult]:
+    """Remove the WARC files of which all answers are older than *before*, epoch seconds, and that
+    no other needs; with *is_trial* say which. Raises CrawlerError."""
+    local = place.local_stores()
+    stores, waiting = ([open_store(place.store, place.path)], local) if place.store else (local, [])
+    retention = Retention(stores, waiting, place.path)
+    with ExitStack() as locks:
+        for home in sorted({place.path, *place.homes}):
+            locks.enter_context(locked(home))
+        done = retention.look(before, now, 0.0, is_trial=is_trial)
+    for each in sorted(done, key=lambda each: each.file):
+        named = f": {many(each.named, 'answer')} named by newer records" if each.named else ""
+        yield FileResult(each.file, f"{each.file}  {each.what}{named}")
+    removed = sum(each.what == "removed" for each in done)
+    would = "would be removed" if is_trial else "removed"
+    yield FileResult("", f"{many(removed, 'file')} {would}, {len(done) - removed} kept for others")
 
 
 def purge_shared_changes(place: CrawlPlace, targets: Sequence[UrlTarget]) -> Iterator[FileResult]:

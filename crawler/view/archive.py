@@ -23,7 +23,7 @@ from crawler.archive.check import (
     open_checker,
 )
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
-from crawler.archive.delivery_stores import FolderStore, Store, StoreAddress, open_store
+from crawler.archive.delivery_stores import Store, local_store, open_store
 from crawler.archive.earlier_crawls import FOLDER as EARLIER
 from crawler.archive.earlier_crawls import EarlierCrawls, folders_of
 from crawler.archive.lookup import (
@@ -91,7 +91,7 @@ class ArchivePlace:
         return [folder for home in self.homes for folder in folders_of(home / EARLIER)]
 
     def local_stores(self) -> list[Store]:
-        return [FolderStore(StoreAddress(f"file://{home.resolve()}")) for home in self.homes]
+        return [local_store(home) for home in self.homes]
 
     def all_stores(self) -> list[Store]:
         """Return the folders here and the object store. Raises ConfigError."""

@@ -24,6 +24,7 @@ from crawler.model.types import (
     HostKey,
     Lease,
     Pace,
+    PageHistory,
 )
 
 BEGUN = 1000.0
@@ -92,7 +93,12 @@ def test_a_plain_get_asks_whether_its_page_has_changed(
     given: dict[str, Any], is_asked: bool
 ) -> None:
     request = Request(FOUND.url, **given)
-    life = Life(replace(PLAN, validators='"e"\nThu, 01 Jan 2026 00:00:00 GMT'))
+    found = replace(FOUND, history=PageHistory(9, 9, stored_at=7))
+    lease = replace(PLAN.lease, candidate=found)
+    validators = '"e"\nThu, 01 Jan 2026 00:00:00 GMT'
+    life = Life(replace(PLAN, lease=lease, validators=validators))
+    gone = wire_request(request, life, lambda at: at == 7)
+    assert gone.fields == wire_request(request, None).fields, "a 304 would lead to nothing"
     sent = wire_request(request, life)
     conditions = (
         (b"If-None-Match", b'"e"'),

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.duplicates.exact import LocalDuplicates
 from crawler.model.types import Claim
@@ -60,12 +62,16 @@ class SharedDuplicates:
         link: ShardClient,
         batcher: Batcher[Call],
         hold_s: float = HOLD_S,
+        is_gone: Callable[[str], bool] | None = None,
     ) -> None:
+        """*is_gone* is called with the record of a claim. Where it has gone, a page is stored
+        whole; the claim stays, as claims in Redis do."""
         self._contents = link.contents
         self._batcher = batcher
         self._send_later = link.send_later
         self._count = link.count
         self._hold_s = hold_s
+        self._is_gone = is_gone
         self._known = _RecentClaims()
         self._here = LocalDuplicates(self._known)
         self._reserved: dict[int, bytes] = {}  # digests that may be reserved in Redis, by lease
@@ -86,6 +92,8 @@ class SharedDuplicates:
             raise
         if claim is None:
             return None
+        if self._is_gone is not None and self._is_gone(claim.record):
+            claim = replace(claim, record="")
         self._known.add(claim)
         self.note_claim(lease_id)  # another page has the claim, so nothing is reserved
         self._here.release(lease_id)
