@@ -397,7 +397,7 @@ class LinksPipeline(PipelineStage):
         cash = cash_of_links(life.candidate.cash, len(links))
         found = await self._select(own, None, page, life, cash)
         if not (found or life.dead_end) and life.candidate.seed_url:
-            life.note_dead_end(selection.dead_end(page, links))
+            life.note_dead_end(selection.dead_end(page, links, life.candidate))
         if len(own) < len(links):
             # The page's own links are absolute already; a user's pipeline has added others.
             others = [each for each in links if id(each) not in absolute]
@@ -416,8 +416,7 @@ class LinksPipeline(PipelineStage):
         """Return the candidates of the last links; those of all before are added to the
         frontier."""
         now = self.crawl.leases.clock.now
-        hops = life.candidate.index_hops
-        select = partial(self.crawl.loop.links.select, index_hops=hops, cash=cash)
+        select = partial(self.crawl.loop.links.select, origin=life.candidate, cash=cash)
         while len(links) > _LINKS_PER_TURN:
             part = links[:_LINKS_PER_TURN]
             await self._add(select(part, base, page, now()), life)

@@ -15,7 +15,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it, not here
 
-from crawler.config.arguments import Arguments  # noqa: E402  # needs the path above
+from crawler.config.arguments import Arguments, SeedTerms  # noqa: E402  # needs the path above
 from crawler.config.readers import Setting, settings_of  # noqa: E402  # needs the path above
 from crawler.config.settings import settings_table  # noqa: E402  # needs the path above
 
@@ -31,6 +31,13 @@ def page_lines() -> Iterator[str]:
         "## Arguments of the spider `web`",
         "",
         *table("argument", settings_of(Arguments)),
+        "",
+        "## Options of a seed",
+        "",
+        "Behind a URL in `seeds` or in a list, as `scope=prefix max_pages=100`, and in",
+        "[crawl.toml](crawls.md). What they do not say is as in the arguments.",
+        "",
+        *table("option", settings_of(SeedTerms)),
         "",
     ]
 

@@ -147,6 +147,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     )
     _log_put_back(frontier.put_back_at_open)
     pattern_stats = LocalPatternStats(frontier.records, config.patterns)
+    origins.seed_limits.open(frontier.records)
     return FrontierParts(
         frontier=frontier,
         clock=Clock(time, monotonic, frontier.clock),

@@ -92,7 +92,9 @@ class BaseParts:
         robots = RobotsCache(robots_store, agent, self.config.robots)
         probes = Probes(records, lambda: self.random.randbytes(12).hex(), self.config.content)
         return Precheck(
-            *(robots, origins.robots_candidate, pattern_stats, probes, origins.overrides_of), others
+            *(robots, origins.robots_candidate, pattern_stats, origins.seed_limits, probes),
+            origins.overrides_of,
+            others,
         )
 
 

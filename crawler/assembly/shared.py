@@ -78,6 +78,11 @@ def shared_parts(
     work = FrontierWork(
         base.outcomes.append_all, base.room, base.lifecycle.fail, base.lifecycle.wake
     )
+
+    def forget_counts() -> None:
+        pattern_stats.forget()
+        origins.seed_limits.forget()
+
     folder = base.data.path / SHARDS
     rests = _rests_of_dead(folder) if joined.dead_sessions else {}
     shutil.rmtree(folder, ignore_errors=True)  # the shards are in Redis
@@ -95,7 +100,7 @@ def shared_parts(
         addresses=base.addresses,
         free_slots=base.slots.free_slots,
         wake=base.lifecycle.wake,
-        on_taken_in=lambda: pattern_stats.forget(),
+        on_taken_in=lambda: forget_counts(),
         on_robots=lambda authority, result: precheck.take_robots_result(
             authority, result, clock.now()
         ),
@@ -106,6 +111,7 @@ def shared_parts(
     pattern_stats = LocalPatternStats(
         frontier.frontier.records, config.patterns, shards=Shards(worker.settings.shards)
     )
+    origins.seed_limits.open(frontier.frontier.records, Shards(worker.settings.shards))
     owned = frontier.frontier
     others = OtherWorkers(lambda authority: not owned.owns(host_of(authority)), owned.send_robots)
     robots = RobotsRecords(base.store)

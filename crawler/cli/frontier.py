@@ -414,7 +414,7 @@ def _urls_of(words: Sequence[str]) -> list[str]:
             for line in seeds.read():
                 if isinstance(line, BadLine):
                     raise ConfigError(f"{seeds.source} line {line.number}: {line.reason}")
-                urls.append(line)
+                urls.append(line if isinstance(line, str) else line.url)
     return urls
 
 

@@ -25,16 +25,16 @@ class InteractiveCommand(ScrapyCommand):
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         from crawler.config.settings import read_config
         from crawler.engine.seeds import refuse_anonymous
-        from crawler.model.choices import ScopeChoice
         from crawler.model.types import CrawlerError
         from crawler.model.url import fetch_form
         from crawler.policy.scope import SeedHosts
+        from crawler.policy.seed_terms import TermsOfSeeds
         from crawler.report.messages import print_error
 
         assert self.settings is not None
         try:
             urls = (url for url in map(fetch_form, args) if url is not None)
-            refuse_anonymous(SeedHosts(ScopeChoice.ANY, urls), read_config(self.settings))
+            refuse_anonymous(SeedHosts(TermsOfSeeds(), urls), read_config(self.settings))
             self._refuse_web(getattr(opts, "spider", None))
             super().run(args, opts)  # type: ignore[safe-super]  # the next base has it
         except CrawlerError as refused:

@@ -36,6 +36,7 @@ from crawler.data.data_dir import (
     WORKERS,
     worker_folders,
 )
+from crawler.engine.seeds import arguments_of_file
 from crawler.model.program import PROGRAM
 from crawler.model.types import ConfigError, CrawlerError, DataDirError
 from crawler.report.extensions import replace_file
@@ -137,7 +138,8 @@ def _arguments(settings: BaseSettings, spider: str, opts: argparse.Namespace) ->
         raise ConfigError("want -a NAME=VALUE") from None
     if not issubclass(found, WebSpider):
         return None
-    return read_arguments({"seeds": PUSHED, **given})  # seeds are for the workers
+    of_file = arguments_of_file(given["crawl"]) if given.get("crawl") else {}
+    return read_arguments({"seeds": PUSHED, **of_file, **given})  # seeds are for the workers
 
 
 def _report(summary: Summary, plan: WorkersPlan) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from crawler.config.readers import (
     choice,
+    contact,
     duration,
     end_of_run,
     flag,
@@ -25,18 +26,21 @@ from crawler.config.readers import (
     pattern,
     read_group,
     refuse_unknown,
+    revisit_mode,
     setting,
     settings_of,
     size,
     text,
 )
-from crawler.model.choices import OnlyChoice, ScopeChoice
+from crawler.model.choices import OnlyChoice, RevisitMode, ScopeChoice
 from crawler.model.types import ConfigError
 
 # The arguments of a crawl. Scrapy passes one string a name, so the regular expressions of `allow`
 # and `deny` are separated by line breaks, which no URL needs.
 
 SEPARATOR: Final = "\n"
+MOST_EXTRA_HOPS: Final = 15
+"""As many as are kept with a URL in half a byte."""
 REPEATABLE: Final = frozenset({"allow", "deny"})
 PUSHED: Final = "redis"  # in place of seeds: URLs are pushed into the Redis of a shared crawl
 RUN_BEGAN: Final = "_run_began"
@@ -45,7 +49,83 @@ IGNORED_ARGUMENTS: Final = frozenset({"_job", RUN_BEGAN})  # scrapyd passes the 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
+class Bounds:
+    """Where links may lead."""
+
+    scope: ScopeChoice = setting(
+        ScopeChoice.ANY,
+        choice(ScopeChoice),
+        "Where links may lead: anywhere, to seeds' domains, hosts, folders, by `allow`, nowhere.",
+    )
+    max_depth: int | None = setting(
+        None, or_none(integer("hops")), "Most hops from a seed; 0: seeds only."
+    )
+    extra_hops: int = setting(
+        0, integer("hops", most=MOST_EXTRA_HOPS), "Hops that links may lead beyond the scope."
+    )
+    allow: tuple[re.Pattern[str], ...] = setting(
+        (), list_of(pattern(), SEPARATOR), "Follow only URLs in which one of these is found."
+    )
+    deny: tuple[re.Pattern[str], ...] = setting(
+        (), list_of(pattern(), SEPARATOR), "Follow no URL in which one of these is found."
+    )
+
+    def _refuse_boundless(self) -> None:
+        if self.scope is ScopeChoice.REGEX and not self.allow:
+            raise ConfigError("scope is regex, and no allow says which: add one, as allow=/blog/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedTerms(Bounds):
+    """What holds for the URLs in the scope of a seed. Its limits are counted from the first page of
+    the seed on, over all starts."""
+
+    max_pages: int | None = setting(
+        None, or_none(integer("pages", least=1)), "Most pages that are fetched of the seed, in all."
+    )
+    max_bytes: int | None = setting(
+        None, or_none(size()), "Bytes of these, after which nothing more of the seed is fetched."
+    )
+    max_time: timedelta | None = setting(
+        None, or_none(duration()), "How long after its first page the seed is fetched from."
+    )
+
+    def __post_init__(self) -> None:
+        self._refuse_boundless()
+        limits = [name for name in SEED_LIMITS if getattr(self, name) is not None]
+        if limits and self.scope not in _COUNTED_SCOPES:
+            raise ConfigError(
+                f"{limits[0]} counts what is in the scope of a seed, and {_UNCOUNTED[self.scope]}:"
+                f" leave {limits[0]} out, or give the seed the scope prefix, host or domain"
+            )
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether what is fetched under them is counted."""
+        return any(getattr(self, name) is not None for name in SEED_LIMITS)
+
+
+SEED_LIMITS: Final = ("max_pages", "max_bytes", "max_time")
+_COUNTED_SCOPES: Final = frozenset({ScopeChoice.PREFIX, ScopeChoice.HOST, ScopeChoice.DOMAIN})
+_UNCOUNTED: Final = {
+    ScopeChoice.PAGE: "the scope page is one page",
+    ScopeChoice.ANY: "the scope any is no seed's own",
+    ScopeChoice.REGEX: "what the scope regex holds may be on any host",
+}
+
+
+def terms_of_seed(options: Mapping[str, object], of_crawl: SeedTerms) -> SeedTerms:
+    """Return the terms of a seed with these *options*. What they do not say is as for one without,
+    *of_crawl*, whose `deny` holds beside that of the seed. Raises ConfigError."""
+    rows = settings_of(SeedTerms)
+    refuse_unknown("option", options, [row.name for row in rows])
+    own: dict[str, Any] = {row.field: row.read(options) for row in rows if row.name in options}
+    terms = replace(of_crawl, **own)
+    return replace(terms, deny=(*of_crawl.deny, *terms.deny)) if "deny" in own else terms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments(Bounds):
     """The arguments of one crawl."""
 
     seeds: str = setting(
@@ -55,6 +135,17 @@ class Arguments:
         ),
         "Where to start: a path or URL of a list, URLs with commas between; redis: what is pushed.",
     )
+    crawl: str = setting(
+        "",
+        text("a path", "path", r"[^\0]*"),
+        "A file that describes the crawl: its seeds, each with options, and these arguments.",
+    )
+    contact: str | None = setting(
+        None, or_none(contact()), "CRAWLER_CONTACT: how to reach you, sent with every request."
+    )
+    revisit: RevisitMode | None = setting(
+        None, or_none(revisit_mode()), "CRAWLER_REVISIT: whether, or how often, pages come again."
+    )
     max_pages: int | None = setting(
         None, or_none(integer("pages", least=1)), "Most pages that are fetched."
     )
@@ -63,20 +154,6 @@ class Arguments:
     )
     max_time: timedelta | None = setting(
         None, or_none(duration()), "How long this run takes at most."
-    )
-    max_depth: int | None = setting(
-        None, or_none(integer("hops")), "Most hops from a seed; 0: seeds only."
-    )
-    scope: ScopeChoice = setting(
-        ScopeChoice.ANY,
-        choice(ScopeChoice),
-        "Where links may lead: anywhere, or to the seeds' domains, hosts, folders; or nowhere.",
-    )
-    allow: tuple[re.Pattern[str], ...] = setting(
-        (), list_of(pattern(), SEPARATOR), "Follow only URLs in which one of these is found."
-    )
-    deny: tuple[re.Pattern[str], ...] = setting(
-        (), list_of(pattern(), SEPARATOR), "Follow no URL in which one of these is found."
     )
     requisites: bool = setting(
         False,
@@ -108,6 +185,18 @@ class Arguments:
     def __post_init__(self) -> None:
         if not self.seeds:
             raise ConfigError("no seeds: say where to start, for example -a seeds=seeds.txt")
+        self._refuse_boundless()
+
+    @property
+    def terms(self) -> SeedTerms:
+        """The terms of a seed without options."""
+        return SeedTerms(
+            scope=self.scope,
+            max_depth=self.max_depth,
+            extra_hops=self.extra_hops,
+            allow=self.allow,
+            deny=self.deny,
+        )
 
     @property
     def has_pushed_seeds(self) -> bool:
@@ -146,6 +235,8 @@ def read_arguments(given: Mapping[str, object]) -> Arguments:
     return read_group(Arguments, ours)
 
 
+SETTINGS_BY_ARGUMENT: Final = {"contact": "CRAWLER_CONTACT", "revisit": "CRAWLER_REVISIT"}
+"""Arguments in place of a setting, which goes before them where it is typed."""
 RUN_LIMITS: Final = ("max_pages", "max_bytes")
 """What a run fetches at most; several workers divide it among them."""
 NOT_KEPT: Final = frozenset({*RUN_LIMITS, "max_time", "only", "since"})

@@ -17,6 +17,7 @@ from typing import Final
 
 from crawler.config.arguments import Arguments
 from crawler.config.settings import Config
+from crawler.data.local_stores import LocalSeedLimits
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.model.choices import LaterVisits, OnlyChoice, RevisitChoice
@@ -36,6 +37,7 @@ from crawler.policy.priority import CashPrioritizer, Prioritizer
 from crawler.policy.ranks import Ranks
 from crawler.policy.refusal import Refusal
 from crawler.policy.scope import SeedHosts, place_of_seed
+from crawler.policy.seed_terms import TermsOfSeeds
 
 _LOGGED: Final = 20  # origins named in one log line
 _NAMED_LOGGED: Final = 100  # refused requests of a spider, for each rule
@@ -78,7 +80,7 @@ class AllowedOrigins:
         is_open = arguments is None or is_read_only
         names = (keys.name_of(key) for key in self._stored_keys if is_open)
         self._opened = frozenset(map(_read_origin, names))
-        self._units = NameSet()  # of the seeds of this start
+        self._scope = SeedHosts(TermsOfSeeds(self._arguments.terms)).scope()  # by its seeds
         self._listed = NameSet()  # their loopback origins that are not in `_opened`
         self._seed_hosts: set[str] = set()  # of those received while the crawl ran
         self._seeds_are_known = arguments is None
@@ -90,6 +92,9 @@ class AllowedOrigins:
         self._prioritizer = prioritizer or CashPrioritizer(levels)
         self._logged: Counter[str] = Counter()  # refused requests, by rule
         self._rebuild()
+        self.seed_limits = LocalSeedLimits(
+            lambda url: self.admission.place_with_limits(url), key_seed
+        )
 
     @property
     def is_complete(self) -> bool:
@@ -106,7 +111,7 @@ class AllowedOrigins:
         }
         if stale:
             self._store.write(dict.fromkeys(stale))
-        self._units = hosts.units()
+        self._scope = hosts.scope()
         self._seeds_are_known = True
         self._rebuild()
 
@@ -215,9 +220,8 @@ class AllowedOrigins:
         )
         of_start = admission_settings(
             self._config,
-            self._arguments,
+            self._scope,
             self._addresses,
-            self._units,
             self._key_seed,
             self._now,
             self._ranks,
@@ -260,7 +264,9 @@ class CurrentRules:
         return self._origins.operator.revisits_per_day
 
     def refusal(self, candidate: Candidate) -> Refusal | None:
-        return self._origins.admission.refusal(candidate)
+        origins = self._origins
+        refusal = origins.admission.refusal(candidate)
+        return refusal or origins.seed_limits.refusal(candidate, self._now())
 
     def on_refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
         for candidate, refusal in urls:

@@ -28,7 +28,7 @@ from crawler.frontier.port import FRONTIER, SEEN
 from crawler.model.program import PROGRAM
 from crawler.model.types import ConfigError, DataDirError
 
-FORMAT: Final = 5  # another one is refused; it rises when what is on disk changes
+FORMAT: Final = 6  # another one is refused; it rises when what is on disk changes
 _LOCK: Final = "crawl.lock"
 FORMAT_FILE: Final = "format.json"
 WORKER: Final = "worker"  # of a shared crawl: the worker's outbox and robots.txt

@@ -1,22 +1,25 @@
-"""Small records in the store of the frontier: claims on digests, robots.txt, soft 404s, patterns.
+"""Small records in the store of the frontier: claims on digests, robots.txt, soft 404s, patterns,
+limits of seeds.
 
 Rule: a record that cannot be read is treated as missing; it is fetched, claimed or counted again.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from typing import Final, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
+from xxhash import xxh3_64_digest
 
+from crawler.config.arguments import SeedTerms
 from crawler.config.settings import PatternSettings
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore, ReadableStore
 from crawler.frontier.shards import Shards
-from crawler.model.types import Candidate, Claim, HostKey
+from crawler.model.types import Candidate, Claim, HostKey, Purpose
 from crawler.page.soft404 import Soft404Record
 from crawler.policy.patterns import (
     NO_STATS,
@@ -35,6 +38,8 @@ from crawler.policy.patterns import (
 )
 from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import RobotsRecord
+from crawler.policy.scope import SeedPlace
+from crawler.policy.seed_terms import NO_TALLY, SeedTally, limit_refusal
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_claim = msgspec.msgpack.Decoder(Claim).decode
@@ -131,6 +136,93 @@ class RecentCache(Generic[K, V]):
     def is_full(self) -> bool:
         return len(self._entries) >= self._most
 
+
+class LocalSeedLimits:
+    """What is fetched of the seeds that have limits, counted in the store of the frontier, with the
+    verdicts of pages. Nothing is counted of pages that are visited again, of sitemaps, and of what
+    pages need to be shown."""
+
+    def __init__(self, place_of: Callable[[str], SeedPlace | None], key_seed: int) -> None:
+        """*place_of* returns the seeds that a URL belongs to, if they have limits."""
+        self._place_of = place_of
+        self._key_seed = key_seed
+        self._store: OrderedStore | None = None
+        self._shards = Shards()
+        self._tallies: RecentCache[bytes, SeedTally] = RecentCache(RECENT)
+        self._by_lease: dict[int, bytes] = {}
+        self._under_way: Counter[bytes] = Counter()
+
+    def open(self, store: OrderedStore, shards: Shards | None = None) -> None:
+        """Count in *store* from now on; before that nothing is refused."""
+        self._store, self._shards = store, shards or self._shards
+
+    def forget(self) -> None:
+        """Forget what is in memory of the store, of which another process has changed a shard."""
+        self._tallies.clear()
+
+    def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
+        """Return why *candidate* is not fetched: enough of its seed was."""
+        found = self._find(candidate)
+        return limit_refusal(found[0], self._tally(found[1]), 0, now) if found else None
+
+    def is_awaited(self, candidate: Candidate, now: float) -> bool:
+        """Return whether *candidate* waits for pages of its seed that are under way, with which
+        there may be enough."""
+        found = self._find(candidate)
+        if not found:
+            return False
+        tally, under_way = self._tally(found[1]), self._under_way[found[1]]
+        return limit_refusal(found[0], tally, under_way, now) is not None
+
+    def begin(self, lease_id: int, candidate: Candidate) -> None:
+        """Note that *candidate* is fetched under this lease."""
+        found = self._find(candidate)
+        if found and not candidate.is_sitemap:
+            self._by_lease[lease_id] = found[1]
+            self._under_way[found[1]] += 1
+
+    def count(self, lease_id: int, body_bytes: int, now: float) -> None:
+        """Count the page that was fetched under this lease. Raises StoreUnavailable."""
+        key = self._by_lease.get(lease_id)
+        if key is None or self._store is None:
+            return
+        before = self._tally(key)
+        after = SeedTally(before.pages + 1, before.bytes + body_bytes, before.since or now)
+        self._store.write({key: _encode(after)})
+        self._tallies.put(key, after)
+
+    def end(self, lease_id: int) -> None:
+        """Note that this lease is over."""
+        key = self._by_lease.pop(lease_id, None)
+        if key is not None:
+            self._under_way -= Counter([key])
+
+    def _find(self, candidate: Candidate) -> tuple[SeedTerms, bytes] | None:
+        """Return the terms of the seeds of *candidate* and the key of their tally, if they have
+        limits that hold for it."""
+        is_counted = candidate.purpose is Purpose.PAGE and candidate.history is None
+        if not is_counted or candidate.requisite or candidate.beyond:
+            return None
+        place = self._place_of(candidate.url)
+        if place is None:
+            return None
+        name = xxh3_64_digest(place.unit.encode(), self._key_seed & _SEED_MASK)
+        return place.terms, keys.seed_tally(self._shards.of(candidate.host), name)
+
+    def _tally(self, key: bytes) -> SeedTally:
+        found = self._tallies.get(key)
+        if found is not None:
+            return found
+        packed = self._store.get(key) if self._store is not None else None
+        try:
+            found = NO_TALLY if packed is None else _decode_tally(packed)
+        except msgspec.MsgspecError:
+            found = NO_TALLY
+        return self._tallies.put(key, found)
+
+
+_SEED_MASK: Final = (1 << 64) - 1
+_decode_tally = msgspec.msgpack.Decoder(SeedTally).decode
 
 MAX_PATTERNS: Final = 10_000
 """Patterns of a host, 80 bytes each. Further ones count as one pattern: most such hosts make new

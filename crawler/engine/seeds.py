@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import IO, Final
@@ -25,10 +25,20 @@ from urllib.parse import unquote, urlsplit
 from crawler.config.readers import WANT_CONTACT
 from crawler.config.settings import Config
 from crawler.engine.long_steps import long_step
-from crawler.model.choices import ScopeChoice
+from crawler.model.program import PROGRAM
 from crawler.model.types import ConfigError, SeedsError
+from crawler.policy.crawl_file import read_crawl
 from crawler.policy.scope import SeedHosts
-from crawler.policy.seeds import BadLine, SeedLine, parse_seeds, parse_table, seed_url
+from crawler.policy.seed_terms import TermsOfSeeds
+from crawler.policy.seeds import (
+    BadLine,
+    SeedLine,
+    parse_seeds,
+    parse_table,
+    seed_url,
+    split_options,
+    url_of,
+)
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -54,10 +64,22 @@ _PROGRESS_S: Final = 5.0  # between two log lines about a long list
 class SeedList:
     """A list of seeds. It can be read again and again, but not twice at a time."""
 
-    def __init__(self, file: IO[bytes], name: str, source: str, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        file: IO[bytes],
+        name: str,
+        source: str,
+        terms: TermsOfSeeds | None = None,
+        *,
+        options: Sequence[str] = (),
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
         """*file* can seek. *name*: of the list, whose suffix tells its format. *source*: for
-        messages. *max_bytes*: most bytes of a packed list when it is unpacked."""
+        messages. *options*: of all its seeds. *max_bytes*: most bytes of a packed list when it is
+        unpacked."""
         self.source = source
+        self.terms = terms or TermsOfSeeds()
+        self._options = options
         self.lines = 0  # read so far by the last reading
         self._file = file
         self._max_bytes = max_bytes
@@ -66,7 +88,9 @@ class SeedList:
 
     def read(self) -> Iterator[SeedLine]:
         """Yield the seeds and the bad lines, from the first on. Raises SeedsError."""
-        return parse_table(self._lines) if self._is_table else parse_seeds(self._lines())
+        if self._is_table:
+            return parse_table(self._lines, self.terms, self._options)
+        return parse_seeds(self._lines(), self.terms, self._options)
 
     def progress(self) -> str:
         """Return how far the list is read, for people."""
@@ -136,10 +160,46 @@ class SeedList:
             raise SeedsError(f"{source} cannot be {what}: {damage}") from damage
 
 
+class SeedLists:
+    """Several lists, which are read as one."""
+
+    def __init__(self, lists: Sequence[SeedList]) -> None:
+        self._lists = lists
+        self._at = 0  # the list that is being read
+        self.source = " and ".join(dict.fromkeys(each.source for each in lists))
+        self.terms = lists[0].terms
+
+    def read(self) -> Iterator[SeedLine]:
+        """As `SeedList.read`."""
+        for at, each in enumerate(self._lists):
+            self._at = at
+            yield from each.read()
+
+    def progress(self) -> str:
+        """Return how far the lists are read, for people."""
+        return self._lists[self._at].progress()
+
+    def share(self) -> float:
+        """As `SeedList.share`."""
+        return (self._at + self._lists[self._at].share()) / len(self._lists)
+
+    @property
+    def lines(self) -> int:
+        """Of the list that is being read."""
+        return self._lists[self._at].lines
+
+    def close(self) -> None:
+        for each in self._lists:
+            each.close()
+
+
+Seeds = SeedList | SeedLists
+
+
 class LoggedProgress:
     """Logs at intervals how far a list is read."""
 
-    def __init__(self, seeds: SeedList, steady: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seeds: Seeds, steady: Callable[[], float] = time.monotonic) -> None:
         self._seeds = seeds
         self._steady = steady
         self._next = steady() + _PROGRESS_S
@@ -159,30 +219,82 @@ def list_url(seeds: str) -> str | None:
     return seeds if _is_list_name(urlsplit(seeds).path) else None
 
 
-def open_seeds(seeds: str) -> SeedList:
-    """Open seeds from a path, a file:// URL, or URLs separated by commas. Raises SeedsError."""
+def open_seeds(seeds: str, terms: TermsOfSeeds | None = None) -> Seeds:
+    """Open seeds from a path, a file:// URL, or several of these and of URLs, separated by commas
+    or line breaks, each perhaps with options behind it. Raises SeedsError, and ConfigError for
+    options of a list that are wrong."""
     path = _path(seeds)
-    if path is None:
-        lines = "\n".join(seeds.split(",")).encode(errors="surrogateescape")
-        return SeedList(io.BytesIO(lines), "", "the argument seeds")
-    return SeedList(_open(path), path.name, str(path))
+    if path is not None:
+        return SeedList(_open(path), path.name, str(path), terms)
+    terms = terms or TermsOfSeeds()
+    lists: list[SeedList] = []
+    urls: list[str] = []
+    for item in [*_items(seeds), ""]:
+        text, options = split_options(item.strip())
+        path = _path_of_list(text)
+        if (path is not None or not item) and urls:
+            lines = "\n".join(urls).encode(errors="surrogateescape")
+            lists.append(SeedList(io.BytesIO(lines), "", "the argument seeds", terms))
+            urls = []
+        if path is not None:
+            terms.number_of(options)
+            lists.append(SeedList(_open(path), path.name, str(path), terms, options=options))
+        elif item:
+            urls.append(item)
+    if not lists:
+        raise SeedsError("the argument seeds gives no seed: write URLs, or the path of a list")
+    return lists[0] if len(lists) == 1 else SeedLists(lists)
+
+
+def _items(seeds: str) -> list[str]:
+    return seeds.split("\n" if "\n" in seeds else ",")
+
+
+def _path_of_list(text: str) -> Path | None:
+    """Return the path of a list that an item of several seeds names, or None if it is a URL."""
+    if text.startswith("file://"):
+        return Path(unquote(urlsplit(text).path))
+    is_list = "://" not in text and (_is_list_name(text) or _exists(text))
+    return Path(text) if is_list and text else None
+
+
+def arguments_of_file(path: str) -> dict[str, str]:
+    """Return the arguments that the file of a crawl says. Raises ConfigError."""
+    file = Path(path).absolute()
+    try:
+        return read_crawl(file.read_text(encoding="utf-8"), path, str(file.parent))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"the file of the crawl {path} does not exist (looked in {Path.cwd()}):"
+            f" `{PROGRAM} init > crawl.toml` writes an example"
+        ) from None
+    except UnicodeDecodeError as broken:
+        raise ConfigError(f"{path} is not UTF-8: {broken.reason}") from None
+    except OSError as refused:
+        raise ConfigError(f"{path} cannot be read: {refused.strerror}") from None
 
 
 def whole_path(seeds: str) -> str:
-    """Return *seeds* so that it means the same from any directory, if it is the path of a file."""
-    is_file = "://" not in seeds and _exists(seeds)
-    return str(Path(seeds).absolute()) if is_file else seeds
+    """Return *seeds* so that it means the same from any directory, where it names files."""
+    if "://" not in seeds and _exists(seeds):
+        return str(Path(seeds).absolute())
+    items = []
+    for item in _items(seeds):
+        text, options = split_options(item.strip())
+        is_file = "://" not in text and text and _exists(text)
+        items.append(" ".join([str(Path(text).absolute()), *options]) if is_file else item)
+    return ("\n" if "\n" in seeds else ",").join(items)
 
 
-def survey_seeds(seeds: SeedList, scope: ScopeChoice) -> SeedHosts:
+def survey_seeds(seeds: Seeds) -> SeedHosts:
     """Read all of *seeds*, log its bad lines, and return the hosts. Raises SeedsError, also if no
     good line is left."""
     with long_step(f"Checking {seeds.source}", seeds.share):
-        return _survey(seeds, scope)
+        return _survey(seeds)
 
 
-def _survey(seeds: SeedList, scope: ScopeChoice) -> SeedHosts:
-    hosts = SeedHosts(scope)
+def _survey(seeds: Seeds) -> SeedHosts:
+    hosts = SeedHosts(seeds.terms)
     good = bad = 0
     for line in seeds.read():
         if isinstance(line, BadLine):
@@ -193,7 +305,10 @@ def _survey(seeds: SeedList, scope: ScopeChoice) -> SeedHosts:
                 )
         else:
             good += 1
-            hosts.add(line)
+            if isinstance(line, str):
+                hosts.add(line)
+            else:
+                hosts.add(*line)
     if bad > _LOGGED_LINES:
         logger.warning("%s: %d more bad lines skipped", seeds.source, bad - _LOGGED_LINES)
     if not good:
@@ -223,16 +338,17 @@ def refuse_anonymous(hosts: SeedHosts, config: Config) -> None:
 def batches(lines: Iterator[SeedLine], size: int) -> Iterator[list[str]]:
     """Yield the seeds of *lines*, up to *size* at a time, without the bad lines."""
     while taken := list(islice(lines, size)):
-        yield [line for line in taken if isinstance(line, str)]
+        yield [url for line in taken if (url := url_of(line)) is not None]
 
 
 def _path(seeds: str) -> Path | None:
     """Return the path that *seeds* names, or None if it is a list of URLs itself."""
-    if seeds.startswith("file://"):
+    is_one = not ("," in seeds or "\n" in seeds or split_options(seeds)[1])
+    if seeds.startswith("file://") and is_one:
         return Path(unquote(urlsplit(seeds).path))
     if "://" in seeds:
         return None
-    if _exists(seeds) or not ("," in seeds or _is_typed_url(seeds)):
+    if _exists(seeds) or (is_one and not _is_typed_url(seeds)):
         return Path(seeds)
     return None
 

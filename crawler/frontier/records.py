@@ -1,8 +1,9 @@
 """The keys and records of a frontier in its ordered store.
 
 Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort in their order. The
-records of a shard (A G O S b c d h l o u v x y z) have it, two bytes, in front of a host, a domain
-or an address, or in n, a number that is used once: behind the letter, in `l` behind the time.
+records of a shard (A G L O S b c d h l o u v x y z) have it, two bytes, in front of a host, a
+domain or an address, or in n, a number that is used once: behind the letter, in `l` behind the
+time.
 
     m                       totals: counters, ends of the front queues
     m <shard>               the counters of one shard, where a frontier has several
@@ -34,6 +35,7 @@ or an address, or in n, a number that is used once: behind the letter, in `l` be
     j <n / 64>              log: fingerprints of the pages finished under 64 leases
     t <authority>           robots.txt of scheme://host:port
     w <host:port>           loopback origin that seeds or start requests allow
+    L <seeds>               what was fetched of seeds with limits, by a hash of their scope
     y <host>                how many patterns of the host are known, and how many have stopped
     y <host> 0 <pattern>    statistics of the pages of a pattern
     e <kind of URL>         the host's answer to a probe, for URLs of this kind
@@ -90,6 +92,7 @@ PRINT_LOG: Final = b"j"
 ROBOTS: Final = b"t"
 LOOPBACK: Final = b"w"
 PATTERN: Final = b"y"
+SEED_TALLY: Final = b"L"
 SOFT_404: Final = b"e"
 
 SHARD_BYTES: Final = 2
@@ -214,6 +217,11 @@ def spilled(shard: bytes, domain: str, last: int) -> bytes:
 
 def pattern_of_host(shard: bytes, host: HostKey, pattern: str) -> bytes:
     return PATTERN + shard + host.encode() + b"\0" + pattern.encode()
+
+
+def seed_tally(shard: bytes, seeds: bytes) -> bytes:
+    """Return the key of what was fetched of *seeds*, a hash of their scope."""
+    return SEED_TALLY + shard + seeds
 
 
 def place_in_front(standing: Standing, level: int, cash: int) -> int:

@@ -79,7 +79,7 @@ class LinkSelection:
             return []
         if self.arguments is None:
             return []  # a user's spider requests them itself, with its own callback
-        if not self.scope.admission.follows(0):
+        if not self.scope.admission.lists(authority_of(base)):
             return []
         hints = Hints(is_sitemap=True)
         found = []
@@ -124,13 +124,14 @@ class LinkSelection:
         page: Page,
         now: float,
         *,
-        index_hops: int = 0,
+        origin: Candidate,
         cash: int = NO_CASH,
     ) -> list[Candidate]:
-        """Return the candidates of *links* of *page*, which are read against *base*. *index_hops*:
-        how many indexes of sitemaps led to it. *cash*: of each link. Those of patterns that bring
-        nothing new any more are left out."""
-        depth = page.depth + 1
+        """Return the candidates of *links* of *page*, which are read against *base*. *origin*: what
+        was fetched for it. *cash*: of each link. Those of patterns that bring nothing new any more
+        are left out."""
+        depth, index_hops = page.depth + 1, origin.index_hops
+        beyond = self.scope.admission.beyond(origin)
         if not _HINTED.isdisjoint([link.kind for link in links]):
             index_hops += 1
             if self.since:
@@ -139,10 +140,12 @@ class LinkSelection:
                 links = list(compress(links, dated))
             if index_hops > MAX_INDEX_HOPS:
                 links = [link for link in links if link.kind is not LinkKind.SITEMAP]
-            selected = self.scope.admission.select_listed(links, base, depth, index_hops, cash)
+            selected = self.scope.admission.select_listed(
+                links, base, depth, index_hops, cash, beyond
+            )
         else:
             urls = [link.url for link in links]
-            selected = self.scope.admission.select(urls, base, depth, cash)
+            selected = self.scope.admission.select(urls, base, depth, cash, beyond)
         for reason, count in selected.refused.items():
             self.figures.count(f"refused/{reason}", count)
         found = self._again(self.scope.admission.with_start_cash(selected.candidates, page.url))
@@ -190,24 +193,29 @@ class LinkSelection:
             return []
         return [replace(each, seed=seed) for each in found]
 
-    def dead_end(self, page: Page, links: Sequence[Link | str]) -> DeadEnd | None:
-        """Return why *page*, a seed of which no link was admitted, leads no further; None if that
-        is what the arguments ask for, or a page without links is all that it is. *links*: those to
-        follow."""
+    def dead_end(
+        self, page: Page, links: Sequence[Link | str], origin: Candidate
+    ) -> DeadEnd | None:
+        """Return why *page*, fetched for the seed *origin*, of which no link was admitted, leads no
+        further; None if that is what the arguments ask for, or a page without links is all that it
+        is. *links*: those to follow."""
         if not page.is_answered:
             return None
         if page.noindex:
             return DeadEnd("noindex")
-        if not self.scope.admission.follows(page.depth):
+        if not self.scope.admission.follows(origin.url, page.depth):
             return None
         if not links:
             kinds = frozenset(self.settings.follow_kinds)
             marked = any(link.kind in kinds for link in page.outlinks)
             return DeadEnd("nofollow") if marked else None
         refused: list[tuple[Link, Refusal]] = []
+        beyond = self.scope.admission.beyond(origin)
         for link in links[:_LOOKED_AT]:
             if isinstance(link, Link):
-                found = self.scope.admission.candidate(link.url, page.url, depth=page.depth + 1)
+                found = self.scope.admission.candidate(
+                    link.url, page.url, depth=page.depth + 1, beyond=beyond
+                )
                 refused += [(link, found)] if isinstance(found, Refusal) else []
         if len(refused) < len(links[:_LOOKED_AT]):
             return None

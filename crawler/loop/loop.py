@@ -545,6 +545,8 @@ class Loop:
             requisite=origin.requisite,
             is_sitemap=origin.is_sitemap,
             index_hops=origin.index_hops,
+            # From out of the scope a redirect is no hop.
+            beyond=origin.beyond or self.origins.admission.beyond(origin),
         )
         if isinstance(found, Refusal):
             self.figures.count(f"refused/{found.reason}")
@@ -701,7 +703,10 @@ class Loop:
         if again is not None and before is not None and not before.rate:
             again = replace(again, alike=stats.changes_of(candidate))
             verdict = replace(verdict, again=again)
+        is_answered = life.is_of_page and life.answer is not None and life.answer.status is not None
         try:
+            if is_answered and isinstance(verdict, Done | Dead):
+                self.precheck.seed_limits.count(life.lease.id, life.body_bytes, now)
             is_held = self.frontier.finish(lease_to_finish(life, verdict), verdict, now)
         finally:
             self.lives.step(life, LifeEvent.FINISH)
@@ -722,6 +727,7 @@ class Loop:
     def _forget(self, life: Life) -> None:
         """End the reservations of this page, so that pages that wait for it continue."""
         self.lives.remove(life)
+        self.precheck.seed_limits.end(life.lease.id)
         for reserved in self.contents:
             reserved.release(life.lease.id)
 

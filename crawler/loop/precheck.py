@@ -63,6 +63,25 @@ class Soft404Store(Protocol):
         """Raises StoreUnavailable."""
 
 
+class SeedLimits(Protocol):
+    """What is fetched of seeds that have limits."""
+
+    def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
+        """Return why *candidate* is not fetched: enough of its seed was."""
+
+    def is_awaited(self, candidate: Candidate, now: float) -> bool:
+        """Return whether *candidate* waits for pages of its seed that are under way."""
+
+    def begin(self, lease_id: int, candidate: Candidate) -> None:
+        """Note that *candidate* is fetched under this lease."""
+
+    def count(self, lease_id: int, body_bytes: int, now: float) -> None:
+        """Count the page that was fetched under this lease. Raises StoreUnavailable."""
+
+    def end(self, lease_id: int) -> None:
+        """Note that this lease is over."""
+
+
 class SoftErrorVerdict(Enum):
     PAGE = auto()
     SOFT_404 = auto()
@@ -140,6 +159,8 @@ MAX_PAUSED: Final = 100_000  # hosts whose rests for a pause are remembered, 150
 # (guesses): doubled each time, so it waits twice as long as it has to, at most.
 HOP_WAIT_S: Final = 5.0
 LONGEST_HOP_WAIT_S: Final = 300.0
+AWAITED_S: Final = 1.0
+"""How long a host rests while the last pages that a limit of its seed allows are under way."""
 PAUSED: Final = "paused by the operator"
 
 
@@ -171,6 +192,7 @@ class Precheck:
         robots: RobotsCache,
         robots_candidate: Callable[[str, str], Candidate | Refusal],
         pattern_stats: PatternStatsStore,
+        seed_limits: SeedLimits,
         probes: Probes,
         operator: Callable[[str], Overrides],
         others: OtherWorkers | None = None,
@@ -180,6 +202,7 @@ class Precheck:
         self.robots = robots
         self._robots_candidate = robots_candidate
         self.pattern_stats = pattern_stats
+        self.seed_limits = seed_limits
         self.probes = probes
         self._operator = operator
         self._others = others
@@ -209,6 +232,11 @@ class Precheck:
                 authority=candidate.authority,
                 crawl_delay_s=self.robots.rules(own).crawl_delay_s if is_known else None,
             )
+        if refusal := self.seed_limits.refusal(candidate, now):
+            # Behind all others: what is left is judged when the queue is read on.
+            return Skip(PutBack(is_first=False), refusal.explain())
+        if self.seed_limits.is_awaited(candidate, now):
+            return Skip(PutBack(), "other pages of its seed are under way", AWAITED_S)
         if candidate.history is not None:
             decision: FetchAllowed | PatternStopped = FetchAllowed.OPEN
         else:
@@ -223,6 +251,7 @@ class Precheck:
                     return plan
                 if decision is FetchAllowed.PROBE:
                     self.pattern_stats.record_try(candidate, now)
+                self.seed_limits.begin(lease.id, candidate)
                 return Plan(
                     lease=lease,
                     url=candidate.url,

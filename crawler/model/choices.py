@@ -25,6 +25,7 @@ class ScopeChoice(StrEnum):
     HOST = "host"
     PREFIX = "prefix"  # the folders of the seeds, and what is below these
     PAGE = "page"  # the seeds, and no links of them
+    REGEX = "regex"  # URLs in which a pattern of `allow` is found
 
 
 class ColumnGroup(StrEnum):

@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from crawler.config.arguments import Arguments
 from crawler.config.settings import Config, LinkSettings
 from crawler.model.choices import HostUnit
 from crawler.model.page import Link, LinkKind
@@ -42,7 +41,6 @@ from crawler.model.url import (
     split,
 )
 from crawler.policy.addresses import AllowedAddresses
-from crawler.policy.name_set import NameSet
 from crawler.policy.operator_rules import NO_RULES, OperatorRules
 from crawler.policy.priority import (
     NO_CASH,
@@ -54,7 +52,7 @@ from crawler.policy.priority import (
 )
 from crawler.policy.ranks import Ranks
 from crawler.policy.refusal import Reason, Refusal
-from crawler.policy.scope import Scope
+from crawler.policy.scope import Scope, SeedPlace
 from crawler.policy.traps import CalendarLimits, TrapLimits
 
 if TYPE_CHECKING:
@@ -62,6 +60,9 @@ if TYPE_CHECKING:
 
 _AUTHORITIES: Final = 16_384
 """Verdicts that are cached: 10 us to judge one again, 350 bytes to keep it."""
+
+_LEAVES: Final = frozenset({Reason.OUT_OF_SCOPE, Reason.NOT_ALLOWED})
+"""Why a link leads out of the scope, and may be one of the hops beyond it."""
 
 _UNFOLLOWED: Final = frozenset({"nofollow", "ugc", "sponsored"})
 
@@ -86,9 +87,8 @@ class AdmissionSettings:
 
 def admission_settings(
     config: Config,
-    arguments: Arguments,
+    scope: Scope,
     addresses: AllowedAddresses,
-    seeds: NameSet,
     key_seed: int,
     now: float,
     ranks: Ranks | None = None,
@@ -96,14 +96,7 @@ def admission_settings(
     return AdmissionSettings(
         addresses=addresses,
         key_seed=key_seed,
-        scope=Scope(
-            mode=arguments.scope,
-            units=seeds,
-            allow=arguments.allow,
-            deny=arguments.deny,
-            max_depth=arguments.max_depth,
-            denied_types=frozenset(config.limits.deny_extensions),
-        ),
+        scope=replace(scope, denied_types=frozenset(config.limits.deny_extensions)),
         traps=TrapLimits(
             max_url_chars=config.limits.max_url_length,
             max_path_segments=config.limits.max_path_segments,
@@ -185,6 +178,7 @@ class Admission:
         requisite: int = 0,  # of what redirects here
         is_sitemap: bool = False,  # named as one, by robots.txt or by what redirects here
         index_hops: int = 0,
+        beyond: int = 0,  # as `Scope.beyond` returns; 0: it must be in the scope
     ) -> Candidate | Refusal:
         """Judge one URL: a seed, the target of a redirect, a spider's own request. *hints*: what
         decides its level; None: *level* is given."""
@@ -200,6 +194,8 @@ class Admission:
         # A spider's own requests come in the order in which it made them.
         cash = SEED_CASH if depth == 0 and not (is_named or is_sitemap) else NO_CASH
         found = self._admit(url, depth, level, is_exempt, is_named, cash)
+        if beyond and isinstance(found, Refusal):
+            found = self._beyond(found, url, depth, level, beyond, cash)
         is_plain = needs_seen_test and not request and key is None and not is_sitemap
         if isinstance(found, Refusal) or is_plain:
             return found
@@ -245,16 +241,18 @@ class Admission:
         base: str | None,
         depth: int,
         cash: int = NO_CASH,
+        beyond: int = 0,
     ) -> LinkVerdicts:
-        """Judge the links of a page. *depth* and *cash* are those of the links, not of the page.
-        If *base* is None, the links are fetch forms."""
+        """Judge the links of a page. *depth*, *cash* and *beyond*, as `Scope.beyond` returns it,
+        are those of the links, not of the page. If *base* is None, the links are fetch forms."""
         level = self._level(Hints(depth=depth))
         found: dict[int, Candidate] = {}
         refused: Counter[Reason] = Counter()
         texts = list(dict.fromkeys(hrefs))  # menus repeat their links verbatim
         urls = texts if base is None else [url or "" for url in fetch_forms(texts, base)]
-        deepest, are_plain = self._settings.scope.max_depth, bytes(len(urls))
-        judges_paths = self._settings.scope.judges_paths
+        scope = self._settings.scope
+        deepest, are_plain = scope.deepest, bytes(len(urls))
+        judges_urls = scope.judges_urls
         if self._plain_urls and (deepest is None or depth <= deepest):
             are_plain = self._plain_urls.verdicts(urls)
         keys = keys_of(urls, self._settings.key_seed)  # of those that are plain
@@ -266,8 +264,8 @@ class Admission:
                     site = url[: url.index("/", 8) + 1]
                     judged = self._authority(site[:-1])
                 verdict = judged.host_refusal
-                if verdict is None and judges_paths:
-                    verdict = self._settings.scope.path_refusal(url)
+                if verdict is None and judges_urls:
+                    verdict = scope.link_refusal(url, depth)
                 if verdict is None:
                     if key not in found:
                         found[key] = Candidate(
@@ -280,6 +278,8 @@ class Admission:
                     if url
                     else unreadable_refusal(text)
                 )
+            if beyond and url and isinstance(verdict, Refusal):
+                verdict = self._beyond(verdict, url, depth, level, beyond, cash)
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
             else:
@@ -293,6 +293,7 @@ class Admission:
         depth: int,
         index_hops: int = 0,
         cash: int = NO_CASH,
+        beyond: int = 0,
     ) -> LinkVerdicts:
         """Judge links like `select`, with the hints that sitemaps and feeds give. A sitemap has the
         depth of its index, and *index_hops*."""
@@ -307,11 +308,14 @@ class Admission:
                 modified=link.modified,
                 is_sitemap=is_exempt,
             )
+            level = self._level(hints)
             verdict = (
                 unreadable_refusal(link.url)
                 if url is None
-                else self._admit(url, depth - is_exempt, self._level(hints), is_exempt, cash=cash)
+                else self._admit(url, depth - is_exempt, level, is_exempt, cash=cash)
             )
+            if beyond and url and isinstance(verdict, Refusal):
+                verdict = self._beyond(verdict, url, depth - is_exempt, level, beyond, cash)
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
             elif verdict.key not in found:
@@ -385,13 +389,36 @@ class Admission:
             return judged.address_refusal or self._refusal(candidate.url, authority, 0, True)
         is_named = bool(candidate.request)
         is_exempt = candidate.is_sitemap or candidate.depth == 0 or is_named
-        return judged.host_refusal or self._refusal(
+        refusal = judged.host_refusal or self._refusal(
             candidate.url, authority, candidate.depth, is_exempt, is_named
         )
+        if refusal is None or not candidate.beyond or refusal.reason not in _LEAVES:
+            return refusal
+        return judged.address_refusal or self._refusal(
+            candidate.url, authority, candidate.depth, False, beyond=candidate.beyond
+        )
 
-    def follows(self, depth: int) -> bool:
-        """Return whether any link of a page of *depth* may be admitted."""
-        return self._settings.scope.follows(depth)
+    def follows(self, url: str, depth: int) -> bool:
+        """Return whether any link of the page *url*, of *depth*, may be admitted."""
+        return self._settings.scope.follows(url, depth)
+
+    def lists(self, authority: str) -> bool:
+        """Return whether the sitemaps of the host of *authority* may list URLs that are
+        admitted."""
+        return self._settings.scope.lists(split(f"{authority}/").hostname)
+
+    def beyond(self, page: Candidate) -> int:
+        """Return how far beyond the scope a link of *page* may lead, as a candidate has it."""
+        return self._settings.scope.beyond(page.url, page.beyond)
+
+    def place_of(self, url: str) -> SeedPlace | None:
+        """Return the seeds that *url*, a fetch form, belongs to; None: it is out of the scope."""
+        return self._settings.scope.place_of(url)
+
+    def place_with_limits(self, url: str) -> SeedPlace | None:
+        """Return the same, or None if these seeds have no limits."""
+        place = self.place_of(url) if self._settings.scope.has_limits else None
+        return place if place is not None and place.terms.has_limits else None
 
     def cached_authorities(self) -> int:
         """Return how many verdicts on authorities are cached."""
@@ -421,6 +448,25 @@ class Admission:
             return refusal
         return Candidate(url, self._key(url), judged.host, judged.domain, depth, level, cash=cash)
 
+    def _beyond(
+        self, refusal: Refusal, url: str, depth: int, level: int, hops: int, cash: int
+    ) -> Candidate | Refusal:
+        """Judge *url* again, which was refused: as one that is *hops* beyond the scope, if it is
+        out of that."""
+        if refusal.reason not in _LEAVES:
+            return refusal
+        authority = authority_of(url)
+        judged = self._authority(authority)
+        refused = (
+            judged.address_refusal
+            or operator_refusal(self._settings.operator, url)
+            or self._refusal(url, authority, depth, False, beyond=hops)
+        )
+        if refused:
+            return refused
+        key, host, domain = self._key(url), judged.host, judged.domain
+        return Candidate(url, key, host, domain, depth, level, beyond=hops, cash=cash)
+
     @cached_property
     def _plain_urls(self) -> PlainUrls | None:
         """The URLs that no rule but those about hosts and depth can refuse, and that are their own
@@ -428,7 +474,7 @@ class Admission:
         from crawler.model.url_scan import PlainUrls  # noqa: PLC0415  # it imports numba: 0.4 s
 
         scope, traps = self._settings.scope, self._settings.traps
-        if scope.deny or scope.allow or self._settings.operator:
+        if scope.has_patterns or self._settings.operator:
             return None
         if not self._settings.canonical.plain_stays:
             return None
@@ -451,12 +497,22 @@ class Admission:
         return Candidate(url, key, host, domain, depth, level, requisite=hops, cash=cash)
 
     def _refusal(
-        self, url: str, authority: str, depth: int, is_exempt: bool, is_named: bool = False
+        self,
+        url: str,
+        authority: str,
+        depth: int,
+        is_exempt: bool,
+        is_named: bool = False,
+        beyond: int = 0,
     ) -> Refusal | None:
         """Judge by all rules except those about the host. *is_named*: by a spider's code."""
         path, _, query = url[len(authority) :].partition("?")
         settings = self._settings
-        refusal = settings.scope.refusal(url, path, depth, is_exempt)
+        refusal = (
+            settings.scope.beyond_refusal(url, path, beyond)
+            if beyond
+            else settings.scope.refusal(url, path, depth, is_exempt)
+        )
         if refusal is None and not is_named:
             refusal = settings.traps.refusal(url, path)
         if refusal is None and not is_exempt:

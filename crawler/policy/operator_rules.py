@@ -7,7 +7,6 @@ in the file. A file with an error is refused as a whole, with the line.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from crawler.config.readers import (
     revisit_mode,
     text,
 )
+from crawler.config.toml_lines import TomlLines
 from crawler.model.choices import RevisitChoice, RevisitMode
 from crawler.model.page import LinkKind
 from crawler.model.types import ConfigError
@@ -310,7 +310,7 @@ def read_rules(written: str, levels: int) -> OperatorRules:
         document = tomllib.loads(written)
     except tomllib.TOMLDecodeError as broken:
         raise ConfigError(f"rules.toml is not TOML: {broken}") from broken
-    lines = _Lines(written)
+    lines = TomlLines(written, "rule")
     tables = document.pop("rule", [])
     of_crawl = {
         name: _read(name, value, KEYS_OF_CRAWL, lines.of_key(name, 0))
@@ -324,8 +324,8 @@ def read_rules(written: str, levels: int) -> OperatorRules:
     return OperatorRules(rules, **of_crawl)
 
 
-def _read_rule(table: dict[str, Any], number: int, lines: _Lines, levels: int) -> OperatorRule:
-    line = lines.of_rule(number)
+def _read_rule(table: dict[str, Any], number: int, lines: TomlLines, levels: int) -> OperatorRule:
+    line = lines.of_table(number)
     named = table.get("for")
     texts = [named] if isinstance(named, str) else named
     if not (isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts)):
@@ -386,25 +386,3 @@ def _read(name: str, value: object, known: Mapping[str, Key], line: int) -> Any:
         raise ConfigError(
             f"rules.toml line {line}: {name} is {value!r}; want {key.kind.expected}{detail}"
         ) from None
-
-
-_is_header = re.compile(r"\s*\[\[\s*rule\s*\]\]").match
-
-
-class _Lines:
-    """Where keys and rules stand in the text of a file, which `tomllib` does not tell."""
-
-    def __init__(self, written: str) -> None:
-        self._lines = written.splitlines()
-        self._headers = [at for at, line in enumerate(self._lines, start=1) if _is_header(line)]
-
-    def of_rule(self, number: int) -> int:
-        return self._headers[number] if number < len(self._headers) else 1
-
-    def of_key(self, name: str, begin: int) -> int:
-        """Return the first line of *name* after the line *begin*."""
-        is_key = re.compile(rf"\s*(?:{re.escape(name)}|\"{re.escape(name)}\")\s*=").match
-        for at in range(begin, len(self._lines)):
-            if is_key(self._lines[at]):
-                return at + 1
-        return max(begin, 1)

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     DOMAIN_BUDGET = "domain_budget"
     OPERATOR = "operator"
     SINCE = "since"
+    SEED_LIMIT = "seed_limit"
 
 
 RULES: Final = MappingProxyType(
@@ -58,6 +59,7 @@ RULES: Final = MappingProxyType(
         Reason.REPEATED_SESSION: "a session id inside another is taken for a trap",
         Reason.CALENDAR: "a date so far away is taken for that of a calendar without an end",
         Reason.SINCE: "its sitemap says that it has not changed since then",
+        Reason.SEED_LIMIT: "enough of its seed was fetched",
         Reason.PATTERN: "URLs like it have brought enough",
         Reason.HOST_BUDGET: "its host has its full number of URLs",
         Reason.DOMAIN_BUDGET: "its registered domain has its full number of URLs",
@@ -98,6 +100,7 @@ class Refusal:
         """Return why *url*, where a seed leads, is not fetched, and what can be done."""
         if self.reason is Reason.OUT_OF_SCOPE:
             return (
-                f"leads to {url}, which is not in the scope: give {url} as a seed, or -a scope=any"
+                f"leads to {url}, which is not in the scope: give {url} as a seed, or a wider"
+                " scope, such as -a scope=any"
             )
         return f"leads to {url}, which is not fetched: {self.advise()}"

@@ -1,4 +1,11 @@
-"""The scope of a crawl: where its links may lead, by its seeds."""
+"""The scope of a crawl: where its links may lead, by its seeds.
+
+Rule: a URL belongs to the seed in whose scope it is, of several to the one with the narrowest (a
+page, the longest folder, a host, a domain, a pattern, anywhere), whichever page it was found on. So
+its terms are the same in whatever order pages are fetched, and by whichever worker. The user's
+patterns decide, a denial over an allowance. A URL that a person named, as a seed or in a spider's
+code, needs no allowance.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +13,15 @@ import re
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_hexdigest
 
+from crawler.config.arguments import SeedTerms
 from crawler.model.choices import ScopeChoice
+from crawler.model.types import ConfigError
 from crawler.model.url import CanonicalRules, authority_of, canonical, registered_domain, split
 from crawler.policy.addresses import (
     MOST_ORIGINS,
@@ -21,17 +31,19 @@ from crawler.policy.addresses import (
     loopback_origin,
     origin_text,
 )
-from crawler.policy.name_set import NameSet
+from crawler.policy.name_set import NameNumbers, NameSet
 from crawler.policy.refusal import Reason, Refusal
+from crawler.policy.seed_terms import TermsOfSeeds
 
-# Scope: the user's patterns decide, a denial over an allowance. A URL that a person named, as a
-# seed or in a spider's code, needs no allowance.
+# What is compared of a seed, its *unit*: `host` and `*.domain` stand for all that is there;
+# `host/<hash>` for a folder, with `host/` for a host of which folders are in scope, and
+# `host?<hash>` for a page, with `host?`.
 
 
 def scope_unit(hostname: str, mode: ScopeChoice) -> str:
     """Return what a scope compares of *hostname*."""
     if mode is ScopeChoice.DOMAIN:
-        return registered_domain(hostname)
+        return f"*.{registered_domain(hostname)}"
     # Most sites redirect one of the two to the other: a crawl of only one would end there.
     return hostname.rstrip(".").removeprefix("www.")
 
@@ -45,9 +57,21 @@ def place_of_seed(url: str, mode: ScopeChoice) -> str:
 
 def _units_of_place(place: str, mode: ScopeChoice) -> tuple[str, ...]:
     """Return what a scope compares of a place of a seed: of a folder its host, too."""
-    hostname, slash, folder = place.partition("/")
-    unit = scope_unit(hostname, mode)
-    return (unit, unit + slash + folder) if folder else (unit,)
+    hostname, _, folder = place.partition("/")
+    unit = _unit_of_host(hostname, mode)
+    return (unit, unit + folder) if folder else (unit,)
+
+
+def _unit_of_host(hostname: str, mode: ScopeChoice) -> str:
+    """Return what is compared of the host of a seed."""
+    of_parts = {ScopeChoice.PREFIX: "/", ScopeChoice.PAGE: "?"}
+    return scope_unit(hostname, mode) + of_parts.get(mode, "")
+
+
+def _unit_of_page(unit: str, url: str) -> str:
+    """Return what is compared of a page, *url*, on a host of this *unit*."""
+    found = canonical(url, _ESCAPES_ONLY)
+    return f"{unit}?{xxh3_64_hexdigest(found[found.index('/', 8) :].encode())}"
 
 
 def _path_of(url: str) -> str:
@@ -64,17 +88,26 @@ def _of_folder(path: str) -> str:
     return "/" + xxh3_64_hexdigest(path[: path.rindex("/") + 1].encode())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """The bounds of one crawl. *seeds*: the places of seeds; *units*: what is compared of each seed
-    of a list, which may be a million."""
+class SeedPlace(NamedTuple):
+    """The seeds that a URL belongs to: those of one unit."""
 
-    mode: ScopeChoice = ScopeChoice.ANY
+    unit: str  # empty: those that lead anywhere, or where a pattern is found
+    terms: SeedTerms
+
+
+_HALF: Final = 16  # of a byte: hops beyond the scope, as a candidate has them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """The bounds of one crawl. *terms*: of the crawl, then those of seeds that have other ones;
+    *units*: what is compared of each seed of a list, which may be a million, with the number of its
+    terms; *seeds*: the places of seeds that came otherwise, which have the terms of the crawl."""
+
+    terms: tuple[SeedTerms, ...] = (SeedTerms(),)
+    units: NameNumbers = field(default_factory=NameNumbers, repr=False)
+    has_plain: bool = True  # whether a seed has the terms of the crawl
     seeds: frozenset[str] = frozenset()
-    units: NameSet = field(default_factory=NameSet, repr=False)
-    allow: tuple[re.Pattern[str], ...] = ()  # if any, one must be found in the URL
-    deny: tuple[re.Pattern[str], ...] = ()
-    max_depth: int | None = None  # hops from a seed; None: no limit
     denied_types: frozenset[str] = frozenset()  # by the end of the path, in lower case
     _bounds: frozenset[str] = field(init=False, repr=False)
 
@@ -89,70 +122,193 @@ class Scope:
         object.__setattr__(wider, "_bounds", self._bounds | wider._bounds)
         return wider
 
+    @property
+    def mode(self) -> ScopeChoice:
+        """The scope of a seed without options."""
+        return self.terms[0].scope
+
+    @cached_property
+    def _of_mode(self) -> dict[ScopeChoice, list[int]]:
+        """The numbers of the terms by their scopes."""
+        found: dict[ScopeChoice, list[int]] = {}
+        for number, terms in enumerate(self.terms):
+            if number or self.has_plain or self.seeds or len(self.terms) == 1:
+                found.setdefault(terms.scope, []).append(number)
+        return found
+
+    @cached_property
+    def judges_urls(self) -> bool:
+        """Whether links to one host may be judged differently, by their paths or depths."""
+        return len(self.terms) > 1 or self.mode in (ScopeChoice.PREFIX, ScopeChoice.PAGE)
+
+    @cached_property
+    def has_patterns(self) -> bool:
+        """Whether some URLs are judged by patterns."""
+        return any(terms.allow or terms.deny for terms in self.terms)
+
+    @cached_property
+    def has_limits(self) -> bool:
+        """Whether a seed has limits of its own."""
+        return any(terms.has_limits for terms in self.terms)
+
+    @cached_property
+    def deepest(self) -> int | None:
+        """The most hops from a seed; None: no limit."""
+        depths = [terms.max_depth for terms in self.terms]
+        return None if None in depths else max(depth for depth in depths if depth is not None)
+
+    @cached_property
+    def most_beyond(self) -> int:
+        """The most hops beyond the scope that the terms of a seed allow."""
+        return max(terms.extra_hops for terms in self.terms)
+
+    @cached_property
+    def _leads_anywhere(self) -> bool:
+        return ScopeChoice.ANY in self._of_mode or ScopeChoice.REGEX in self._of_mode
+
     def host_refusal(self, hostname: str) -> Refusal | None:
         """Judge a hostname, that of a seed too."""
-        if self.mode is ScopeChoice.ANY:
+        if self._leads_anywhere or self._has_host(hostname):
             return None
-        if self._has(scope_unit(hostname, self.mode)):
-            return None
-        unit = self.mode if self.mode is ScopeChoice.DOMAIN else ScopeChoice.HOST
+        only_domains = list(self._of_mode) == [ScopeChoice.DOMAIN]
+        unit = ScopeChoice.DOMAIN if only_domains else ScopeChoice.HOST
         return Refusal(Reason.OUT_OF_SCOPE, f"{hostname} is no {unit} of a seed")
 
-    def _has(self, unit: str) -> bool:
-        return unit in self._bounds or unit in self.units
+    def _has_host(self, hostname: str) -> bool:
+        unit = scope_unit(hostname, ScopeChoice.HOST)
+        found = (unit, f"{unit}/", f"{unit}?", scope_unit(hostname, ScopeChoice.DOMAIN))
+        return any(self._number(each) is not None for each in found)
 
-    @property
-    def judges_paths(self) -> bool:
-        """Whether a link to a host in scope may be out of it."""
-        return self.mode in (ScopeChoice.PREFIX, ScopeChoice.PAGE)
+    def _number(self, unit: str) -> int | None:
+        number = self.units.get(unit)
+        return 0 if number is None and unit in self._bounds else number
 
-    def follows(self, depth: int) -> bool:
-        """Return whether any link of a page of *depth* may be in scope."""
-        if self.mode is ScopeChoice.PAGE:
-            return False
-        return self.max_depth is None or depth < self.max_depth
+    def place_of(self, url: str) -> SeedPlace | None:
+        """Return the seeds that *url*, a fetch form, belongs to; None: it is out of the scope."""
+        modes = self._of_mode
+        hostname = split(url).hostname
+        host = scope_unit(hostname, ScopeChoice.HOST)
+        if ScopeChoice.PAGE in modes and len(self.terms) > 1:
+            page = _unit_of_page(host, url)
+            if (number := self._number(page)) is not None:
+                return SeedPlace(page, self.terms[number])
+        if ScopeChoice.PREFIX in modes and self._number(f"{host}/") is not None:
+            path = _path_of(url)
+            at = len(path)
+            while (at := path.rfind("/", 0, at)) >= 0:
+                folder = host + _of_folder(path[: at + 1])
+                if (number := self._number(folder)) is not None:
+                    return SeedPlace(folder, self.terms[number])
+        domain = scope_unit(hostname, ScopeChoice.DOMAIN) if ScopeChoice.DOMAIN in modes else ""
+        for unit in (host, domain):
+            if (number := self._number(unit)) is not None:
+                return SeedPlace(unit, self.terms[number])
+        for number in modes.get(ScopeChoice.REGEX, ()):
+            if _first_match(self.terms[number].allow, url):
+                return SeedPlace("", self.terms[number])
+        anywhere = modes.get(ScopeChoice.ANY)
+        return SeedPlace("", self.terms[anywhere[0]]) if anywhere else None
 
-    def path_refusal(self, url: str) -> Refusal | None:
-        """Judge a link to a host in scope. What a seed redirects to is fetched wherever it is on
-        such a host."""
-        if self.mode is ScopeChoice.PAGE:
-            return Refusal(Reason.OUT_OF_SCOPE, "no link of a seed is followed")
-        if self._has_folder(url):
-            return None
-        return Refusal(Reason.OUT_OF_SCOPE, f"{_path_of(url)[:80]} is in no folder of a seed")
+    def terms_of(self, url: str) -> SeedTerms | None:
+        """Return the terms for *url*, a fetch form whose host is in scope; None: it is not."""
+        if not self.judges_urls and self.mode is not ScopeChoice.REGEX:
+            return self.terms[0]
+        place = self.place_of(url)
+        return place.terms if place else None
 
-    def _has_folder(self, url: str) -> bool:
-        if self.mode is not ScopeChoice.PREFIX:
+    def follows(self, url: str, depth: int) -> bool:
+        """Return whether any link of the page *url*, of *depth*, may be admitted."""
+        terms = self.terms_of(url) or self.terms[0]
+        if terms.extra_hops:
             return True
-        unit, path, at = scope_unit(split(url).hostname, self.mode), _path_of(url), 0
-        while (at := path.find("/", at) + 1) > 0:
-            if self._has(unit + _of_folder(path[:at])):
-                return True
-        return False
+        if terms.scope is ScopeChoice.PAGE:
+            return False
+        return terms.max_depth is None or depth < terms.max_depth
+
+    def lists(self, hostname: str) -> bool:
+        """Return whether the sitemaps of *hostname* may list URLs that are admitted."""
+        if all(terms.scope is ScopeChoice.PAGE or terms.max_depth == 0 for terms in self.terms):
+            return False
+        host = scope_unit(hostname, ScopeChoice.HOST)
+        wide = (host, f"{host}/", scope_unit(hostname, ScopeChoice.DOMAIN))
+        return self._leads_anywhere or any(self._number(each) is not None for each in wide)
+
+    def beyond(self, page: str, hops: int) -> int:
+        """Return the hops, as a candidate has them, of a link that leads out of the scope from the
+        *page*, a fetch form, which has *hops*; 0: it is not followed."""
+        if hops:
+            used, left = divmod(hops, _HALF)
+            return (used + 1) * _HALF + left - 1 if left else 0
+        if not self.most_beyond:
+            return 0
+        most = (self.terms_of(page) or self.terms[0]).extra_hops
+        return _HALF + most - 1 if most else 0
+
+    def beyond_refusal(self, url: str, path: str, hops: int) -> Refusal | None:
+        """Judge a URL that is *hops* beyond the scope."""
+        used = hops // _HALF
+        if used > self.most_beyond:
+            what = f"it is {used} hops beyond the scope, and extra_hops is {self.most_beyond}"
+            return Refusal(Reason.OUT_OF_SCOPE, what)
+        return _denial(self.terms[0], url) or self._type_refusal(path)
+
+    def link_refusal(self, url: str, depth: int) -> Refusal | None:
+        """Judge a link to a host in scope by place and depth."""
+        terms = self.terms_of(url)
+        return self._outside(url) if terms is None else _depth_refusal(terms, depth)
+
+    def _outside(self, url: str) -> Refusal:
+        match list(self._of_mode):
+            case [ScopeChoice.PAGE]:
+                why = "no link of a seed is followed"
+            case [ScopeChoice.PREFIX]:
+                why = f"{_path_of(url)[:80]} is in no folder of a seed"
+            case [ScopeChoice.REGEX]:
+                why = "no pattern of allow is found in it"
+            case _:
+                why = "it is in the scope of no seed"
+        return Refusal(Reason.OUT_OF_SCOPE, why)
 
     def has_place(self, url: str) -> bool:
         """Return whether all that a seed brings into the scope is there."""
-        return self.host_refusal(split(url).hostname) is None and self._has_folder(url)
+        if self.host_refusal(split(url).hostname):
+            return False
+        return self.mode is not ScopeChoice.PREFIX or self.place_of(url) is not None
 
     def refusal(self, url: str, path: str, depth: int, is_exempt: bool) -> Refusal | None:
         """Judge a URL whose host is in scope. *is_exempt* URLs need no allowance: else
         `allow=/blog/` could not begin at the home page, and a spider could not fetch the pictures
-        it asks for."""
-        if self.max_depth is not None and depth > self.max_depth:
-            return Refusal(Reason.MAX_DEPTH, f"depth {depth} is over {self.max_depth}")
-        if self.deny and (found := _first_match(self.deny, url)):
-            return Refusal(Reason.DENIED, f"the pattern is {found.pattern}")
-        if is_exempt:
-            return None
-        if self.judges_paths and (refusal := self.path_refusal(url)):
+        it asks for. What a seed redirects to is fetched wherever it is on such a host."""
+        terms = self.terms_of(url)
+        if terms is None:
+            if not is_exempt:
+                return self._outside(url)
+            terms = self.terms[0]
+        refusal = _depth_refusal(terms, depth) or _denial(terms, url)
+        if refusal or is_exempt:
             return refusal
-        if self.allow and not _first_match(self.allow, url):
-            return Refusal(Reason.NOT_ALLOWED, " or ".join(each.pattern for each in self.allow))
+        if terms.allow and not _first_match(terms.allow, url):
+            return Refusal(Reason.NOT_ALLOWED, " or ".join(each.pattern for each in terms.allow))
+        return self._type_refusal(path)
+
+    def _type_refusal(self, path: str) -> Refusal | None:
         # Without a dot in its last segment, this is a whole path or holds a "/", and is no type.
         file_type = path[path.rfind(".") + 1 :].lower()
         if file_type in self.denied_types:
             return Refusal(Reason.FILE_TYPE, f".{file_type}")
         return None
+
+
+def _depth_refusal(terms: SeedTerms, depth: int) -> Refusal | None:
+    if terms.max_depth is None or depth <= terms.max_depth:
+        return None
+    return Refusal(Reason.MAX_DEPTH, f"depth {depth} is over {terms.max_depth}")
+
+
+def _denial(terms: SeedTerms, url: str) -> Refusal | None:
+    if terms.deny and (found := _first_match(terms.deny, url)):
+        return Refusal(Reason.DENIED, f"the pattern is {found.pattern}")
+    return None
 
 
 def _first_match(patterns: tuple[re.Pattern[str], ...], url: str) -> re.Pattern[str] | None:
@@ -167,33 +323,38 @@ _KNOWN_AUTHORITIES: Final = 4096
 
 
 class SeedHosts:
-    """What the rules need to know of the hosts of all seeds, in 8 bytes a host: a scope that leads
+    """What the rules need to know of all seeds, in 10 bytes a host or folder: a scope that leads
     anywhere needs none."""
 
-    def __init__(self, mode: ScopeChoice, urls: Iterable[str] = ()) -> None:
-        """*urls*: fetch forms of seeds."""
-        self._mode = mode
+    def __init__(self, terms: TermsOfSeeds, urls: Iterable[str] = ()) -> None:
+        """*urls*: fetch forms of seeds without options."""
+        self.terms = terms
         self._hashes = array("q")
-        self._known: set[str] = set()  # authorities seen lately
+        self._numbers = array("H")
+        self._known: set[tuple[str, int]] = set()  # authorities seen lately, with their terms
         # Their origins that are literally loopback: the first MOST_ORIGINS, and the hashes of all
         # others.
         self.loopback: set[Origin] = set()
         self._more_loopback = array("q")
         self.public = ""  # the first of their public hosts
+        self.has_plain = False  # whether one has the terms of the crawl
         for url in urls:
             self.add(url)
 
-    def add(self, url: str) -> None:
-        """Note the host of *url*, a fetch form."""
-        if self._mode is ScopeChoice.PREFIX:
-            units = _units_of_place(place_of_seed(url, self._mode), self._mode)
-            self._hashes.append(hash(units[-1]))  # that of the host follows
+    def add(self, url: str, number: int = 0) -> None:
+        """Note the seed *url*, a fetch form, which has the terms of this *number*."""
+        mode = self.terms.mode_of(number)
+        self.has_plain |= not number
+        if mode is ScopeChoice.PREFIX:
+            self._note(_units_of_place(place_of_seed(url, mode), mode)[-1], number)
+        elif mode is ScopeChoice.PAGE and number:
+            self._note(_unit_of_page(scope_unit(split(url).hostname, mode), url), number)
         authority = authority_of(url)
-        if authority in self._known:
+        if (authority, number) in self._known:
             return
         if len(self._known) == _KNOWN_AUTHORITIES:
             self._known.clear()
-        self._known.add(authority)
+        self._known.add((authority, number))
         hostname = authority.partition("://")[2]
         if ":" in hostname:
             hostname = split(url).hostname
@@ -205,12 +366,33 @@ class SeedHosts:
                 self.loopback.add(origin)
             elif origin not in self.loopback:
                 self._more_loopback.append(hash(origin_text(origin)))
-        if self._mode is not ScopeChoice.ANY:
-            self._hashes.append(hash(scope_unit(hostname, self._mode)))
+        if mode in (ScopeChoice.HOST, ScopeChoice.DOMAIN):
+            self._note(_unit_of_host(hostname, mode), number)
+        elif mode in (ScopeChoice.PREFIX, ScopeChoice.PAGE):
+            self._note(_unit_of_host(hostname, mode), 0)
 
-    def units(self) -> NameSet:
-        """Return the `scope_unit` of each seed; none of them in a scope that leads anywhere."""
-        return NameSet(self._hashes)
+    def _note(self, unit: str, number: int) -> None:
+        self._hashes.append(hash(unit))
+        self._numbers.append(number)
+
+    def scope(self) -> Scope:
+        """Return the scope of a crawl from these seeds. Raises ConfigError if
+        two seeds have the same scope and other terms: no URL could be told to be of one of them."""
+        terms = self.terms.all()
+        anywhere = [
+            number
+            for number, each in enumerate(terms)
+            if each.scope is ScopeChoice.ANY and (number or self.has_plain)
+        ]
+        units = NameNumbers(self._hashes, self._numbers)
+        conflict = units.conflict or (anywhere[:2] if len(anywhere) > 1 else None)
+        if conflict is not None:
+            first, second = (self.terms.words_of(each) for each in conflict)
+            raise ConfigError(
+                f"two seeds have the same scope and other options, {first} and {second}: give them"
+                " the same ones, or only one of them"
+            )
+        return Scope(terms=terms, units=units, has_plain=self.has_plain)
 
     def more_loopback(self) -> NameSet:
         """Return the `origin_text` of each origin on loopback that is not in `loopback`."""

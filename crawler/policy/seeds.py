@@ -1,5 +1,5 @@
-"""Seed lists: one URL a line, without blank lines and lines that begin with "#"; or CSV, with the
-URLs or host names in one column.
+"""Seed lists: one URL a line, perhaps with options behind it (scope=prefix max_pages=100), without
+blank lines and lines that begin with "#"; or CSV, with the URLs or host names in one column.
 
 Rule: a line is read as a URL, or reported with its number and the reason. A line without a scheme
 is read as browsers read typed text: https, but http for IP addresses, localhost and hosts with a
@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from crawler.model.types import ConfigError
 from crawler.model.url import fetch_form, is_ip, plain_form
+from crawler.policy.seed_terms import TermsOfSeeds
 
 _COMMENT: Final = re.compile(r"(?:^|\s)#.*")  # a "#" inside a word begins a fragment
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?!\d+(?:[/?#]|$))")  # no "host:8080"
@@ -43,29 +45,61 @@ class BadLine:
     reason: str
 
 
-SeedLine = str | BadLine
-"""The fetch form of a seed, or a line that is none."""
+class SeedOfTerms(NamedTuple):
+    """A seed with options."""
+
+    url: str  # its fetch form
+    number: int  # of its terms
 
 
-def parse_seeds(lines: Iterable[str]) -> Iterator[SeedLine]:
-    """Read a list, one line after another."""
+SeedLine = str | SeedOfTerms | BadLine
+"""The fetch form of a seed, one with options, or a line that is none."""
+
+
+def url_of(line: SeedLine) -> str | None:
+    """Return the fetch form of a seed, or None for a line that is none."""
+    return line if isinstance(line, str) else getattr(line, "url", None)
+
+
+def parse_seeds(
+    lines: Iterable[str], terms: TermsOfSeeds, options: Sequence[str] = ()
+) -> Iterator[SeedLine]:
+    """Read a list, one line after another: a URL, and perhaps options behind it, as scope=prefix.
+    *options*: of all, but for what a line says itself."""
+    of_all = terms.number_of(options)
     for number, line in enumerate(lines, start=1):
         if url := plain_form(line):  # 0.7 us, where all that follows takes 5
-            yield url
+            yield SeedOfTerms(url, of_all) if of_all else url
             continue
         seed = _COMMENT.sub("", line.removeprefix("\ufeff")).strip()
         if not seed:
             continue
         try:
-            yield seed_url(seed)
-        except ValueError as error:
+            text, own = split_options(seed)
+            of_seed = terms.number_of([*options, *own]) if own else of_all
+            url = seed_url(text)
+            yield SeedOfTerms(url, of_seed) if of_seed else url
+        except (ValueError, ConfigError) as error:
             yield BadLine(number, seed[:_SHOWN_CHARS], str(error))
 
 
-def parse_table(read_lines: Callable[[], Iterable[str]]) -> Iterator[SeedLine]:
+_OPTIONS: Final = re.compile(r"(?:\s+[a-z_]+=\S*)+$")
+
+
+def split_options(text: str) -> tuple[str, list[str]]:
+    """Return a seed, or the path of a list, and the options behind it."""
+    found = _OPTIONS.search(text)
+    return (text[: found.start()], found[0].split()) if found else (text, [])
+
+
+def parse_table(
+    read_lines: Callable[[], Iterable[str]], terms: TermsOfSeeds, options: Sequence[str] = ()
+) -> Iterator[SeedLine]:
     """Read a list in CSV. Its column is the one with a known heading, or else the one with most
     URLs and host names in the first rows. Rows that begin with "#" are left out. *read_lines*
-    begins at the first line again each time, before the last reading of it is at its end."""
+    begins at the first line again each time, before the last reading of it is at its end.
+    *options*: of all."""
+    of_all = terms.number_of(options)
     delimiter = _delimiter(read_lines)
     sample = _sample(read_lines, delimiter)
     column = _column_by_name(sample[0]) if sample else None
@@ -75,7 +109,8 @@ def parse_table(read_lines: Callable[[], Iterable[str]]) -> Iterator[SeedLine]:
     for number, cells in islice(_rows(read_lines(), delimiter), int(has_heading), None):
         seed = cells[column].strip() if column < len(cells) else ""
         try:
-            yield plain_form(seed) or seed_url(seed)
+            url = plain_form(seed) or seed_url(seed)
+            yield SeedOfTerms(url, of_all) if of_all else url
         except ValueError as error:
             shown = delimiter.join(cells)[:_SHOWN_CHARS]
             reason = str(error) if seed else f"nothing in column {column + 1}"

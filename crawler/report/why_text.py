@@ -36,6 +36,8 @@ def why_text(why: Why, now: float) -> Iterator[str]:
     if why.condition_fault:
         yield f"  its host {why.condition_fault}"
     yield _rules(why)
+    if why.seed:
+        yield f"  it is in the scope of the seed {plain(why.seed, 2048)}"
     yield from _overridden(why)
     yield from _pattern(why, now)
     detail = f": {plain(why.robots_detail)}" if why.robots_detail else ""

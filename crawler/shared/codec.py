@@ -82,6 +82,7 @@ class Packer:
             or candidate.requisite
             or candidate.seed
             or candidate.history
+            or candidate.beyond
         )
         if candidate.needs_seen_test and not has_more and candidate.purpose is _PAGE:
             # A tuple takes a third less time than a _LinkRecord.

@@ -47,6 +47,7 @@ SHARD_KEYS: Final = (
     RedisKey("<root>:S", "hash", "Where pages that have dates wait.", "pages of sitemaps"),
     RedisKey("<root>:c", "hash", "Domain to its record: budget, who links to it.", "known domains"),
     RedisKey("<root>:O", "hash", "Chunks of URLs over a domain's budget.", "URLs spilled"),
+    RedisKey("<root>:L", "hash", "What was fetched of seeds with limits.", "such seeds"),
     RedisKey("<root>:y", "hash", "Statistics of patterns of URLs.", "patterns of URLs"),
     RedisKey("<root>:A", "hash", "Until when addresses of hosts rest.", "addresses, if grouped"),
     RedisKey(

@@ -60,6 +60,7 @@ from crawler.policy.priority import CashPrioritizer, Prioritizer, cash_of_links
 from crawler.policy.redirects import FollowRedirect, TooManyRedirects
 from crawler.policy.robots_cache import RobotsCache, RobotsFetchResult
 from crawler.policy.scope import SeedHosts
+from crawler.policy.seed_terms import TermsOfSeeds
 from crawler.policy.silent_hosts import SILENCE_S, SilentHosts
 from crawler.policy.validators import ConditionFault
 from crawler.simulate.disk import Disk
@@ -243,6 +244,7 @@ class Process:
         records = self.local_frontier.records
         self._claims = LocalClaims(records)
         self.patterns = patterns = LocalPatternStats(records, config.patterns, shards=self._shards)
+        self.origins.seed_limits.open(records, self._shards)
         robots = policy.robots(
             RobotsRecords(records), config.identity.user_agent_name, config.robots
         )
@@ -252,7 +254,8 @@ class Process:
             config.content,
         )
         precheck = policy.precheck(
-            *(robots, self.origins.robots_candidate, patterns, probes, self.origins.overrides_of),
+            *(robots, self.origins.robots_candidate, patterns, self.origins.seed_limits, probes),
+            self.origins.overrides_of,
             self._other_workers(),
         )
         self.loop = policy.loop(
@@ -389,7 +392,7 @@ class Process:
     def _add_seeds(self) -> None:
         """Add the seeds, as each start does."""
         urls = [url for each in self._seeds if (url := fetch_form(each))]
-        self.origins.set_seeds(SeedHosts(Arguments(seeds="simulated").scope, urls))
+        self.origins.set_seeds(SeedHosts(TermsOfSeeds(), urls))
         found, _ = self.origins.admission.select_seeds(urls)
         self._step()
         self.frontier.add(found, self.now)
@@ -637,11 +640,11 @@ class Process:
         self._step()
         links = loop.links.select(
             *(page.outlinks, None, page, self.now),
-            index_hops=life.candidate.index_hops,
+            origin=life.candidate,
             cash=cash_of_links(life.candidate.cash, len(page.outlinks)),
         )
         if not links and life.candidate.seed_url:
-            life.note_dead_end(loop.links.dead_end(page, page.links))
+            life.note_dead_end(loop.links.dead_end(page, page.links, life.candidate))
         life.add_links(links)
         self._complete(life)
 

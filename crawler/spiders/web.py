@@ -26,6 +26,7 @@ from crawler.assembly.crawl import Crawl
 from crawler.config.arguments import (
     PUSHED,
     RUN_BEGAN,
+    SETTINGS_BY_ARGUMENT,
     Arguments,
     describe_changes,
     read_arguments,
@@ -37,6 +38,8 @@ from crawler.engine.seeds import (
     MAX_BYTES,
     LoggedProgress,
     SeedList,
+    Seeds,
+    arguments_of_file,
     batches,
     list_url,
     open_seeds,
@@ -52,6 +55,7 @@ from crawler.model.types import (
 )
 from crawler.model.url import authority_of
 from crawler.policy.scope import SeedHosts
+from crawler.policy.seed_terms import TermsOfSeeds
 from crawler.shared.address import redis_address
 from crawler.spiders.pages import page_of
 
@@ -80,7 +84,7 @@ class WebSpider(Spider):
     arguments: Arguments
     ends_at: float | None  # epoch seconds, at the latest
     given: dict[str, Any]  # the same as text, with those of the last start
-    seeds: SeedList | None = None  # None: they are pushed, or their list is not fetched yet
+    seeds: Seeds | None = None  # None: they are pushed, or their list is not fetched yet
     seed_hosts: SeedHosts | None = None  # of all seeds
 
     @classmethod
@@ -102,8 +106,14 @@ class WebSpider(Spider):
                 kwargs[name] = whole_path(kwargs[name])  # the next start may be elsewhere
         settings = crawler.settings
         kept = {} if is_interactive(settings) else arguments_of_last_start(settings, spider.name)
+        if file := kwargs.pop("crawl", ""):
+            # It describes the crawl as a whole: what it does not say is not kept.
+            kwargs = {**dict.fromkeys(kept, ""), **arguments_of_file(file), **kwargs}
         spider.given = with_kept_arguments(kwargs, kept)
         spider.arguments = read_arguments(_with_pushed(spider.given, crawler))
+        for name, setting in SETTINGS_BY_ARGUMENT.items():
+            if spider.given.get(name):
+                settings.set(setting, spider.given[name], priority="spider")
         spider.ends_at = spider.arguments.ends_at(began_at)
         if changes := describe_changes(kwargs, kept):
             spider.logger.info("Arguments %s", changes)
@@ -113,10 +123,10 @@ class WebSpider(Spider):
         # object at each access.
         spider._parse = spider._parse  # type: ignore[method-assign]  # Scrapy's default callback
         if arguments.has_pushed_seeds:
-            spider.seed_hosts = SeedHosts(arguments.scope)
+            spider.seed_hosts = SeedHosts(TermsOfSeeds(arguments.terms))
         elif not list_url(arguments.seeds):
-            spider.seeds = open_seeds(arguments.seeds)
-            spider.seed_hosts = survey_seeds(spider.seeds, arguments.scope)
+            spider.seeds = open_seeds(arguments.seeds, TermsOfSeeds(arguments.terms))
+            spider.seed_hosts = survey_seeds(spider.seeds)
             refuse_anonymous(spider.seed_hosts, read_config(crawler.settings))
         return spider
 
@@ -153,7 +163,7 @@ class WebSpider(Spider):
         if page is not None:
             yield page
 
-    async def _add_all(self, seeds: SeedList, crawl: Crawl) -> None:
+    async def _add_all(self, seeds: Seeds, crawl: Crawl) -> None:
         """Add *seeds* a batch at a time, between which the crawl goes on."""
         lifecycle, frontier = crawl.lifecycle, crawl.leases.frontier
         progress = LoggedProgress(seeds)
@@ -212,8 +222,9 @@ class WebSpider(Spider):
             raise SeedsError(f"the seeds list {url} cannot be fetched: status {response.status}")
         if missing := _NOT_WHOLE.intersection(response.flags):
             raise SeedsError(f"the seeds list {url} is incomplete: {', '.join(missing)}")
-        self.seeds = SeedList(io.BytesIO(response.body), urlsplit(url).path, url)
-        return await asyncio.to_thread(survey_seeds, self.seeds, self.arguments.scope)
+        terms = TermsOfSeeds(self.arguments.terms)
+        self.seeds = SeedList(io.BytesIO(response.body), urlsplit(url).path, url, terms)
+        return await asyncio.to_thread(survey_seeds, self.seeds)
 
 
 def _refuse_without_effect(settings: BaseSettings) -> None:

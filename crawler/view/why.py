@@ -18,12 +18,13 @@ from crawler.config.settings import Config
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.data.local_stores import RobotsRecords
 from crawler.data.operator_files import Act
-from crawler.engine.seeds import SeedList, list_url, open_seeds, survey_seeds
+from crawler.engine.seeds import Seeds, list_url, open_seeds, survey_seeds
 from crawler.frontier.budgets import is_kept
 from crawler.frontier.records import DeadLetter, GoneRecord, RefusedRecord
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError, Outcome, SeedsError
 from crawler.model.url import fetch_form, split
+from crawler.policy.admission import Admission
 from crawler.policy.operator_rules import read_rules
 from crawler.policy.patterns import (
     FetchAllowed,
@@ -43,7 +44,8 @@ from crawler.policy.robots_cache import (
     RobotsDisallowed,
     RobotsUnreachable,
 )
-from crawler.policy.seeds import seed_url
+from crawler.policy.seed_terms import TermsOfSeeds
+from crawler.policy.seeds import seed_url, url_of
 from crawler.policy.validators import fault_of
 from crawler.view.budgets import DomainBudgetView, DomainRow, limits_in_force
 from crawler.view.fresh import PageVisits, page_visits
@@ -76,6 +78,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     scope_judged: bool  # whether the seeds are known, where the scope depends on them
     robots: str  # allowed | disallowed | unreachable | unknown
     robots_detail: str
+    seed: str = ""  # the first one in whose scope it is, if that has an end
     waiting: int | None = None  # the number of URLs before it, of its host and level
     level: int | None = None  # its level; 0 is best
     urgent: bool = False  # waits before all levels
@@ -138,7 +141,7 @@ class _Question:
     def answer(self) -> Why:
         url, view = self._url, self._view
         record = view.url(url, self._identifier.is_form_of(url))
-        found, scope_judged = self._judged(_is_of_seed(record))
+        found, seed, scope_judged = self._judged(record)
         refusal = found if isinstance(found, Refusal) else None
         robots, robots_detail = self._robots()
         (is_seen,) = view.seen([url])
@@ -149,6 +152,7 @@ class _Question:
             rule=refusal.reason if refusal else "",
             refused=refusal.explain() if refusal else "",
             scope_judged=scope_judged,
+            seed=seed,
             robots=robots,
             robots_detail=robots_detail,
             overridden={key: rule.line for key, rule in self._rules.explain(url.url).items()},
@@ -189,12 +193,14 @@ class _Question:
         seen = zip(others, self._view.seen(others), strict=True)
         return next((other.url for other, is_seen in seen if is_seen), "")
 
-    def _judged(self, is_of_seed: bool) -> tuple[Candidate | Refusal, bool]:
+    def _judged(self, record: UrlRecord) -> tuple[Candidate | Refusal, str, bool]:
         """Apply scope and trap rules to the URL, as to a link unless it is a seed, a seed leads
-        there, or a spider's code names it. Also returns whether its scope is known."""
+        there, or a spider's code names it. Also returns the seed whose scope decides, and whether
+        the seeds are known that a scope depends on."""
         url, view = self._url, self._view
         arguments = read_arguments({"seeds": "none", **self._given})
-        seeds = _seeds(self._given, needs_them=arguments.scope is not ScopeChoice.ANY)
+        terms = TermsOfSeeds(arguments.terms)
+        seeds = _seeds(self._given, terms, needs_them=arguments.scope is not ScopeChoice.ANY)
         are_known = seeds is not None or arguments.has_pushed_seeds
         if arguments.scope is not ScopeChoice.ANY and not are_known:
             raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
@@ -207,20 +213,25 @@ class _Question:
             self._now,
             is_read_only=True,
         )
-        is_seed = is_of_seed or url.url in added
+        is_seed = _is_of_seed(record) or url.url in added
         if seeds is not None:
-            origins.set_seeds(survey_seeds(seeds, arguments.scope))
-            is_seed = is_seed or url.url in seeds.read()
+            origins.set_seeds(survey_seeds(seeds))
+            is_seed = is_seed or url.url in map(url_of, seeds.read())
         origins.add_seed_hosts(self._grounds.opened_hosts | origins.places_of(added))
         origins.set_operator_rules(self._rules)
+        known = getattr(record.place, "candidate", None)
         found = origins.admission.candidate(
-            url.url, depth=0 if is_seed else 1, request=_ANY_REQUEST if self._is_named else b""
+            url.url,
+            depth=0 if is_seed else known.depth if known else 1,
+            request=_ANY_REQUEST if self._is_named else b"",
+            beyond=known.beyond if known else 0,
         )
         if isinstance(found, Refusal) and arguments.requisites:
             needed = origins.admission.candidate(url.url, requisite=1)
             if not isinstance(needed, Refusal):
                 found = Refusal(found.reason, f"{found.detail}, and no page needs it to be shown")
-        return found, are_known or arguments.scope is ScopeChoice.ANY
+        seed = _seed_of(url.url, origins.admission, seeds) if seeds is not None else ""
+        return found, seed, are_known or arguments.scope is ScopeChoice.ANY
 
     def _with_pattern(self, answer: Why, found: Candidate) -> Why:
         text, budgets = counted_pattern(found), self._config.patterns
@@ -287,18 +298,33 @@ class _Question:
         return "unknown", verdict.url
 
 
-def _seeds(given: Mapping[str, str], *, needs_them: bool) -> SeedList | None:
+def _seeds(given: Mapping[str, str], terms: TermsOfSeeds, *, needs_them: bool) -> Seeds | None:
     """Return the seeds, but not those of a list on the web, that are pushed, or whose file is gone.
     Raises SeedsError for the latter if the scope *needs_them*."""
     argument = given.get("seeds", PUSHED)
     if argument == PUSHED or list_url(argument):
         return None
     try:
-        return open_seeds(argument)
+        return open_seeds(argument, terms)
     except SeedsError:
         if needs_them:
             raise
         return None
+
+
+def _seed_of(url: str, admission: Admission, seeds: Seeds) -> str:
+    """Return the first of *seeds* that *url* belongs to; empty if it belongs to none, or to those
+    that lead anywhere."""
+    place = admission.place_of(url)
+    if place is None or not place.unit:
+        return ""
+    name = place.unit.lstrip("*.").partition("/")[0].partition("?")[0]
+    for line in seeds.read():
+        seed = url_of(line)
+        own = admission.place_of(seed) if seed is not None and name in seed else None
+        if seed is not None and own is not None and own.unit == place.unit:
+            return seed
+    return ""
 
 
 def _is_of_seed(record: UrlRecord) -> bool:

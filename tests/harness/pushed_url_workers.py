@@ -14,7 +14,7 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.request import RequestFingerprinter
 from scrapy.utils.test import get_crawler
 
-from crawler.config.arguments import Arguments
+from crawler.config.arguments import Arguments, SeedTerms
 from crawler.config.settings import read_config
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.engine.stats import CrawlStats
@@ -22,6 +22,7 @@ from crawler.frontier.memory_store import MemoryStore
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate
 from crawler.policy.scope import SeedHosts
+from crawler.policy.seed_terms import TermsOfSeeds
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS
@@ -106,7 +107,7 @@ class PushedUrlWorker:
         self.origins = AllowedOrigins(
             CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9
         )
-        self.origins.set_seeds(SeedHosts(scope))
+        self.origins.set_seeds(SeedHosts(TermsOfSeeds(SeedTerms(scope=scope))))
         self.stats = CrawlStats(MemoryStatsCollector(get_crawler()))
         delivery = InboxDelivery(crew.nodes, is_ack_durable=crew.is_ack_durable)
         self.pushed_urls = PushedUrls(

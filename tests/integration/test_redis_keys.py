@@ -42,7 +42,8 @@ def test_every_key_of_a_crawl_is_in_the_glossary(tmp_path: Path) -> None:
             "CRAWLER_CHANGES": True,
         }
         with monitored(server) as seen:
-            done = crawl(tmp_path / "data", settings=settings, seeds=web.url("/"))
+            seeds = f"{web.url('/')} scope=host max_pages=100"
+            done = crawl(tmp_path / "data", settings=settings, seeds=seeds)
         assert done.reason == "finished"
         with server.client() as client:
             kept = {key.decode(): client.type(key).decode() for key in client.scan_iter()}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from crawler.config.arguments import SeedTerms
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Purpose
 from crawler.model.url import CanonicalRules, HostUnit, UrlRule, canonical, key_of
@@ -31,15 +33,23 @@ NARROW = AdmissionSettings(
     addresses=AllowedAddresses(allow_public=True, opened=frozenset({("127.0.0.1", 80)})),
     key_seed=7,
     scope=Scope(
-        mode=ScopeChoice.DOMAIN,
+        terms=(
+            SeedTerms(
+                scope=ScopeChoice.DOMAIN,
+                allow=(re.compile("/news/"),),
+                deny=(re.compile("/print/"),),
+                max_depth=3,
+            ),
+        ),
         seeds=frozenset({"www.example.com", "127.0.0.1"}),
-        allow=(re.compile("/news/"),),
-        deny=(re.compile("/print/"),),
-        max_depth=3,
         denied_types=frozenset({"mp4"}),
     ),
     unit=HostUnit.DOMAIN,
 )
+
+
+def with_terms(**terms: Any) -> AdmissionSettings:
+    return dataclasses.replace(OPEN, scope=Scope(terms=(SeedTerms(**terms),)))
 
 
 def admitted(found: Candidate | Refusal) -> Candidate:
@@ -338,7 +348,7 @@ def test_many_hosts_do_not_fill_the_memory() -> None:
 TIGHT = AdmissionSettings(
     addresses=PUBLIC,
     key_seed=7,
-    scope=Scope(max_depth=2, denied_types=frozenset({"jpg"})),
+    scope=Scope(terms=(SeedTerms(max_depth=2),), denied_types=frozenset({"jpg"})),
     traps=TrapLimits(max_url_chars=60, max_path_segments=4, max_repeats=2),
     calendar=CalendarLimits(from_year=2000, until=(2030, 1, 1)),
 )
@@ -392,9 +402,15 @@ def test_links_are_judged_together_as_each_by_itself(
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(dataclasses.replace(OPEN, scope=Scope(deny=(re.compile("b"),))), id="deny"),
-        pytest.param(dataclasses.replace(OPEN, scope=Scope(allow=(re.compile("b"),))), id="allow"),
-        pytest.param(dataclasses.replace(OPEN, scope=Scope(max_depth=1)), id="max_depth"),
+        pytest.param(
+            dataclasses.replace(OPEN, scope=Scope(terms=(SeedTerms(deny=(re.compile("b"),)),))),
+            id="deny",
+        ),
+        pytest.param(
+            dataclasses.replace(OPEN, scope=Scope(terms=(SeedTerms(allow=(re.compile("b"),)),))),
+            id="allow",
+        ),
+        pytest.param(with_terms(max_depth=1), id="max_depth"),
         pytest.param(
             dataclasses.replace(OPEN, canonical=CanonicalRules(frozenset({UrlRule.SLASH}))),
             id="slash",

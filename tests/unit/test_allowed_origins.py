@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from crawler.config.arguments import Arguments
+from crawler.config.arguments import Arguments, SeedTerms
 from crawler.config.settings import read_config
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.frontier import records as keys
@@ -15,6 +15,7 @@ from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate
 from crawler.policy.addresses import MOST_ORIGINS
 from crawler.policy.scope import SeedHosts
+from crawler.policy.seed_terms import TermsOfSeeds
 
 
 def origins(
@@ -27,7 +28,7 @@ def origins(
 
 
 def hosts_of(urls: list[str], scope: ScopeChoice = ScopeChoice.HOST) -> SeedHosts:
-    return SeedHosts(scope, urls)
+    return SeedHosts(TermsOfSeeds(SeedTerms(scope=scope)), urls)
 
 
 def admits(origins: AllowedOrigins, url: str) -> bool:
@@ -157,7 +158,7 @@ def test_a_list_of_many_loopback_seeds_opens_each_in_a_few_bytes():
     one = origins(ScopeChoice.ANY, store)
     tracemalloc.start()
     try:
-        one.set_seeds(SeedHosts(ScopeChoice.ANY, urls))
+        one.set_seeds(SeedHosts(TermsOfSeeds(SeedTerms(scope=ScopeChoice.ANY)), urls))
         used_bytes, most_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crawler.config.settings import ContentSettings, PatternSettings, RobotsSettings
-from crawler.data.local_stores import LocalPatternStats, Soft404Records
+from crawler.data.local_stores import LocalPatternStats, LocalSeedLimits, Soft404Records
 from crawler.frontier.memory_store import MemoryStore
 from crawler.loop.life import Plan
 from crawler.loop.precheck import HOP_WAIT_S, PAUSE_LOOK_S, OtherWorkers, Precheck, Probes, Skip
@@ -37,6 +37,9 @@ RULES = b"User-agent: *\nDisallow: /private\nCrawl-delay: 7\n"
 class Records(dict[str, RobotsRecord]):
     def put(self, record: RobotsRecord) -> None:
         self[record.authority] = record
+
+
+NO_LIMITS = LocalSeedLimits(lambda _: None, 0)  # of seeds
 
 
 def hop(url: str, authority: str) -> Candidate | Refusal:
@@ -81,7 +84,7 @@ def no_probes() -> Probes:
 @pytest.fixture
 def precheck(stats: LocalPatternStats) -> Precheck:
     robots = RobotsCache(Records(), "Gossamer", RobotsSettings())
-    return Precheck(robots, hop, stats, no_probes(), NO_RULES.of_url)
+    return Precheck(robots, hop, stats, NO_LIMITS, no_probes(), NO_RULES.of_url)
 
 
 def answer(status: int, body: bytes = b"", target: str | None = None) -> RobotsFetchResult:
@@ -154,7 +157,7 @@ def test_a_robots_redirect_to_another_host_waits_for_that_host(precheck):
 def test_it_is_known_while_a_host_rests_for_a_pause(stats):
     rules = read_rules('[[rule]]\nfor = "a.org"\npaused = true\n', 1)
     robots = RobotsCache(Records(), "Gossamer", RobotsSettings())
-    precheck = Precheck(robots, hop, stats, no_probes(), rules.of_url)
+    precheck = Precheck(robots, hop, stats, NO_LIMITS, no_probes(), rules.of_url)
     assert not precheck.rests_for_pause(1.0)
     paused = precheck.check(lease(), 1.0)
     assert isinstance(paused, Skip) and paused.verdict == PutBack()
@@ -170,7 +173,7 @@ def test_a_robots_txt_on_the_host_of_another_worker_is_sent_to_the_one_that_aske
     def worker(own: str) -> Precheck:
         robots = RobotsCache(Records(), "Gossamer", RobotsSettings())
         others = OtherWorkers(lambda each: each != own, lambda *each: sent.append(each))
-        return Precheck(robots, hop, stats, no_probes(), NO_RULES.of_url, others)
+        return Precheck(robots, hop, stats, NO_LIMITS, no_probes(), NO_RULES.of_url, others)
 
     sent: list[tuple[str, RobotsFetchResult]] = []
     first, second = worker("http://a.org"), worker("http://b.org")

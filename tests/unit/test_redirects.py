@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from crawler.config.arguments import SeedTerms
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import (
     Candidate,
@@ -29,7 +30,7 @@ HOME = Admission(
     AdmissionSettings(
         addresses=AllowedAddresses(allow_public=True),
         key_seed=7,
-        scope=Scope(mode=ScopeChoice.HOST, seeds=frozenset({"example.com"})),
+        scope=Scope(terms=(SeedTerms(scope=ScopeChoice.HOST),), seeds=frozenset({"example.com"})),
     )
 )
 PAGE = "http://example.com/dir/page?q=1"

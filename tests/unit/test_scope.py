@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_network
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.config.arguments import SeedTerms
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import ConfigError
 from crawler.model.url import fetch_form, split
@@ -21,7 +23,13 @@ from crawler.policy.addresses import (
 )
 from crawler.policy.refusal import Reason
 from crawler.policy.scope import Scope, SeedHosts, place_of_seed
+from crawler.policy.seed_terms import TermsOfSeeds
 from crawler.policy.traps import CalendarLimits, TrapLimits
+
+
+def scope_of(**terms: Any) -> Scope:
+    return Scope(terms=(SeedTerms(**terms),))
+
 
 SEEDS = frozenset({"www.example.com", "docs.example.co.uk"})
 
@@ -42,7 +50,7 @@ SEEDS = frozenset({"www.example.com", "docs.example.co.uk"})
     ],
 )
 def test_hosts(mode: ScopeChoice, hostname: str, inside: bool) -> None:
-    refusal = Scope(mode=mode, seeds=SEEDS).host_refusal(hostname)
+    refusal = scope_of(scope=mode).with_seeds(SEEDS).host_refusal(hostname)
     assert (refusal is None) is inside
     assert refusal is None or refusal.reason is Reason.OUT_OF_SCOPE
 
@@ -74,9 +82,9 @@ FOLDERS = (
 )
 def test_folders_and_pages_of_seeds(url: str, mode: str, inside: bool) -> None:
     urls = [fetch_form(text) or "" for text in FOLDERS]
-    scope = Scope(mode=ScopeChoice(mode))
+    scope = scope_of(scope=ScopeChoice(mode))
     pushed = scope.with_seeds(place_of_seed(each, scope.mode) for each in urls)
-    listed = Scope(mode=scope.mode, units=SeedHosts(scope.mode, urls).units())
+    listed = SeedHosts(TermsOfSeeds(scope.terms[0]), urls).scope()
     for one in (pushed, listed):
         assert all(map(one.has_place, [*urls, f"{urls[0].partition('?')[0]}/below/"]))
         refusal = one.host_refusal(split(url).hostname)
@@ -85,10 +93,11 @@ def test_folders_and_pages_of_seeds(url: str, mode: str, inside: bool) -> None:
         assert refusal is None or refusal.reason is Reason.OUT_OF_SCOPE
 
 
-BLOG = Scope(
+BLOG = scope_of(
     allow=(re.compile("/blog/"), re.compile(r"\.pdf$")), deny=(re.compile("/tag/"),), max_depth=3
 )
 
+NO_QUERY = scope_of(deny=(re.compile("[?]"),))
 PAGES = Scope(denied_types=frozenset({"gz", "mp4", "zip"}))
 
 
@@ -103,9 +112,11 @@ PAGES = Scope(denied_types=frozenset({"gz", "mp4", "zip"}))
         pytest.param(BLOG, "/blog/tag/x", 1, Reason.DENIED, id="a denial over an allowance"),
         pytest.param(BLOG, "/", 0, None, id="a seed needs no allowance"),
         pytest.param(BLOG, "/tag/x", 0, Reason.DENIED, id="but is denied"),
-        pytest.param(Scope(max_depth=0), "/", 0, None, id="only seeds"),
-        pytest.param(Scope(max_depth=0), "/", 1, Reason.MAX_DEPTH, id="and no links"),
-        pytest.param(Scope(deny=(re.compile("[?]"),)), "/?x", 1, Reason.DENIED, id="in the query"),
+        pytest.param(scope_of(max_depth=0), "/", 0, None, id="only seeds"),
+        pytest.param(scope_of(max_depth=0), "/", 1, Reason.MAX_DEPTH, id="and no links"),
+        pytest.param(
+            scope_of(deny=(re.compile("[?]"),)), "/?x", 1, Reason.DENIED, id="in the query"
+        ),
         pytest.param(PAGES, "/film.MP4", 1, Reason.FILE_TYPE, id="a file type, in capitals"),
         pytest.param(PAGES, "/a.tar.gz?x=1", 1, Reason.FILE_TYPE, id="before a query"),
         pytest.param(PAGES, "/film.mp4", 0, None, id="a seed's type is as wanted"),

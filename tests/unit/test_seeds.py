@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.config.arguments import SeedTerms
 from crawler.engine.seeds import (
     LoggedProgress,
     SeedList,
@@ -27,6 +28,7 @@ from crawler.engine.seeds import (
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import SeedsError
 from crawler.model.url import fetch_form
+from crawler.policy.seed_terms import TermsOfSeeds
 from crawler.policy.seeds import (
     BadLine,
     seed_url,
@@ -216,7 +218,7 @@ def test_a_packed_list_that_is_damaged_is_refused(
     path = tmp_path / "top.csv.gz"
     path.write_bytes(content)
     with pytest.raises(SeedsError, match=message):
-        survey_seeds(open_seeds(str(path)), ScopeChoice.ANY)
+        survey_seeds(open_seeds(str(path)))
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstd.compress])
@@ -291,10 +293,11 @@ def test_a_long_list_takes_no_memory_but_for_the_scope(tmp_path: Path, scope: Sc
         path = tmp_path / "seeds.txt"
         with path.open("w") as file:
             file.writelines(f"https://www.site{number}.example/\n" for number in range(lines))
-        seeds = open_seeds(str(path))
+        terms = SeedTerms(scope=scope, allow=(re.compile("/"),))
+        seeds = open_seeds(str(path), TermsOfSeeds(terms))
         tracemalloc.start()
         assert sum(map(len, batches(seeds.read(), 500))) == lines
-        survey_seeds(seeds, scope).units()
+        survey_seeds(seeds).scope()
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
@@ -319,7 +322,7 @@ def test_one_line_without_an_end_takes_bounded_memory() -> None:
 
 def test_bad_lines_are_counted_and_the_first_named(caplog: pytest.LogCaptureFixture) -> None:
     seeds = list_of("two words\n" * 70 + "example.com\n")
-    survey_seeds(seeds, ScopeChoice.ANY)
+    survey_seeds(seeds)
     named = [line for line in caplog.messages if "skipped (white space in the URL)" in line]
     assert len(named) == 20 and "seeds.txt line 1 skipped" in named[0]
     assert caplog.messages[-1] == "seeds.txt: 50 more bad lines skipped"

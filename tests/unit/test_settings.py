@@ -298,7 +298,7 @@ def test_values_as_a_script_gives_them():
             {"seed": "a"}, "unknown argument seed; did you mean seeds", id="a letter lost"
         ),
         pytest.param({"maxpages": 1}, "did you mean max_pages", id="an underscore lost"),
-        pytest.param({"zzz": 1}, "unknown argument zzz; there are seeds, max_pages", id="no idea"),
+        pytest.param({"zzz": 1}, "unknown argument zzz; there are scope, max_depth", id="no idea"),
         pytest.param({"name": "b"}, "unknown argument name", id="Scrapy's own is not ours"),
         pytest.param({"max_pages": "0"}, "max_pages is '0'; want", id="no pages at all"),
         pytest.param({"max_pages": "many"}, "max_pages is 'many'; want", id="a word for a number"),

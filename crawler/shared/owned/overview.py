@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from crawler.frontier.records import FrontierTotals
+from crawler.model.choices import LaterVisits
 from crawler.model.counts import Counts
 from crawler.shared.client import Nodes
 from crawler.shared.owned.readings import ShardRest, is_over, read_rests, read_totals
@@ -18,8 +19,14 @@ class CrawlReading:
     """Reads the shards once a second: their counters, and when this worker has nothing to do, what
     is left."""
 
-    def __init__(self, nodes: Nodes, now_s: Callable[[], float]) -> None:
-        """*now_s*: the steady clock."""
+    def __init__(
+        self,
+        nodes: Nodes,
+        now_s: Callable[[], float],
+        visits: Callable[[], LaterVisits],
+    ) -> None:
+        """*now_s*: the steady clock. *visits*: which later visits this run makes."""
+        self._visits = visits
         self._nodes = nodes
         self._now_s = now_s
         self._totals: list[FrontierTotals] = []
@@ -68,4 +75,5 @@ class CrawlReading:
         self.is_over = again is not None and not is_elsewhere() and is_over(rests, again)
 
     async def _read_rests(self) -> list[ShardRest] | None:
-        return await read_rests(self._nodes, self._nodes.name, self._nodes.shards)
+        nodes = self._nodes
+        return await read_rests(nodes, nodes.name, nodes.shards, self._visits())

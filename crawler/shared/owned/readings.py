@@ -23,6 +23,7 @@ from crawler.frontier.records import (
     decode_open,
     decode_totals,
 )
+from crawler.model.choices import LaterVisits
 from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import root
@@ -33,7 +34,7 @@ OUTBOXES: Final = "outboxes"
 """The kind of the set of workers that have links on their own disks, beside the records of any one
 shard whose server answers."""
 _LEFT: Final = (
-    *(keys.QUEUED, keys.LATER, keys.OPEN, keys.ARRIVED, keys.UNDECIDED),
+    *(keys.QUEUED, keys.OPEN, keys.ARRIVED, keys.UNDECIDED),
     INBOX.encode(),
 )
 """The hashes of which each field is something that is left. They are counted themselves: a counter
@@ -112,40 +113,46 @@ class ShardRest:
     outboxes: frozenset[str]  # workers with links on their disks, noted here
 
 
-async def read_rests(nodes: Nodes, name: str, shards: int) -> list[ShardRest] | None:
-    """Return what is left of each shard, or None if a server does not answer."""
+async def read_rests(
+    nodes: Nodes, name: str, shards: int, visits: LaterVisits = LaterVisits.AS_DUE
+) -> list[ShardRest] | None:
+    """Return what is left of each shard, or None if a server does not answer. *visits*: which later
+    visits this run makes. If not all, its owner knows what is left of them."""
     asks: list[tuple[int, tuple[str, ...]]] = []
     for at in range(shards):
         of_shard = root(name, at)
         asks.append((at, ("HMGET", of_shard, "run", "seq", "lost", "filling", "totals")))
         asks.append((at, ("HLEN", f"{of_shard}:{keys.SPILLED.decode()}")))
+        asks.append((at, ("HLEN", f"{of_shard}:{keys.LATER.decode()}")))
         asks += [(at, ("HLEN", f"{of_shard}:{kind.decode()}")) for kind in _LEFT]
         asks.append((at, ("SMEMBERS", f"{of_shard}:{OUTBOXES}")))
     replies = await nodes.commands(asks)
     if any(isinstance(reply, FAULTS) for reply in replies):
         return None
     width = len(asks) // shards
-    return [_rest_of(replies[at : at + width]) for at in range(0, len(replies), width)]
+    return [_rest_of(replies[at : at + width], visits) for at in range(0, len(replies), width)]
 
 
-def _rest_of(replies: Sequence[Any]) -> ShardRest:
-    (run, seq, lost, filling, totals), spilled, *lengths, outboxes = replies
+def _rest_of(replies: Sequence[Any], visits: LaterVisits) -> ShardRest:
+    (run, seq, lost, filling, packed), spilled, later, *lengths, outboxes = replies
     # Of a server that restarted, the owner knows more than is there; so it does of one that came
     # back empty.
     is_doubtful = seq is None or lost is not None or filling is not None
     names = frozenset(each.decode("utf-8", "replace") for each in outboxes)
-    is_left = is_doubtful or any(lengths) or (spilled > 0 and _has_released(totals))
+    totals = _totals_of(packed)
+    # Of what is spilled, all but what is over a budget in all will be released by a round, or by
+    # idle slots. Only the counters of the owner tell the two apart.
+    is_released = spilled > 0 and totals.spilled > totals.capped
+    again = 0 if visits is LaterVisits.AS_DUE else totals.again
+    is_left = is_doubtful or any(lengths) or is_released or later > again
     return ShardRest(is_left, (run, seq), names)
 
 
-def _has_released(totals: bytes | None) -> bool:
-    """Return whether a round, or idle slots, will release spilled URLs: but for those over a budget
-    in all. Only the counters of the owner tell them apart."""
+def _totals_of(packed: bytes | None) -> FrontierTotals:
     try:
-        counts = decode_totals(totals) if totals else FrontierTotals()
+        return decode_totals(packed) if packed else FrontierTotals()
     except msgspec.MsgspecError:
-        return False  # its owner will say so
-    return counts.spilled > counts.capped
+        return FrontierTotals()  # its owner will say so
 
 
 def is_over(first: Sequence[ShardRest], second: Sequence[ShardRest]) -> bool:

@@ -28,6 +28,7 @@ from crawler.frontier.port import (
     one,
 )
 from crawler.loop.life import OpenFetch
+from crawler.model.choices import LaterVisits
 from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
@@ -188,7 +189,11 @@ class OwnedWorker:
         self._side_sender = SideSender(
             base.nodes, base.side_queue, base.steady, self._status_log.on_failed
         )
-        self._reading = CrawlReading(base.nodes, base.steady)
+        self._reading = CrawlReading(
+            base.nodes,
+            base.steady,
+            lambda: LaterVisits.AS_DUE if lease_rules is None else lease_rules.later_visits,
+        )
         self._longest = LongestReader(base.nodes)
         self._own_hosts = OwnHostsWriter(base.nodes, me.name, base.steady)
         self._pushed_urls = None if pushing is None else self._build_pushed_urls(pushing)

@@ -1,0 +1,136 @@
+"""A crawl described in a file, by the logs of the servers it fetches from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.model.types import ConfigError
+from tests.harness import fork_server
+from tests.harness.crawling import crawl
+from tests.servers.loopback import page, site
+from tests.servers.redis import RedisServer
+
+FOLDER, HOST, PAGE, OUTSIDE, FURTHER = (f"127.0.15.{number}" for number in range(1, 6))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["embedded", "shared"])
+def where(request: pytest.FixtureRequest) -> dict[str, Any]:
+    if request.param == "embedded":
+        return {}
+    server = request.getfixturevalue("server")
+    server.client().flushall()
+    return {"CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 4}
+
+
+def frontier(*words: str, settings: dict[str, Any]) -> str:
+    given = [part for name, value in settings.items() for part in ("-s", f"{name}={value}")]
+    done = fork_server.run([*fork_server.SCRAPY, "frontier", *words, *given])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_each_seed_has_its_own_scope_depth_hops_and_limits(
+    tmp_path: Path, where: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    data, file = tmp_path / "data", tmp_path / "crawl.toml"
+    numbered = [f"/n/{number}" for number in range(20)]
+    with (
+        site(FURTHER, {"/": page("/more"), "/more": page()}) as further,
+        site(OUTSIDE, {"/": page(further.url("/"), "/in"), "/in": page()}) as outside,
+        site(PAGE, {"/one": page("/two"), "/two": page()}) as single,
+        site(
+            HOST,
+            {
+                "/": page("/a", *numbered, outside.url("/in")),
+                "/a": page("/b"),
+                "/b": page(),
+                **dict.fromkeys(numbered, page()),
+            },
+        ) as limited,
+        site(
+            FOLDER,
+            {
+                "/docs/": page("/docs/a", "/blog/", outside.url("/"), limited.url("/a")),
+                "/docs/a": page("/docs/b", "/docs/print/a"),
+                "/docs/b": page("/docs/c"),
+                "/docs/c": page(),
+                "/blog/": page("/blog/2"),
+                "/blog/2": page(),
+            },
+        ) as docs,
+    ):
+
+        def write(pages: int, depth: int = 2) -> None:
+            (tmp_path / "pages.txt").write_text(single.url("/one"))
+            file.write_text(f"""
+                max_depth = {depth}
+                deny = "/print/"
+                [[seeds]]
+                url = "{docs.url("/docs/")}"
+                scope = "prefix"
+                extra_hops = 1
+                [[seeds]]
+                url = "{limited.url("/")}"
+                scope = "host"
+                max_pages = {pages}
+                max_depth = 1
+                [[seeds]]
+                list = "pages.txt"
+                scope = "page"
+                """)
+
+        write(pages=6)
+        done = crawl(data, settings=where, crawl=str(file))
+        assert done.reason == "finished"
+        # One hop out of the folder, wherever it leads; a link into another seed's scope is none.
+        assert set(docs.hits) == {"/robots.txt", "/docs/", "/docs/a", "/docs/b", "/blog/"}
+        assert set(outside.hits) == {"/robots.txt", "/"}
+        assert not further.hits
+        assert set(single.hits) == {"/robots.txt", "/one"}
+        pages = {path: hits for path, hits in limited.hits.items() if path != "/robots.txt"}
+        assert len(pages) == 6 and set(pages.values()) == {1} and "/b" not in pages
+
+        settings = {**where, "CRAWLER_DATA_DIR": data}
+        left = next(path for path in numbered if path not in pages)
+        said = frontier("why", limited.url(left), settings=settings)
+        assert "enough of its seed was fetched: max_pages is 6" in said
+        assert f"in the scope of the seed {limited.url('/')}" in said
+        assert f"in the scope of the seed {docs.url('/docs/')}" in frontier(
+            "why", docs.url("/docs/new"), settings=settings
+        )
+
+        write(pages=9, depth=3)
+        with caplog.at_level(logging.INFO):
+            crawl(data, settings=where, crawl=str(file))
+        assert "max_depth='3' (was '2')" in caplog.text
+        pages = {path: hits for path, hits in limited.hits.items() if path.startswith("/n/")}
+        assert sum(limited.hits.values()) == 9 + limited.hits["/robots.txt"]
+        assert set(pages.values()) == {1}, "those that waited for a larger limit, each once"
+
+
+def test_a_line_that_is_gone_from_the_file_does_not_hold_any_more(
+    tmp_path: Path, where: dict[str, Any]
+) -> None:
+    data, file = tmp_path / "data", tmp_path / "crawl.toml"
+    with site(FOLDER, {"/": page("/1"), "/1": page("/2"), "/2": page()}) as web:
+        seed = f'[[seeds]]\nurl = "{web.url("/")}"\nscope = "host"\n'
+        file.write_text(f'max_depth = 1\nrevisit = "every 7d"\n{seed}')
+        crawl(data, settings=where, crawl=str(file), max_pages="1")
+        file.write_text(seed)
+        crawl(data, settings=where, crawl=str(file))
+        assert {"/", "/1", "/2"} <= set(web.hits)
+        file.unlink()
+        crawl(data, settings=where)  # goes on with what the file said
+        with pytest.raises(ConfigError, match=r"crawl\.toml does not exist"):
+            crawl(data, settings=where, crawl=str(file))
