@@ -29,6 +29,7 @@ from crawler.archive.warc_file import open_name
 from crawler.data.files import sync_folder
 from crawler.model.choices import ColumnGroup
 from crawler.model.page import (
+    NOTHING_SAID,
     About,
     AnswerFacts,
     ColumnsRow,
@@ -308,15 +309,15 @@ class RowGroup:
         cells: tuple[object, ...] = (
             row.url,
             row.host,
-            _micros(row.fetched_at),
+            micros(row.fetched_at),
             row.status,
             row.media_type or None,
             row.language or None,
             row.title or None,
             row.links,
             row.canonical or None,
-            _micros(row.published),
-            _micros(row.modified),
+            micros(row.published),
+            micros(row.modified),
             None if row.simhash is None else f"{row.simhash:016x}",
             sha1_label(row.digest) if len(row.digest) == SHA1_BYTES else None,
             row.original or None,
@@ -330,7 +331,8 @@ class RowGroup:
         )
         for name, nothing in self._facts:
             facts = getattr(row, name)
-            cells += nothing if facts is None else _cells_of(facts)
+            is_there = facts is not None and facts is not NOTHING_SAID
+            cells += _cells_of(facts) if is_there else nothing
         self._cells.append(cells)
         self._links += outlinks
         self._link_ends.append(len(self._links))
@@ -355,7 +357,7 @@ class RowGroup:
             return
         columns: list[Sequence[object]] = list(zip(*self._cells, strict=True))
         types = self._cell_types
-        arrays = [_array(column, kind) for column, kind in zip(columns, types, strict=True)]
+        arrays = [array_of(column, kind) for column, kind in zip(columns, types, strict=True)]
         arrays.insert(self._outlinks_at, self._link_lists())
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._cell_schema)
         self._batches.append(batch)
@@ -371,7 +373,7 @@ class RowGroup:
         ]
         if self._has_anchors:
             parts += [[link.text for link in links], [link.language for link in links]]
-        arrays = [_array(part, pa.string()) for part in parts]
+        arrays = [array_of(part, pa.string()) for part in parts]
         kind, of_all = (ANCHOR, ANCHORS) if self._has_anchors else (LINK, LINKS)
         structs = pa.StructArray.from_arrays(arrays, fields=list(kind))
         return pa.ListArray.from_arrays(pa.array(self._link_ends, pa.int32()), structs, type=of_all)
@@ -399,14 +401,15 @@ def _visits(row: ColumnsRow) -> tuple[int | None, ...]:
     so_far = row.visits
     if so_far is None:
         return None, None, None, None
-    times = _micros(so_far.changed_at), _micros(so_far.next_at)
+    times = micros(so_far.changed_at), micros(so_far.next_at)
     return so_far.visits, so_far.changes, *times
 
 
 _TEXT_ROWS: Final = 16  # read at once: a text may have 4 million characters
 
 
-def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+def array_of(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """Return *values* as an array, halves of surrogate pairs as U+FFFD."""
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
@@ -417,7 +420,7 @@ def _storable(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def _micros(at: float | None) -> int | None:
+def micros(at: float | None) -> int | None:
     """Return a time rounded to the microsecond as WARC-Date is, or None outside years 1 to 9999."""
     if at is None or not _YEAR_1 <= at < _YEAR_10000 - 1:
         return None

@@ -33,6 +33,7 @@ from crawler.policy.politeness import full_jitter_s
 # companions are delivered together when none of them is open, because a companion that is being
 # made again needs its WARC file here.
 FOLDER: Final = "warc"
+OUTCOMES: Final = "outcomes"  # the outcomes of all URLs: Parquet files by themselves
 # The order of delivery: an index or a row in the store names a WARC file that is there. Also the
 # order of removal: a WARC file without its companions would get new ones, while a companion alone
 # does no harm.
@@ -51,7 +52,7 @@ def bundles(data: Path) -> list[Bundle]:
     """Return the finished bundles, oldest first: names begin with the time they were created."""
     found: defaultdict[str, list[Path]] = defaultdict(list)
     open_stems = set()
-    for path in _files(data / FOLDER):
+    for path in [*_files(data / FOLDER), *_files(data / OUTCOMES)]:
         name = path.name.removesuffix(OPEN_SUFFIX)
         if not name.endswith(SUFFIXES):
             continue

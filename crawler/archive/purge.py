@@ -24,7 +24,7 @@ from crawler.archive.capture import PAGE_INFO
 from crawler.archive.cdxj import SUFFIX as INDEX
 from crawler.archive.cdxj import CdxjCompanion, timestamp
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
-from crawler.archive.delivery import FOLDER
+from crawler.archive.delivery import FOLDER, OUTCOMES
 from crawler.archive.delivery_stores import DRAFT_SUFFIX, OnProgress, Store, replace_stored
 from crawler.archive.lookup import Entry, entry_of
 from crawler.archive.reader import ANSWER_TYPES, DamagedFile, Record, records
@@ -112,6 +112,33 @@ def purge(
                 if doomed or _beside(name, INDEX) + OPEN_SUFFIX in present:
                     _Rewrite(store, name, doomed, scratch, on_progress).run()
                     yield PurgedFile(name, len(doomed))
+            for name in store.names(OUTCOMES):
+                if name.endswith(COLUMNS):
+                    rows = _without_outcomes(store, name, is_purged, scratch, on_progress)
+                    if rows:
+                        yield PurgedFile(name, rows)
+
+
+def _without_outcomes(
+    store: Store, name: str, is_purged: IsPurged, scratch: Path, on_progress: OnProgress
+) -> int:
+    """Write a file of outcomes anew, without those of URLs that *is_purged* is true for, and return
+    how many these are."""
+    from crawler.archive.outcome_table import copy_without  # noqa: PLC0415  # Arrow: 150 ms
+
+    new = scratch / Path(name).name
+    with _named_errors(name):
+        try:
+            with store.open(name) as source:
+                gone = copy_without(source, new, is_purged)
+        except FileNotFoundError:  # delivered since
+            return 0
+        except ValueError as error:
+            raise DataDirError(f"{name} cannot be read: {error}") from error
+        if gone:
+            replace_stored(store, new, name, on_progress)
+        new.unlink()
+    return gone
 
 
 @contextmanager

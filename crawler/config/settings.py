@@ -177,6 +177,9 @@ class ArchiveSettings:
     columns: bool = setting(
         True, flag(), "Write text and columns of the pages beside each WARC file, as Parquet."
     )
+    outcome_table: bool = setting(
+        True, flag(), "Write what became of each URL as Parquet, too, where CRAWLER_COLUMNS is on."
+    )
     archive_url: str = setting(
         "",
         text("a URL such as s3://bucket/folder, or nothing", "URL", r"|[a-z][a-z0-9+.-]*://\S+"),
@@ -210,6 +213,10 @@ class ArchiveSettings:
         or_none(integer("entries", least=1)),
         "With a consumer of that feed further behind, fetching waits.",
     )
+
+    @property
+    def has_outcome_table(self) -> bool:
+        return self.columns and self.outcome_table
 
     def __post_init__(self) -> None:
         if self.changes and not (self.warc and self.fsync):

@@ -28,13 +28,23 @@ u64: Any = np.uint64 if is_compiled else int
 def compiled(function: Callable[..., Any]) -> Any:
     """Return *function*, compiled for the types that it is called with. It holds no GIL, and can
     make no array: those are counted at each call, which is 40 ns a tag of a page."""
+    return _compiled(function, nogil=True)
+
+
+def compiled_short(function: Callable[..., Any]) -> Any:
+    """Return *function* as `compiled` does, but it keeps the GIL: of some microseconds of work it
+    would take more to get it back from another thread."""
+    return _compiled(function, nogil=False)
+
+
+def _compiled(function: Callable[..., Any], *, nogil: bool) -> Any:
     if _njit is None:
         return function
     try:
         with _locators(function.__code__.co_filename):
-            return _without_negatives(_njit(cache=True, nogil=True, _nrt=False)(function))
+            return _without_negatives(_njit(cache=True, nogil=nogil, _nrt=False)(function))
     except RuntimeError:  # there is no folder for a cache: it is compiled at each start
-        return _without_negatives(_njit(nogil=True, _nrt=False)(function))
+        return _without_negatives(_njit(nogil=nogil, _nrt=False)(function))
 
 
 @contextmanager

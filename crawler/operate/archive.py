@@ -5,6 +5,7 @@ Rule: a rebuilt file replaces the old in one step, and a file that a crawl is wr
 
 from __future__ import annotations
 
+import os
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from crawler.archive.check import (
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.delivery_stores import open_store
 from crawler.archive.expire import Retention
+from crawler.archive.delivery import OUTCOMES as OUTCOME_TABLE
 from crawler.archive.lookup import (
     entries,
 )
@@ -40,10 +42,12 @@ from crawler.archive.warc_file import (
     rebuild_lock,
     remove_unfinished_companions,
 )
+from crawler.content.crawl_archive import outcome_table
 from crawler.data.changes import purge_changes
 from crawler.data.data_dir import (
     CHANGES,
     OUTCOMES,
+    lock_owner,
     locked,
     worker_folders,
 )
@@ -144,6 +148,20 @@ def _recover_all(
             yield from _recover(path, kept, recovered)
         for companion in kept:
             remove_unfinished_companions(folder, companion.suffix)
+    for home in place.homes:
+        yield from _write_outcomes(home)
+
+
+def _write_outcomes(home: Path) -> Iterator[FileResult]:
+    """Write the outcomes that are in no Parquet file yet, where there are such files and no crawl
+    runs that would write them."""
+    if not (home / OUTCOME_TABLE).is_dir() or lock_owner(home) not in (None, os.getpid()):
+        return
+    table = outcome_table(home)
+    table.recover()
+    written = table.cut()
+    if written is not None:
+        yield FileResult(written.name, f"{written.name}  outcomes")
 
 
 def _recover(path: Path, kept: Sequence[Companion], recovered: set[Path]) -> Iterator[FileResult]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from crawler.model.compiled import compiled, compiled_part, is_compiled, u64
+from crawler.model.compiled import compiled_part, compiled_short, is_compiled, u64
 
 # What is counted, by its place in the numbers.
 WORDS: Final = 0
@@ -189,7 +189,7 @@ def _end_line(text, eights, begin, end, seen, figures):
     seen[place] = hashed
 
 
-@compiled
+@compiled_short
 def count_words(text, size, figures):
     """Count words, letters, digits and signs of *text*, which is BEFORE to *size*. A word is what
     stands between spaces, or a letter that is alone. Without branches: vector instructions are made
@@ -225,7 +225,7 @@ def _begins_alone(code, one):
     return is_han | is_thai | is_burmese | ((code == 0xE1) & (one >= 0x9E) & (one < 0xA0))
 
 
-@compiled
+@compiled_short
 def count_lines(text, eights, size, seen, figures):
     """Count the lines of *text*, which is BEFORE to *size*, into *figures*. *eights*: the same
     memory, eight bytes a number. *seen*: zeros, a power of two and more than the lines."""
@@ -248,7 +248,7 @@ def count_lines(text, eights, size, seen, figures):
         at += 1
 
 
-@compiled
+@compiled_short
 def sample_words(text, size, figures):
     """Count of which kind the words of *text* are, which is BEFORE to *size*."""
     at = BEFORE

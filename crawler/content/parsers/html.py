@@ -309,16 +309,17 @@ class Facts:
     def about(self, links: list[Link], headlines: list[str]) -> About:
         """Return what the page says of itself. *links* are those of the page, *headlines* the texts
         of its first <h1>."""
-        declared = self._declared
-        licences = (link.url for link in links if "license" in link.rel.split())
-        commons = (link.url for link in links if _COMMONS in link.url and "/licenses" in link.url)
-        data = self._in_data
-        licence = next(licences, "") or _first(declared, _LICENCE) or data.get("license", "")
+        declared, data = self._declared, self._in_data
+        licences = [link.url for link in links if link.rel and "license" in link.rel.split()]
+        licence = licences[0] if licences else _first(declared, _LICENCE) or data.get("license", "")
+        if not licence:
+            commons = [link.url for link in links if _COMMONS in link.url]
+            licence = next((url for url in commons if "/licenses" in url), "")
         about = (
             _first(declared, _AUTHOR) or data.get("author", ""),
             _first(declared, _DESCRIPTION),
             _first(declared, _SITE_NAME),
-            licence or next(commons, ""),
+            licence,
             ", ".join(self._robots),
             next(filter(None, headlines), ""),
         )
@@ -363,6 +364,8 @@ class Facts:
 
 def _first(declared: dict[str, str], names: tuple[str, ...]) -> str:
     """Return the first of *names* that is declared and is not empty."""
+    if not declared:
+        return ""
     return next((said for name in names if (said := declared.get(name, "").strip(SPACE))), "")
 
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from crawler.model.compiled import compiled, compiled_part, is_compiled, u64
+from crawler.model.compiled import compiled, compiled_part, compiled_short, is_compiled, u64
 
 # Rows: what, and three numbers; bytes are counted from the beginning of the page.
 LINK: Final = 1  # an <a> without rel: begin and end of its URL, whether it has references
@@ -1138,7 +1138,7 @@ def _without_spaces(text, begin, end):
 _MOST_LINK_TEXT: Final = 256  # bytes; longer texts are of links that are not closed
 
 
-@compiled
+@compiled_short
 def choose_link_texts(out, eights, size, text):
     """Write the text of each link that has a row to *text*, each with a line end behind it. Returns
     how long that is. *eights*: the same memory as *out*, eight bytes a number."""
