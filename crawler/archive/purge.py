@@ -127,7 +127,7 @@ def _without_outcomes(
     from crawler.archive.outcome_table import copy_without  # noqa: PLC0415  # Arrow: 150 ms
 
     new = scratch / Path(name).name
-    with _named_errors(name):
+    with named_errors(name):
         try:
             with store.open(name) as source:
                 gone = copy_without(source, new, is_purged)

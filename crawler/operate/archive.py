@@ -20,9 +20,9 @@ from crawler.archive.check import (
     Fault,
 )
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
+from crawler.archive.delivery import OUTCOMES as OUTCOME_TABLE
 from crawler.archive.delivery_stores import open_store
 from crawler.archive.expire import Retention
-from crawler.archive.delivery import OUTCOMES as OUTCOME_TABLE
 from crawler.archive.lookup import (
     entries,
 )
