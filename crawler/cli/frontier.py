@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 import msgspec
 from scrapy.exceptions import UsageError
-from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
+from scrapy.settings import BaseSettings
 from scrapy.utils.conf import arglist_to_dict
 
 from crawler.assembly.build import data_dir
@@ -41,14 +41,11 @@ from crawler.cli.frontier_text import (
     snapshot_text,
     workers_text,
 )
-from crawler.cli.place import client_of, command_for, place_of
+from crawler.cli.place import client_of, command_for, config_as_started, place_of
 from crawler.config.arguments import join_repeated
 from crawler.config.settings import (
-    KEPT_SETTINGS,
     Config,
-    effective_settings,
     read_config,
-    with_kept_settings,
 )
 from crawler.content.crawl_archive import companions
 from crawler.data.changes import Changes, check_name
@@ -303,26 +300,12 @@ def _view_as_started(args: FrontierArguments) -> Iterator[tuple[CrawlView, Confi
     """Yield the crawl with the settings by which its last start decided, and so with the rules of
     its operator that are in force."""
     with args.place.view() as view:
-        config = _as_started(args, view)
+        config = config_as_started(args.settings, args.config, view)
         if args.place.is_shared or config.operator.rules == args.config.operator.rules:
             yield view, config
             return
     with replace(args.place, config=config).view() as view:
         yield view, config
-
-
-def _as_started(args: FrontierArguments, view: CrawlView) -> Config:
-    """Return the settings by which the last start decided, with those that this command was given
-    by -s in place of them."""
-    kept, settings = view.last_start().settings, args.settings
-    if kept is None:
-        return args.config
-    typed = {
-        name
-        for name in KEPT_SETTINGS
-        if (settings.getpriority(name) or 0) >= SETTINGS_PRIORITIES["cmdline"]
-    }
-    return effective_settings(read_config(with_kept_settings(settings, kept, typed)))
 
 
 def _check(args: FrontierArguments) -> CommandOutput:

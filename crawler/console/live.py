@@ -58,6 +58,7 @@ class CrawlOverview(msgspec.Struct, frozen=True):
     failures: dict[str, int]  # by kind of error
     idle_s: float = 0.0  # for how long nothing has been fetched, if it is so long that it matters
     to_fetch: int = 0  # URLs that may be fetched yet: waiting, later, undecided
+    ended: str = ""  # how it ended, in a sentence; empty: it runs
 
 
 class LiveEvent(msgspec.Struct, frozen=True):
@@ -113,6 +114,7 @@ class LiveFigures:
             failures=own.below("error/"),
             idle_s=self._idle_s(by_others if others else None, now),
             to_fetch=counts.to_fetch,
+            ended="",
         )
         return self._latest
 

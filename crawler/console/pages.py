@@ -13,7 +13,15 @@ import msgspec
 from aiohttp import web
 
 from crawler.console.live import CrawlOverview, LiveEvent
-from crawler.console.views import VIEWS, OutcomesAsked, Shown, as_csv, asked_of, shown_of
+from crawler.console.views import (
+    VIEWS,
+    OutcomesAsked,
+    Shown,
+    View,
+    as_csv,
+    asked_of,
+    shown_of,
+)
 from crawler.operate.server import DESCRIBED, HEADERS, error_answer, json_answer
 from crawler.operate.verbs import json_content
 
@@ -45,7 +53,7 @@ class CrawlPages:
         app.router.add_get("/api/live", self._show_live)
         app.router.add_get("/api/{view}", self._show_view)
         app.router.add_get("/", self._show_page)
-        app.router.add_get("/page/{file}", self._show_page)
+        add_page_files(app)
         describe(app[DESCRIBED])
 
     async def close(self) -> None:
@@ -60,13 +68,7 @@ class CrawlPages:
         asked = asked_of(found, request.query)
         loop = asyncio.get_running_loop()
         rows = await loop.run_in_executor(self._views, shown_of, found, self._shown, asked)
-        if not request.path.endswith(".csv"):
-            return json_answer(rows)
-        if not isinstance(rows, list):
-            return error_answer(404, f"{name} is no table")
-        answer = web.Response(text=as_csv(found.row, rows), content_type="text/csv")
-        answer.headers["Content-Disposition"] = f'attachment; filename="{name}.csv"'
-        return answer
+        return view_answer(found, rows, is_csv=request.path.endswith(".csv"))
 
     async def _show_overview(self, _: web.Request) -> web.Response:
         return json_answer(await self._overview())
@@ -84,11 +86,35 @@ class CrawlPages:
                     await stream.write(b"data: " + msgspec.json.encode(event) + b"\n\n")
         return stream
 
-    async def _show_page(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info.get("file", "page.html")
-        if name not in {*_PAGE_FILES, "page.html"}:
+    async def _show_page(self, _: web.Request) -> web.StreamResponse:
+        return page_file("page.html")
+
+
+def page_file(name: str) -> web.FileResponse:
+    return web.FileResponse(_PAGE / name, headers=HEADERS)
+
+
+def add_page_files(app: web.Application) -> None:
+    """Add the files that the pages need to *app*."""
+
+    async def show(request: web.Request) -> web.StreamResponse:
+        name = request.match_info["file"]
+        if name not in _PAGE_FILES:
             return error_answer(404, "there is no such file")
-        return web.FileResponse(_PAGE / name, headers=HEADERS)
+        return page_file(name)
+
+    app.router.add_get("/page/{file}", show)
+
+
+def view_answer(view: View, rows: object, *, is_csv: bool) -> web.Response:
+    """Return *rows*, what *view* shows, as JSON or CSV."""
+    if not is_csv:
+        return json_answer(rows)
+    if not isinstance(rows, list):
+        return error_answer(404, f"{view.name} is no table")
+    answer = web.Response(text=as_csv(view.row, rows), content_type="text/csv")
+    answer.headers["Content-Disposition"] = f'attachment; filename="{view.name}.csv"'
+    return answer
 
 
 def describe(described: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
-from scrapy.settings import Settings
+from scrapy.settings import BaseSettings
 
 from crawler.config.settings import Config
 from crawler.data.data_dir import HISTORY, OUTCOMES, WARC, folders_of_crawl
@@ -58,7 +58,7 @@ class Shown:
     """The crawl that views are of."""
 
     place: CrawlPlace
-    settings: Settings
+    settings: BaseSettings
     open_fetches: Callable[[], list[OpenFetch]] = list
     """How far each fetch of this process is. May be called in any thread."""
 

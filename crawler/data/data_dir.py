@@ -12,6 +12,7 @@ import glob
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -235,15 +236,13 @@ def _locked(path: Path) -> int:
             f"data directory {path} cannot be written: {error.strerror}."
             " Choose another with CRAWLER_DATA_DIR"
         ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _is_taken(descriptor):
         owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
         os.close(descriptor)
         raise DataDirError(
             f"data directory {path} is in use by another crawl (process {owner})."
             " Wait for it, or choose another with CRAWLER_DATA_DIR"
-        ) from None
+        )
     try:
         _refuse_links(path)
         _write_owner(descriptor, path)
@@ -251,6 +250,17 @@ def _locked(path: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _is_taken(descriptor: int) -> bool:
+    """Take the lock of *descriptor*, and return whether that was possible. It is tried for 0.2 s,
+    as `lock_owner` holds it for an instant, and a console looks again and again."""
+    for _ in range(20):
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def _write_owner(descriptor: int, path: Path) -> None:

@@ -1,5 +1,5 @@
 """The HTTP server of a crawl that runs, on a socket in its data directory and, if asked for, a
-port: verbs, metrics, and the pages of an extension that adds some.
+port: verbs, metrics, and the pages of an extension that adds some. And who may ask a server.
 
 Rule: the socket is for the user who runs the crawl. On a port, requests that a browser sends for
 another site are refused, and beyond loopback those for data or acts without a token.
@@ -55,7 +55,7 @@ _http_log.addFilter(_is_ours)
 _MAX_BODY: Final = 2 << 20
 _PORTS: Final = 20  # tried, from the one that was asked for
 _PEER: Final = struct.Struct("3i")  # struct ucred: process, user, group
-_BY: Final = web.RequestKey("by", str)
+BY: Final = web.RequestKey("by", str)
 DESCRIBED: Final = web.AppKey("described", dict[str, Any])
 """The description of all that is served below /api, in OpenAPI 3.1."""
 
@@ -83,12 +83,17 @@ class Served:
     """Adds pages of an extension, and their description to DESCRIBED."""
 
 
-def application(
-    served: Served, tokens: Mapping[str, str], names: frozenset[str], limit: ConnectionLimit
+MakeApplication = Callable[[Mapping[str, str], frozenset[str], ConnectionLimit], web.Application]
+"""Makes what is served. *tokens*: by name, needed on a port if there are any. *names*: of this
+machine in a Host header; no other name leads here in earnest. *limit*: of the listener, which is
+notified of each request."""
+
+
+def guarded_application(
+    tokens: Mapping[str, str], names: frozenset[str], limit: ConnectionLimit
 ) -> web.Application:
-    """Return the application that serves *served*. *tokens*: by name, needed on a port if there are
-    any. *names*: of this machine in a Host header; no other name leads here in earnest. *limit*:
-    of the listener, which is notified of each request."""
+    """Return an application without routes that refuses who may not ask. Parameters: as of
+    MakeApplication."""
 
     @web.middleware
     async def admit(request: web.Request, handler: Any) -> web.StreamResponse:
@@ -96,7 +101,7 @@ def application(
         try:
             _refuse_other_sites(request, names, has_tokens=bool(tokens))
             if request.path.startswith(_OF_THE_CRAWL):
-                request[_BY] = _user(request, tokens)
+                request[BY] = _user(request, tokens)
             return await handler(request)  # type: ignore[no-any-return]  # aiohttp's own type
         except PermissionError as refused:
             return error_answer(403, str(refused))
@@ -111,23 +116,44 @@ def application(
         finally:
             limit.end(request.transport)
 
+    return web.Application(middlewares=[admit], client_max_size=_MAX_BODY)
+
+
+async def read_json(request: web.Request, limit: ConnectionLimit) -> dict[str, Any]:
+    """Return the body of *request*. Raises an HTTPException, or ConfigError."""
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(reason="want Content-Type: application/json")
+    try:
+        async with asyncio.timeout(limit.limits.body_s):
+            body = await request.read()
+        return msgspec.json.decode(body or b"{}", type=dict[str, Any])
+    except TimeoutError:
+        late = f"the body did not come within {limit.limits.body_s:g} s"
+        raise web.HTTPRequestTimeout(reason=late) from None
+    # UnicodeDecodeError: no text; RecursionError: nested too deep.
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
+        raise ConfigError(str(wrong)) from None
+
+
+def act_request(verb: str, fields: Mapping[str, Any]) -> ActRequest:
+    """Return what the operator asks for by the body of a request. Raises ConfigError."""
+    try:
+        return msgspec.convert({**fields, "verb": verb}, ActRequest)
+    except msgspec.MsgspecError as wrong:
+        raise ConfigError(str(wrong)) from None
+
+
+def application(
+    served: Served, tokens: Mapping[str, str], names: frozenset[str], limit: ConnectionLimit
+) -> web.Application:
+    """Return the application that serves *served*. The others: as of MakeApplication."""
+
     async def post(request: web.Request) -> web.Response:
         verb = request.match_info["verb"]
         if verb not in VERBS:
             return error_answer(404, f"there is no verb {verb!r}")
-        if request.content_type != "application/json":
-            return error_answer(415, "want Content-Type: application/json")
-        try:
-            async with asyncio.timeout(limit.limits.body_s):
-                body = await request.read()
-            fields = msgspec.json.decode(body or b"{}", type=dict[str, Any])
-            asked = msgspec.convert({**fields, "verb": verb}, ActRequest)
-        except TimeoutError:
-            return error_answer(408, f"the body did not come within {limit.limits.body_s:g} s")
-        # UnicodeDecodeError: no text; RecursionError: nested too deep.
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
-            return error_answer(400, str(wrong))
-        return json_answer(await served.act(asked, request[_BY]))
+        fields = await read_json(request, limit)
+        return json_answer(await served.act(act_request(verb, fields), request[BY]))
 
     async def freeze(request: web.Request) -> web.Response:
         """It is `scrapy frontier snapshot` that asks, which then publishes the folder."""
@@ -146,7 +172,7 @@ def application(
     async def describe(_: web.Request) -> web.Response:
         return json_answer(app[DESCRIBED])
 
-    app = web.Application(middlewares=[admit], client_max_size=_MAX_BODY)
+    app = guarded_application(tokens, names, limit)
     app.router.add_post("/api/{verb}", post)
     app.router.add_post(FREEZE, freeze)
     app.router.add_get("/api/openapi.json", describe)
@@ -241,12 +267,20 @@ _TOKEN_CHARS: Final = 16
 
 
 class ApiServer:
-    """Serves one crawl."""
+    """Serves an application on a port, and on the socket of a crawl."""
 
-    def __init__(self, data: Path, served: Served, limit: ConnectionLimit | None = None) -> None:
-        """*data*: the data directory, which this process has locked. *limit*: of the port."""
+    def __init__(
+        self,
+        make: MakeApplication,
+        what: str,
+        data: Path | None = None,
+        limit: ConnectionLimit | None = None,
+    ) -> None:
+        """*what* it is, for people. *data*: the data directory, which this process has locked, and
+        where it is written which port it is; None: there is none. *limit*: of the port."""
         self._data = data
-        self._served = served
+        self._make = make
+        self._what = what
         self._runners: list[web.AppRunner] = []
         self._listening: asyncio.Server | None = None
         self._limit = limit or ConnectionLimit()
@@ -255,8 +289,9 @@ class ApiServer:
         """Return the protocol factory for the socket in the data directory, which has *limit*."""
         return await self._factory({}, frozenset(), limit)
 
-    async def open_port(self, host: str, port: int, tokens: Mapping[str, str]) -> None:
-        """Listen on *host* and *port*, or on the next free one. Raises ConfigError."""
+    async def open_port(self, host: str, port: int, tokens: Mapping[str, str]) -> int:
+        """Listen on *host* and *port*, or on the next free one, and return which that is. Raises
+        ConfigError."""
         if not _is_loopback(host) and not tokens:
             raise ConfigError(
                 f"CRAWLER_HTTP is {host}:{port}, which others can reach: set CRAWLER_HTTP_TOKENS"
@@ -278,13 +313,15 @@ class ApiServer:
                     tried,
                     backlog=BACKLOG,
                 )
-                what = "console" if self._served.add_pages is not None else "HTTP API"
                 if tried != port:
-                    logger.warning("Port %d is taken: the %s is at port %d", port, what, tried)
-                logger.info("The %s is at http://%s:%d/", what, host, tried)
+                    taken = "Port %d is taken: the %s is at port %d"
+                    logger.warning(taken, port, self._what, tried)
+                logger.info("The %s is at http://%s:%d/", self._what, host, tried)
+                if self._data is None:
+                    return tried
                 written = f"{host}:{tried}\n".encode()  # in place of a link, which is not followed
                 await asyncio.to_thread(replace_file, self._data / CONSOLE, written)
-                return
+                return tried
         raise ConfigError(f"CRAWLER_HTTP: no port from {port} to {port + _PORTS - 1} is free")
 
     async def close(self) -> None:
@@ -292,12 +329,13 @@ class ApiServer:
             self._listening.close()
         for runner in self._runners:
             await runner.cleanup()
-        (self._data / CONSOLE).unlink(missing_ok=True)
+        if self._data is not None:
+            (self._data / CONSOLE).unlink(missing_ok=True)
 
     async def _factory(
         self, tokens: Mapping[str, str], names: frozenset[str], limit: ConnectionLimit
     ) -> ProtocolFactory:
-        app = application(self._served, tokens, names, limit)
+        app = self._make(tokens, names, limit)
         runner = web.AppRunner(
             app,
             access_log=None,

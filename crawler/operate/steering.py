@@ -128,7 +128,7 @@ class Steering:
         """Return the server, made at the first call."""
         if self._server is not None:
             return self._server
-        from crawler.operate.server import ApiServer, Served  # noqa: PLC0415  # see the rule
+        from crawler.operate.server import ApiServer, Served, application  # noqa: PLC0415  # see the rule
 
         crawl = self._crawl
         self._pages = self._crawler.get_extension(Pages)  # type: ignore[type-abstract]  # a subclass of it
@@ -141,7 +141,8 @@ class Steering:
             freeze=self._freeze,
             add_pages=None if self._pages is None else self._pages.add_to,
         )
-        self._server = ApiServer(crawl.storage.data.path, served)
+        what = "HTTP API" if self._pages is None else "console"
+        self._server = ApiServer(partial(application, served), what, crawl.storage.data.path)
         return self._server
 
 

@@ -6,7 +6,9 @@ What else can be wrong with one is in test_bad_input.py.
 
 from __future__ import annotations
 
+import fcntl
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -179,6 +181,15 @@ def test_a_damaged_frontier_is_refused_and_a_copy_put_back_works(
     shutil.copytree(closed / "frontier", data / "frontier", dirs_exist_ok=True)
     assert crawl(data, seeds=web.url(PATHS[0])).reason == "finished"
     assert len(web.asked) == asked, "all was done, and no page was requested again"
+
+
+def test_a_look_at_the_lock_refuses_no_crawl(tmp_path: Path) -> None:
+    """It holds the lock for an instant; a console looks again and again."""
+    DataDir(tmp_path).close()
+    with (tmp_path / "crawl.lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_EX)
+        threading.Timer(0.05, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        DataDir(tmp_path).close()
 
 
 @pytest.mark.parametrize(

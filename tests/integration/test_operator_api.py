@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from crawler.model.types import (
 )
 from crawler.operate import client
 from crawler.operate.connections import ClientLimits, CommandSocket, ConnectionLimit
-from crawler.operate.server import ApiServer, Served, read_tokens
+from crawler.operate.server import ApiServer, Served, application, read_tokens
 from crawler.operate.verbs import ActAnswer, ActRequest, check
 from tests.servers.redis_process import free_port
 
@@ -90,7 +91,8 @@ def serving(
     """Return what *use*, in a thread, returns for the port of a server."""
 
     async def run() -> Any:
-        server = ApiServer(data, served(data, acts), ConnectionLimit(limits))
+        made = partial(application, served(data, acts))
+        server = ApiServer(made, "console", data, ConnectionLimit(limits))
         command_socket = CommandSocket(data, server.protocol_factory, ConnectionLimit(limits))
         await command_socket.open()
         await server.open_port(host, free_port(), tokens or {})
@@ -524,7 +526,7 @@ def test_without_tokens_no_other_name_or_address_leads_to_it(tmp_path: Path) -> 
 
 def in_loop(use: Callable[[ApiServer], Awaitable[None]], data: Path) -> None:
     async def run() -> None:
-        server = ApiServer(data, served(data, Acts()))
+        server = ApiServer(partial(application, served(data, Acts())), "console", data)
         try:
             await use(server)
         finally:

@@ -14,10 +14,19 @@ from typing import Any, Final
 
 import aiohttp
 
+from tests.harness.sources import PROJECT
 from tests.harness.waiting import wait_until
 
 WAIT_S: Final = 60.0
 WINDOW: Final = (800, 600)
+_AXE: Final = "lib/python*/site-packages/axe_playwright_python/axe.min.js"
+_LEVELS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+_VIOLATIONS: Final = f"""axe.run(document, {{runOnly: {_LEVELS}}}).then((found) =>
+  found.violations.map((each) => each.id + each.nodes[0].html.slice(0, 200)))"""
+_CUT_OFF: Final = """[...document.querySelectorAll("main *")].filter((each) =>
+  each.getBoundingClientRect().right > innerWidth + 1
+  || getComputedStyle(each).overflowX !== "visible" && each.scrollWidth > each.clientWidth + 1
+     && !each.matches("input, select, .unseen")).map((each) => each.outerHTML.slice(0, 200))"""
 
 
 def browser_command(home: Path, names: Mapping[str, str] | None = None) -> list[str]:
@@ -134,6 +143,19 @@ class Tab:
             deviceScaleFactor=1,
             mobile=size[0] < 500,
         )
+
+    def cut_off(self) -> list[str]:
+        """Return the elements that do not fit the window, or hide a part of what is in them."""
+        found: list[str] = self.run(_CUT_OFF)
+        return found
+
+    def violations(self) -> list[str]:
+        """Return what axe-core finds against WCAG 2.2, levels A and AA."""
+        if not self.run("!!window.axe"):
+            axe = next((PROJECT / ".venv-judges").glob(_AXE))
+            self.call("Runtime.evaluate", expression=axe.read_text())
+        found: list[str] = self.run(_VIOLATIONS)
+        return found
 
     def screenshot(self, file: Path) -> Path:
         taken = self.call("Page.captureScreenshot", format="png")

@@ -40,6 +40,10 @@ const ago = (at) => at ? `${span(now() - at)} ago` : "–";
 
 // --- talking to the crawl
 
+// Of a console of many crawls: the one that is shown.
+const chosenCrawl = new URLSearchParams(location.search).get("crawl");
+const API = chosenCrawl ? `/api/crawls/${encodeURIComponent(chosenCrawl)}` : "/api";
+
 let token = sessionStorage.getItem("token") || "";
 let clockAhead = 0; // of the crawl, in seconds
 const now = () => Date.now() / 1000 + clockAhead;
@@ -58,7 +62,7 @@ async function send(path, options = {}) {
 
 async function get(path, asked = {}) {
   const query = new URLSearchParams(Object.entries(asked).filter(([, value]) => value !== "" && value !== undefined));
-  const answer = await send(`/api/${path}?${query}`);
+  const answer = await send(`${API}/${path}?${query}`);
   if (path.endsWith(".csv") && answer.ok) return answer.text();
   const found = await answer.json();
   if (!answer.ok) throw new Error(found.error);
@@ -67,7 +71,7 @@ async function get(path, asked = {}) {
 
 async function act(verb, fields = {}) {
   try {
-    const answer = await send(`/api/${verb}`, {
+    const answer = await send(`${API}/${verb}`, {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(fields),
     });
     const found = await answer.json();
@@ -119,7 +123,7 @@ async function listen() {
     stream = new AbortController();
     try {
       const query = new URLSearchParams(outcomesAsked);
-      const answer = await send(`/api/live?${query}`, { signal: stream.signal });
+      const answer = await send(`${API}/live?${query}`, { signal: stream.signal });
       if (!answer.ok) throw new Error((await answer.json()).error);
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let text = "";
@@ -154,6 +158,7 @@ function take(event) {
   $("spider").textContent = [seen.spider, seen.worker, seen.data_dir].filter(Boolean).join(" · ");
   $("pause").hidden = seen.paused_until !== null;
   $("resume").hidden = seen.paused_until === null;
+  $("stop").hidden = Boolean(seen.ended);
   for (const listener of listeners) listener(event);
 }
 
@@ -167,6 +172,7 @@ function health(seen) {
   const minute = points.find(([at]) => at >= seen.now - 60);
   const pages = seen.pages - minute[1], errors = seen.errors - minute[2], since = seen.now - minute[0];
   const waiting = seen.to_fetch;
+  if (seen.ended) return ["", `${seen.ended} ${number(seen.pages)} pages in all its runs; ${number(waiting)} URLs are left.`];
   if (seen.paused_until !== null) {
     return ["doubt", seen.paused_until > 9e10 ? "Paused until it is resumed." : `Paused until ${moment(seen.paused_until)}.`];
   }
@@ -279,9 +285,9 @@ function overviewView(main) {
   const take = ({ overview: seen }) => {
     const counts = seen.counts;
     const rows = [
-      ["pages of this run", number(seen.pages)], ["pages a second", rate(seen.pages_per_s)],
+      [seen.ended ? "pages of all runs" : "pages of this run", number(seen.pages)], ...seen.ended ? [] : [["pages a second", rate(seen.pages_per_s)]],
       ["bytes", size(seen.bytes)], ["failed fetches", number(seen.errors)], ["duplicates", number(seen.duplicates)],
-      ["being fetched", `${number(fetching())} of ${number(seen.concurrency)}`, "URLs under way, most of the last ten seconds; and how many may be at once"],
+      ...seen.ended ? [] : [["being fetched", `${number(fetching())} of ${number(seen.concurrency)}`, "URLs under way, most of the last ten seconds; and how many may be at once"]],
       ["URLs wait", number(counts.waiting), "found, and not fetched yet"],
       ["URLs with a date", number(counts.later), "to be tried again after a failure, or visited again, when their time has come"],
       ["URLs seen", number(counts.seen), "all that were ever admitted"], ["URLs finished", number(counts.done), "fetched, moved or given up"],
@@ -310,7 +316,7 @@ function overviewView(main) {
       ["takes at least", (row) => span(row.left_s), "number"], ["URLs wait", (row) => number(row.waiting), "number"],
       ["rest after each fetch", (row) => span(Math.max(row.gap_s, row.crawl_delay_s)), "number"],
       ["because", (row) => row.rest_because, "long"],
-    ], found, "No host was fetched from yet.");
+    ], found, "Nothing waits, or no host was fetched from yet.");
   });
   const redraw = () => draw.again();
   addEventListener("resize", redraw);
@@ -325,6 +331,7 @@ const COLOURS = { "2xx": "--good", "3xx": "--a", "4xx": "--doubt", "5xx": "--b" 
 
 async function plotted(time) {
   const found = await get("history", { span: time });
+  if (found.at.length < 2) return el("p", { className: "faint" }, "Too short to plot.");
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const made = el("div", { className: "plots" });
   const width = Math.max(280, Math.min(($("main").clientWidth || 800) / 2 - 24, 680));
@@ -642,10 +649,6 @@ function open() {
   document.title = `${VIEWS[chosen][0]} · Gossamer`;
 }
 
-for (const [name, [title]] of Object.entries(VIEWS)) $("nav").append(el("a", { href: `#${name}` }, title));
-$("pause").onclick = () => sure("pause", {}, "Pause the whole crawl until it is resumed?");
-$("resume").onclick = () => act("resume");
-
 const actWords = (act) => [act.verb, act.targets || "the whole crawl", act.value].filter(Boolean).join(" ");
 
 /** The last act that is in force, or null; its button says which it is. */
@@ -656,20 +659,64 @@ async function lastAct() {
   return last;
 }
 
-$("undo").onclick = async () => {
+/** The page of one crawl. */
+function crawlPage() {
+  for (const [name, [title]] of Object.entries(VIEWS)) $("nav").append(el("a", { href: `#${name}` }, title));
+  $("pause").onclick = () => sure("pause", {}, "Pause the whole crawl until it is resumed?");
+  $("resume").onclick = () => act("resume");
+
+  $("undo").onclick = async () => {
+    try {
+      const last = await lastAct();
+      if (!last) return say("There is no act to undo.");
+      await sure("undo", { value: String(last.number) }, `Undo act ${last.number} of ${last.by}, ${ago(last.at)}: ${actWords(last)}?`);
+    } catch (error) { say(error.message, true); }
+  };
+  $("stop").onclick = () => sure("stop", {}, "End the crawl in good order? It goes on at its next start.");
+  addEventListener("hashchange", open);
+  addEventListener("keydown", (event) => {
+    if (event.key !== "/" || /input|textarea|select/i.test(event.target.tagName)) return;
+    const search = document.querySelector("main input");
+    if (search) { event.preventDefault(); search.focus(); }
+  });
+  open();
+  listen();
+  lastAct().catch(() => {});
+  if (!chosenCrawl) return;
+  $("nav").prepend(el("a", { href: "/" }, "All crawls"));
+  $("acts").append(" ", el("button", { onclick: () => report(chosenCrawl) }, "Report of the last end"));
+}
+
+/** The page of many crawls. */
+function crawlsPage() {
+  const place = el("div");
+  refreshed(place, async () => {
+    const found = await get("crawls");
+    const running = found.filter((row) => row.is_running).length;
+    show(running ? "good" : "", `${number(found.length)} crawls, ${running ? number(running) : "none"} of them at work.`);
+    return table([
+      ["crawl", (row) => el("a", { href: `/?crawl=${row.id}` }, row.path), "long"], ["state", (row) => row.state, "why"],
+      ["pages/s", (row) => row.is_running ? rate(row.pages_per_s) : "–", "number"], ["pages", (row) => number(row.pages), "number"], ["bytes", (row) => size(row.bytes), "number"],
+      ["failed", (row) => number(row.errors), "number"], ["URLs wait", (row) => number(row.waiting), "number"], ["runs", (row) => number(row.runs), "number"],
+      ["last sign of life", (row) => row.is_running ? `process ${row.process}` : moment(row.at), "short"],
+      ["report", (row) => row.has_report ? el("button", { className: "small", ariaLabel: `report of ${row.path}`, onclick: () => report(row.id) }, "open") : "–"],
+    ], found, "No crawl was found in these folders, or two levels below them.");
+  }, 3000);
+  $("main").append(place);
+}
+
+/** Open the report of a crawl; where a token is needed, which a link cannot send, save it. */
+async function report(id) {
+  const path = `/api/crawls/${id}/report.html`;
+  if (!token) return void window.open(path, "_blank", "noopener");
   try {
-    const last = await lastAct();
-    if (!last) return say("There is no act to undo.");
-    await sure("undo", { value: String(last.number) }, `Undo act ${last.number} of ${last.by}, ${ago(last.at)}: ${actWords(last)}?`);
+    const answer = await send(path);
+    if (!answer.ok) throw new Error((await answer.json()).error);
+    const link = el("a", { href: URL.createObjectURL(await answer.blob()), download: "report.html" });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   } catch (error) { say(error.message, true); }
-};
-$("stop").onclick = () => sure("stop", {}, "End the crawl in good order? It goes on at its next start.");
-addEventListener("hashchange", open);
-addEventListener("keydown", (event) => {
-  if (event.key !== "/" || /input|textarea|select/i.test(event.target.tagName)) return;
-  const search = document.querySelector("main input");
-  if (search) { event.preventDefault(); search.focus(); }
-});
-open();
-listen();
-lastAct().catch(() => {});
+}
+
+if (document.body.dataset.page === "crawls") crawlsPage();
+else crawlPage();
