@@ -46,7 +46,7 @@ def run(args: Sequence[str], opts: argparse.Namespace, settings: BaseSettings) -
                 raise ConfigError(f"{folder} is no folder: name one with crawls in it")
         tokens = config.operator.http_tokens
         access = CrawlAccess(partial(_shown, settings), partial(_act, settings))
-        crawls = ManyCrawls(folders, access)
+        crawls = ManyCrawls(folders, access, may_start=opts.start)
         named = read_tokens(Path(tokens)) if tokens else {}
         asyncio.run(_serve(crawls, host, int(port), named, folders))
     except CrawlerError as error:

@@ -24,6 +24,11 @@ class ConsoleCommand(ScrapyCommand):
         parser.add_argument(
             "--http", metavar="HOST:PORT", default=ADDRESS, help=f"where ({ADDRESS})"
         )
+        parser.add_argument(
+            "--start",
+            action="store_true",
+            help="allow its users to start the crawls that crawl.toml files there describe",
+        )
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         from crawler.cli import console

@@ -2,13 +2,17 @@
 
 Rule: what a crawl that runs shows and does, its own process does, through its socket; of the others
 this process reads the data directory. A request names a crawl by a digest of its path, never by the
-path, and only those below the folders that the user named are found.
+path, and only those below the folders that the user named are found. So it is with the files that
+describe a crawl, of which one is started only if the user has allowed that; nothing else of what is
+started comes from a request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +28,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from crawler.config.settings import ArchiveSettings
 from crawler.console.live import CrawlOverview, LiveEvent
 from crawler.console.pages import add_page_files, page_file, view_answer
 from crawler.console.views import VIEWS, Shown, asked_of, shown_of
@@ -41,6 +46,7 @@ from crawler.model.types import CrawlerError
 from crawler.operate.client import SOCKET, NoCrawl
 from crawler.operate.connections import ConnectionLimit
 from crawler.operate.server import (
+    BY,
     HEADERS,
     act_request,
     error_answer,
@@ -51,6 +57,8 @@ from crawler.operate.server import (
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest
 from crawler.report.endings import ending
 
+_PROGRAM: Final = "crawler.cli.gossamer"  # as a module: it may not be installed
+_PROJECT: Final = "SCRAPY_SETTINGS_MODULE"  # of this process
 _DEPTH: Final = 2
 """Data directories are looked for in a folder, and so many levels below it."""
 _MOST_LOOKED_AT: Final = 2_000  # folders
@@ -61,6 +69,27 @@ _REPORT_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
     " sandbox allow-popups",
 }
+
+
+DESCRIPTION: Final = "crawl.toml"
+_START_LOG: Final = "crawl.start.log"  # beside it: what the process that was started has printed
+_START_S: Final = (
+    20.0  # until a crawl that is started listens, or has failed; then it is not waited for
+)
+_START_LOOK_S: Final = 0.1
+_SAID_BYTES: Final = 2_000  # of the end of its log, where it has failed
+
+
+class DescribedCrawl(msgspec.Struct, frozen=True):
+    """A file that describes a crawl, and may be started."""
+
+    id: str
+    path: str
+    is_running: bool
+
+
+class StartAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
 
 
 class CrawlRow(msgspec.Struct, frozen=True):
@@ -119,6 +148,17 @@ def crawls_below(folders: Sequence[Path]) -> dict[str, Path]:
     return {crawl_id(each): each for each in folders_below(folders) if is_crawl(each)}
 
 
+def descriptions_below(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return the files below *folders* that describe a crawl, by id. Links are no such files."""
+    files = (folder / DESCRIPTION for folder in folders_below(folders))
+    return {crawl_id(each): each for each in files if each.is_file() and not each.is_symlink()}
+
+
+def data_of(description: Path) -> Path:
+    """Return the data directory of a crawl that was started by its *description*, in its folder."""
+    return description.parent / ArchiveSettings().data_dir
+
+
 def running_folder(path: Path) -> Path | None:
     """Return the folder whose process runs the crawl in *path*: of several workers the first one;
     None: it does not run."""
@@ -138,7 +178,12 @@ def ended_state(counted: CountedRuns) -> tuple[str, float]:
 class ManyCrawls:
     """The pages of the crawls below some folders."""
 
-    def __init__(self, folders: Sequence[Path], access: CrawlAccess) -> None:
+    def __init__(
+        self, folders: Sequence[Path], access: CrawlAccess, *, may_start: bool = False
+    ) -> None:
+        """*may_start*: whether described crawls may be started."""
+        self._may_start = may_start
+        self._started: dict[Path, subprocess.Popen[bytes]] = {}  # by description; also of the past
         self._folders = [folder.resolve() for folder in folders]
         self._access = access
         # One thread: a view of a large crawl takes a second.
@@ -152,6 +197,8 @@ class ManyCrawls:
         app.router.add_get("/", self._show_page)
         add_page_files(app)
         app.router.add_get("/api/crawls", self._list)
+        app.router.add_get("/api/described", self._list_described)
+        app.router.add_post("/api/start", partial(self._start, limit))
         app.router.add_get("/api/crawls/{id}/report.html", self._report)
         app.router.add_get("/api/crawls/{id}/{view}", self._look)
         app.router.add_post("/api/crawls/{id}/{verb}", partial(self._act, limit))
@@ -167,6 +214,50 @@ class ManyCrawls:
         found = await self._found()
         rows = await asyncio.gather(*(self._row(*pair) for pair in found.items()))
         return json_answer(sorted(rows, key=lambda row: (not row.is_running, -row.at, row.path)))
+
+    async def _list_described(self, _: web.Request) -> web.Response:
+        """List what may be started: nothing, unless that is allowed."""
+        found = (
+            await asyncio.to_thread(descriptions_below, self._folders) if self._may_start else {}
+        )
+        rows = [
+            DescribedCrawl(name, str(path), await asyncio.to_thread(self._runs, path))
+            for name, path in found.items()
+        ]
+        return json_answer(rows)
+
+    def _runs(self, description: Path) -> bool:
+        """Return whether the crawl of *description* runs, or is starting."""
+        started = self._started.get(description)
+        is_started = started is not None and started.poll() is None
+        return is_started or lock_owner(data_of(description)) is not None
+
+    async def _start(self, limit: ConnectionLimit, request: web.Request) -> web.Response:
+        if not self._may_start:
+            return error_answer(403, "no crawl is started from here: that needs --start")
+        fields = await read_json(request, limit)
+        try:
+            asked = msgspec.convert(fields, StartAsked)
+        except msgspec.ValidationError as wrong:
+            return error_answer(400, str(wrong))
+        found = await asyncio.to_thread(descriptions_below, self._folders)
+        path = found.get(asked.id)
+        if path is None:
+            return error_answer(404, f"there is no such {DESCRIPTION} in these folders")
+        if self._runs(path):  # no other request is served until it is noted as started
+            return error_answer(409, f"the crawl of {path} runs already")
+        try:
+            process = self._started[path] = started_crawl(path, request[BY])
+        except OSError as refused:
+            return error_answer(503, f"the crawl of {path} cannot be started: {refused}")
+        for _ in range(round(_START_S / _START_LOOK_S)):
+            if process.poll() is not None or (data_of(path) / SOCKET).exists():
+                break
+            await asyncio.sleep(_START_LOOK_S)
+        if process.poll():
+            said = await asyncio.to_thread(_end_of, path.parent / _START_LOG)
+            return error_answer(400, f"the crawl of {path} has not begun: {said}")
+        return json_answer(ActAnswer(f"the crawl of {path} is started: process {process.pid}"))
 
     async def _found(self) -> dict[str, Path]:
         return await asyncio.to_thread(crawls_below, self._folders)
@@ -268,6 +359,37 @@ async def _live_overview(folder: Path) -> CrawlOverview | None:
         async with asyncio.timeout(_ANSWER_S), _asked(folder, "GET", "/api/overview") as answer:
             return msgspec.json.decode(await answer.read(), type=CrawlOverview)
     return None
+
+
+def started_crawl(description: Path, by: str) -> subprocess.Popen[bytes]:
+    """Start the crawl of *description* in its folder, with the project that is there, or none, and
+    return its process, which outlives this one. *by*: the user. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    log = os.open(description.parent / _START_LOG, flags, 0o644)
+    try:
+        os.write(log, f"started by {by} from a console\n".encode())
+        environment = {name: value for name, value in os.environ.items() if name != _PROJECT}
+        paths = [environment.get("PYTHONPATH", ""), str(Path(__file__).parents[2])]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        return subprocess.Popen(
+            [sys.executable, "-m", _PROGRAM, "crawl", "web", "-a", f"crawl={DESCRIPTION}"],
+            cwd=description.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+
+
+def _end_of(log: Path) -> str:
+    """Return the last line of *log*, which says why a crawl has not begun."""
+    with suppress(OSError):
+        lines = log.read_bytes()[-_SAID_BYTES:].decode(errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "it has printed nothing")
+    return f"see {log}"
 
 
 def _noted(path: Path) -> tuple[CountedRuns, str]:

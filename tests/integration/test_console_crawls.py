@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 from collections.abc import Iterator
@@ -11,9 +12,16 @@ from typing import Any
 
 import pytest
 
-from crawler.console.crawls import crawl_id, crawls_below, ended_state
+from crawler.console.crawls import (
+    CrawlAccess,
+    ManyCrawls,
+    crawl_id,
+    crawls_below,
+    ended_state,
+)
 from crawler.data.operator_files import Act, Audit
 from crawler.data.runs import CountedRuns, RunFigures
+from crawler.operate.server import ApiServer
 from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.crawling import crawl
@@ -40,6 +48,7 @@ class Crawls:
     def __init__(self, folder: Path, port: int) -> None:
         self.folder, self.port = folder, port
         self.ended, self.running = folder / "one" / "crawl-data", folder / "two"
+        self.described = folder / "three"
 
     @property
     def root(self) -> str:
@@ -68,13 +77,16 @@ class Crawls:
 def crawls(tmp_path: Path) -> Iterator[Crawls]:
     made = Crawls(tmp_path / "crawls", free_port())
     made.running.mkdir(parents=True)
+    made.described.mkdir()
     (made.folder / "link").symlink_to(tmp_path)
     with LoopbackWeb(answer, HOSTS) as web:
+        seeds = f'contact = "ops@w3.org"\nseeds = "{web.url(HOSTS[0])}"\n'
+        (made.described / "crawl.toml").write_text(seeds)
         crawl(made.ended, settings={"CRAWLER_SUMMARY": True}, seeds=web.url(HOSTS[0]))
         settings = {"CRAWLER_MIN_DELAY_S": 0.1, "CRAWLER_SOFT_404": False}
         command = crawl_command(made.running, settings, seeds=web.url(HOSTS[1]))
         console = [*fork_server.SCRAPY, "console", str(made.folder)]
-        console += ["--http", f"127.0.0.1:{made.port}"]
+        console += ["--http", f"127.0.0.1:{made.port}", "--start"]
         with (
             fork_server.running(command, tmp_path / "log"),
             fork_server.running(console, tmp_path / "console.log"),
@@ -142,6 +154,71 @@ def test_crawls_are_shown_whether_they_run_or_not(crawls: Crawls, tmp_path: Path
     )
     (row,) = crawls.get(f"{of[running]}/hosts")
     assert row["waiting"] > 0
+
+
+def test_a_described_crawl_is_started(crawls: Crawls, tmp_path: Path) -> None:
+    file = crawls.described / "crawl.toml"
+    whole = file.read_text()
+    file.write_text(whole + "max_pagse = 5\n")
+    (row,) = json.loads(crawls.ask("/api/described")[2])
+    assert (row["path"], row["is_running"]) == (str(file), False)
+    refused = [
+        ({"id": row["id"], "path": "/etc"}, JSON, 400),
+        ({"id": crawl_id(tmp_path / "crawl.toml")}, JSON, 404),
+        ({"id": row["id"]}, {"Content-Type": "text/plain"}, 415),
+        ({"id": row["id"]}, {"Origin": "http://evil.example"}, 403),
+    ]
+    for body, headers, status in refused:
+        assert crawls.ask("/api/start", body, **headers)[0] == status
+    assert not (crawls.described / "crawl-data").exists()
+    with open_tab(tmp_path / "browser") as tab:
+        said = "document.getElementById('said').textContent"
+
+        def start() -> None:
+            tab.click(f"button[aria-label='start {file}']")
+            tab.wait("document.getElementById('ask').open")
+            tab.click("#yes")
+
+        tab.open(crawls.root)
+        start()
+        assert "crawl.toml line 3" in tab.wait(f"{said}.includes('has not begun') && {said}")
+        file.write_text(whole)
+        start()
+        tab.wait(f"{said}.includes('is started: process')")
+        assert not [each for each in tab.errors if "400" not in each], tab.errors
+    data = str(crawls.described / "crawl-data")
+    wait_until(lambda: crawls.rows().get(data, {}).get("has_report"), PATIENCE_S, log=crawls.rows)
+    assert crawls.rows()[data]["pages"] == 1
+    log = (crawls.described / "crawl.start.log").read_text()
+    assert log.startswith("started by 127.0.0.1 from a console\n")
+
+
+def test_nothing_is_started_without_leave_or_token(tmp_path: Path) -> None:
+    (tmp_path / "crawl.toml").write_text('seeds = "https://www.example.org/"\n')
+    name, token = crawl_id(tmp_path / "crawl.toml"), "t" * 20
+
+    def unused(*_: object) -> Any:
+        raise AssertionError
+
+    def ask(port: int) -> None:
+        there = Crawls(tmp_path, port)
+        bearer = {"Authorization": f"Bearer {token}"}
+        assert there.ask("/api/start", {"id": name})[0] == 401
+        assert there.ask("/api/crawls")[0] == 401
+        assert there.ask("/api/start", {"id": name}, **bearer)[0] == 403
+        assert there.ask("/api/described", **bearer)[2] == b"[]"
+        assert b"crawls" in there.ask("/")[2], "the page itself is for all"
+
+    async def serve() -> None:
+        many = ManyCrawls([tmp_path], CrawlAccess(unused, unused))
+        server = ApiServer(many.application, "console")
+        port = await server.open_port("127.0.0.1", free_port(), {"anna": token})
+        await asyncio.to_thread(ask, port)
+        await server.close()
+        await many.close()
+
+    asyncio.run(serve())
+    assert {each.name for each in tmp_path.iterdir()} == {"crawl.toml"}
 
 
 def test_where_crawls_are_looked_for(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ async function act(verb, fields = {}) {
     });
     const found = await answer.json();
     say(answer.ok ? found.said : found.error, !answer.ok);
-    if (answer.ok) lastAct().catch(() => {});
+    if (answer.ok && $("undo")) lastAct().catch(() => {});
     return answer.ok;
   } catch (error) {
     say(error.message, true);
@@ -702,7 +702,20 @@ function crawlsPage() {
       ["report", (row) => row.has_report ? el("button", { className: "small", ariaLabel: `report of ${row.path}`, onclick: () => report(row.id) }, "open") : "–"],
     ], found, "No crawl was found in these folders, or two levels below them.");
   }, 3000);
-  $("main").append(place);
+  const described = el("div");
+  const files = refreshed(described, async () => {
+    const found = await get("described");
+    if (!found.length) return el("span");
+    return el("div", {}, el("h2", {}, "Crawls that may be started"), table([
+      ["described in", (row) => row.path, "long"],
+      ["", (row) => row.is_running ? "runs" : el("button", { ariaLabel: `start ${row.path}`, onclick: async () => {
+        if (await question(`Start the crawl that ${row.path} describes?`) === null) return;
+        say(`Starting ${row.path}…`);
+        if (await act("start", { id: row.id })) files.again();
+      } }, "start"), "acts"],
+    ], found));
+  }, 3000);
+  $("main").append(place, described);
 }
 
 /** Open the report of a crawl; where a token is needed, which a link cannot send, save it. */
