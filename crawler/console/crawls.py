@@ -73,9 +73,8 @@ _REPORT_HEADERS: Final = {
 
 DESCRIPTION: Final = "crawl.toml"
 _START_LOG: Final = "crawl.start.log"  # beside it: what the process that was started has printed
-_START_S: Final = (
-    20.0  # until a crawl that is started listens, or has failed; then it is not waited for
-)
+_START_S: Final = 20.0
+"""For so long it is waited until a crawl that is started listens, or has failed."""
 _START_LOOK_S: Final = 0.1
 _SAID_BYTES: Final = 2_000  # of the end of its log, where it has failed
 
@@ -251,7 +250,8 @@ class ManyCrawls:
         except OSError as refused:
             return error_answer(503, f"the crawl of {path} cannot be started: {refused}")
         for _ in range(round(_START_S / _START_LOOK_S)):
-            if process.poll() is not None or (data_of(path) / SOCKET).exists():
+            is_begun = lock_owner(data_of(path)) == process.pid
+            if process.poll() is not None or (is_begun and (data_of(path) / SOCKET).exists()):
                 break
             await asyncio.sleep(_START_LOOK_S)
         if process.poll():

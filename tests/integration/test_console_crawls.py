@@ -154,9 +154,11 @@ def test_crawls_are_shown_whether_they_run_or_not(crawls: Crawls, tmp_path: Path
     )
     (row,) = crawls.get(f"{of[running]}/hosts")
     assert row["waiting"] > 0
+    check_start(crawls, tmp_path)
 
 
-def test_a_described_crawl_is_started(crawls: Crawls, tmp_path: Path) -> None:
+def check_start(crawls: Crawls, tmp_path: Path) -> None:
+    """A crawl is started by its description, whose error is said, and by nothing else."""
     file = crawls.described / "crawl.toml"
     whole = file.read_text()
     file.write_text(whole + "max_pagse = 5\n")
@@ -171,7 +173,7 @@ def test_a_described_crawl_is_started(crawls: Crawls, tmp_path: Path) -> None:
     for body, headers, status in refused:
         assert crawls.ask("/api/start", body, **headers)[0] == status
     assert not (crawls.described / "crawl-data").exists()
-    with open_tab(tmp_path / "browser") as tab:
+    with open_tab(tmp_path / "another browser") as tab:
         said = "document.getElementById('said').textContent"
 
         def start() -> None:
