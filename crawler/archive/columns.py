@@ -535,6 +535,28 @@ def _unavailable(path: Path, error: OSError) -> StoreUnavailable:
     return StoreUnavailable(f"cannot write {open_name(path)}: {error.strerror or error}")
 
 
+class PageAtPlace(NamedTuple):
+    offset: int  # of its record in the WARC file
+    title: str
+    text: str
+    language: str
+
+
+def read_places(columns: Path) -> Iterator[PageAtPlace]:
+    """Yield titles and texts of the pages in one columns file, in the order of their records, in
+    bounded memory. Raises DataDirError, FileNotFoundError."""
+    names = ["warc_offset", "title", "text", "language"]
+    try:
+        with pq.ParquetFile(columns) as file:
+            for batch in file.iter_batches(_TEXT_ROWS, columns=names):
+                for row in zip(*(batch[name].to_pylist() for name in names), strict=True):
+                    yield PageAtPlace(row[0], *(each or "" for each in row[1:]))
+    except pa.ArrowException as error:
+        raise DataDirError(
+            f"{columns} cannot be read: {error}. Make it again: {PROGRAM} archive parse"
+        ) from error
+
+
 class PageText(NamedTuple):
     url: str
     fetched_at: datetime

@@ -153,6 +153,11 @@ class Record:
             raise self._damaged("is no WARC record")
         self.size_bytes = self._left = int(length)  # of its block
 
+    @property
+    def head_bytes(self) -> int:
+        """The length of the record's own head, with its blank line."""
+        return len(self._head) + len(_END)
+
     @cached_property
     def fields(self) -> list[tuple[str, str]]:
         lines = self._head.decode(errors="replace").split("\r\n")[1:]

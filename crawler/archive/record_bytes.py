@@ -293,7 +293,7 @@ def warcinfo(name: str, at: float, info: Sequence[tuple[str, str]], random: byte
     """Return the first record of the file called *name*. *random* is 16 bytes."""
     about = [*info, *(pair for pair in FORMAT if pair not in info)]
     event = f"WARC-Date: {warc_date(at)}\r\n{field_line('WARC-Filename', name)}"
-    return _record("warcinfo", record_id(random), event, FIELDS_TYPE, fields_block(about))
+    return new_record("warcinfo", record_id(random), event, FIELDS_TYPE, fields_block(about))
 
 
 def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], ResponseRecord]:
@@ -313,18 +313,18 @@ def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Respo
     records = [record]
     if capture.request:
         other = record_id(random[16:32])
-        records.append(_record("request", other, beside, REQUEST_TYPE, capture.request))
+        records.append(new_record("request", other, beside, REQUEST_TYPE, capture.request))
     if capture.metadata or capture.outlinks:
         known = fields_block(capture.metadata) + outlink_lines(capture.outlinks).encode()
         other = record_id(random[32:48])
-        records.append(_record("metadata", other, beside, FIELDS_TYPE, known))
+        records.append(new_record("metadata", other, beside, FIELDS_TYPE, known))
     return records, answer
 
 
 def _info(capture: Capture, event: str, name: str) -> tuple[list[bytes], ResponseRecord]:
     digest = sha1(capture.body, usedforsecurity=False).digest()
     event += f"WARC-Payload-Digest: {sha1_label(digest)}\r\n"
-    record = _record("resource", name, event, INFO_TYPE, capture.body)
+    record = new_record("resource", name, event, INFO_TYPE, capture.body)
     return [record], ResponseRecord("resource", resource_head(INFO_TYPE.encode()), digest)
 
 
@@ -341,10 +341,10 @@ def _answer(capture: Capture, event: str, name: str) -> tuple[bytes, ResponseRec
         event += f"WARC-Payload-Digest: {sha1_label(digest)}\r\n{refers}" if digest else refers
         # The head of a 304 is in the metadata: with it here pywb replays that, and not the page.
         block = head.content if capture.not_modified_of is None else b""
-        record = _record("revisit", name, event, RESPONSE_TYPE, block)
+        record = new_record("revisit", name, event, RESPONSE_TYPE, block)
         return record, ResponseRecord("revisit", block, digest)
     event += f"WARC-Payload-Digest: {sha1_label(digest)}\r\n{_cut(capture, head)}"
-    record = _record("response", name, event, RESPONSE_TYPE, head.content, capture.body)
+    record = new_record("response", name, event, RESPONSE_TYPE, head.content, capture.body)
     return record, ResponseRecord("response", head.content, digest)
 
 
@@ -401,7 +401,8 @@ def _cut(capture: Capture, head: Head) -> str:
     return f"WARC-Truncated: {truncated}\r\n" if truncated else ""
 
 
-def _record(kind: str, name: str, event: str, content_type: str, *block: bytes) -> bytes:
+def new_record(kind: str, name: str, event: str, content_type: str, *block: bytes) -> bytes:
+    """Return a record; *event* has its other fields, each a line with its end."""
     digest = sha1_of_parts(*block)
     head = (
         f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Record-ID: {name}\r\n{event}"

@@ -165,6 +165,18 @@ def _write_line(file: IO[bytes], page: msgspec.Struct) -> None:
     file.write(msgspec.json.encode(page) + b"\n")
 
 
+def _wet(args: ArchiveArguments) -> bool:
+    from crawler.archive.export import write_wet  # noqa: PLC0415  # lxml.html: 60 ms
+
+    return _run(args, archive_acts.export(args.place, Path(args.words[0]), write_wet))
+
+
+def _wat(args: ArchiveArguments) -> bool:
+    from crawler.archive.export import write_wat  # noqa: PLC0415  # as well
+
+    return _run(args, archive_acts.export(args.place, Path(args.words[0]), write_wat))
+
+
 def _graph(args: ArchiveArguments) -> bool:
     return _run(args, archive_acts.graph(args.place, Path(args.words[0])))
 
@@ -298,6 +310,8 @@ _ACTIONS: Final = MappingProxyType(
         "index": (_index, (), _NONE),
         "parse": (_parse, (), _NONE),
         "pack": (_pack, ("the name of a file that is not there yet",), _PACK_OPTIONS),
+        "wet": (_wet, ("the folder to write into",), _NONE),
+        "wat": (_wat, ("the folder to write into",), _NONE),
         "graph": (_graph, ("the folder to write it into",), _NONE),
         "compare": (
             _compare,

@@ -14,7 +14,8 @@ class ArchiveCommand(ScrapyCommand):
     def syntax(self) -> str:
         return (
             "list | get URL | check | index | parse | pack OUT.wacz | graph FOLDER |"
-            " compare OLD NEW | purge TARGET | expire --older 30d  [options]"
+            " wet FOLDER | wat FOLDER | compare OLD NEW | purge TARGET | expire --older 30d"
+            "  [options]"
         )
 
     def short_desc(self) -> str:

@@ -109,6 +109,22 @@ def pack(place: ArchivePlace, out: Path, now: float, labels: Labels) -> Iterator
     yield FileResult(out.name, f"{out}: {totals}")
 
 
+def export(
+    place: ArchivePlace, folder: Path, write: Callable[[Path, Path, float, str], int]
+) -> Iterator[FileResult]:
+    """Write a WET or WAT file into *folder* for each finished file. Raises CrawlerError."""
+    for file in place.finished():
+        try:
+            count = write(file, folder, time.time(), f"Gossamer/{VERSION}")
+        except FileNotFoundError:
+            missing = Fault(file.name, "it has no columns", f"{PROGRAM} archive parse makes them")
+            yield _not_done(file, missing)
+        except DataDirError as damage:
+            yield _not_done(file, Fault(file.name, str(damage), ""))
+        else:
+            yield FileResult(file.name, f"{file.name}  {many(count, 'record')}")
+
+
 def graph(place: ArchivePlace, folder: Path) -> Iterator[FileResult]:
     """Write the graph of the hosts and that of the domains of all finished files into *folder*,
     which is made. A file whose columns are missing or damaged is a fault. Raises CrawlerError."""

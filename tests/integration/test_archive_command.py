@@ -26,6 +26,7 @@ from warcio.warcwriter import WARCWriter
 
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion
+from crawler.archive.export import html_metadata
 from crawler.archive.purge import DELETIONS
 from crawler.archive.recovery import recover
 from crawler.archive.warc_file import OPEN_SUFFIX, companion_path, open_name
@@ -38,6 +39,7 @@ from crawler.operate.archive import recover_and_rebuild
 from crawler.view.archive import COLUMNS_MISSING, ArchivePlace
 from tests.harness.archive_judges import (
     judged_archive,
+    judged_by_programs,
     judged_index,
     judged_package,
     read_folder,
@@ -813,3 +815,90 @@ def test_what_an_earlier_crawl_has_is_not_stored_again(
     assert archive(data, "parse").code == 0
     parsed = [row for file in sorted(warc.glob("*.parquet")) for row in read_rows(file)]
     assert parsed == rows, "their bodies are read from the earlier archive"
+
+
+def test_texts_and_metadata_as_common_crawl_has_them(
+    crawled: Path, web: Site, tmp_path: Path
+) -> None:
+    warc = crawled / "warc"
+    (source,) = warc.glob("*.warc.gz")
+    before = read_folder(warc)
+    assert archive(crawled, "wet", str(tmp_path / "wet")).code == 0
+    assert archive(crawled, "wat", str(tmp_path / "wat")).code == 0
+    for kind in ("wet", "wat"):
+        stem = source.name.removesuffix(".warc.gz")
+        (tmp_path / kind / f"{stem}.warc.{kind}.gz").rename(tmp_path / kind / "x.warc.gz")
+        judged_by_programs(tmp_path / kind)
+    wet = list(read_folder(tmp_path / "wet").values())
+    assert [each.kind for each in wet[:2]] == ["warcinfo", "conversion"]
+    texts = {each.url.removeprefix(web.url("")): each.block.decode() for each in wet[1:]}
+    rows = [row for file in warc.glob("*.parquet") for row in read_rows(file)]
+    said_something = [row["url"] for row in rows if row["text"] or row["title"]]
+    assert texts.keys() == {url.removeprefix(web.url("")) for url in said_something}
+    assert texts["/packed"] == "packed\n" and "/b" not in texts, "a copy has its original's text"
+    ids = {each.fields["WARC-Record-ID"]: each for each in before.values()}
+    for each in wet[1:]:
+        original = ids[each.fields["WARC-Refers-To"]]
+        assert (original.kind, original.url) == ("response", each.url)
+        assert original.fields["WARC-Date"] == each.fields["WARC-Date"]
+        assert each.fields["Content-Type"] == "text/plain"
+    wat = list(read_folder(tmp_path / "wat").values())
+    assert len(wat) == len(before) + 1, "one for each record, whatever its type"
+    said = {each.fields["WARC-Refers-To"]: json.loads(each.block) for each in wat[1:]}
+    assert said.keys() == ids.keys()
+    for name, each in said.items():
+        record, envelope = ids[name], each["Envelope"]
+        assert envelope["WARC-Header-Metadata"] == record.fields
+        assert envelope["Actual-Content-Length"] == record.fields["Content-Length"]
+        assert envelope["Block-Digest"] == record.fields["WARC-Block-Digest"]
+        container = each["Container"]
+        with source.open("rb") as file:
+            file.seek(int(container["Offset"]))
+            member = file.read(int(container["Gzip-Metadata"]["Deflate-Length"]))
+        assert len(gzip.decompress(member)) == int(container["Gzip-Metadata"]["Inflated-Length"])
+    by_url = {
+        (ids[name].kind, ids[name].fields.get("WARC-Target-URI", "")): each["Envelope"]
+        for name, each in said.items()
+    }
+    http = by_url["response", web.url("/")]["Payload-Metadata"]["HTTP-Response-Metadata"]
+    assert http["Response-Message"] == {"Version": "HTTP/1.1", "Status": "200", "Reason": "OK"}
+    links = http["HTML-Metadata"]["Links"]
+    assert {name: links[0][name] for name in ("path", "url")} == {"path": "A@/href", "url": "/a"}
+    asked = by_url["request", web.url("/")]["Payload-Metadata"]["HTTP-Request-Metadata"]
+    assert asked["Request-Message"]["Method"] == "GET"
+    noted = by_url["metadata", web.url("/")]["Payload-Metadata"]["WARC-Metadata-Metadata"]
+    assert noted["Metadata-Records"][0]["Name"] == "fetchTimeMs"
+
+
+def test_the_html_metadata_of_a_page() -> None:
+    page = (
+        '<html><head><title> A </title><base href="/x/"><meta name=description content=words>'
+        '<meta property="og:title" content=B><link rel=canonical href=/c><script src=s.js></script>'
+        '</head><body><a href="u" rel=nofollow title=t>to <b>\u00fc</b></a><img src=i alt=k>'
+        "<form action=/go method=post></form></body></html>"
+    )
+    for encoding in ("utf-8", "windows-1252"):
+        assert html_metadata(page.encode(encoding), encoding) == {
+            "Head": {
+                "Title": "A",
+                "Base": "/x/",
+                "Metas": [
+                    {"name": "description", "content": "words"},
+                    {"property": "og:title", "content": "B"},
+                ],
+                "Link": [{"path": "LINK@/href", "url": "/c", "rel": "canonical"}],
+                "Scripts": [{"path": "SCRIPT@/src", "url": "s.js"}],
+            },
+            "Links": [
+                {
+                    "path": "A@/href",
+                    "url": "u",
+                    "title": "t",
+                    "rel": "nofollow",
+                    "text": "to \u00fc",
+                },
+                {"path": "IMG@/src", "url": "i", "alt": "k"},
+                {"path": "FORM@/action", "url": "/go", "method": "post"},
+            ],
+        }
+    assert html_metadata(b"", None) == {} == html_metadata(b"", "no-such-charset")
