@@ -144,6 +144,8 @@ class ParsePipeline(PipelineStage):
         super().__init__(crawl)
         config = crawl.settings.config
         self._asked = frozenset(config.content.column_groups)
+        if not config.archive.columns:
+            self._asked &= {ColumnGroup.MARKDOWN}  # for feeds
         self._unread_sitemaps = 0
 
     async def process_page(self, page: Page, life: Life) -> Page:

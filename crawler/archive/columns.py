@@ -185,6 +185,12 @@ COLUMNS: Final = (
         is_dictionary=True,
         group=ColumnGroup.CRAWL,
     ),
+    Column(
+        "markdown",
+        pa.string(),
+        "`text` with its headings, lists, links, tables and code; null of an exact copy",
+        group=ColumnGroup.MARKDOWN,
+    ),
 )
 NO_GROUPS: Final[frozenset[ColumnGroup]] = frozenset()
 
@@ -280,7 +286,7 @@ class RowGroup:
         schema = schema_of(groups)
         self._schema = schema
         # In the order of their columns.
-        self._texts = {name: _Texts() for name in ("text",)}
+        self._texts = {name: _Texts() for name in ("text", "markdown") if name in schema.names}
         self._cell_names = [name for name in schema.names if name not in self._texts]
         self._cell_schema = pa.schema([schema.field(name) for name in self._cell_names])
         self._outlinks_at = self._cell_names.index("outlinks")

@@ -127,7 +127,7 @@ class ContentSettings:
         "A page with fewer words has no fingerprint.",
     )
     column_groups: tuple[ColumnGroup, ...] = setting(
-        tuple(ColumnGroup),
+        tuple(group for group in ColumnGroup if group is not ColumnGroup.MARKDOWN),
         list_of(choice(ColumnGroup)),
         "Groups of columns beside those that are always there; what is not named costs nothing.",
     )

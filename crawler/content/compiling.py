@@ -87,7 +87,7 @@ def when_files_are_free(work: Callable[[], None], pause_s: float = _PAUSE_S) -> 
 
 def load(on_wait: Callable[[], None] | None = None) -> None:
     """Compile here what is not compiled. *on_wait* is called when that takes seconds."""
-    from crawler.content.parsers import html_scan  # noqa: PLC0415  # it imports numba: 0.4 s
+    from crawler.content.parsers import html_markdown, html_scan  # noqa: PLC0415  # numba: 0.4 s
     from crawler.model import url_scan  # noqa: PLC0415  # the same
     from crawler.model.compiled import compile_listener, is_compiled  # noqa: PLC0415  # the same
 
@@ -109,8 +109,10 @@ def load(on_wait: Callable[[], None] | None = None) -> None:
     begins = partial(mention, "Compiling what reads pages, once in an installation (10 to 25 s)")
     others = partial(mention, "Waiting for another process, which compiles what reads pages")
     with _one_compiles(others), compile_listener(begins):
-        out, end, _ = html_scan.scanned(b"<p>", False, 1)
-        html_scan.content(out, end, is_all=False)
+        out, end, _, tags = html_scan.scanned_with_tags(b"<p>", False, 1)
+        _, _, lines, sees_all = html_scan.chosen_lines(out, end)
+        page = html_scan.readable(b"<p>")
+        html_markdown.markdown(page, out, end, tags, lines, sees_all=sees_all)
         url_scan.kinds_of(["a"])
         url_scan.PlainUrls(1, 1, ()).verdicts(["a"])
         html_scan.link_texts(out, end)

@@ -94,6 +94,7 @@ _ON_REQUEST: Final[Mapping[str, Callable[[Page], object]]] = {
         }
         for link in page.outlinks
     ],
+    "markdown": lambda page: page.parsed.markdown if page.parsed and not page.is_repeat else "",
     **{name: partial(_cell, group, name) for name, group in _COLUMN_GROUPS.items()},
     "body": lambda page: page.body,
 }

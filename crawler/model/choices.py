@@ -37,6 +37,7 @@ class ColumnGroup(StrEnum):
     QUALITY = "quality"  # counts and shares of its text by which data sets are filtered
     ANCHORS = "anchors"  # texts and languages of its links
     CRAWL = "crawl"  # how and by which crawl it was found
+    MARKDOWN = "markdown"  # the text with its structure
 
 
 class Tls(StrEnum):

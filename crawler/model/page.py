@@ -240,6 +240,7 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     notes: tuple[str, ...] = ()  # what was left out: links_cut, pages_cut, broken_xml
     about: About = NOTHING_SAID  # where it is asked for
     link_share: float | None = None  # of the letters of the text; None: not known
+    markdown: str = ""  # the text with its structure, where that is asked for
 
 
 class Unreadable(CrawlerError):
@@ -470,3 +471,4 @@ class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     detected: DetectedLanguage | None = None
     quality: TextQuality | None = None
     crawl: Provenance | None = None
+    markdown: str = ""  # as the text

@@ -84,6 +84,7 @@ def columns_row(
         if text and ColumnGroup.QUALITY in groups
         else None,
         crawl=crawl if ColumnGroup.CRAWL in groups else None,
+        markdown=parsed.markdown if ColumnGroup.MARKDOWN in groups else "",
     )
 
 

@@ -27,3 +27,42 @@ def requests_and_scripts(page: str) -> list[str]:
             found.append("a style that asks")
         found += [f"{tag} {name}" for name in node.attributes if _ATTRIBUTES.fullmatch(name)]
     return found
+
+
+# What pages of random tags are made of.
+PIECES = (
+    *(
+        "<style>",
+        "@import 'x'",
+        "a{src:url(x)}",
+        "</style>",
+        "<p style='a:url(x)'>",
+        "<td background=x>",
+    ),
+    *("<p>", "</p>", "<a href=x>", '<a href="#">', "</a>", "<a rel=y href='&amp;'>", "<nav>"),
+    *("</nav>", "<main>", "</main>", "<div role=main>", "<div hidden>", "</div>", "<table><tr>"),
+    *("<td>", "</td>", "</table>", "<pre>", "</pre>", "<br>", "<li>", "<ul>", "<h1>", "</h1>"),
+    *(
+        "<svg>",
+        "</svg>",
+        "<title>",
+        "</title>",
+        "<script>",
+        "<!--",
+        "-->",
+        "</script>",
+        "<img alt=",
+    ),
+    *(
+        "<img alt=",
+        "<![CDATA[",
+        "]]>",
+        "<math>",
+        "<mi>",
+        "<font color=x>",
+        "<textarea>",
+        "<plaintext>",
+    ),
+    *("'", '"', ">", "<", "/", "=", " ", "\n", "\r\n", "\t", "&", "&lt", "&nGt;", "&#x41;", "&#1;"),
+    *("word", "\xb6", "\xa0", "\u6f22", "\U0001f600", "x" * 120, "</", "<!", "<?", "-", "!", "]"),
+)

@@ -19,6 +19,7 @@ from crawler.archive.lookup import entries
 from crawler.archive.warc_file import companion_path
 from crawler.config.settings import read_config
 from crawler.content.parsing import rebuild_settings
+from crawler.model.choices import ColumnGroup
 from crawler.model.page import (
     Link,
     LinkKind,
@@ -38,6 +39,7 @@ TEXT: Final = "text/plain; charset=iso-8859-1"
 SETTINGS: Final = {
     "CRAWLER_CANONICAL_IDENTITY": True,
     "CRAWLER_HTML_MAX_BYTES": 40_000,
+    "CRAWLER_COLUMN_GROUPS": ",".join(ColumnGroup),
 }
 
 

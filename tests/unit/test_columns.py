@@ -86,6 +86,7 @@ FULL: Final = row(
     detected=DetectedLanguage("de", 0.5),
     quality=TextQuality(5, 23, *[0.5] * 13, None, False, True),
     crawl=Provenance(0, "abc"),
+    markdown="# What",
 )
 LINKS: Final = [
     Link("http://a.example/", LinkKind.A, "nofollow", text="to a", language="de"),
@@ -183,6 +184,7 @@ def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
             "lorem_ipsum": True,
             "depth": 0,
             "crawl_id": "abc",
+            "markdown": "# What",
         }
     )
 
@@ -268,6 +270,7 @@ def test_files_with_the_fingerprint_as_a_number_are_read_and_purged(tmp_path: Pa
         pytest.param("bits", 0, 0, id="the same text in other bytes"),
         pytest.param("h1", About(h1="a\ud800b"), "a\ufffdb", id="half of a pair in a group"),
         pytest.param("depth", Provenance(0), 0, id="a seed is no hop away"),
+        pytest.param("markdown", "a\udfff", "a\ufffd", id="half of a pair in Markdown"),
         pytest.param("etag", AnswerFacts(), None, id="not sent"),
     ],
 )

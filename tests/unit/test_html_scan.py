@@ -13,45 +13,10 @@ from hypothesis import strategies as st
 
 from crawler.content.parsers import html_scan
 from tests.harness.budget import examples
+from tests.harness.html_pages import PIECES
 from tests.harness.interpreted import interpreted
 
 INTERPRETED = interpreted("crawler.content.parsers.html_scan")
-PIECES = (
-    *(
-        "<style>",
-        "@import 'x'",
-        "a{src:url(x)}",
-        "</style>",
-        "<p style='a:url(x)'>",
-        "<td background=x>",
-    ),
-    *("<p>", "</p>", "<a href=x>", '<a href="#">', "</a>", "<a rel=y href='&amp;'>", "<nav>"),
-    *("</nav>", "<main>", "</main>", "<div role=main>", "<div hidden>", "</div>", "<table><tr>"),
-    *("<td>", "</td>", "</table>", "<pre>", "</pre>", "<br>", "<li>", "<ul>", "<h1>", "</h1>"),
-    *(
-        "<svg>",
-        "</svg>",
-        "<title>",
-        "</title>",
-        "<script>",
-        "<!--",
-        "-->",
-        "</script>",
-        "<img alt=",
-    ),
-    *(
-        "<img alt=",
-        "<![CDATA[",
-        "]]>",
-        "<math>",
-        "<mi>",
-        "<font color=x>",
-        "<textarea>",
-        "<plaintext>",
-    ),
-    *("'", '"', ">", "<", "/", "=", " ", "\n", "\r\n", "\t", "&", "&lt", "&nGt;", "&#x41;", "&#1;"),
-    *("word", "\xb6", "\xa0", "\u6f22", "\U0001f600", "x" * 120, "</", "<!", "<?", "-", "!", "]"),
-)
 
 
 def found(module: ModuleType, page: bytes, *, is_xml: bool) -> tuple[list[int], str, str]:

@@ -383,13 +383,16 @@ class ScannedPage:
 
         self._scan = html_scan
         self._page = text.replace("\0", "\ufffd").encode(errors="replace")
-        self._out, self._end, numbers = html_scan.scanned(self._page, is_xml, MAX_LINKS)
+        self._out, self._end, numbers, self._tags = html_scan.scanned_with_tags(
+            self._page, is_xml, MAX_LINKS, has_tags=ColumnGroup.MARKDOWN in asked
+        )
         self._is_ascii = len(self._page) == len(text)
         self._text = text if self._is_ascii else ""
         self.canonical = ""  # the first, as written
         self.facts = Facts()
         self.links: list[Link] = []
         self._is_about = ColumnGroup.ABOUT in asked
+        self._has_markdown = ColumnGroup.MARKDOWN in asked
         self._headlines: list[str] = []
         self._next_text = _no_text
         if ColumnGroup.ANCHORS in asked:
@@ -400,9 +403,17 @@ class ScannedPage:
         """Return the lines of content."""
         return self._scan.content(self._out, self._end, is_all=False)
 
-    def text_and_link_share(self) -> tuple[str, float]:
-        """Return the lines of content, and which share of them is in links."""
-        return self._scan.content_and_link_share(self._out, self._end)
+    def content(self) -> tuple[str, float, str]:
+        """Return the lines of content, which share of them is in links, and, if asked for, the same
+        lines as Markdown."""
+        text, share, lines, sees_all = self._scan.chosen_lines(self._out, self._end)
+        if not self._has_markdown:
+            return text, share, ""
+        from crawler.content.parsers.html_markdown import markdown  # noqa: PLC0415  # as above
+
+        page = self._scan.readable(self._page)
+        said = markdown(page, self._out, self._end, self._tags, lines, sees_all=sees_all)
+        return text, share, said
 
     def about(self) -> About:
         return self.facts.about(self.links, self._headlines)
@@ -489,7 +500,7 @@ class HtmlParser:
         asked = source.asked
         page = ScannedPage(text, is_xml=_is_xml(source.content_type, text), asked=asked)
         facts = page.facts
-        content, link_share = page.text_and_link_share()
+        content, link_share, markdown = page.content()
         return Parsed(
             parser=self.name,
             title=facts.title,
@@ -505,6 +516,7 @@ class HtmlParser:
             notes=(LINKS_CUT,) if len(page.links) > MAX_LINKS else (),
             about=page.about() if ColumnGroup.ABOUT in asked else NOTHING_SAID,
             link_share=link_share if ColumnGroup.QUALITY in asked else None,
+            markdown=markdown,
         )
 
 

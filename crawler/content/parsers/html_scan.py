@@ -65,6 +65,7 @@ LIST: Final = 4096
 SHOWN_RAW: Final = 8192  # RAW, and a reader sees it
 TABLE: Final = 16384
 CELL: Final = 32768
+STRUCTURE: Final = 65536  # Markdown has a sign for it
 
 _BY_BIT: Final[dict[int, str]] = {
     INLINE: "a abbr acronym b bdi bdo big blink cite code data del dfn em font i img input ins kbd"
@@ -90,6 +91,7 @@ _BY_BIT: Final[dict[int, str]] = {
     SHOWN_RAW: "xmp plaintext",
     TABLE: "table tr",
     CELL: "td th",
+    STRUCTURE: "h1 h2 h3 h4 h5 h6 ul ol li pre listing code table blockquote",
 }
 ELEMENTS: Final = ("", *sorted({name for names in _BY_BIT.values() for name in names.split()}))
 """Names of elements, by number; 0 is any other."""
@@ -634,10 +636,13 @@ def _may_fetch(page, begin, end):
 
 
 @compiled
-def scan(page, is_xml, max_links, out, rows, state):
+def scan(page, is_xml, max_links, out, rows, state, tags):
     """Scan *page*, UTF-8 without NUL. *out* has room for 6/5 of it and 8 bytes, since no reference
     is longer in UTF-8. *state* has STATES integers. Returns how much of *out* is written, and
-    how many rows there are: those for which there is no room are left out."""
+    how many rows and *tags* there are: those for which there is no room are left out. *tags* are
+    what Markdown needs to know: where in *out*, twice the element and 1 for an end tag, and begin
+    and end of the URL of a link; without room none is counted."""
+    tag_count, has_tags = 0, len(tags) > 0
     size, count, links, facts = len(page), 0, 0, 0
     for index in range(_BEGINS):
         state[index] = 0
@@ -808,7 +813,11 @@ def scan(page, is_xml, max_links, out, rows, state):
                     break
 
         # What the tag does to the text.
+        if has_tags and bits & STRUCTURE and not is_foreign_now:
+            tag_count = _add(tags, tag_count, state[_END], 2 * element + is_end, 0, 0)
         if element == _A:
+            if is_end and has_tags:
+                tag_count = _add(tags, tag_count, state[_END], 2 * _A + 1, 0, 0)
             if is_end:
                 if anchor and _is_mark(out, anchor_end, state[_END]):
                     state[_END], state[_GAP] = anchor_end, anchor_gap
@@ -818,6 +827,8 @@ def scan(page, is_xml, max_links, out, rows, state):
             elif known >> _HREF & 1:
                 one, two = _trimmed(page, state[_BEGINS + _HREF], state[_ENDS + _HREF])
                 has_row = one < two and page[one] != _NUMBER_SIGN and links <= max_links
+                if has_tags and has_row and not is_empty:
+                    tag_count = _add(tags, tag_count, state[_END], 2 * _A, one, two)
                 if not is_empty or has_row:
                     out[state[_END]] = 1 if has_row else 8
                     state[_END] += 1
@@ -914,7 +925,7 @@ def scan(page, is_xml, max_links, out, rows, state):
             elif bits & SHOWN_RAW:
                 _write(page, at, behind, 0, out, state)
             at = behind
-    return state[_END], count
+    return state[_END], count, tag_count
 
 
 # What `choose` knows of a line is one number: its features (the bits 1 to 8), these bits, and above
@@ -1012,6 +1023,12 @@ def _measure(out, eights, size, lines, sees_all):
 
 
 @compiled_part
+def is_kept(line):
+    """Whether a line, by its number after `choose`, is content."""
+    return line & _KEPT != 0 and line >> _LETTERS > 0
+
+
+@compiled_part
 def _keep(lines, begin, end):
     for line in range(begin, end):
         lines[line] |= _KEPT
@@ -1079,7 +1096,8 @@ def count_lines(out, size):
 def choose(out, eights, size, lines, is_all, text, linked):
     """Write the lines of content of what `scan` wrote to *text*, each with its end but the last.
     Returns how long that is. *is_all*: all lines are. *lines*: a number for each line. *linked*
-    becomes how many bytes were written, without line ends, and how many of these in links."""
+    becomes how many bytes were written, without line ends, how many of these in links, and whether
+    what the author hides is seen."""
     count = len(lines)
     sees_all = is_all
     if _measure(out, eights, size, lines, is_all) == 0:
@@ -1091,6 +1109,7 @@ def choose(out, eights, size, lines, is_all, text, linked):
         _select(lines, count)
     line, hidden, end, begin, is_kept, inside = -1, 0, 0, 0, False, 0
     linked[0] = linked[1] = 0
+    linked[2] = sees_all
     at = 0
     while at < size:
         code = out[at]
@@ -1181,15 +1200,25 @@ def _end_link_text(text, begin, end):
 
 def scanned(page: bytes, is_xml: bool, max_links: int) -> tuple[Any, int, list[int]]:
     """Return what `scan` wrote of *page* and how much that is, and its rows, four numbers each."""
-    out = _memory(len(page) * 6 // 5 + 8)
+    out, end, rows, _ = scanned_with_tags(page, is_xml, max_links, has_tags=False)
+    return out, end, rows
+
+
+def scanned_with_tags(
+    page: bytes, is_xml: bool, max_links: int, *, has_tags: bool = True
+) -> tuple[Any, int, list[int], Any]:
+    """Return what `scanned` does, and the tags that `markdown` takes; without *has_tags* none."""
+    out = memory(len(page) * 6 // 5 + 8)
     state = np.empty(STATES, np.int64)
     room = len(page) // 64 + 64  # rows; of a page with more there is a second scan
+    tag_room = room if has_tags else 0
     while True:
-        rows = np.empty((room, 4), np.int32)
-        end, count = scan(_readable(page), is_xml, max_links, out, rows, state)
-        if count <= room:
-            return out, int(end), rows[:count].ravel().tolist()
-        room = count
+        rows, tags = np.empty((room, 4), np.int32), np.empty((tag_room, 4), np.int32)
+        found = scan(readable(page), is_xml, max_links, out, rows, state, tags)
+        end, count, tag_count = found
+        if count <= room and tag_count <= tag_room:
+            return out, int(end), rows[:count].ravel().tolist(), tags[:tag_count]
+        room, tag_room = max(room, count), max(tag_room, tag_count)
 
 
 def content(out: Any, size: int, *, is_all: bool) -> str:
@@ -1199,15 +1228,23 @@ def content(out: Any, size: int, *, is_all: bool) -> str:
 
 def content_and_link_share(out: Any, size: int, *, is_all: bool = False) -> tuple[str, float]:
     """Return what `content` does, and which share of it is in links."""
-    lines, text = np.empty(count_lines(out, size), np.int32), _memory(size)
-    linked = np.empty(2, np.int64)
+    text, share, _, _ = chosen_lines(out, size, is_all=is_all)
+    return text, share
+
+
+def chosen_lines(out: Any, size: int, *, is_all: bool = False) -> tuple[str, float, Any, bool]:
+    """Return what `content_and_link_share` does, and what `choose` knows: of each line a number,
+    and whether what the author hides is seen."""
+    lines, text = np.empty(count_lines(out, size), np.int32), memory(size)
+    linked = np.empty(3, np.int64)
     end = choose(out, _eights(out), size, lines, is_all, text, linked)
-    return str(text[:end], "utf-8"), int(linked[1]) / (int(linked[0]) or 1)
+    share = int(linked[1]) / (int(linked[0]) or 1)
+    return str(text[:end], "utf-8"), share, lines, bool(linked[2])
 
 
 def link_texts(out: Any, size: int) -> list[str]:
     """Return the texts of the links that have a row, in the order of these, and an empty one."""
-    text = _memory(size + 8)
+    text = memory(size + 8)
     end = choose_link_texts(out, _eights(out), size, text)
     return str(text[:end], "utf-8").split("\n")
 
@@ -1221,11 +1258,11 @@ def headline(out: Any, begin: int, end: int) -> str:
     return " ".join(bytes(out[begin:end]).translate(_IN_LINE, _MARKS).decode().split())
 
 
-def _readable(page: bytes) -> Any:
+def readable(page: bytes) -> Any:
     return np.frombuffer(page, np.uint8) if is_compiled else page
 
 
-def _memory(size: int) -> Any:
+def memory(size: int) -> Any:
     size = size + 7 & ~7  # for `_eights`
     return np.empty(size, np.uint8) if is_compiled else bytearray(size)
 

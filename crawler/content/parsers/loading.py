@@ -112,7 +112,8 @@ TEXT_CUT: Final = "text_cut"
 def within_limits(parsed: Parsed, parser: str) -> Parsed:
     """Return *parsed* cut to the limits above, with the name *parser* if it has none."""
     links = _first_links(parsed.links)
-    if links is parsed.links and len(parsed.text) <= MAX_TEXT_CHARS and _is_short(parsed):
+    longest = max(len(parsed.text), len(parsed.markdown))
+    if links is parsed.links and longest <= MAX_TEXT_CHARS and _is_short(parsed):
         return parsed  # as nearly every page: to cut it takes 5 us
     notes = dict.fromkeys(parsed.notes[:MAX_WORDS])
     if len(links) < len(parsed.links):
@@ -131,6 +132,7 @@ def within_limits(parsed: Parsed, parser: str) -> Parsed:
         robots=frozenset(word[:MAX_WORD_CHARS] for word in islice(parsed.robots, MAX_WORDS)),
         charset=parsed.charset[:MAX_WORD_CHARS],
         notes=tuple(note[:MAX_WORD_CHARS] for note in notes),
+        markdown=parsed.markdown[:MAX_TEXT_CHARS],
         about=About(*(said[:MAX_WORD_CHARS] for said in astuple(parsed.about))),
     )
 
