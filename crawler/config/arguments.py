@@ -22,6 +22,7 @@ from crawler.config.readers import (
     flag,
     integer,
     list_of,
+    only,
     or_none,
     pattern,
     read_group,
@@ -171,10 +172,10 @@ class Arguments(Bounds):
         "When the crawl ends at the latest: a date (in UTC), or so long after its start.",
     )
 
-    only: OnlyChoice = setting(
+    only: OnlyChoice | str = setting(
         OnlyChoice.ALL,
-        choice(OnlyChoice),
-        "Of this run: pages that are new, known ones that have changed, or all.",
+        only(),
+        "Of this run: what is new, known pages that have changed, what failed, or a list's URLs.",
     )
     since: datetime | timedelta | None = setting(
         None,
@@ -197,6 +198,11 @@ class Arguments(Bounds):
             allow=self.allow,
             deny=self.deny,
         )
+
+    @property
+    def only_chosen(self) -> bool:
+        """Whether this run fetches only what failed, or the URLs of a list."""
+        return self.only is OnlyChoice.FAILED or not isinstance(self.only, OnlyChoice)
 
     @property
     def has_pushed_seeds(self) -> bool:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from crawler.model.choices import RevisitChoice, RevisitMode
+from crawler.model.choices import OnlyChoice, RevisitChoice, RevisitMode
 from crawler.model.types import ConfigError
 
 T = TypeVar("T")
@@ -131,6 +131,22 @@ def or_word(kind: Kind[T], words: type[E]) -> Kind[T | E]:
     return Kind(
         f"{kind.expected}, or {' or '.join(words)}", f"{kind.unit}, or {' or '.join(words)}", read
     )
+
+
+def only() -> Kind[OnlyChoice | str]:
+    """Accept what a run fetches only: a word, or the path of a list of URLs."""
+    words = " or ".join(OnlyChoice)
+
+    def read(value: object) -> OnlyChoice | str:
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError
+        if value in set(OnlyChoice):
+            return OnlyChoice(value)
+        if "/" not in value and "." not in value:
+            raise InvalidValue("a list in this folder is named as ./LIST")
+        return value
+
+    return Kind(f"{words}, or the path of a list of URLs", f"{words}, or path", read)
 
 
 def list_of(kind: Kind[T], separator: str = ",", least: int = 0) -> Kind[tuple[T, ...]]:

@@ -21,7 +21,7 @@ from crawler.data.local_stores import LocalSeedLimits
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.model.choices import LaterVisits, OnlyChoice, RevisitChoice
-from crawler.model.types import Candidate, Outcome
+from crawler.model.types import Candidate, Outcome, Purpose
 from crawler.model.url import fetch_form
 from crawler.policy.addresses import (
     MOST_ORIGINS,
@@ -35,7 +35,7 @@ from crawler.policy.name_set import NameSet
 from crawler.policy.operator_rules import NO_RULES, OperatorRules, Overrides, RuleBudgets
 from crawler.policy.priority import CashPrioritizer, Prioritizer
 from crawler.policy.ranks import Ranks
-from crawler.policy.refusal import Refusal
+from crawler.policy.refusal import Reason, Refusal
 from crawler.policy.scope import SeedHosts, place_of_seed
 from crawler.policy.seed_terms import TermsOfSeeds
 
@@ -154,9 +154,21 @@ class AllowedOrigins:
                 return LaterVisits.LISTS
             case OnlyChoice.CHANGED:
                 return LaterVisits.EACH
+            case _ if self._arguments.only_chosen:
+                return LaterVisits.NONE
         is_once = self._config.revisits.revisit is RevisitChoice.ONCE
         is_any = not is_once or self.operator.visits_again
         return LaterVisits.AS_DUE if is_any else LaterVisits.NONE
+
+    def choice_refusal(self, candidate: Candidate) -> Refusal | None:
+        """Refuse what this run was not asked for, where it fetches only what failed, or the URLs of
+        a list."""
+        if not self._arguments.only_chosen or candidate.purpose is not Purpose.PAGE:
+            return None
+        has_failed = candidate.attempts > 0 and self._arguments.only is OnlyChoice.FAILED
+        if candidate.is_chosen or has_failed:
+            return None
+        return Refusal(Reason.NOT_CHOSEN, f"-a only={self._arguments.only}")
 
     def overrides_of(self, url: str) -> Overrides:
         """Return what the operator says about *url*, a fetch form."""
@@ -265,7 +277,7 @@ class CurrentRules:
 
     def refusal(self, candidate: Candidate) -> Refusal | None:
         origins = self._origins
-        refusal = origins.admission.refusal(candidate)
+        refusal = origins.choice_refusal(candidate) or origins.admission.refusal(candidate)
         return refusal or origins.seed_limits.refusal(candidate, self._now())
 
     def on_refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
@@ -281,6 +293,8 @@ class CurrentRules:
                 urls[0][1].explain(),
             )
         at = round(self._now(), 3)
+        # What waits for another run has no outcome in this one.
+        judged = [each for each in urls if each[1].reason is not Reason.NOT_CHOSEN]
         self._log(
             Outcome(
                 at=at,
@@ -291,9 +305,9 @@ class CurrentRules:
                 attempts=candidate.attempts,
                 depth=candidate.depth,
             )
-            for candidate, refusal in urls
+            for candidate, refusal in judged
         )
-        self._count("fate/refused", len(urls))
+        self._count("fate/refused", len(judged))
         for reason, count in Counter(refusal.reason for _, refusal in urls).items():
             self._count(f"refused_waiting/{reason}", count)
 

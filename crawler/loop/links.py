@@ -175,7 +175,10 @@ class LinkSelection:
         for reason, count in selected.refused.items():
             self.figures.count(f"refused/{reason}", count)
         keys = {each.key for each in followed}
-        return [each for each in selected.candidates if each.key not in keys]
+        needed = [each for each in selected.candidates if each.key not in keys]
+        if origin.is_chosen or origin.attempts:
+            return [replace(each, is_chosen=True) for each in needed]
+        return needed
 
     def sent_on(
         self, candidate: Candidate, links: Sequence[Link | str], found: Sequence[Candidate]

@@ -550,6 +550,8 @@ class Loop:
         )
         if isinstance(found, Refusal):
             self.figures.count(f"refused/{found.reason}")
+        elif origin.is_chosen or origin.attempts:
+            found = replace(found, is_chosen=True)
         return found
 
     def replaced(self, life: Life, url: str, found: Candidate | Refusal) -> None:

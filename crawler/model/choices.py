@@ -108,6 +108,7 @@ class OnlyChoice(StrEnum):
 
     ALL = "all"
     NEW = "new"  # no known page, but those that bring links
+    FAILED = "failed"  # what was given up, and waits after a failure
     CHANGED = "changed"  # each known page that is visited again, once; new links wait
 
 

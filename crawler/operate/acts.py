@@ -32,7 +32,7 @@ from crawler.model.choices import HostUnit
 from crawler.model.types import Candidate, Dead, HostKey, StoreFull, StoreUnavailable
 from crawler.model.url import canonical, fetch_form, host_key, registered_domain, split
 from crawler.operate.live_rules import LiveRules
-from crawler.operate.operator import unfinished
+from crawler.operate.operator import Operator, unfinished
 from crawler.operate.verbs import COUNT_S, ActRequest, WaitingCount
 from crawler.policy.admission import canonical_rules, operator_refusal
 from crawler.policy.priority import Hints
@@ -333,6 +333,39 @@ class FrontierActs:
         origins.open_hosts(origins.places_of(urls))
         for url in urls:
             origins.allow_start_url(url)
+
+
+async def put_failed_back(crawl: Crawl) -> None:
+    """Put all dead letters back at the start of a run. Raises StoreUnavailable."""
+    now = crawl.leases.clock.now
+    if crawl.leases.shared is None:
+        touched = await put_dead_letters_back(queues_of(crawl), (), crawl.settings.config, now)
+        logger.info("This run fetches only what failed: %d URLs are put back", touched)
+        return
+    levels = len(crawl.settings.config.frontier.level_shares)
+    operator = Operator(crawl.operator_store, levels, now, _CarriedOutLater())
+    while not (crawl.lifecycle.failure or crawl.lifecycle.is_stopping):
+        try:
+            await operator.act(ActRequest("retry", all=True), "only=failed")
+        except StoreUnavailable as fault:  # also before the first connection
+            logger.debug("What failed cannot be put back yet: %s", fault)
+            await asyncio.sleep(_LOOK_S)
+        else:
+            logger.info("This run fetches only what failed: that is put back")
+            return
+
+
+class _CarriedOutLater:
+    """Implements operator.Acts at the start of a worker: all workers look into the audit."""
+
+    async def count(self, request: ActRequest) -> WaitingCount:
+        raise NotImplementedError
+
+    async def take(self, act: Act, undone: Act | None) -> float:
+        return 0.0
+
+    def known(self, urls: Sequence[str]) -> list[str]:
+        return []
 
 
 async def put_dead_letters_back(

@@ -37,6 +37,7 @@ class Reason(StrEnum):
     OPERATOR = "operator"
     SINCE = "since"
     SEED_LIMIT = "seed_limit"
+    NOT_CHOSEN = "not_chosen"
 
 
 RULES: Final = MappingProxyType(
@@ -60,6 +61,7 @@ RULES: Final = MappingProxyType(
         Reason.CALENDAR: "a date so far away is taken for that of a calendar without an end",
         Reason.SINCE: "its sitemap says that it has not changed since then",
         Reason.SEED_LIMIT: "enough of its seed was fetched",
+        Reason.NOT_CHOSEN: "this run fetches only what was chosen",
         Reason.PATTERN: "URLs like it have brought enough",
         Reason.HOST_BUDGET: "its host has its full number of URLs",
         Reason.DOMAIN_BUDGET: "its registered domain has its full number of URLs",

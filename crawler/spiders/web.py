@@ -47,6 +47,7 @@ from crawler.engine.seeds import (
     survey_seeds,
     whole_path,
 )
+from crawler.model.choices import OnlyChoice
 from crawler.model.page import Flag, Page, Truncated
 from crawler.model.types import (
     ConfigError,
@@ -54,6 +55,9 @@ from crawler.model.types import (
     StoreUnavailable,
 )
 from crawler.model.url import authority_of
+from crawler.operate.acts import put_failed_back
+from crawler.policy.priority import Hints
+from crawler.policy.refusal import Refusal
 from crawler.policy.scope import SeedHosts
 from crawler.policy.seed_terms import TermsOfSeeds
 from crawler.shared.address import redis_address
@@ -111,6 +115,8 @@ class WebSpider(Spider):
             kwargs = {**dict.fromkeys(kept, ""), **arguments_of_file(file), **kwargs}
         spider.given = with_kept_arguments(kwargs, kept)
         spider.arguments = read_arguments(_with_pushed(spider.given, crawler))
+        if spider.arguments.only_chosen and spider.arguments.only is not OnlyChoice.FAILED:
+            open_seeds(spider.arguments.only).close()  # it is read when the crawl has begun
         for name, setting in SETTINGS_BY_ARGUMENT.items():
             if spider.given.get(name):
                 settings.set(setting, spider.given[name], priority="spider")
@@ -140,7 +146,11 @@ class WebSpider(Spider):
             if lifecycle.is_stopping:
                 return
             refuse_anonymous(hosts, crawl.settings.config)
+            if self.arguments.only is OnlyChoice.FAILED:
+                await put_failed_back(crawl)
             crawl.selection.allowed_origins.set_seeds(hosts, fetched=is_fetched)
+            if self.arguments.only_chosen and self.arguments.only is not OnlyChoice.FAILED:
+                await self._add_chosen(self.arguments.only, crawl)
             if self.seeds is None:
                 self.logger.info("Seeds: those that are pushed into Redis")
             else:
@@ -189,6 +199,25 @@ class WebSpider(Spider):
             self.logger.info("Seeds: %d", read)
         else:
             self.logger.info("Seeds: %d, of them new: %d", read, new)
+
+    async def _add_chosen(self, path: str, crawl: Crawl) -> None:
+        """Add the URLs of a list, which are fetched in this run whether they were before or not.
+        Raises SeedsError."""
+        admission, added = crawl.selection.allowed_origins.admission, 0
+        for urls in batches(open_seeds(path).read(), _BATCH):
+            found = []
+            for url in urls:
+                verdict = admission.candidate(
+                    url, depth=1, hints=Hints(depth=1), needs_seen_test=False
+                )
+                if isinstance(verdict, Refusal):
+                    self.logger.warning("%s of %s is not fetched: %s", url, path, verdict.advise())
+                else:
+                    found.append(replace(verdict, is_chosen=True))
+            crawl.leases.frontier.add(found, crawl.leases.clock.now())
+            added += len(found)
+            await asyncio.sleep(0)
+        self.logger.info("This run fetches only the %d URLs of %s", added, path)
 
     def _add(self, urls: Sequence[str], crawl: Crawl) -> int:
         """Add *urls* and return how many are known to be new. A refused seed is skipped, logged and
