@@ -30,6 +30,8 @@ _OPEN, _CLOSE, _OPEN_ROUND, _CLOSE_ROUND, _LT, _AMP, _STAR, _UNDERLINE, _TILDE =
 _DASH, _PLUS, _GT, _EQUALS, _DOT, _COLON = map(ord, "-+>=.:")
 # Signs that mean something wherever they stand.
 _SPECIAL: Final = np.array([chr(code) in "\\`*_[]<&|~" for code in range(256)], np.bool_)
+_PLAIN: Final = np.array([code >= 32 and not _SPECIAL[code] for code in range(256)], np.bool_)
+_NUMBER_DIGITS: Final = 9  # of an ordered list's item, at most
 # What cannot stand in the URL of a link.
 _ENCODED: Final = np.array([chr(code) in ' ()<>\\|"`[]*_~' for code in range(256)], np.bool_)
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8).astype(np.int64)
@@ -187,6 +189,15 @@ def write_markdown(page, out, size, tags, lines, sees_all, kinds, text):
         if at == size:
             break
         code = int(out[at])
+        # Most letters: nothing begins or ends at them, and they need no sign before them.
+        if _PLAIN[code] and kept and hidden == 0 and end - begin > _NUMBER_DIGITS:
+            if link != 1 and in_code != 1:
+                stop = tags[tag, 0] if tag < len(tags) else size
+                while at < stop and _PLAIN[out[at]]:
+                    text[end] = out[at]
+                    end += 1
+                    at += 1
+                continue
         if 16 <= code < 32 or code == 0:
             # The line before it ends here.
             if link == 2:
@@ -322,7 +333,7 @@ def write_markdown(page, out, size, tags, lines, sees_all, kinds, text):
             needs = at < size and (_is_word(int(out[at])) or out[at] == _HASH)
         elif end == begin:
             needs = needs or code in (_HASH, _DASH, _PLUS, _GT, _EQUALS)
-        if (code == _DOT or code == _CLOSE_ROUND) and 0 < end - begin <= 9:
+        if (code == _DOT or code == _CLOSE_ROUND) and 0 < end - begin <= _NUMBER_DIGITS:
             is_number = True
             for index in range(begin, end):
                 is_number = is_number and 48 <= text[index] < 58
