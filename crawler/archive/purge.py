@@ -112,17 +112,23 @@ def purge(
                 if doomed or _beside(name, INDEX) + OPEN_SUFFIX in present:
                     _Rewrite(store, name, doomed, scratch, on_progress).run()
                     yield PurgedFile(name, len(doomed))
-            for name in store.names(OUTCOMES):
+            for name in (*_lone_columns(present), *store.names(OUTCOMES)):
                 if name.endswith(COLUMNS):
-                    rows = _without_outcomes(store, name, is_purged, scratch, on_progress)
+                    rows = _without_rows(store, name, is_purged, scratch, on_progress)
                     if rows:
                         yield PurgedFile(name, rows)
 
 
-def _without_outcomes(
+def _lone_columns(names: Sequence[str]) -> list[str]:
+    """Return the columns whose WARC file has gone for its age."""
+    warcs = {_beside(name, COLUMNS) for name in names if name.endswith(WARC_SUFFIX)}
+    return [name for name in names if name.endswith(COLUMNS) and name not in warcs]
+
+
+def _without_rows(
     store: Store, name: str, is_purged: IsPurged, scratch: Path, on_progress: OnProgress
 ) -> int:
-    """Write a file of outcomes anew, without those of URLs that *is_purged* is true for, and return
+    """Write a file of outcomes, or of columns, anew, without those of URLs that *is_purged* is true for, and return
     how many these are."""
     from crawler.archive.outcome_table import copy_without  # noqa: PLC0415  # Arrow: 150 ms
 

@@ -378,6 +378,18 @@ def from_change(first: int, fault: Fault) -> Callable[[Call], Fault]:
     return deal
 
 
+def test_columns_whose_warc_file_has_gone_for_its_age(data: Path) -> None:
+    for suffix in ("*.warc.gz", "*.cdxj"):
+        for file in (data / "warc").glob(suffix):
+            file.unlink()
+    columns = sorted((data / "warc").glob("*.parquet"))
+    urls = [row["url"] for path in columns for row in read_rows(path)]
+    assert purge_all(data) == sum(map(is_purged, urls)) > 0
+    assert holds_marker(contents(data)) == []
+    left = [row["url"] for path in columns for row in read_rows(path)]
+    assert left == [url for url in urls if not is_purged(url)]
+
+
 def test_a_store_in_which_no_file_can_be_replaced(data: Path, tmp_path: Path) -> None:
     before = contents(data)
     store = ObjectStore(StoreAddress(f"file://{data}"))
