@@ -128,8 +128,8 @@ def _lone_columns(names: Sequence[str]) -> list[str]:
 def _without_rows(
     store: Store, name: str, is_purged: IsPurged, scratch: Path, on_progress: OnProgress
 ) -> int:
-    """Write a file of outcomes, or of columns, anew, without those of URLs that *is_purged* is true for, and return
-    how many these are."""
+    """Write a file of outcomes, or of columns, anew, without the rows of URLs that *is_purged* is
+    true for, and return how many these are."""
     from crawler.archive.outcome_table import copy_without  # noqa: PLC0415  # Arrow: 150 ms
 
     new = scratch / Path(name).name
