@@ -263,11 +263,18 @@ def arguments_to_keep(arguments: Mapping[str, object]) -> dict[str, str]:
     return {name: str(value) for name, value in arguments.items() if name not in dropped}
 
 
+_SHOWN_CHARS: Final = 400  # of a value: seeds may be a list of a million
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= _SHOWN_CHARS else f"{value[:_SHOWN_CHARS]}...")
+
+
 def describe_changes(given: Mapping[str, object], kept: Mapping[str, str]) -> str:
     """Return in words what a start takes from the last one and what has changed, or ""."""
-    taken = [f"{name}={value!r}" for name, value in kept.items() if name not in given]
+    taken = [f"{name}={_shown(value)}" for name, value in kept.items() if name not in given]
     other = [
-        f"{name}={value!r} (was {kept.get(name, '')!r})"
+        f"{name}={_shown(value)} (was {_shown(kept.get(name, ''))})"
         for name, value in sorted(arguments_to_keep(given).items())
         if value != kept.get(name, "")
     ]

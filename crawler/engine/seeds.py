@@ -262,7 +262,7 @@ def arguments_of_file(path: str) -> dict[str, str]:
     """Return the arguments that the file of a crawl says. Raises ConfigError."""
     file = Path(path).absolute()
     try:
-        return read_crawl(file.read_text(encoding="utf-8"), path, str(file.parent))
+        return read_crawl(file.read_text(encoding="utf-8-sig"), path, str(file.parent))
     except FileNotFoundError:
         raise ConfigError(
             f"the file of the crawl {path} does not exist (looked in {Path.cwd()}):"
@@ -314,6 +314,16 @@ def _survey(seeds: Seeds) -> SeedHosts:
     if not good:
         why = "no good line among the bad ones" if bad else "it is empty"
         raise SeedsError(f"{seeds.source} gives no seed: {why}. Write one URL a line")
+    two = hosts.in_conflict(
+        (line, 0) if isinstance(line, str) else (line.url, line.number)
+        for line in seeds.read()
+        if not isinstance(line, BadLine)
+    )
+    if two:
+        raise ConfigError(
+            f"{' and '.join(two)} are seeds of one scope and have different options: give them the"
+            " same ones, or leave one out"
+        )
     return hosts
 
 

@@ -330,7 +330,7 @@ class FrontierActs:
         """Let the crawl reach the hosts of the URLs of *act*, which a person has typed."""
         origins = self._crawl.selection.allowed_origins
         urls = [url for text in act.targets if (url := fetch_form(seed_url(text)))]
-        origins.open_hosts(origins.places_of(urls))
+        origins.open_hosts(origins.places_outside_scope(urls))
         for url in urls:
             origins.allow_start_url(url)
 

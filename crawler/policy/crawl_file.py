@@ -24,8 +24,9 @@ from crawler.config.arguments import (
 )
 from crawler.config.readers import refuse_unknown, settings_of
 from crawler.config.toml_lines import TomlLines
-from crawler.model.choices import ScopeChoice
 from crawler.model.types import ConfigError
+from crawler.policy.scope import widest_scope
+from crawler.policy.seed_terms import quoted
 from crawler.policy.seeds import seed_url
 
 MAX_CRAWL_BYTES: Final = 64 << 20
@@ -67,11 +68,6 @@ scope = "page"            # these pages, and no links
 """
 """An example of such a file. ADDRESS is to be replaced, and COMMAND by what begins a crawl."""
 
-# From the narrowest to the widest. A pattern is that of its seed.
-_WIDTHS: Final = (
-    *(ScopeChoice.REGEX, ScopeChoice.PAGE, ScopeChoice.PREFIX, ScopeChoice.HOST),
-    *(ScopeChoice.DOMAIN, ScopeChoice.ANY),
-)
 _NOT_HERE: Final = frozenset({"crawl"})
 _OWN: Final = ("url", "list")
 
@@ -124,8 +120,7 @@ class _CrawlText:
         if not seeds:
             raise ConfigError(f"{self._name}: no seeds: write each under a line [[seeds]]")
         # What comes while the crawl runs, pushed or added, may lead as far as any of these.
-        widest = max(scopes, key=_WIDTHS.index)
-        said.setdefault("scope", ScopeChoice.HOST if widest is ScopeChoice.REGEX else widest)
+        said.setdefault("scope", widest_scope(scopes))
         # With a line break in it, as commas may be in an expression.
         return {**said, "seeds": "\n".join([*seeds, ""])}
 
@@ -144,9 +139,7 @@ class _CrawlText:
                     continue
                 options[name] = text = self._text(name, value, at)
                 rows[name].read(options)
-            # White space ends an option, and means itself in an expression.
-            values = [each.replace(" ", r"\x20") for each in text.split(SEPARATOR)]
-            written += [f"{name}={each}" for each in values]
+            written += [f"{name}={quoted(each)}" for each in text.split(SEPARATOR)]
         limits = [name for name in SEED_LIMITS if name in options]
         with self._at(self._lines.of_key(limits[0], line) if limits else line):
             return written, terms_of_seed(options, of_crawl)

@@ -39,8 +39,8 @@ class NameNumbers:
         counts, which are from 0 to 65,535 and stand in the same order. None: all are 0."""
         self._hashes = NameSet(hashes)
         self._numbers = array("H")
-        self.conflict: tuple[int, int] | None = None
-        """Two numbers of one name, if a name has two."""
+        self.conflict: tuple[int, int, int] | None = None
+        """Two numbers of one name, and its hash, if a name has two."""
         if hashes and numbers and any(numbers):
             names, of_name = np.frombuffer(hashes, np.int64), np.frombuffer(numbers, np.uint16)
             _, first, inverse = np.unique(names, return_index=True, return_inverse=True)
@@ -48,7 +48,7 @@ class NameNumbers:
             differ = np.flatnonzero(of_name[first][inverse] != of_name)
             if len(differ):
                 at = differ[0]
-                self.conflict = int(of_name[first][inverse][at]), int(of_name[at])
+                self.conflict = int(of_name[first][inverse][at]), int(of_name[at]), int(names[at])
 
     def get(self, name: str) -> int | None:
         """Return the number of *name*, or None if it has none."""

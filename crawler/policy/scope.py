@@ -318,6 +318,19 @@ def _first_match(patterns: tuple[re.Pattern[str], ...], url: str) -> re.Pattern[
     return None
 
 
+# From the narrowest to the widest. A pattern is that of its seed.
+_WIDTHS: Final = (
+    *(ScopeChoice.REGEX, ScopeChoice.PAGE, ScopeChoice.PREFIX, ScopeChoice.HOST),
+    *(ScopeChoice.DOMAIN, ScopeChoice.ANY),
+)
+
+
+def widest_scope(scopes: Iterable[ScopeChoice]) -> ScopeChoice:
+    """Return the widest of *scopes*, for a seed without a pattern."""
+    widest = max(scopes, key=_WIDTHS.index)
+    return ScopeChoice.HOST if widest is ScopeChoice.REGEX else widest
+
+
 _KNOWN_AUTHORITIES: Final = 4096
 """The pages of one host often stand together in a list; an entry takes 150 bytes."""
 
@@ -347,7 +360,7 @@ class SeedHosts:
         self.has_plain |= not number
         if mode is ScopeChoice.PREFIX:
             self._note(_units_of_place(place_of_seed(url, mode), mode)[-1], number)
-        elif mode is ScopeChoice.PAGE and number:
+        elif mode is ScopeChoice.PAGE:
             self._note(_unit_of_page(scope_unit(split(url).hostname, mode), url), number)
         authority = authority_of(url)
         if (authority, number) in self._known:
@@ -387,12 +400,32 @@ class SeedHosts:
         units = NameNumbers(self._hashes, self._numbers)
         conflict = units.conflict or (anywhere[:2] if len(anywhere) > 1 else None)
         if conflict is not None:
-            first, second = (self.terms.words_of(each) for each in conflict)
+            first, second = (self.terms.words_of(each) for each in conflict[:2])
             raise ConfigError(
                 f"two seeds have the same scope and other options, {first} and {second}: give them"
                 " the same ones, or only one of them"
             )
+        if not self.has_plain and len(terms) > 1:
+            # What comes while the crawl runs may lead as far as any of these, and no further.
+            widest = widest_scope(each.scope for each in terms[1:])
+            terms = (replace(terms[0], scope=widest), *terms[1:])
         return Scope(terms=terms, units=units, has_plain=self.has_plain)
+
+    def in_conflict(self, seeds: Iterable[tuple[str, int]]) -> list[str]:
+        """Return of *seeds*, with the numbers of their terms, two that have the same scope and
+        other options."""
+        units = NameNumbers(self._hashes, self._numbers)
+        if units.conflict is None:
+            return []
+        *numbers, unit = units.conflict
+        found: dict[int, str] = {}
+        for url, number in seeds:
+            if number in numbers and number not in found:
+                alone = SeedHosts(self.terms)
+                alone.add(url, number)
+                if unit in alone._hashes:
+                    found[number] = url
+        return list(found.values())
 
     def more_loopback(self) -> NameSet:
         """Return the `origin_text` of each origin on loopback that is not in `loopback`."""

@@ -66,10 +66,27 @@ class TermsOfSeeds:
 
 def _read(options: Sequence[str]) -> dict[str, str]:
     read: dict[str, str] = {}
-    for name, _, value in (each.partition("=") for each in options):
+    for name, _, written in (each.partition("=") for each in options):
+        value = _unquoted(written)
         is_more = name in read and name in REPEATABLE
         read[name] = f"{read[name]}{SEPARATOR}{value}" if is_more else value
     return read
+
+
+def quoted(value: str) -> str:
+    """Return the value of an option as it is written: as a JSON string if it has white space."""
+    is_plain = not value.startswith('"') and not any(map(str.isspace, value))
+    return value if is_plain else msgspec.json.encode(value).decode()
+
+
+def _unquoted(written: str) -> str:
+    """Return what `quoted` returned *written* of. Raises ConfigError."""
+    if not written.startswith('"'):
+        return written
+    try:
+        return msgspec.json.decode(written, type=str)
+    except msgspec.MsgspecError:
+        raise ConfigError(f"{written[:80]} is no text in quotes, as JSON has it") from None
 
 
 class SeedTally(msgspec.Struct, frozen=True, array_like=True):

@@ -83,13 +83,23 @@ def parse_seeds(
             yield BadLine(number, seed[:_SHOWN_CHARS], str(error))
 
 
-_OPTIONS: Final = re.compile(r"(?:\s+[a-z_]+=\S*)+$")
+_OPTION: Final = re.compile(r'\s++[a-z_]++=(?:"(?:[^"\\]|\\.)*+"(?!\S)|\S*+)')
+_FIRST_OPTION: Final = re.compile(r"\s[a-z_]++=")
 
 
 def split_options(text: str) -> tuple[str, list[str]]:
     """Return a seed, or the path of a list, and the options behind it."""
-    found = _OPTIONS.search(text)
-    return (text[: found.start()], found[0].split()) if found else (text, [])
+    first = _FIRST_OPTION.search(text)
+    if first is None:
+        return text, []
+    options, at = [], len(text[: first.start()].rstrip())
+    while at < len(text):
+        option = _OPTION.match(text, at)
+        if option is None:
+            return text, []
+        options.append(option[0].lstrip())
+        at = option.end()
+    return text[: first.start()].rstrip(), options
 
 
 def parse_table(

@@ -88,15 +88,37 @@ def test_text_that_is_no_toml_is_refused() -> None:
 
 
 def test_expressions_with_commas_and_spaces_come_through() -> None:
-    said = read(SEED + "allow = ['/a, b/', '/c{1,2}/']\nscope = 'host'")
+    said = read(SEED + "allow = ['/a, b/', '/c{1,2}/', 'd\\ \\te']\nscope = 'host'")
     terms = TermsOfSeeds()
     survey_seeds(open_seeds(said["seeds"], terms))
     allow = terms.all()[1].allow
-    assert [each.search("https://a.example/a, b/") is not None for each in allow] == [True, False]
-    assert allow[1].search("https://a.example/cc/")
+    assert [each.search("https://a.example/a, b/") is not None for each in allow] == [
+        True,
+        False,
+        False,
+    ]
+    assert allow[1].search("https://a.example/cc/") and allow[2].search("d \te")
 
 
 def test_seeds_that_claim_the_same_pages_with_other_options_are_refused() -> None:
     two = SEED + "scope = 'host'\nmax_depth = 1" + SEED + "scope = 'host'\nmax_depth = 2"
-    with pytest.raises(ConfigError, match="two seeds have the same scope and other options"):
-        survey_seeds(open_seeds(read(two)["seeds"], TermsOfSeeds())).scope()
+    with pytest.raises(ConfigError, match=r"https://a.example/ and https://a.example/ are seeds"):
+        survey_seeds(open_seeds(read(two)["seeds"], TermsOfSeeds()))
+
+
+def test_a_page_that_is_a_seed_belongs_to_itself() -> None:
+    seeds = '[[seeds]]\nurl = "https://a.example/one"' + SEED + "scope = 'host'\nmax_pages = 2"
+    said = read('scope = "page"\n' + seeds)
+    terms = TermsOfSeeds(read_arguments(said).terms)
+    scope = survey_seeds(open_seeds(said["seeds"], terms)).scope()
+    one, other = (scope.place_of(f"https://a.example/{path}") for path in ("one", "two"))
+    assert one is not None and one.terms.scope == "page"
+    assert other is not None and other.terms.max_pages == 2
+
+
+def test_a_seed_that_is_added_opens_no_more_than_the_others() -> None:
+    terms = TermsOfSeeds()
+    scope = survey_seeds(open_seeds("https://a.example/ scope=host", terms)).scope()
+    wider = scope.with_seeds(["b.example"])
+    for url, is_in in (("https://b.example/x", True), ("https://c.example/", False)):
+        assert (wider.place_of(url) is not None) is is_in
