@@ -144,7 +144,7 @@ COLUMNS: Final = (
     Column(
         "detected_language",
         pa.string(),
-        "of most of the first 400 characters of `text`: `de`, `zh-Hant`",
+        "of most of the first 300 characters of `text`: `de`, `zh-Hant`",
         is_dictionary=True,
         group=ColumnGroup.LANGUAGE,
     ),
