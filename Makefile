@@ -28,7 +28,7 @@ COMPILE = $(PY) -c 'from crawler.content.compiling import load; load()'
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo lint check test compiled retest fuzz lives kills paces simulate fresh documentation-sites bench flame bench-scale format settings screenshots again
+.PHONY: help setup crawl demo lint check test compiled retest fuzz lives kills paces simulate fresh documentation-sites bench lean flame bench-scale format settings screenshots again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -97,6 +97,9 @@ paces: $(WORK)  ## five minutes of 200 hosts at their own pace, by name, domain 
 
 bench: $(WORK)  ## beside plain Scrapy, crawlee and scrapy-redis on the same web: CPU, pages/s, memory
 	$(PY) -m bench
+
+lean: $(WORK)  ## the whole and the lean installation, each anew in a folder of its own: megabytes, and a crawl
+	for kind in full lean; do $(PY) -m tests.harness.installed_crawl .bench/$$kind $$kind || exit 1; done
 
 flame: $(WORK)  ## a flame graph of a crawl of a synthetic web, in flame.svg
 	$(PY) -m bench.profile flame.svg

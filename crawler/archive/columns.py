@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]  # it ships no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
 from msgspec.structs import astuple
 
+from crawler.archive.arrow import pa, pc, pq
 from crawler.archive.capture import RecordPlace
 from crawler.archive.record_bytes import SHA1_BYTES, sha1_label
 from crawler.archive.warc_file import open_name

@@ -15,11 +15,10 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
+from crawler.archive.arrow import pa, pq
 from crawler.archive.columns import BATCH_ROWS
 from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError

@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]  # it ships no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
+from crawler.archive.arrow import pa, pc, pq
 from crawler.archive.centrality import (
     Nodes,
     harmonic_centrality,

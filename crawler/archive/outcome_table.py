@@ -20,9 +20,8 @@ from typing import BinaryIO, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
 
+from crawler.archive.arrow import pa, pq
 from crawler.archive.columns import TIME, Column, array_of, micros
 from crawler.archive.delivery import OUTCOMES
 from crawler.archive.warc_file import lock, open_name

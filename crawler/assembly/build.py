@@ -65,6 +65,7 @@ from crawler.content.crawl_archive import (
     retention_of,
 )
 from crawler.content.feed_export import make_pages_items
+from crawler.content.missing_parts import without_missing_parts
 from crawler.content.parsing import Parsers
 from crawler.data import data_dir as datadir
 from crawler.data.changes import ChangeFeed, ConsumerWatch
@@ -200,7 +201,7 @@ def _assemble(crawler: Crawler) -> Crawl:
     make_pages_items()
     given = read_config({name: crawler.settings[name] for name in crawler.settings})
     replay = _replay(given, data_dir(crawler.settings, given))
-    config = effective_settings(given)
+    config = without_missing_parts(effective_settings(given))
     # Spiders other than `web` do not have these arguments; their own requests decide.
     arguments = getattr(crawler.spider, "arguments", None)
     given_as_text = getattr(crawler.spider, "given", None)

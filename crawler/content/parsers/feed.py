@@ -71,7 +71,10 @@ class FeedParser:
 
 def _read(text: str, url: str) -> Read:
     # The import takes 80 ms, and only the separate process needs it.
-    import feedparser  # type: ignore[import-untyped]  # noqa: PLC0415  # see above; untyped
+    try:
+        import feedparser  # type: ignore[import-untyped]  # noqa: PLC0415  # see above; untyped
+    except ImportError as missing:
+        raise Unreadable("feedparser is not installed") from missing
 
     declaration = _DECLARATION.match(text)
     body = _NUMBER.sub(_character, text[declaration.end() :] if declaration else text).encode()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from crawler.model.page import Parsed, Source
+from crawler.model.page import Parsed, Source, Unreadable
 
 
 class PdfParser:
@@ -18,6 +18,10 @@ class PdfParser:
     inline_max_bytes: Final = 0
 
     def parse(self, source: Source) -> Parsed:
-        from crawler.content.parsers.pdfium_reader import read_pdf  # noqa: PLC0415  # loads pdfium
-
+        try:
+            from crawler.content.parsers.pdfium_reader import (  # noqa: PLC0415  # loads pdfium
+                read_pdf,
+            )
+        except ImportError as missing:
+            raise Unreadable("pypdfium2 is not installed") from missing
         return read_pdf(source, self.name)
