@@ -167,6 +167,8 @@ def test_kills_of_a_crawl_that_delivers_to_s3(tmp_path: Path) -> None:
         assert last.returncode == 0, last.stderr[-2000:]
         assert files(living.data / WARC) == [] and s3.unfinished() == []
         for name in s3.names():
+            if "/outcomes/" in name:  # judged in test_outcome_table.py
+                continue
             (fetched / name.rpartition("/")[2]).write_bytes(s3.content(name))
     outcomes = list(read_outcomes(living.data / OUTCOMES))
     ArchiveAudit(fetched, outcomes, server).check(living.leases_of_the_dead)

@@ -156,6 +156,8 @@ def test_the_lines_of_gossamer(tmp_path: Path, web: Site) -> None:
                 after("-a", words), [put_in.get(word, word) for word in after("-s", words)]
             )
             continue
+        if words[1] == "console":
+            continue  # it runs until it is stopped: test_console_crawls.py
         command = [*fork_server.SCRAPY, *[put_in.get(word, word) for word in words[1:]]]
         quick = QUICK if words[1] == "crawl" else ()
         for setting in (*quick, f"CRAWLER_DATA_DIR={data}"):

@@ -39,7 +39,7 @@ def files() -> dict[str, str]:
 
 def commands() -> list[str]:
     return re.findall(
-        r"(?m)^    ((?:scrapy|mkdir|cp) .*)$", PAGE.partition("```python\n# tests")[0]
+        r"(?m)^    ((?:gossamer|mkdir|cp) .*)$", PAGE.partition("```python\n# tests")[0]
     )
 
 
@@ -89,7 +89,7 @@ def test_the_page_has_all_files_and_commands() -> None:
         "tests/test_crawl.py",
         "tests/test_lamps.py",
     ]
-    assert [line.split()[0] for line in commands()] == ["scrapy", "mkdir", "cp"]
+    assert [line.split()[0] for line in commands()] == ["gossamer", "mkdir", "cp"]
 
 
 def test_the_tests_of_the_page_pass_when_the_web_is_gone(shop: Shop) -> None:
