@@ -414,6 +414,8 @@ class SeedHosts:
     def in_conflict(self, seeds: Iterable[tuple[str, int]]) -> list[str]:
         """Return of *seeds*, with the numbers of their terms, two that have the same scope and
         other options."""
+        if not any(self._numbers):
+            return []  # they have no options
         units = NameNumbers(self._hashes, self._numbers)
         if units.conflict is None:
             return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -23,6 +24,15 @@ def server(running_redis: RedisServer) -> RedisServer:
     """Empty."""
     running_redis.client().flushall()
     return running_redis
+
+
+@pytest.fixture(params=["embedded", "shared"])
+def where(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The settings of a crawl with its frontier in the data directory, and in Redis."""
+    if request.param == "embedded":
+        return {}
+    server = request.getfixturevalue("server")
+    return {"CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 4}
 
 
 @pytest.fixture

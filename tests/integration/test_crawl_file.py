@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,8 @@ from crawler.model.types import ConfigError
 from tests.harness import fork_server
 from tests.harness.crawling import crawl
 from tests.servers.loopback import page, site
-from tests.servers.redis import RedisServer
 
 FOLDER, HOST, PAGE, OUTSIDE, FURTHER = (f"127.0.15.{number}" for number in range(1, 6))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture(params=["embedded", "shared"])
-def where(request: pytest.FixtureRequest) -> dict[str, Any]:
-    if request.param == "embedded":
-        return {}
-    server = request.getfixturevalue("server")
-    server.client().flushall()
-    return {"CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 4}
 
 
 def frontier(*words: str, settings: dict[str, Any]) -> str:

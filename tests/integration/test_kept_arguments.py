@@ -4,7 +4,7 @@ by its settings."""
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,24 +16,8 @@ from crawler.view.local import LocalView
 from tests.harness import fork_server
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Reply, page, site
-from tests.servers.redis import RedisServer
 
 ROUTES = {"/": page("/1"), "/1": page("/2"), "/2": page("/3"), "/3": page()}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture(params=["embedded", "shared"])
-def where(request: pytest.FixtureRequest) -> dict[str, Any]:
-    if request.param == "embedded":
-        return {}
-    server = request.getfixturevalue("server")
-    server.client().flushall()
-    return {"CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 4}
 
 
 def test_missing_arguments_are_those_of_the_last_start(

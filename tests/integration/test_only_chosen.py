@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,9 @@ import pytest
 from crawler.model.types import CrawlerError
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Ask, Reply, page, site
-from tests.servers.redis import RedisServer
 
 HOST = "127.0.15.11"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture(params=["embedded", "shared"])
-def where(request: pytest.FixtureRequest) -> dict[str, Any]:
-    base = {"CRAWLER_RETRIES": 0, "CRAWLER_SOFT_404": False}
-    if request.param == "embedded":
-        return base
-    server = request.getfixturevalue("server")
-    server.client().flushall()
-    return {**base, "CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 4}
+AT_ONCE = {"CRAWLER_RETRIES": 0, "CRAWLER_SOFT_404": False}  # a failure is a dead letter
 
 
 def test_what_failed_is_fetched_again_with_what_it_needs_and_nothing_else(
@@ -57,17 +40,17 @@ def test_what_failed_is_fetched_again_with_what_it_needs_and_nothing_else(
     }
     with site(HOST, routes) as web:
         first = {"seeds": web.url("/"), "requisites": "yes", "scope": "host"}
-        crawl(tmp_path / "data", settings=where, **first, deny=r"/\d$")
+        crawl(tmp_path / "data", settings={**where, **AT_ONCE}, **first, deny=r"/\d$")
         assert web.hits["/flaky"] and web.hits["/moved"] and not web.hits["/target"]
         is_well = True
         before = Counter(web.hits)
-        done = crawl(tmp_path / "data", settings=where, deny="", only="failed")
+        done = crawl(tmp_path / "data", settings={**where, **AT_ONCE}, deny="", only="failed")
         assert done.reason == "finished"
         fetched = {path: hits for path, hits in (web.hits - before).items() if path in routes}
         assert fetched == dict.fromkeys(("/flaky", "/moved", "/target", "/a.css"), 1)
-        crawl(tmp_path / "data", settings=where)
+        crawl(tmp_path / "data", settings={**where, **AT_ONCE})
         assert web.hits["/of-it"] == 1, "its link waited"
-        again = crawl(tmp_path / "data", settings=where, only="failed")
+        again = crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only="failed")
         assert again.reason == "finished" and web.hits["/flaky"] == 2
 
 
@@ -77,12 +60,12 @@ def test_the_urls_of_a_list_are_fetched_again_and_nothing_else(
     routes = {"/": page("/1", "/2"), "/1": page("/3"), "/2": page(), "/3": page(), "/new": page()}
     file = tmp_path / "urls.txt"
     with site(HOST, routes) as web:
-        crawl(tmp_path / "data", settings=where, seeds=web.url("/"), scope="host")
+        crawl(tmp_path / "data", settings={**where, **AT_ONCE}, seeds=web.url("/"), scope="host")
         before = Counter(web.hits)
         file.write_text("\n".join([web.url("/1"), web.url("/new"), "http://127.0.15.12/out"]))
-        crawl(tmp_path / "data", settings=where, only=str(file))
+        crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only=str(file))
         assert set(web.hits - before) - {"/robots.txt"} == {"/1", "/new"}
         with pytest.raises(CrawlerError, match="does not exist"):
-            crawl(tmp_path / "data", settings=where, only="./none.txt")
+            crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only="./none.txt")
         with pytest.raises(CrawlerError, match="only is 'chnged'; want all or new or failed"):
-            crawl(tmp_path / "data", settings=where, only="chnged")
+            crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only="chnged")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,9 @@ from crawler.view.local import LocalView
 from crawler.view.why import why
 from tests.harness.crawling import Crawled, crawl
 from tests.servers.loopback import Site, page, site
-from tests.servers.redis import RedisServer
 
 A, B = ([f"/{name}/{number}" for number in range(12)] for name in "ab")
 ROUTES = {"/": page(*A, *B), **{path: page(text=path) for path in (*A, *B)}}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture(params=["embedded", "shared"])
-def where(request: pytest.FixtureRequest) -> dict[str, Any]:
-    if request.param == "embedded":
-        return {}
-    server = request.getfixturevalue("server")
-    server.client().flushall()
-    return {"CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 4}
 
 
 def pages(web: Site, begin: int = 0) -> set[str]:
