@@ -19,7 +19,7 @@ def text_quality(text: str, link_share: float | None) -> TextQuality:
     memory, eights = scan.readable(page)
     size = scan.BEFORE + len(page)
     figures = np.zeros(scan.FIGURES, np.int64)
-    scan.count_words(memory, size, figures)
+    scan.count_words(memory, eights, size, figures)
     # At most half of the places are taken.
     seen = np.zeros(1 << int(2 * figures[scan.NEWLINES] + 2).bit_length(), np.uint64)
     scan.count_lines(memory, eights, size, seen, figures)
