@@ -184,6 +184,13 @@ COLUMNS: Final = (
         group=ColumnGroup.CRAWL,
     ),
     Column(
+        "seed",
+        pa.string(),
+        "whose scope it is in: `example.org/docs/`, `*.example.org`; null of scope `any`",
+        is_dictionary=True,
+        group=ColumnGroup.CRAWL,
+    ),
+    Column(
         "markdown",
         pa.string(),
         "`text` with its headings, lists, links, tables and code; null of an exact copy",

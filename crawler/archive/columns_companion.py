@@ -86,6 +86,8 @@ CRAWL_ID: Final = "isPartOf"
 """The field of a file's first record with the id of the crawl (WARC 1.1, section 6.2)."""
 DEPTH: Final = "depth"
 """The metadata field with the hops from a seed to a page."""
+SEED: Final = "seed"
+"""The metadata field with the part of the web of its seed."""
 _FLAWS: Final = frozenset(Flaw)
 _OTHER_FLAW: Final = Flaw.WRONG_TYPE  # for a flaw of another version that is not known here
 
@@ -119,7 +121,8 @@ async def rows(
                 continue
             page = await _page(stored, rebuild_settings, parse, earlier)
             depth = stored.metadata_value(DEPTH)
-            crawl = Provenance(int(depth) if _is_number(depth) else None, crawl_id)
+            hops = int(depth) if _is_number(depth) else None
+            crawl = Provenance(hops, crawl_id, stored.metadata_value(SEED))
             row = row_of(page, stored.fetched_at, rebuild_settings.groups, crawl)
             if row is not None:
                 parsed = page.parsed or Parsed()

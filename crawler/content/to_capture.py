@@ -18,6 +18,7 @@ from crawler.archive.columns_companion import (
     DEPTH,
     ELSEWHERE,
     MAY_REPEAT,
+    SEED,
     SITEMAP,
     UNREADABLE,
     VISITS,
@@ -156,7 +157,7 @@ async def archive_page(
         body_sha1,
         _metadata(page, page.exchange, body_sha1, asked),
         () if page.is_refetch else page.outlinks,
-        row_of(page, page.exchange.at, asked.groups, Provenance(page.depth, asked.crawl_id)),
+        row_of(page, page.exchange.at, asked.groups, _provenance(page, asked)),
         may_repeat=page.may_repeat,
     )
 
@@ -167,8 +168,8 @@ _NO_CONTENT: Final = ColumnGroup.ANSWER, ColumnGroup.CRAWL
 async def _archive_info(
     page: Page, exchange: Exchange, archive: Archive, asked: AskedColumns
 ) -> None:
-    groups, crawl = asked.groups.intersection(_NO_CONTENT), Provenance(page.depth, asked.crawl_id)
-    row = row_of(page, exchange.at, groups, crawl)
+    groups = asked.groups.intersection(_NO_CONTENT)
+    row = row_of(page, exchange.at, groups, _provenance(page, asked))
     if row is None:
         return
     about = None
@@ -185,6 +186,10 @@ async def _archive_info(
         is_info=True,
     )
     await archive.append(info)
+
+
+def _provenance(page: Page, asked: AskedColumns) -> Provenance:
+    return Provenance(page.depth, asked.crawl_id, page.seed)
 
 
 def wire_sha1(exchange: Exchange | None, body: bytes, digest: bytes) -> bytes:
@@ -227,7 +232,7 @@ def _metadata(
     if page.visits is not None:
         known.append((VISITS, str(page.visits)))
     if ColumnGroup.CRAWL in asked.groups:
-        known.append((DEPTH, str(page.depth)))
+        known += [(DEPTH, str(page.depth)), (SEED, page.seed)]
     return [pair for pair in known if pair[1]]
 
 

@@ -327,6 +327,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes  # decoded (gzip and the like taken off), cut at the cap
     depth: int
     lease_id: int
+    seed: str = ""  # the part of the web of its seed, as Provenance has it
     exchange: Exchange | None = None  # None if it was not recorded
     flags: tuple[str, ...] = ()  # truncated_length, decoded_broken...
     media_type: str = ""  # as declared, or by the bytes if nothing is declared
@@ -438,6 +439,9 @@ class Provenance(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     depth: int | None = None  # hops from a seed; None: not known
     crawl_id: str = ""  # the same for all runs and workers of a crawl
+    # The narrowest part of the web in which a seed's scope lies that it is in: the seed itself,
+    # example.org/docs/, example.org, *.example.org. Empty: none has an end, or it is outside.
+    seed: str = ""
 
 
 class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):

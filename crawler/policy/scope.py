@@ -93,6 +93,8 @@ class SeedPlace(NamedTuple):
 
     unit: str  # empty: those that lead anywhere, or where a pattern is found
     terms: SeedTerms
+    # For people: the page, or example.org/docs/, example.org, *.example.org; empty as the unit is.
+    name: str = ""
 
 
 _HALF: Final = 16  # of a byte: hops beyond the scope, as a candidate has them
@@ -191,18 +193,18 @@ class Scope:
         if ScopeChoice.PAGE in modes and len(self.terms) > 1:
             page = _unit_of_page(host, url)
             if (number := self._number(page)) is not None:
-                return SeedPlace(page, self.terms[number])
+                return SeedPlace(page, self.terms[number], url)
         if ScopeChoice.PREFIX in modes and self._number(f"{host}/") is not None:
             path = _path_of(url)
             at = len(path)
             while (at := path.rfind("/", 0, at)) >= 0:
                 folder = host + _of_folder(path[: at + 1])
                 if (number := self._number(folder)) is not None:
-                    return SeedPlace(folder, self.terms[number])
+                    return SeedPlace(folder, self.terms[number], host + path[: at + 1])
         domain = scope_unit(hostname, ScopeChoice.DOMAIN) if ScopeChoice.DOMAIN in modes else ""
         for unit in (host, domain):
             if (number := self._number(unit)) is not None:
-                return SeedPlace(unit, self.terms[number])
+                return SeedPlace(unit, self.terms[number], unit)
         for number in modes.get(ScopeChoice.REGEX, ()):
             if _first_match(self.terms[number].allow, url):
                 return SeedPlace("", self.terms[number])

@@ -14,9 +14,11 @@ def page_of(response: Response, spider: Spider) -> Page | None:
     `engine.download_async`, or outside a crawl."""
     if response.request is None:
         return None
-    life = crawl_of(spider.crawler).loop.lives.of(response.request)
+    crawl = crawl_of(spider.crawler)
+    life = crawl.loop.lives.of(response.request)
     if life is None:
         return None
+    place = crawl.selection.allowed_origins.admission.place_of(life.candidate.url)
     content_type = header_value(response.headers, b"Content-Type") or b""
     return Page(
         url=response.url,
@@ -25,6 +27,7 @@ def page_of(response: Response, spider: Spider) -> Page | None:
         body=response.body,
         depth=life.candidate.depth,
         lease_id=life.lease.id,
+        seed=place.name if place else "",
         exchange=life.exchange,
         flags=tuple(response.flags),
     )

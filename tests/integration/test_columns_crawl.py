@@ -171,6 +171,7 @@ def test_the_columns_of_groups(rows: dict[str, dict[str, Any]]) -> None:
     assert cut["truncated"] == "length"
     assert (rows["/"]["depth"], near["depth"], rows["/of-the-feed"]["depth"]) == (0, 1, 2)
     assert len({row["crawl_id"] for row in rows.values()} - {None}) == 1
+    assert {row["seed"] for row in rows.values()} == {rows["/"]["host"]}
     for row in rows.values():
         if row["text"] is not None:
             assert row["words"] == len(row["text"].split()), row["url"]

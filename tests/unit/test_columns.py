@@ -85,7 +85,7 @@ FULL: Final = row(
     about=About("A. Author", "said", "A Site", "http://l.example/", "index", "Head"),
     detected=DetectedLanguage("de", 0.5),
     quality=TextQuality(5, 23, *[0.5] * 13, None, False, True),
-    crawl=Provenance(0, "abc"),
+    crawl=Provenance(0, "abc", "a.example"),
     markdown="# What",
 )
 LINKS: Final = [
@@ -184,6 +184,7 @@ def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
             "lorem_ipsum": True,
             "depth": 0,
             "crawl_id": "abc",
+            "seed": "a.example",
             "markdown": "# What",
         }
     )

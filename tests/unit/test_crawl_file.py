@@ -43,6 +43,14 @@ def test_the_example_is_read_and_each_part_of_it_has_its_terms(tmp_path: Path) -
         assert (refusal is None) is is_in, (url, depth, refusal)
     place = scope.place_of("https://docs.example.org/guide/a/b")
     assert place is not None and place.terms.max_pages == 500 and place.terms.extra_hops == 1
+    for url, name in (
+        ("https://docs.example.org/guide/a/b", "docs.example.org/guide/"),
+        ("https://www.example.org/one", "https://www.example.org/one"),
+        ("https://www.example.org/x", "example.org"),
+        ("https://news.example.org/2026/1", ""),
+    ):
+        found = scope.place_of(url)
+        assert found is not None and found.name == name
 
 
 SEED = '\n[[seeds]]\nurl = "https://a.example/"\n'
