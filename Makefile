@@ -114,12 +114,13 @@ format: $(WORK)  ## put the code into its form
 screenshots: $(WORK)  ## write the pictures of the console in docs/, of a crawl on this machine (needs chromium)
 	$(PY) -m tests.harness.screenshots
 
-settings: $(WORK)  ## write what docs/ and monitoring/ say of settings, keys, states and metrics, from their tables
+settings: $(WORK)  ## write what docs/ and monitoring/ say of settings, keys, states, metrics and queries, from their tables
 	$(PY) scripts/write_settings.py
 	$(PY) scripts/write_redis_keys.py
 	$(PY) scripts/write_operating.py
 	$(PY) scripts/write_metrics.py
 	$(PY) scripts/write_lives.py
+	$(PY) scripts/write_queries.py
 
 $(CRAWL): requirements.txt scripts/venv.sh $(if $(ALIVE),,again)
 	@sh scripts/venv.sh '$(PYTHON)' requirements.txt

@@ -98,6 +98,7 @@ CONFINED = {
     "prometheus_client": {"operate"},
     "aiodns": {"download"},
     "pyarrow": {"archive"},
+    "duckdb": {"archive"},
     "fsspec": {"archive"},
     "fcntl": {"operate", "content", "data", "archive", "shared", "workers"},
     "scrapy": {folder for layer in LAYERS[6:] for folder in layer}

@@ -20,6 +20,7 @@ from scripts import (
     write_lives,
     write_metrics,
     write_operating,
+    write_queries,
     write_redis_keys,
     write_settings,
 )
@@ -50,6 +51,7 @@ def ids_of_paths(given: object) -> str:
         *write_lives.files().items(),
         *write_operating.files().items(),
         *write_metrics.files().items(),
+        *write_queries.files().items(),
     ],
     ids=ids_of_paths,
 )

@@ -42,6 +42,7 @@ SUMMARY: Final = "summary.json"
 COMPILED: Final = "compiled"  # what numba made, where the package is read-only
 CONSOLE: Final = "control.address"  # host and port of the console, while it is served
 REPORT: Final = "report.html"
+SITE_REPORT: Final = "site.html"  # written when it is asked for
 HISTORY: Final = "history.bin"  # the figures over time
 RUNS: Final = "runs.json"  # the figures of each run
 SEEDS: Final = "seeds.json"  # what became of the seeds

@@ -37,13 +37,19 @@ def html_page(title: str, overview: Iterable[str], parts: Iterable[str]) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> Iterator[str]:
-    """Yield a table; from column *words* on they hold figures."""
-    yield '<div class="wide"><table><thead><tr>'
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], words: int, *, as_cards: bool = False
+) -> Iterator[str]:
+    """Yield a table; from column *words* on they hold figures. *as_cards*: on a phone a row is a
+    block of lines, each with its head."""
+    yield '<div class="wide"><table class="cards">' if as_cards else '<div class="wide"><table>'
+    yield "<thead><tr>"
     yield "".join(f"<th{_side(at, words)}>{text(each)}</th>" for at, each in enumerate(head))
     yield "</tr></thead><tbody>"
+    names = [f' data-head="{text(each)}"' if as_cards else "" for each in head]
+    starts = [f"<td{_side(at, words)}{name}>" for at, name in enumerate(names)]
     for row in rows:
-        cells = (f"<td{_side(at, words)}>{text(each)}</td>" for at, each in enumerate(row))
+        cells = (f"{start}{text(each)}</td>" for start, each in zip(starts, row, strict=True))
         yield f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
 
@@ -85,10 +91,20 @@ figure { margin: 0; } figure svg { width: 100%; height: 7.5rem; }
   vector-effect: non-scaling-stroke; }
 .ends { display: flex; justify-content: space-between; margin: 0; color: var(--dim);
   font-size: .8rem; }
+.contents { columns: 15rem; padding: 0; list-style: none; } a { color: var(--ink); }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid var(--edge); padding: .15rem .6rem .15rem 0;
   text-align: left; vertical-align: top; overflow-wrap: anywhere; }
+.cards th { white-space: nowrap; } .cards td { min-width: 4.6rem; }
+@media (max-width: 40rem) {
+  .cards, .cards tbody, .cards tr, .cards td { display: block; } .cards thead { display: none; }
+  .cards tr { border-bottom: 1px solid var(--edge); padding: .4rem 0; }
+  .cards td { border: 0; padding: 0 0 0 6rem; text-align: left; white-space: normal; }
+  .cards td:empty { display: none; }
+  .cards td::before { content: attr(data-head); float: left; margin-left: -6rem;
+    color: var(--dim); }
+}
 .figure { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .bars { width: 4rem; min-width: 4rem; vertical-align: middle; }
 .bars svg { width: 100%; height: .6rem; }

@@ -166,9 +166,11 @@ class Workers:
         server: RedisServer | RedisCluster,
         judge: Judge,
         settings: Mapping[str, object],
+        **arguments: str,
     ) -> None:
         self.server = server
         self.judge = judge
+        self._arguments = arguments
         self.all: list[Worker] = []
         self._folder = folder
         # Making columns again after each kill takes a third of the CPU of a test of many kills.
@@ -188,7 +190,7 @@ class Workers:
         own = {"CRAWLER_FRONTIER_URL": self.server.url, "CRAWLER_USER_AGENT_NAME": agent}
         given = {**own, **self._settings, **settings}
         data = self._folder / f"data{number}"
-        command = crawl_command(data, given, seeds=self._seeds)
+        command = crawl_command(data, given, seeds=self._seeds, **self._arguments)
         self.all.append(Worker(data, command, self._folder / f"log{number}", agent))
         return self.all[-1]
 
