@@ -24,9 +24,8 @@ from tests.harness.sources import PROJECT
 def lean() -> Iterator[None]:
     """As if none of the optional packages were installed."""
     reader = "crawler.content.parsers.pdfium_reader"
-    gone = [reader, "crawler.archive.arrow", *LEFT_OUT]
-    with patch.dict(sys.modules, dict.fromkeys(LEFT_OUT)):
-        for name in gone[:2]:
+    with patch.dict(sys.modules, dict.fromkeys([*LEFT_OUT, "duckdb"])):
+        for name in (reader, "crawler.archive.arrow", "crawler.archive.site_tables"):
             sys.modules.pop(name, None)
         yield
 
@@ -39,6 +38,8 @@ def test_a_crawl_goes_without_what_is_not_installed(caplog: pytest.LogCaptureFix
     assert caplog.text.count("Not installed: pyarrow: no columns are written") == 1
     with pytest.raises(ConfigError, match="pip install pyarrow"):
         importlib.import_module("crawler.archive.arrow")
+    with pytest.raises(ConfigError, match="pip install duckdb"):
+        importlib.import_module("crawler.archive.site_tables")
     feed = Source("", "application/rss+xml", b"<rss><channel/></rss>")
     with pytest.raises(Unreadable, match="feedparser is not installed"):
         FeedParser().parse(feed)
