@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise, starmap
 from math import modf
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -38,6 +38,8 @@ from crawler.model.page import (
 )
 from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError, StoreUnavailable
+from crawler.page.language import detect_language
+from crawler.page.text_quality import text_quality
 
 
 class Column(NamedTuple):
@@ -238,6 +240,7 @@ MEGABYTE: Final = 1 << 20
 # A batch takes 150 us whatever its rows are; more rows would keep more strings in memory.
 BATCH_ROWS: Final = 256
 BATCH_LINKS: Final = 64_000
+BATCH_CHARS: Final = 4 * MEGABYTE
 PAGE_ROWS: Final = 64  # the size of a page of Parquet is checked after so many rows
 GROUP_ROWS: Final = 10_000
 GROUP_BYTES: Final = 16 * MEGABYTE
@@ -294,14 +297,19 @@ class RowGroup:
         self._texts = {name: _Texts() for name in ("text", "markdown") if name in schema.names}
         self._cell_names = [name for name in schema.names if name not in self._texts]
         self._cell_schema = pa.schema([schema.field(name) for name in self._cell_names])
-        self._outlinks_at = self._cell_names.index("outlinks")
-        self._cell_types = self._cell_schema.remove(self._outlinks_at).types
         self._has_anchors = ColumnGroup.ANCHORS in groups
         self._facts = [_FACTS[group] for group in ColumnGroup if group in groups & _FACTS.keys()]
+        self._of_texts = [
+            _OF_TEXTS[group] for group in ColumnGroup if group in groups & _OF_TEXTS.keys()
+        ]
+        not_of_rows = {"outlinks", *chain.from_iterable(names for names, _ in self._of_texts)}
+        self._row_names = [name for name in self._cell_names if name not in not_of_rows]
         self._batches: list[pa.RecordBatch] = []
         self._batch_bytes = 0
         # The next batch:
         self._cells: list[tuple[object, ...]] = []
+        self._judged: list[tuple[str, float | None]] = []
+        self._judged_chars = 0
         self._links: list[Link] = []
         self._link_ends = [0]
 
@@ -316,7 +324,7 @@ class RowGroup:
 
     def add(self, row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> None:
         """Add *row*, with null for empty values. The URLs of *outlinks* are absolute. The cells
-        are in the order of `COLUMNS`, without texts and outlinks, which are put in later."""
+        are in the order of `COLUMNS`, without texts, outlinks and what is found in texts."""
         cells: tuple[object, ...] = (
             row.url,
             row.host,
@@ -345,11 +353,14 @@ class RowGroup:
             is_there = facts is not None and facts is not NOTHING_SAID
             cells += _cells_of(facts) if is_there else nothing
         self._cells.append(cells)
+        self._judged.append((row.text, row.link_share))
+        self._judged_chars += len(row.text)
         self._links += outlinks
         self._link_ends.append(len(self._links))
         for name, texts in self._texts.items():
             texts.add(getattr(row, name))
-        if len(self._cells) >= BATCH_ROWS or len(self._links) >= BATCH_LINKS:
+        is_full = len(self._links) >= BATCH_LINKS or self._judged_chars >= BATCH_CHARS
+        if is_full or len(self._cells) >= BATCH_ROWS:
             self._end_batch()
 
     def take(self) -> pa.Table:
@@ -366,14 +377,20 @@ class RowGroup:
     def _end_batch(self) -> None:
         if not self._cells:
             return
-        columns: list[Sequence[object]] = list(zip(*self._cells, strict=True))
-        types = self._cell_types
-        arrays = [array_of(column, kind) for column, kind in zip(columns, types, strict=True)]
-        arrays.insert(self._outlinks_at, self._link_lists())
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._cell_schema)
+        parts: list[tuple[Sequence[str], list[tuple[object, ...]]]] = [
+            (self._row_names, self._cells)
+        ]
+        parts += [(names, [*starmap(cells, self._judged)]) for names, cells in self._of_texts]
+        columns = {"outlinks": self._link_lists()}
+        for names, rows in parts:
+            for name, cells in zip(names, zip(*rows, strict=True), strict=True):
+                columns[name] = array_of(cells, self._cell_schema.field(name).type)
+        in_order = [columns[name] for name in self._cell_names]
+        batch = pa.RecordBatch.from_arrays(in_order, schema=self._cell_schema)
         self._batches.append(batch)
         self._batch_bytes += batch.nbytes
         self._cells, self._links, self._link_ends = [], [], [0]
+        self._judged, self._judged_chars = [], 0
 
     def _link_lists(self) -> pa.Array:
         links = self._links
@@ -395,8 +412,6 @@ _FACTS: Final[Mapping[ColumnGroup, tuple[str, tuple[None, ...]]]] = {
     for group, name, kind in (
         (ColumnGroup.ANSWER, "answer", AnswerFacts),
         (ColumnGroup.ABOUT, "about", About),
-        (ColumnGroup.LANGUAGE, "detected", DetectedLanguage),
-        (ColumnGroup.QUALITY, "quality", TextQuality),
         (ColumnGroup.CRAWL, "crawl", Provenance),
     )
 }
@@ -406,6 +421,25 @@ order of their columns."""
 
 def _cells_of(facts: msgspec.Struct) -> tuple[object, ...]:
     return tuple([None if cell == "" else cell for cell in astuple(facts)])
+
+
+def _language_cells(text: str, _link_share: float | None) -> tuple[object, ...]:
+    return _cells_of(detect_language(text)) if text else (None, None)
+
+
+_NO_QUALITY: Final = (None,) * len(TextQuality.__struct_fields__)
+
+
+def _quality_cells(text: str, link_share: float | None) -> tuple[object, ...]:
+    return astuple(text_quality(text, link_share)) if text else _NO_QUALITY
+
+
+# What is found in a text is found when a batch ends: tables of letter sequences, and code, that are
+# in the processor's caches then take half as long.
+_OF_TEXTS: Final = {
+    ColumnGroup.LANGUAGE: (DetectedLanguage.__struct_fields__, _language_cells),
+    ColumnGroup.QUALITY: (TextQuality.__struct_fields__, _quality_cells),
+}
 
 
 def _visits(row: ColumnsRow) -> tuple[int | None, ...]:

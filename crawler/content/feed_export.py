@@ -15,6 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+import msgspec
 from itemadapter import ItemAdapter
 from itemadapter.adapter import AdapterInterface
 
@@ -28,7 +29,9 @@ from crawler.model.page import (
     Page,
     TextQuality,
 )
+from crawler.page.language import detect_language
 from crawler.page.row import columns_row
+from crawler.page.text_quality import text_quality
 
 # Characters that XML 1.0 cannot hold, and halves of surrogate pairs, which UTF-8 cannot encode.
 _UNWRITABLE: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -70,8 +73,12 @@ _COLUMN_GROUPS: Final = {
 
 def _cell(group: ColumnGroup, name: str, page: Page) -> object:
     row = columns_row(page, 0.0, frozenset((group,)))
-    facts = (row.answer, row.about, row.detected, row.quality)
-    return next((getattr(each, name) for each in facts if each is not None), None)
+    facts: msgspec.Struct | None = row.answer or row.about
+    if group is ColumnGroup.LANGUAGE and row.text:
+        facts = detect_language(row.text)
+    elif group is ColumnGroup.QUALITY and row.text:
+        facts = text_quality(row.text, row.link_share)
+    return None if facts is None else getattr(facts, name)
 
 
 _ON_REQUEST: Final[Mapping[str, Callable[[Page], object]]] = {
@@ -96,6 +103,7 @@ _ON_REQUEST: Final[Mapping[str, Callable[[Page], object]]] = {
     ],
     "markdown": lambda page: page.parsed.markdown if page.parsed and not page.is_repeat else "",
     **{name: partial(_cell, group, name) for name, group in _COLUMN_GROUPS.items()},
+    "seed": lambda page: page.seed,
     "body": lambda page: page.body,
 }
 FIELDS: Final = tuple(_DEFAULT)

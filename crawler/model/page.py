@@ -469,10 +469,9 @@ class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     may_repeat: bool = False  # another row of its URL may hold its text too
     noindex: bool = False  # marked so, and respected
     visits: VisitsSoFar | None = None  # None: it is visited once
-    # The groups that are written; None: not asked for, or there is nothing to say.
+    link_share: float | None = None  # of the letters of the text; None: not known
+    # Groups that are written; None: not asked for, or there is nothing to say.
     answer: AnswerFacts | None = None
     about: About | None = None
-    detected: DetectedLanguage | None = None
-    quality: TextQuality | None = None
     crawl: Provenance | None = None
     markdown: str = ""  # as the text

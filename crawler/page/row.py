@@ -20,10 +20,8 @@ from crawler.model.page import (
 )
 from crawler.model.url import authority_of, fetch_form, split
 from crawler.page.encodings import declared_charset
-from crawler.page.language import detect_language
 from crawler.page.links import base_of
 from crawler.page.media_type import media_type
-from crawler.page.text_quality import text_quality
 
 _NOTHING: Final = Parsed()
 
@@ -56,7 +54,6 @@ def columns_row(
     is_stored = page.duplicate_of is not None and (page.is_copy or page.is_refetch)
     parsed = _NOTHING if is_stored else page.parsed or _NOTHING
     original, bits = _original(page, is_stored)
-    text = "" if is_stored else page.text
     return ColumnsRow(
         url=page.url,
         host=_hostname(authority_of(page.url)),
@@ -65,7 +62,7 @@ def columns_row(
         media_type=page.media_type,
         language=parsed.language,
         title="" if is_stored else page.title,
-        text=text,
+        text="" if is_stored else page.text,
         links=len(parsed.links),
         canonical=_canonical(page.url, parsed),
         published=parsed.published,
@@ -77,12 +74,9 @@ def columns_row(
         may_repeat=page.may_repeat and not is_stored,
         noindex=page.noindex,
         visits=page.visits,
+        link_share=parsed.link_share,
         answer=_answer(page, parsed) if ColumnGroup.ANSWER in groups else None,
         about=parsed.about if ColumnGroup.ABOUT in groups else None,
-        detected=detect_language(text) if text and ColumnGroup.LANGUAGE in groups else None,
-        quality=text_quality(text, parsed.link_share)
-        if text and ColumnGroup.QUALITY in groups
-        else None,
         crawl=crawl if ColumnGroup.CRAWL in groups else None,
         markdown=parsed.markdown if ColumnGroup.MARKDOWN in groups else "",
     )
