@@ -7,6 +7,7 @@ CONTACT ?=
 WORKERS ?= 1
 MINUTES ?= 10
 ARGS ?=
+HOME_URL ?=
 
 PY := .venv/bin/python
 CRAWL := .venv/.for-crawling
@@ -28,7 +29,7 @@ COMPILE = $(PY) -c 'from crawler.content.compiling import load; load()'
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo lint check test compiled retest fuzz lives kills paces simulate fresh documentation-sites bench lean flame bench-scale format settings screenshots again
+.PHONY: help setup crawl demo lint check test compiled retest fuzz lives kills paces simulate fresh documentation-sites bench lean release flame bench-scale format settings screenshots again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -100,6 +101,9 @@ bench: $(WORK)  ## beside plain Scrapy, crawlee and scrapy-redis on the same web
 
 lean: $(WORK)  ## the whole and the lean installation, each anew in a folder of its own: megabytes, and a crawl
 	for kind in full lean; do $(PY) -m tests.harness.installed_crawl .bench/$$kind $$kind || exit 1; done
+
+release:  ## wheel and sdist in dist/, checked, and the whole suite from the sdist; HOME_URL=https://... names where the project is
+	@sh scripts/release.sh '$(PYTHON)' '$(HOME_URL)'
 
 flame: $(WORK)  ## a flame graph of a crawl of a synthetic web, in flame.svg
 	$(PY) -m bench.profile flame.svg
