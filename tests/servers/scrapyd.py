@@ -24,7 +24,14 @@ from tests.harness.waiting import wait_until
 
 WAIT_S: Final = 120.0
 PORT_TRIES: Final = 3  # a port that was free a moment ago may be taken
-BUILT_FROM: Final = ("pyproject.toml", "setup.py", "scrapy.cfg", "requirements.txt", "README.md", "LICENSE")
+BUILT_FROM: Final = (
+    "pyproject.toml",
+    "setup.py",
+    "scrapy.cfg",
+    "requirements.txt",
+    "README.md",
+    "LICENSE",
+)
 CONFIG: Final = """\
 [scrapyd]
 bind_address = 127.0.0.1

@@ -8,6 +8,8 @@ import tarfile
 import tomllib
 from pathlib import Path
 
+from crawler.model.types import VERSION
+
 PROJECT = Path(__file__).parents[2]
 
 
@@ -27,6 +29,10 @@ def test_every_file_that_is_no_python_is_declared_as_package_data() -> None:
         if path.is_file() and path.suffix not in (".py", ".pyc")
     }
     assert found == belongs
+
+
+def test_the_version_to_cite_is_the_present_one() -> None:
+    assert f"\nversion: {VERSION}\n" in (PROJECT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_a_source_distribution_holds_what_its_tests_need(tmp_path: Path) -> None:
