@@ -13,6 +13,7 @@ PY := .venv/bin/python
 CRAWL := .venv/.for-crawling
 WORK := .venv/.for-working
 JUDGES := .venv-judges/.for-judging
+DOCS := .venv-docs/.for-docs
 RUN = $(if $(filter-out 1,$(WORKERS)),share web --workers '$(WORKERS)',crawl web)
 
 # Where bytecode may not be written beside its source, it goes into .venv: with none at all, each
@@ -29,7 +30,7 @@ COMPILE = $(PY) -c 'from crawler.content.compiling import load; load()'
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo lint check test compiled retest fuzz lives kills paces simulate fresh documentation-sites bench lean release flame bench-scale format settings screenshots again
+.PHONY: help setup crawl demo docs lint check test compiled retest fuzz lives kills paces simulate fresh documentation-sites bench lean release flame bench-scale format settings screenshots again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -47,6 +48,10 @@ crawl: $(CRAWL)  ## crawl from SEEDS with CONTACT in each request; WORKERS=4 sha
 
 demo: $(CRAWL)  ## crawl a small web on this machine, made of all that a crawler meets
 	@$(PY) -m demo
+
+docs: $(DOCS)  ## the documentation as a site with search, in build/site, to be opened from the disk
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@echo 'The documentation: file://$(CURDIR)/build/site/index.html'
 
 lint: $(WORK)  ## format, lint and types
 	$(PY) -m ruff format --check .
@@ -125,6 +130,7 @@ settings: $(WORK)  ## write what docs/ and monitoring/ say of settings, keys, st
 	$(PY) scripts/write_metrics.py
 	$(PY) scripts/write_lives.py
 	$(PY) scripts/write_queries.py
+	$(PY) scripts/write_api.py
 
 $(CRAWL): requirements.txt scripts/venv.sh $(if $(ALIVE),,again)
 	@sh scripts/venv.sh '$(PYTHON)' requirements.txt
@@ -132,6 +138,10 @@ $(CRAWL): requirements.txt scripts/venv.sh $(if $(ALIVE),,again)
 
 $(WORK): requirements-dev.txt $(CRAWL)
 	@sh scripts/venv.sh '$(PYTHON)' requirements-dev.txt
+	@touch $@
+
+$(DOCS): requirements-docs.txt
+	@sh scripts/venv.sh '$(PYTHON)' requirements-docs.txt .venv-docs
 	@touch $@
 
 $(JUDGES): requirements-judges.txt $(WORK)

@@ -161,8 +161,8 @@ def _lift(books: Books, summary: Summary) -> Chapter:
     return Chapter(
         "500 Internal Server Error, for good",
         f"tried {_times(asked)}, {_seconds(waits)} apart, then kept as a dead letter{listed}:"
-        f" `scrapy frontier dead {IN_DEMO}` lists them,"
-        f" `scrapy frontier retry --all {IN_DEMO}` puts them back",
+        f" `gossamer frontier dead {IN_DEMO}` lists them,"
+        f" `gossamer frontier retry --all {IN_DEMO}` puts them back",
         asked == [500] * 4,
     )
 

@@ -18,13 +18,23 @@ sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it, not here
 
 from crawler.frontier.later import DAY_S  # noqa: E402  # needs the path above
 from crawler.loop.visit import VisitResult  # noqa: E402  # needs the path above
-from crawler.operate.alerts import CONDITIONS, MINUTE_S  # noqa: E402  # needs the path above
+from crawler.model.program import PROGRAM  # noqa: E402  # needs the path above
+from crawler.operate.alerts import (  # noqa: E402  # needs the path above
+    CONDITIONS,
+    MINUTE_S,
+    Condition,
+)
 from crawler.operate.metrics import METRICS  # noqa: E402  # needs the path above
 from scripts.write_settings import written  # noqa: E402  # needs the path above
 
 PAGE: Final = ROOT / "docs" / "metrics.md"
 RULES: Final = ROOT / "monitoring" / "alerts.yml"
 BOARD: Final = ROOT / "monitoring" / "grafana.json"
+
+
+def to_do(condition: Condition) -> str:
+    """As who has installed the crawler types it, and not who runs this script."""
+    return condition.do.replace(f"{PROGRAM} frontier", "gossamer frontier")
 
 
 def page_lines() -> Iterator[str]:
@@ -37,7 +47,7 @@ def page_lines() -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- |"
     for each in CONDITIONS:
         minutes = f"{each.for_s // MINUTE_S} min"
-        yield f"| `{each.name}` | {each.summary} | {minutes} | {each.severity} | {each.do} |"
+        yield f"| `{each.name}` | {each.summary} | {minutes} | {each.severity} | {to_do(each)} |"
     yield ""
 
 
@@ -65,7 +75,7 @@ def rule_lines() -> Iterator[str]:
     yield "# Made by `make settings` from crawler/operate/alerts.py."
     yield from ["groups:", "  - name: gossamer", "    rules:"]
     conditions = [
-        (each.name, each.promql(), each.for_s, each.severity, each.summary, each.do)
+        (each.name, each.promql(), each.for_s, each.severity, each.summary, to_do(each))
         for each in CONDITIONS
     ]
     for name, expression, for_s, severity, says, do in [*conditions, DOWN]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from scrapy.utils.misc import walk_modules_iter
 
-from crawler import settings
+from crawler import api, settings
 from crawler.addon import REPLACED
 from crawler.assembly.components import COMPONENTS
 from crawler.config.arguments import Arguments
@@ -17,6 +19,7 @@ from crawler.config.readers import settings_of
 from crawler.config.settings import read_config, settings_table
 from crawler.model.types import ConfigError
 from scripts import (
+    write_api,
     write_lives,
     write_metrics,
     write_operating,
@@ -32,7 +35,8 @@ PAGES = [
     *sorted((PROJECT / "docs").rglob("*.md")),
 ]
 NAMES = {row.name for rows in settings_table().values() for row in rows}
-LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
+HEADING = re.compile(r"(?m)^#+ (.*?) *$")
 
 
 def ids(page: Path) -> str:
@@ -52,6 +56,7 @@ def ids_of_paths(given: object) -> str:
         *write_operating.files().items(),
         *write_metrics.files().items(),
         *write_queries.files().items(),
+        *write_api.files().items(),
     ],
     ids=ids_of_paths,
 )
@@ -113,9 +118,51 @@ def test_no_contact_of_a_page_can_be_copied_by_mistake(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    for target, _ in LINK.findall(page.read_text(encoding="utf-8")):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
+    for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        leads = (page.parent / target).resolve() if target else page
+        assert leads.exists(), target
+        assert not anchor or anchor[1:] in anchors(leads), f"{target}{anchor}"
+        # A page of the site can name only what is on the site.
+        assert PROJECT / "docs" not in page.parents or leads.is_relative_to(PROJECT / "docs")
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Those of its headings, as GitHub makes them, and MkDocs by our setting of `toc`."""
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+    titles = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in HEADING.findall(text))
+    return frozenset(re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles)
+
+
+def test_the_navigation_of_the_site_has_each_page_once() -> None:
+    text = (PROJECT / "mkdocs.yml").read_text(encoding="utf-8")
+    site = yaml.load(text, Loader=_WithoutCode)
+    named = list(files_of(site["nav"]))
+    pages = {str(page.relative_to(PROJECT / "docs")) for page in (PROJECT / "docs").rglob("*.md")}
+    assert set(named) == {page for page in pages if not page.startswith("decisions/0")}
+    assert len(named) == len(set(named))
+
+
+class _WithoutCode(yaml.SafeLoader):
+    """Reads the function that mkdocs.yml names as nothing."""
+
+
+_WithoutCode.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
+
+
+def files_of(nav: object) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for each in nav if isinstance(nav, list) else dict(nav).values():
+            yield from files_of(each)
+
+
+def test_each_name_for_users_is_described() -> None:
+    described = [name for names in write_api.CHAPTERS.values() for name in names]
+    assert sorted(described) == sorted(api.__all__)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)

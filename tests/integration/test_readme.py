@@ -1,6 +1,7 @@
-"""The command lines of README.md, as a reader types them, against pages on loopback.
+"""The command lines of README.md, and of two pages that were once part of it, as a reader types
+them, against pages on loopback.
 
-Rule: each line of README is run or read here, and a new one fails until it is. What a reader is to
+Rule: each line of them is run or read here, and a new one fails until it is. What a reader is to
 put in (ADDRESS, seeds.txt, the URL of a page) is put in; paths of other machines are only read.
 """
 
@@ -25,9 +26,13 @@ from crawler.config.settings import read_config
 from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S
 from tests.harness.sources import PROJECT
+from tests.harness.typed_pages import command_lines
 from tests.servers.loopback import Site, page, site
 
-README: Final = (PROJECT / "README.md").read_text(encoding="utf-8")
+README: Final = "\n".join(
+    (PROJECT / name).read_text(encoding="utf-8")
+    for name in ("README.md", "docs/steering.md", "docs/elsewhere.md")
+)
 BLOCK: Final = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.M)
 PROGRAMS: Final = {"make", "gossamer", "python3", "pip", ".", "duckdb", "curl"}
 OTHER_BLOCKS: Final = ("157 pages | ", "ADDONS = ")  # the output of a crawl, two settings
@@ -42,30 +47,15 @@ OF_MAKE: Final = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
 QUICK: Final = ("CRAWLER_MIN_DELAY_S=0.01", "CRAWLER_DELAY_FACTOR=1", "CRAWLER_PROGRESS=off")
 
 
-def command_lines() -> Iterator[str]:
+def lines_of_blocks() -> Iterator[str]:
     """Those in blocks, each with the lines that continue it."""
     for block in BLOCK.findall(README):
         text = re.sub(r"(?m)^    ", "", block).strip()
-        if text.startswith(OTHER_BLOCKS):
-            continue
-        begun = ""
-        for line in text.splitlines():
-            begun += line + "\n"
-            if is_whole(begun):
-                yield begun.replace("\\\n", " ").strip()
-                begun = ""
-        assert not begun.strip(), f"a command without its end: {begun}"
+        if not text.startswith(OTHER_BLOCKS):
+            yield from command_lines(text)
 
 
-def is_whole(text: str) -> bool:
-    try:
-        shlex.split(text, comments=True)
-    except ValueError:
-        return False
-    return bool(text.strip()) and not text.endswith("\\\n")
-
-
-LINES: Final = list(command_lines())
+LINES: Final = list(lines_of_blocks())
 
 
 def of(program: str) -> list[list[str]]:
@@ -146,7 +136,6 @@ def test_the_lines_of_gossamer(tmp_path: Path, web: Site) -> None:
         "CRAWLER_CONTACT=ADDRESS": f"CRAWLER_CONTACT={CONTACT}",
         "https://www.w3.org/": web.url("/"),
         "crawl.wacz": str(tmp_path / "crawl.wacz"),
-        "FOLDER": str(tmp_path / "copy"),
     }
     for line in of("gossamer"):
         words = line[: line.index(">")] if ">" in line else line  # into a file
@@ -158,6 +147,7 @@ def test_the_lines_of_gossamer(tmp_path: Path, web: Site) -> None:
             continue
         if words[1] == "console":
             continue  # it runs until it is stopped: test_console_crawls.py
+        put_in["FOLDER"] = str(tmp_path / words[2])  # a new one for each
         command = [*fork_server.SCRAPY, *[put_in.get(word, word) for word in words[1:]]]
         quick = QUICK if words[1] == "crawl" else ()
         for setting in (*quick, f"CRAWLER_DATA_DIR={data}"):
