@@ -144,6 +144,8 @@ def _compare(args: ArchiveArguments) -> bool:
     old, out = archive_in(Path(args.words[0])), args.opts.out
     if out is not None and not out.endswith((".html", ".jsonl")):
         raise ConfigError(f"-o {out} would be neither: name a .html or a .jsonl file")
+    if out is not None and Path(out).exists():
+        raise ConfigError(f"{out} exists: remove it, or name another file with -o")
     if out is None or out.endswith(".html"):
         found = compare(old, args.place)
         if out is not None:

@@ -406,6 +406,8 @@ def nothing_fetched(summary: Summary) -> str:
         **{rule_words(rule): n for rule, n in links.refused.items()},
         **({"robots.txt forbids it": robots.disallowed} if robots.disallowed else {}),
     }
+    if summary.reason == UNTIL and not causes and not summary.frontier.seen:
+        return "the time was over before a seed was read: give a later -a until= or -a max_time="
     if not causes and not summary.frontier.seen:
         return (
             f"the spider {summary.spider} made no request: its `async def start` has to yield one"

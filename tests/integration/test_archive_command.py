@@ -743,6 +743,9 @@ def test_two_archives_are_compared(two: tuple[Path, Path, str], tmp_path: Path) 
     patterns = {each["pattern"]: each for each in found["patterns"]}
     items = patterns[f"{host}/item/#"]
     assert (items["new"], items["changed"], items["gone"]) == (2, 0, 1)
+    (there := tmp_path / "there.html").write_text("kept")
+    assert archive(tmp_path, "compare", str(old), str(new), "-o", str(there)).code == 1
+    assert there.read_text() == "kept"
     assert archive(tmp_path, "compare", str(old), str(new), "-o", str(lines)).code == 1, (
         "it is there"
     )

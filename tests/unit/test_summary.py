@@ -363,6 +363,11 @@ NOTHING = replace(QUIET, pages=0, frontier=FrontierCounts(0, 0, 0, 2, 0, 2, 0), 
             id="the same command again",
         ),
         pytest.param(
+            replace(NOTHING, reason="until", frontier=FrontierCounts(0, 0, 0, 0, 0, 0, 0)),
+            "the time was over before a seed was read: give a later -a until= or -a max_time=",
+            id="its time was over before its workers had begun",
+        ),
+        pytest.param(
             replace(NOTHING, reason="shutdown", errors={"connect": 1}), "", id="stopped by a user"
         ),
         pytest.param(
