@@ -176,7 +176,13 @@ def _envelope(record: Record) -> dict[str, Any]:
     while piece := record.read():
         digest.update(piece)
     type_ = record.field("Content-Type")
-    payload: dict[str, Any] = {"Actual-Content-Type": type_, "Trailing-Slop-Length": "4"}
+    # Since August 2019 length and digest stand here, and no more beside it.
+    payload: dict[str, Any] = {
+        "Actual-Content-Type": type_,
+        "Actual-Content-Length": str(record.size_bytes),
+        "Block-Digest": sha1_label(digest.digest()),
+        "Trailing-Slop-Length": "0" if type_ == FIELDS_TYPE else "4",
+    }
     if type_.startswith("application/http"):
         is_request = record.kind == "request"
         name = "HTTP-Request-Metadata" if is_request else "HTTP-Response-Metadata"
@@ -185,14 +191,12 @@ def _envelope(record: Record) -> dict[str, Any]:
         payload["WARC-Info-Metadata"] = dict(_pairs(whole))
     elif type_ == FIELDS_TYPE:
         noted = [{"Name": name, "Value": value} for name, value in _pairs(whole)]
+        payload["Actual-Content-Type"] = "application/metadata-fields"
         payload["WARC-Metadata-Metadata"] = {"Metadata-Records": noted}
-    head_bytes = record.head_bytes
     return {
         "Format": "WARC",
-        "WARC-Header-Length": str(head_bytes),
+        "WARC-Header-Length": str(record.head_bytes),
         "WARC-Header-Metadata": dict(record.fields),
-        "Actual-Content-Length": str(record.size_bytes),
-        "Block-Digest": sha1_label(digest.digest()),
         "Payload-Metadata": payload,
     }
 

@@ -852,8 +852,9 @@ def test_texts_and_metadata_as_common_crawl_has_them(
     for name, each in said.items():
         record, envelope = ids[name], each["Envelope"]
         assert envelope["WARC-Header-Metadata"] == record.fields
-        assert envelope["Actual-Content-Length"] == record.fields["Content-Length"]
-        assert envelope["Block-Digest"] == record.fields["WARC-Block-Digest"]
+        payload = envelope["Payload-Metadata"]
+        assert payload["Actual-Content-Length"] == record.fields["Content-Length"]
+        assert payload["Block-Digest"] == record.fields["WARC-Block-Digest"]
         container = each["Container"]
         with source.open("rb") as file:
             file.seek(int(container["Offset"]))
