@@ -77,7 +77,12 @@ SELECT *,
        OR coalesce(reason = 'soft_404', false)
        OR coalesce(failure IN ('timeout', 'connect', 'dns', 'tls', 'protocol', 'disconnect',
                                'redirects'), false) AS is_broken
-FROM last;
+FROM (
+    -- Where a host cannot be reached, its robots.txt is what was asked for.
+    SELECT * REPLACE (CASE WHEN failure = 'robots_unreachable' AND reason LIKE '%: %'
+                           THEN split_part(reason, ': ', 2) ELSE failure END AS failure)
+    FROM last
+);
 """,
     ),
     Table(
@@ -116,7 +121,8 @@ WITH newest AS (
     FROM captures JOIN newest USING (url) GROUP BY url
 ), kept AS (
     SELECT url, filename, file_row_number, status, media_type, title, description, canonical,
-           original, bits, depth, robots, robots_header,
+           original, bits, depth, robots, robots_header, truncated,
+           coalesce(noindex, false) AS is_hidden,
            coalesce(noindex, false)
            OR regexp_matches(concat_ws(',', robots, robots_header), '\\b(noindex|none)\\b', 'i')
                AS is_noindex,
@@ -357,7 +363,7 @@ SELECT url, robots, robots_header FROM pages WHERE is_noindex ORDER BY url;
         """
 SELECT url, fates.reason AS rule, count(*) AS links, min(page) AS one_page
 FROM noted JOIN fates USING (url)
-WHERE starts_with(fates.reason, 'robots.txt') AND fates.status IS NULL
+WHERE starts_with(fates.reason, 'robots.txt') AND fates.status IS NULL AND NOT is_broken
 GROUP BY url, rule ORDER BY url;
 """,
         frozenset({"outcomes"}),
@@ -401,4 +407,65 @@ ORDER BY broken.url IS NULL, links DESC, url;
 """,
         is_fault=False,
     ),
+)
+
+REQUISITES: Final = (
+    Table(
+        "lost",
+        "What pages need to be shown and the archive has not, and why.",
+        """
+CREATE TABLE lost AS
+SELECT targets.url, targets.kind, coalesce(ends.fate IN ('dead', 'retry'), false) AS has_failed,
+       CASE WHEN own.url IS NULL THEN 'never fetched'
+            WHEN ways.is_loop THEN 'redirect loop'
+            WHEN ends.url IS NULL THEN 'redirects to what was never fetched'
+            WHEN pages.truncated IS NOT NULL THEN 'cut short: ' || pages.truncated
+            WHEN ends.reason = 'noindex' THEN 'noindex'
+            ELSE ends.why END AS why
+FROM targets LEFT JOIN fates AS own USING (url) LEFT JOIN ways USING (url)
+LEFT JOIN fates AS ends ON ends.url = coalesce(ways.last, targets.url)
+LEFT JOIN pages ON pages.url = ends.url
+WHERE embedded > 0 AND (
+    ends.url IS NULL OR ends.status IS NULL OR ends.is_broken OR pages.truncated IS NOT NULL
+    OR ends.status NOT BETWEEN 200 AND 299 AND ends.status <> 304 OR ends.reason = 'noindex'
+);
+""",
+    ),
+    Table(
+        "lacking",
+        "The same, and whatever needs it in turn: style sheets and frames, five hops at most.",
+        f"""
+CREATE TABLE lacking AS
+WITH RECURSIVE names AS (
+    SELECT url, url AS name FROM pages UNION SELECT last, url FROM ways
+), inner_links AS (
+    SELECT names.name AS page, links.url FROM links JOIN names ON names.url = links.page
+    JOIN targets ON targets.url = names.name
+    WHERE links.kind IN {_EMBEDDED} AND embedded > 0
+), steps AS (
+    SELECT url AS missing, url, 0 AS hops FROM lost
+    UNION
+    SELECT missing, inner_links.page, hops + 1
+    FROM steps JOIN inner_links USING (url) WHERE hops < 5
+)
+SELECT DISTINCT missing, url FROM steps;
+""",
+    ),
+)
+
+MISSING: Final = Finding(
+    "missing",
+    "What is missing of whole pages",
+    "Which pages lack what they need to be shown, and why?",
+    f"""
+SELECT links.page, missing, lost.kind, why, has_failed,
+       min(CASE WHEN links.url <> missing THEN links.url END) AS by_way_of
+FROM links JOIN lacking USING (url) JOIN lost ON lost.url = missing
+JOIN pages ON pages.url = links.page LEFT JOIN targets ON targets.url = links.page
+WHERE links.kind IN {_EMBEDDED} AND is_html AND NOT is_hidden
+  AND NOT coalesce(embedded > 0 AND followed + listed = 0, false)
+GROUP BY ALL
+ORDER BY links.page, missing;
+""",
+    frozenset({"outcomes"}),
 )

@@ -163,6 +163,27 @@ def _compare(args: ArchiveArguments) -> bool:
     return True
 
 
+def _missing(args: ArchiveArguments) -> bool:
+    from crawler.report.site_report import missing_text  # noqa: PLC0415  # DuckDB: 60 ms
+    from crawler.view.site import missing_report  # noqa: PLC0415  # as well
+
+    out = args.opts.out
+    if out is not None and not out.endswith(".csv"):
+        raise ConfigError(f"-o {out} would be no CSV: name a .csv file")
+    if out is not None and Path(out).exists():
+        raise ConfigError(f"{out} exists: remove it, or name another file with -o")
+    found = missing_report([args.place], None if out is None else Path(out))
+    _print(
+        replace(args, place=replace(args.place, store="", is_shared=False)),
+        found,
+        missing_text(found),
+    )
+    if not args.opts.json:
+        for note in found.notes:
+            print(note, file=sys.stderr)
+    return True
+
+
 def _write_line(file: IO[bytes], page: msgspec.Struct) -> None:
     file.write(msgspec.json.encode(page) + b"\n")
 
@@ -320,6 +341,7 @@ _ACTIONS: Final = MappingProxyType(
             ("the data directory of the older crawl", "that of the newer one"),
             frozenset({"out"}),
         ),
+        "missing": (_missing, (), frozenset({"out"})),
         "purge": (_purge, ("one target",), frozenset({"list"})),
         "expire": (_expire, (), frozenset({"older", "whole", "list"})),
     }

@@ -14,15 +14,15 @@ class ArchiveCommand(ScrapyCommand):
     def syntax(self) -> str:
         return (
             "list | get URL | check | index | parse | pack OUT.wacz | graph FOLDER |"
-            " wet FOLDER | wat FOLDER | compare OLD NEW | purge TARGET | expire --older 30d"
-            "  [options]"
+            " wet FOLDER | wat FOLDER | compare OLD NEW | missing | purge TARGET |"
+            " expire --older 30d  [options]"
         )
 
     def short_desc(self) -> str:
         return (
             "Look into a crawl's archive; check, index, parse it again, pack it, write the graph of"
-            " its hosts and domains, compare it with an earlier one, delete from it, or remove what"
-            " is old"
+            " its hosts and domains, compare it with an earlier one, list what its pages lack,"
+            " delete from it, or remove what is old"
         )
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,9 @@ class ArchiveCommand(ScrapyCommand):
         parser.add_argument(
             "--raw", action="store_true", default=None, help="get: still gzip and the like"
         )
-        parser.add_argument("-o", dest="out", metavar="FILE", help="get, compare: into this file")
+        parser.add_argument(
+            "-o", dest="out", metavar="FILE", help="get, compare, missing: into this file"
+        )
         parser.add_argument("--title", metavar="TEXT", help="pack: of the package")
         parser.add_argument("--description", metavar="TEXT", help="pack: of the package")
         parser.add_argument(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from crawler.report.html_parts import figures, html_page, table, text
 from crawler.view.formats import many, number, plain
 from crawler.view.formats import table as columns
-from crawler.view.site import SiteFinding, SiteReport
+from crawler.view.site import MissingReport, SiteFinding, SiteReport
 
 
 def site_html(found: SiteReport) -> str:
@@ -28,6 +29,29 @@ def site_text(found: SiteReport) -> Iterator[str]:
     yield ", ".join(f"{count} {name}" for name, count in _counts(found).items())
     yield ""
     yield from columns([(each.title, _total(each)) for each in found.findings], right={1})
+
+
+_TOLD: Final = 20  # rows, on a terminal
+
+
+def missing_text(found: MissingReport) -> Iterator[str]:
+    """Yield lines for a terminal."""
+    if not found.files:
+        yield f"Nothing is missing of {many(found.html_pages, 'page')}"
+        return
+    lacking = f"{number(found.pages)} of {many(found.html_pages, 'page')}"
+    yield f"{lacking} lack {many(found.files, 'file')} that they need to be shown"
+    yield ""
+    yield from columns([(why, number(count)) for why, count in found.reasons[:_TOLD]], right={1})
+    yield ""
+    rows = [tuple(map(_cell, row)) for row in found.finding.rows[:_TOLD]]
+    for page, missing, kind, why, _, by_way_of in rows:
+        by = f", by {plain(by_way_of)}" if by_way_of else ""
+        yield f"{plain(page)} lacks {plain(missing)} ({kind}{by}): {plain(why)}"
+    if (more := found.finding.total - len(rows)) > 0:
+        yield f"and {number(more)} more: -o FILE.csv writes all"
+    if found.failed:
+        yield f"-a only=failed fetches again what has failed, {many(found.failed, 'file')}"
 
 
 def _name(found: SiteReport) -> str:

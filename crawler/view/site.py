@@ -15,7 +15,7 @@ import msgspec
 
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.delivery import OUTCOMES
-from crawler.archive.site_queries import FINDINGS, NEEDS, Finding
+from crawler.archive.site_queries import FINDINGS, MISSING, NEEDS, REQUISITES, Finding
 from crawler.archive.site_tables import Row, SiteTables, open_site_tables
 from crawler.archive.warc_file import companion_path
 from crawler.data.data_dir import FORMAT_FILE, lock_owner, read_format
@@ -100,6 +100,50 @@ _UNCHECKED: Final = (
     "SELECT url FROM targets ANTI JOIN fates USING (url)"
     " WHERE split_part(url, '/', 3) NOT IN (FROM hosts)"
 )
+
+
+class MissingReport(msgspec.Struct, frozen=True):
+    """What pages lack that they need to be shown."""
+
+    pages: int  # that lack something
+    html_pages: int
+    files: int  # that are missing
+    failed: int  # of these, whose fetch has failed
+    reasons: list[tuple[str, int]]  # with the files of each, the most frequent first
+    finding: SiteFinding
+    notes: list[str]
+
+
+def missing_report(places: Sequence[ArchivePlace], csv_file: Path | None = None) -> MissingReport:
+    """Tell what is missing of whole pages; all rows go into the new *csv_file*, if given. Raises
+    DataDirError, StoreUnavailable."""
+    with opened_site(places) as (tables, notes):
+        if "outcomes" in tables.lacks:
+            raise DataDirError(f"it cannot be told what is missing: {NEEDS['outcomes']}")
+        tables.make(REQUISITES)
+        if csv_file is not None:
+            for _ in _written(csv_file, tables.heads(MISSING.sql), tables.rows(MISSING.sql)):
+                pass
+        found = _answer(tables, MISSING, tables.lacks, None)
+        lines = f"SELECT * FROM ({MISSING.sql.strip().removesuffix(';')})"
+        ((html_pages,),) = [tables.first(_SHOWN, 1)[0]]
+        if not tables.first(_REQUISITE, 1):
+            notes.append("nothing was fetched that pages need to be shown: -a requisites=yes does")
+        files = f"SELECT DISTINCT missing, why, has_failed FROM ({lines})"
+        by_reason = f"SELECT why, count(*) FROM ({files}) GROUP BY why ORDER BY 2 DESC, 1"
+        return MissingReport(
+            pages=tables.count(f"SELECT DISTINCT page FROM ({lines})"),
+            html_pages=html_pages,
+            files=tables.count(files),
+            failed=tables.count(f"SELECT * FROM ({files}) WHERE has_failed"),
+            reasons=[(why, count) for why, count in tables.first(by_reason, LISTED)],
+            finding=found,
+            notes=notes,
+        )
+
+
+_SHOWN: Final = "SELECT count(*) FROM pages WHERE is_html AND NOT is_hidden"
+_REQUISITE: Final = "SELECT url FROM targets JOIN fates USING (url) WHERE embedded > 0"
 
 
 @contextmanager

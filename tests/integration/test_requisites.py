@@ -1,9 +1,11 @@
 """`-a requisites=yes`: pages whole. Judged by the servers' logs, and by a browser that shows the
-archive after the servers are gone."""
+archive after the servers are gone. `archive missing`: what they lack all the same."""
 
 from __future__ import annotations
 
 import io
+import json
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 
+from tests.harness import fork_server
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Reply, site
 from tests.servers.pywb import Browser, pywb
@@ -161,3 +164,59 @@ def test_a_frame_that_names_another_page_is_kept_as_what_it_is(tmp_path: Path) -
     assert set(served.hits) == {"/", "/frame", "/robots.txt", "/favicon.ico"}
     (frame,) = (each for each in done.outcomes if each.url.endswith("/frame"))
     assert frame.reason != "alias" and not frame.original, frame
+
+
+LACKING = {
+    "/": Reply(
+        "<title>A</title><link rel=stylesheet href=/look.css><link rel=icon href=data:,>"
+        "<img src=/good.png><img src=/moved.png><img src=/secret.png><img src=/denied.png>"
+        "<iframe src=/frame></iframe><script src=/no-more.js></script>"
+        "<a href=/two>two</a><a href=/three>three</a>"
+    ),
+    "/two": Reply(
+        "<title>B</title><link rel=icon href=data:,><link rel=stylesheet href=/old.css>b"
+    ),
+    "/three": Reply("<title>C</title><link rel=icon href=data:,><img src=/good.png>whole"),
+    "/look.css": Reply("@import 'gone.css'; p { color: red }", content_type="text/css"),
+    "/old.css": Reply("", 301, headers=(("Location", "/look.css"),)),
+    "/good.png": picture("red"),
+    "/moved.png": Reply("", 302, headers=(("Location", "/nothing.png"),)),
+    "/secret.png": picture("blue"),
+    "/denied.png": picture("blue"),
+    "/frame": Reply("<link rel=icon href=data:,><p>framed<img src=/broken.png>"),
+    "/broken.png": Reply("", 500),
+    "/no-more.js": Reply("", 410),
+    "/robots.txt": Reply("User-agent: *\nDisallow: /secret", content_type="text/plain"),
+}
+
+
+def test_what_pages_lack_is_listed_with_why(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with site(PAGE, LACKING) as served:
+        arguments = {"scope": "host", "requisites": "yes", "deny": "/denied"}
+        settings = {"CRAWLER_RETRIES": 1, "CRAWLER_SOFT_404": False}
+        crawl(data, settings=settings, seeds=served.url("/"), **arguments)
+
+    def missing(*words: object) -> str:
+        command = [sys.executable, "-m", "scrapy", "archive", "missing", *map(str, words)]
+        done = fork_server.run([*command, "-s", f"CRAWLER_DATA_DIR={data}"])
+        assert done.returncode == 0, done.stderr
+        return done.stdout.replace(served.root, "")
+
+    found = json.loads(missing("--json"))
+    rows = [tuple(row) for row in found["finding"]["rows"]]
+    assert rows == [
+        ("/", "/broken.png", "image", "500", True, "/frame"),
+        ("/", "/denied.png", "image", "never fetched", False, None),
+        ("/", "/gone.css", "style", "404", False, "/look.css"),
+        ("/", "/moved.png", "image", "404", False, None),
+        ("/", "/no-more.js", "script", "410", False, None),
+        ("/", "/secret.png", "image", "robots.txt: line 2: Disallow: /secret", False, None),
+        ("/two", "/gone.css", "style", "404", False, "/old.css"),
+    ]
+    assert (found["pages"], found["html_pages"], found["files"]) == (2, 4, 6)
+    told = missing("-o", tmp_path / "missing.csv")
+    assert "2 of 4 pages lack 6 files" in told
+    assert "/two lacks /gone.css (style, by /old.css): 404" in told
+    assert "-a only=failed fetches again what has failed, 1 file" in told
+    assert (tmp_path / "missing.csv").read_text().count("\n") == len(rows) + 1
