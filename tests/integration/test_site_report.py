@@ -88,7 +88,7 @@ EXPECTED: Final[Mapping[str, Rows]] = {
     "noindex": [("/hidden", "noindex", "")],
     "forbidden": [("/secret", "robots.txt: line 2: Disallow: /secret", "1", "/")],
     "slow": [("/slow",)],
-    "depth": [("0", "2", "/"), ("1", "15", "/alone"), ("2", "1", "/three")],
+    "depth": [("0", "2", "/"), ("1", "14", "/alone"), ("2", "1", "/three"), ("3", "1", "/copy")],
     "external": [
         (ABSENT, "not checked", "1", "/", "a"),
         (FAR, "not checked", "1", "/", "a"),

@@ -38,7 +38,7 @@ def routes(other: str) -> dict[str, Reply]:
         " <a href=/old>old</a> <a href=/lost>lost</a> <a href=/hidden>h</a> <a href=/secret>s</a>"
         " <a href=/round>round</a> <a href=/broken>500</a> <a href=/slow>slow</a>"
         f" <a href=/evil>evil</a> <a href={other}/>other</a> <a href={ABSENT}>absent</a>"
-        " <a href=http://elsewhere.example/>elsewhere</a> <a href=/copy>copy</a>"
+        " <a href=http://elsewhere.example/>elsewhere</a>"
         " <a href=/several>several</a> <a href=/names>names</a> <a href=/once>once</a>"
         " <a href=/to-moved>to moved</a> <a href=/to-hidden>to hidden</a> <a href=/far>far</a>"
         " <a href=/bare>bare</a> <a href='/gone?utm_source=mail'>by mail</a>"
@@ -51,7 +51,7 @@ def routes(other: str) -> dict[str, Reply]:
     return {
         "/": html("Start", links, about("All of it") + canonical("/")),
         "/two": two,
-        "/three": html("", "three words here", canonical("/gone")),
+        "/three": html("", "three words here <a href=/copy>copy</a>", canonical("/gone")),
         "/hidden": html("Hidden", "nothing to see", "<meta name=robots content=noindex>"),
         "/old": moved("/older"),
         "/older": moved("/two", 302),
