@@ -74,4 +74,4 @@ def main(folder: Path, kind: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]).resolve(), sys.argv[2])
