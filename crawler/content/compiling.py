@@ -96,6 +96,9 @@ def load(on_wait: Callable[[], None] | None = None) -> None:
             "numba is not installed: pages are read by the interpreter, some hundred times slower"
         )
         return
+    compiler = logging.getLogger("numba")
+    if compiler.level == logging.NOTSET:  # else the user has chosen a level
+        compiler.setLevel(logging.INFO)  # at DEBUG, which is Scrapy's own, it logs 26,000 lines
     waits: list[str] = []
 
     def mention(why: str) -> None:

@@ -26,7 +26,7 @@ from crawler.content.compiling import Loading
 from crawler.content.parsers.html import HtmlParser
 from crawler.model.page import Source
 from crawler.page.simhash import fingerprint
-logging.basicConfig()
+logging.basicConfig(level=logging.DEBUG)  # as Scrapy's own is
 logging.getLogger("crawler").setLevel(logging.INFO)
 loading = Loading()
 loading.loaded.result()
