@@ -48,7 +48,11 @@ OUTCOME_COLUMNS: Final = (
     Column("bytes", pa.int64(), "of the body, as sent", nullable=False),
     Column("attempts", pa.int32(), "that failed before", nullable=False),
     Column("depth", pa.int32(), "hops from a seed", nullable=False),
-    Column("target", pa.string(), "of `moved`: where a redirect leads; of a seed also a dead end"),
+    Column(
+        "target",
+        pa.string(),
+        "of `moved`: where a redirect leads; of a seed, or if that is checked, also a dead end",
+    ),
     Column("warc_file", pa.string(), "where its record lies", True, True),
     Column("warc_offset", pa.int64(), "in that file, in bytes; 0 without a record", nullable=False),
     Column("original", pa.string(), "the URL whose content it repeats, exactly or nearly"),
@@ -56,6 +60,13 @@ OUTCOME_COLUMNS: Final = (
     Column("seed", pa.string(), "the seed that it is, or that led here by redirects", True, True),
     Column(
         "seed_fate", pa.string(), "what became of that seed: `page`, `status_404`...", True, True
+    ),
+    Column(
+        "external",
+        pa.string(),
+        "of a checked external link, which is no page: `ok`, `moved`, `broken`, `unknown`",
+        True,
+        True,
     ),
     Column("crawl_id", pa.string(), "as in the columns of pages", False, True),
 )
@@ -242,6 +253,7 @@ def _cells(outcome: Outcome, crawl_id: str) -> tuple[object, ...]:
         outcome.bits,
         outcome.seed or None,
         outcome.seed_fate or None,
+        outcome.external or None,
         crawl_id,
     )
 

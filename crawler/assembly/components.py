@@ -28,6 +28,7 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         # Responses pass these from bottom to top.
         "crawler.middlewares.redirect.RedirectMiddleware": 560,
         "crawler.middlewares.outcome.OutcomeMiddleware": 570,
+        "crawler.middlewares.check.CheckMiddleware": 573,
         "crawler.middlewares.probe.ProbeMiddleware": 575,
         "crawler.middlewares.robots.RobotsMiddleware": 580,
         "crawler.middlewares.decode.DecodeMiddleware": 590,

@@ -161,6 +161,11 @@ class Arguments(Bounds):
         flag(),
         "Fetch what pages need to be shown, too, wherever it is: styles, scripts, images.",
     )
+    check_external: bool = setting(
+        False,
+        flag(),
+        "Ask once whether there is anything where links lead out of the scope; follow none.",
+    )
     known: str = setting(
         "",
         text("the path of an index (.cdxj), or of a folder with some", "path", r"(?s:.*\S.*)?"),

@@ -31,6 +31,7 @@ from crawler.policy.addresses import (
     origin_text,
 )
 from crawler.policy.admission import Admission, AdmissionSettings, admission_settings
+from crawler.policy.link_checks import ExternalResult
 from crawler.policy.name_set import NameSet
 from crawler.policy.operator_rules import NO_RULES, OperatorRules, Overrides, RuleBudgets
 from crawler.policy.priority import CashPrioritizer, Prioritizer
@@ -161,9 +162,11 @@ class AllowedOrigins:
         return LaterVisits.AS_DUE if is_any else LaterVisits.NONE
 
     def choice_refusal(self, candidate: Candidate) -> Refusal | None:
-        """Refuse what this run was not asked for, where it fetches only what failed, or the URLs of
-        a list."""
-        if not self._arguments.only_chosen or candidate.purpose is not Purpose.PAGE:
+        """Refuse what this run was not asked for: checks of links out of the scope, or where it
+        fetches only what failed, or the URLs of a list, all else."""
+        if candidate.purpose is Purpose.CHECK and not self._arguments.check_external:
+            return Refusal(Reason.NOT_CHOSEN, "check_external is no")
+        if not self._arguments.only_chosen or candidate.purpose is Purpose.ROBOTS:
             return None
         has_failed = candidate.attempts > 0 and self._arguments.only is OnlyChoice.FAILED
         if candidate.is_chosen or has_failed:
@@ -304,6 +307,7 @@ class CurrentRules:
                 reason=f"{refusal.reason}: {refusal.explain()}",
                 attempts=candidate.attempts,
                 depth=candidate.depth,
+                external=ExternalResult.UNKNOWN if candidate.purpose is Purpose.CHECK else "",
             )
             for candidate, refusal in judged
         )

@@ -279,6 +279,11 @@ class CrawlStats:
 
     def count_completed(self, life: Life, outcome: Outcome) -> None:
         self.count(f"fate/{outcome.fate}")
+        if life.is_of_check:
+            if outcome.fate not in ("retry", "put_back"):
+                self.count(f"external/{outcome.external}")
+            self.count("bytes", outcome.size)
+            return
         if not life.is_of_page:
             self._count_robots(life)
             return

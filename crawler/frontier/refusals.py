@@ -181,7 +181,7 @@ class Refusals:
             stays: deque[bytes] = deque()
             for packed in reversed(self._queues.read(host, level, begin, ends.tail)):
                 candidate = decode_candidate(packed)
-                if candidate.purpose is Purpose.PAGE and not candidate.request and wanted:
+                if candidate.purpose is not Purpose.ROBOTS and not candidate.request and wanted:
                     taken.append((candidate, refusal))
                     packed_urls.append(packed)
                     wanted -= 1

@@ -81,6 +81,7 @@ from crawler.policy.priority import NO_CASH
 from crawler.policy.validators import noted
 
 _PAGE: Final = Purpose.PAGE
+_ROBOTS: Final = Purpose.ROBOTS
 # URLs admitted in one call that are written at once: else each read of a queue in this turn of the
 # event loop would look for its chunks among all that is staged.
 _LARGE: Final = 256
@@ -218,7 +219,7 @@ class TwoTierFrontier:
             for each in urls
             if not each.depth
             or each.modified
-            or each.purpose is not _PAGE
+            or each.purpose is _ROBOTS
             or not each.needs_seen_test
         ]
         if special:
@@ -233,7 +234,7 @@ class TwoTierFrontier:
         urgent = [
             each
             for each in special
-            if not each.depth or each.purpose is not _PAGE or not each.needs_seen_test
+            if not each.depth or each.purpose is _ROBOTS or not each.needs_seen_test
         ]
         if at_once or urgent or self._background is None:
             admitted, added = self._admitter.admit(urls, now)
@@ -824,7 +825,9 @@ class TwoTierFrontier:
         queued: dict[bytes, int] = {}
         for queue, urls in admitted.items():
             shard = self._batch.shards.of(queue[0])
-            pages = [each for each in urls if each.purpose is _PAGE and each.not_before <= now]
+            pages = [
+                each for each in urls if each.purpose is not _ROBOTS and each.not_before <= now
+            ]
             if pages:
                 self._append(queue, pages)
             due = len(pages)
@@ -833,7 +836,7 @@ class TwoTierFrontier:
                     if each.not_before > now:
                         self._later.put(each)
                         count(shard, UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER)
-                    elif each.purpose is not _PAGE:  # a robots.txt: another host waits for it
+                    elif each.purpose is _ROBOTS:  # a robots.txt: another host waits for it
                         self._scheduler.put_back(each)
                         due += 1
             if due:

@@ -199,8 +199,17 @@ class Life:
 
     @property
     def is_of_page(self) -> bool:
-        """Whether its own URL is fetched under it, and no robots.txt or probe."""
+        """Whether its own URL is fetched under it as a page: no robots.txt, probe or check."""
         return self.plan.purpose is Purpose.PAGE
+
+    @property
+    def is_of_check(self) -> bool:
+        """Whether it is only asked under it if anything is at its own URL."""
+        return self.plan.purpose is Purpose.CHECK
+
+    @property
+    def is_of_own_url(self) -> bool:
+        return self.is_of_page or self.is_of_check
 
     @property
     def received_bytes(self) -> int:
@@ -230,7 +239,7 @@ class Life:
             stage, size = FetchStage.STORING, self.received_bytes
         elif self.began_at:
             stage, size = FetchStage.FETCHING, sum(map(received_bytes, list(self.requests)))
-        url = "" if self.is_of_page else self.plan.url
+        url = "" if self.is_of_own_url else self.plan.url
         return OpenFetch(self.candidate.key, stage, self.began_at, size, url)
 
     def step(self, event: LifeEvent) -> None:

@@ -40,6 +40,7 @@ always lists new ones would never end."""
 
 _HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
 _SHOWN: Final = MANIFEST_TYPES | {CSS}
+_CHECKED: Final = (LinkKind.A, LinkKind.AREA, *EMBEDDED)
 _MOST_LISTS: Final = 1_000_000
 _LOOKED_AT: Final = 100  # links of a seed that leads no further
 _BOUNDS: Final = frozenset({Reason.OUT_OF_SCOPE, Reason.NO_CONTACT, Reason.INSIDE_ADDRESS})
@@ -179,6 +180,31 @@ class LinkSelection:
         if origin.is_chosen or origin.attempts:
             return [replace(each, is_chosen=True) for each in needed]
         return needed
+
+    def checks(
+        self, page: Page, origin: Candidate, followed: Sequence[Candidate]
+    ) -> list[Candidate]:
+        """Return the links of *page* that lead out of the scope and are not *followed*, to be
+        checked, if the arguments ask for it. Those of a page that is not kept, or is itself out of
+        the scope, are not."""
+        if page.parsed is None or page.flaw or not page.archive or origin.is_sitemap:
+            return []
+        settings = dataclasses.replace(self.settings, follow_kinds=_CHECKED)
+        urls = [each.url for each in links_to_follow(page.outlinks, page.parsed.robots, settings)]
+        known = {each.url for each in followed}
+        return self.checks_of(origin, [url for url in urls if url not in known])
+
+    def checks_of(self, origin: Candidate, urls: Sequence[str]) -> list[Candidate]:
+        """Return those of *urls*, fetch forms to which *origin* leads, that are out of the scope,
+        to be checked, if the arguments ask for it."""
+        if self.arguments is None or not self.arguments.check_external:
+            return []
+        if origin.requisite or origin.beyond:
+            return []
+        selected = self.scope.admission.select_checks(urls, origin.depth + 1)
+        for reason, count in selected.refused.items():
+            self.figures.count(f"refused/{reason}", count)
+        return selected.candidates
 
     def sent_on(
         self, candidate: Candidate, links: Sequence[Link | str], found: Sequence[Candidate]

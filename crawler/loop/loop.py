@@ -58,6 +58,7 @@ from crawler.model.types import (
 from crawler.model.url import authority_of
 from crawler.page.challenge import Challenge
 from crawler.policy.admission import Admission
+from crawler.policy.link_checks import is_asked_again
 from crawler.policy.operator_rules import OperatorRules, Overrides
 from crawler.policy.pacing import change_of
 from crawler.policy.politeness import (
@@ -67,6 +68,7 @@ from crawler.policy.politeness import (
     is_host_down,
     is_left,
     is_retry_status,
+    is_retryable,
     is_trouble,
     next_rest,
     no_contact,
@@ -80,11 +82,12 @@ from crawler.policy.politeness import (
 from crawler.policy.redirects import (
     BrokenRedirect,
     FollowRedirect,
+    NotARedirect,
     RedirectDecision,
     TooManyRedirects,
     decide_redirect,
 )
-from crawler.policy.refusal import Refusal
+from crawler.policy.refusal import Reason, Refusal
 from crawler.policy.robots_cache import (
     HOST_FAILED,
     RobotsAnswer,
@@ -251,7 +254,9 @@ class Loop:
                 plan = Skip(PutBack(), "its robots.txt asks for a rest before it")
         skip = plan if isinstance(plan, Skip) else None
         if isinstance(plan, Skip):
-            plan = Plan(lease=lease, url=lease.candidate.url, purpose=plan.purpose)
+            is_own = plan.purpose is Purpose.PAGE
+            purpose = lease.candidate.purpose if is_own else plan.purpose
+            plan = Plan(lease=lease, url=lease.candidate.url, purpose=purpose)
         life = self.lives.add(plan)
         self.bundles.add(life)
         if skip is not None:
@@ -396,7 +401,8 @@ class Loop:
             else None,
         )
         if life.plan.purpose is not Purpose.ROBOTS:
-            attempts = life.candidate.attempts if life.is_of_page else 0  # a probe is another URL
+            # A probe is another URL.
+            attempts = life.candidate.attempts if life.is_of_own_url else 0
             answer = with_challenge(answer, challenge, life.lease.pace, attempts)
         is_hung = self.slots.limits.is_hung(answer, body_bytes)
         return replace(answer, hung=True) if is_hung else answer
@@ -494,6 +500,8 @@ class Loop:
         error in *words*. Raises StoreUnavailable."""
         if life.is_of_page:
             life.note_error(words)
+        elif life.is_of_check:
+            self.unchecked(life, Dead(words))
         elif life.plan.purpose is Purpose.ROBOTS:
             result = RobotsFetchResult(life.plan.url, error=words, is_fault=True)
             self.robots_answered(life, result, None)
@@ -509,6 +517,31 @@ class Loop:
         self.precheck.probes.store_result(
             life.candidate.host, life.plan.authority, result, self.now()
         )
+
+    def checked(self, life: Life, answer: Answer, location: bytes | None = None) -> None:
+        """Note the answer to the check of an external link, release its host, and decide. Nothing
+        of the answer is kept but where it leads."""
+        life.receive()
+        answer = self.note_answer(life, answer)
+        rest = self.release(life)
+        now = self.now()
+        if answer.error == _CANCELLED:
+            life.put_back()
+        elif is_asked_again(life.candidate, answer):
+            why = f"{answer.trouble}; GET follows" if answer.trouble else "GET follows"
+            life.decide(RetryAt(now + (rest.seconds if rest else 0.0)), why)
+        elif answer.status is None or is_retryable(answer):
+            life.decide(Dead(answer.trouble or f"status {answer.status}"))
+        else:
+            decision = self.redirected(life, answer.status, location, is_wall=False)
+            if isinstance(decision, NotARedirect | BrokenRedirect):
+                life.decide(Done())
+
+    def unchecked(self, life: Life, verdict: Verdict, reason: str = "") -> None:
+        """End the check of an external link that no answer of its host has decided."""
+        life.receive()
+        self.release(life)
+        life.decide(verdict, reason)
 
     def redirected(
         self, life: Life, status: int, location: bytes | None, *, is_wall: bool
@@ -534,22 +567,34 @@ class Loop:
                 if candidate.seed_url:
                     why = refusal.of_target(target) if refusal else ""
                     life.note_dead_end(DeadEnd("redirect", why, target))
+                elif life.is_of_check:
+                    life.note_dead_end(DeadEnd("redirect", target=target))
+                if refusal and refusal.reason is Reason.OUT_OF_SCOPE and not life.is_of_check:
+                    checks = self.links.checks_of(candidate, [target])
+                    life.add_links(checks)
+                    if checks and not life.dead_end:
+                        life.note_dead_end(DeadEnd("redirect", target=target))
         return decision
 
     def _admit_target(self, origin: Candidate, text: str, base: str) -> Candidate | Refusal:
-        found = self.origins.admission.candidate(
-            text,
-            base,
-            depth=origin.depth,
-            level=origin.level,
-            requisite=origin.requisite,
-            is_sitemap=origin.is_sitemap,
-            index_hops=origin.index_hops,
-            # From out of the scope a redirect is no hop.
-            beyond=origin.beyond or self.origins.admission.beyond(origin),
-        )
+        admission = self.origins.admission
+        if origin.purpose is Purpose.CHECK:
+            found = admission.check(text, base, origin.depth)
+        else:
+            found = admission.candidate(
+                text,
+                base,
+                depth=origin.depth,
+                level=origin.level,
+                requisite=origin.requisite,
+                is_sitemap=origin.is_sitemap,
+                index_hops=origin.index_hops,
+                # From out of the scope a redirect is no hop.
+                beyond=origin.beyond or admission.beyond(origin),
+            )
         if isinstance(found, Refusal):
-            self.figures.count(f"refused/{found.reason}")
+            if found.reason is not Reason.IN_SCOPE:
+                self.figures.count(f"refused/{found.reason}")
         elif origin.is_chosen or origin.attempts:
             found = replace(found, is_chosen=True)
         return found
@@ -609,7 +654,7 @@ class Loop:
         # A robots.txt is answered in another time than pages.
         begun_at = None if life.plan.purpose is Purpose.ROBOTS else life.turn_at
         rest = next_rest(_pace(life, overrides), answer, politeness, self.random, begun_at)
-        if not life.is_of_page and answer.error != CHALLENGE:
+        if not life.is_of_own_url and answer.error != CHALLENGE:
             # Neither a robots.txt nor what cannot exist is a page.
             before = life.lease.pace
             kept = replace(
@@ -715,7 +760,7 @@ class Loop:
             self._forget(life)
         outcome = outcome_of(life, verdict, now)
         self.figures.count_completed(life, outcome)
-        if life.is_of_page and not isinstance(verdict, PutBack):
+        if life.is_of_own_url and not isinstance(verdict, PutBack):
             self.outcomes.append(outcome)
         if not is_held:
             self.figures.count("leases/refused")  # it had ended, and another worker may have it

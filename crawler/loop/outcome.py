@@ -27,6 +27,7 @@ from crawler.model.types import (
     Verdict,
     change_key,
 )
+from crawler.policy.link_checks import result_of
 from crawler.policy.politeness import CHALLENGE, LEFT, is_retry_status, is_trouble
 from crawler.policy.silent_hosts import NEVER_ANSWERED
 
@@ -108,7 +109,7 @@ def outcome_of(life: Life, verdict: Verdict, now: float) -> Outcome:
         target = verdict.candidate.url
     elif dead_end is not None:
         target, reason = dead_end.target, dead_end.why or reason
-    return Outcome(
+    outcome = Outcome(
         at=round(now, 3),
         url=candidate.url,
         host=candidate.host,
@@ -127,6 +128,9 @@ def outcome_of(life: Life, verdict: Verdict, now: float) -> Outcome:
         seed=seed,
         seed_fate=seed_fate(life, verdict, reason) if seed else "",
     )
+    if not life.is_of_check:
+        return outcome
+    return replace(outcome, external=result_of(outcome, answer.error))
 
 
 def page_change(life: Life, verdict: Verdict, now: float) -> Change | None:
@@ -238,7 +242,7 @@ def failure_of_answer(answer: Answer) -> str:
 def host_fetch(life: Life, answer: Answer) -> HostFetch | None:
     """Return what *answer* adds to what is known of its host; None: nothing, as the fetch was
     cancelled, or was for a robots.txt or a probe and did not fail."""
-    if answer.error == "cancelled" or not (life.is_of_page or is_trouble(answer)):
+    if answer.error == "cancelled" or not (life.is_of_own_url or is_trouble(answer)):
         return None
     status = answer.status or 0
     return HostFetch(

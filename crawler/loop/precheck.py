@@ -255,6 +255,7 @@ class Precheck:
                 return Plan(
                     lease=lease,
                     url=candidate.url,
+                    purpose=candidate.purpose,
                     crawl_delay_s=crawl_delay_s,
                     max_bytes=overrides.max_bytes,
                     credentials=overrides.credentials,

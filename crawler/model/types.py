@@ -28,6 +28,7 @@ class Purpose(StrEnum):
     PAGE = "page"
     ROBOTS = "robots"  # a robots.txt, or a hop of its redirects: no seen test, no robots check
     PROBE = "probe"  # a name that cannot exist: how does the host answer it?
+    CHECK = "check"  # a link out of the scope: is anything there? Nothing of the answer is kept
     VOTE = "vote"  # no fetch: that a domain links to another, told to the other's worker
 
 
@@ -348,12 +349,13 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: int = 0
     depth: int = 0
     record: str = ""  # "file:offset" in the archive
-    target: str = ""  # moved: where to; of a seed also where it would lead, and is not followed
+    target: str = ""  # moved: where to; of a seed, or if checked, also of one not followed
     original: str = ""  # the URL whose content it repeats, exactly or nearly
     bits: int | None = None  # near duplicate: of 64 bits that differ
     failure: str = ""  # retry, dead: its kind, by the words of the counters (loop/outcome.py)
     seed: str = ""  # the seed that it is, or that redirected or refreshed to here
     seed_fate: str = ""  # what became of that seed, in one word (loop/outcome.py)
+    external: str = ""  # of a link out of the scope that is only checked: its ExternalResult
 
 
 encode_outcome = msgspec.json.Encoder().encode

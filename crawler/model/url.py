@@ -356,6 +356,15 @@ def key_of(canonical_url: str, seed: int) -> int:
     return xxhash.xxh3_64_intdigest(canonical_url.encode(), seed)
 
 
+_OF_CHECKS: Final = 0x9E3779B97F4A7C15
+
+
+def key_of_check(key: int) -> int:
+    """Return the key of a check of the URL whose key is *key*. It is another one, so that a URL
+    that was only checked is not taken for one that was fetched."""
+    return key ^ _OF_CHECKS
+
+
 def keys_of(canonical_urls: Iterable[str], seed: int) -> list[int]:
     """Return the `key_of` each."""
     digest = xxhash.xxh3_64_intdigest

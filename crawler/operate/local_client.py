@@ -48,7 +48,7 @@ from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import RunFolder
 from crawler.frontier.seen_repair import repair_seen
 from crawler.model.types import ConfigError, DataDirError
-from crawler.model.url import fetch_form
+from crawler.model.url import fetch_form, key_of_check
 from crawler.operate.acts import chosen_letters, count_waiting
 from crawler.operate.client import FrontierCheck, NoCrawl, SeenUrls, ask, ask_to_freeze
 from crawler.operate.operator import Operator
@@ -215,13 +215,15 @@ class FetchedUrls:
         self.unread: list[str] = []  # an index that is damaged, and where
 
     def keys(self) -> Iterator[int]:
-        for url in map(fetch_form, self._urls()):
+        for outcome in read_outcomes(self._path / OUTCOMES):
+            if (url := fetch_form(outcome.url)) is not None:
+                key = self._identifier.key(url)
+                yield key_of_check(key) if outcome.external else key
+        for url in map(fetch_form, self._indexed()):
             if url is not None:
                 yield self._identifier.key(url)
 
-    def _urls(self) -> Iterator[str]:
-        for outcome in read_outcomes(self._path / OUTCOMES):
-            yield outcome.url
+    def _indexed(self) -> Iterator[str]:
         for index in sorted((self._path / WARC).glob("*.cdxj")):
             try:
                 yield from indexed_urls(index)

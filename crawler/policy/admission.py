@@ -36,6 +36,7 @@ from crawler.model.url import (
     host_key,
     is_ip,
     key_of,
+    key_of_check,
     keys_of,
     registered_domain,
     split,
@@ -82,6 +83,7 @@ class AdmissionSettings:
     unit: HostUnit = HostUnit.HOST
     operator: OperatorRules = NO_RULES
     prioritizer: Prioritizer = CashPrioritizer(3)
+    levels: int = 3  # that it has
     ranks: Ranks | None = None  # of domains or hosts, from outside
 
 
@@ -104,6 +106,7 @@ def admission_settings(
         calendar=calendar_limits(config, now),
         canonical=canonical_rules(config),
         unit=config.politeness.host_unit,
+        levels=len(config.frontier.level_shares),
         ranks=ranks,
     )
 
@@ -218,6 +221,8 @@ class Admission:
         ruled = self._settings.operator.of_url(candidate.url).level
         if ruled is not None:
             return ruled
+        if candidate.purpose is Purpose.CHECK:
+            return self._settings.levels - 1
         return self._level(Hints(depth=candidate.depth, is_seed=not candidate.depth))
 
     def select_seeds(
@@ -343,6 +348,24 @@ class Admission:
                 found.setdefault(verdict.key, verdict)
         return LinkVerdicts(list(found.values()), refused)
 
+    def select_checks(self, urls: Iterable[str], depth: int) -> LinkVerdicts:
+        """Judge links of a page, given as fetch forms, of which those out of the scope are only
+        checked. Those in it are left out."""
+        found: dict[int, Candidate] = {}
+        refused: Counter[Reason] = Counter()
+        for url in dict.fromkeys(urls):
+            verdict = self._admit_check(url, depth)
+            if not isinstance(verdict, Refusal):
+                found.setdefault(verdict.key, verdict)
+            elif verdict.reason is not Reason.IN_SCOPE:
+                refused[verdict.reason] += 1
+        return LinkVerdicts(list(found.values()), refused)
+
+    def check(self, text: str, base: str, depth: int) -> Candidate | Refusal:
+        """Judge where a redirect out of the scope leads, as what is only checked."""
+        url = fetch_form(text, base)
+        return unreadable_refusal(text) if url is None else self._admit_check(url, depth)
+
     def with_start_cash(self, found: list[Candidate], page_url: str) -> list[Candidate]:
         """Return *found*, what a page links to, with no less cash than the ranks from outside give
         to links from other hosts. Links of a host to itself have none of it: each of its pages
@@ -387,6 +410,8 @@ class Admission:
             return refusal or judged.address_refusal
         if candidate.requisite:
             return judged.address_refusal or self._refusal(candidate.url, authority, 0, True)
+        if candidate.purpose is Purpose.CHECK:
+            return self._check_refusal(candidate.url, authority, judged)
         is_named = bool(candidate.request)
         is_exempt = candidate.is_sitemap or candidate.depth == 0 or is_named
         refusal = judged.host_refusal or self._refusal(
@@ -495,6 +520,38 @@ class Admission:
             return refusal
         key, host, domain = self._key(url), judged.host, judged.domain
         return Candidate(url, key, host, domain, depth, level, requisite=hops, cash=cash)
+
+    def _admit_check(self, url: str, depth: int) -> Candidate | Refusal:
+        authority = authority_of(url)
+        judged = self._authority(authority)
+        refusal = self._check_refusal(url, authority, judged)
+        if refusal:
+            return refusal
+        return Candidate(
+            url=url,
+            key=key_of_check(self._key(url)),
+            host=judged.host,
+            domain=judged.domain,
+            depth=depth,
+            level=self._settings.levels - 1,  # pages come first
+            purpose=Purpose.CHECK,
+        )
+
+    def _check_refusal(self, url: str, authority: str, judged: _AuthorityVerdict) -> Refusal | None:
+        """Judge *url* as one that is only checked. File types do not count, as no body is
+        fetched."""
+        path, _, query = url[len(authority) :].partition("?")
+        settings = self._settings
+        if judged.address_refusal:
+            return judged.address_refusal
+        if judged.host_refusal is None and settings.scope.terms_of(url) is not None:
+            return Refusal(Reason.IN_SCOPE, url[:80])
+        return (
+            operator_refusal(settings.operator, url)
+            or settings.scope.denial(url)
+            or settings.traps.refusal(url, path)
+            or settings.calendar.refusal(path, query)
+        )
 
     def _refusal(
         self,

@@ -45,6 +45,7 @@ max_depth = 5             # most hops from a seed
 deny = ['/print/', '[?&]sort=']  # regular expressions
 #revisit = "adaptive"     # or "every 7d": pages are visited again
 #requisites = true        # also what pages need to be shown
+#check_external = true    # also ask, once, whether there is anything where links lead elsewhere
 
 [[seeds]]                 # a site as a whole
 url = "https://www.example.org/"

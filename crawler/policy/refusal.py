@@ -20,6 +20,7 @@ class Reason(StrEnum):
     NO_CONTACT = "no_contact"
     INSIDE_ADDRESS = "inside_address"
     OUT_OF_SCOPE = "out_of_scope"
+    IN_SCOPE = "in_scope"
     MAX_DEPTH = "max_depth"
     DENIED = "denied"
     NOT_ALLOWED = "not_allowed"
@@ -48,6 +49,7 @@ RULES: Final = MappingProxyType(
         Reason.NO_CONTACT: "without a contact address only loopback is crawled",
         Reason.INSIDE_ADDRESS: "addresses that are not public need a setting",
         Reason.OUT_OF_SCOPE: "the scope of this crawl is the seeds' own hosts, domains or folders",
+        Reason.IN_SCOPE: "what is in the scope is fetched as a page, and is not only checked",
         Reason.MAX_DEPTH: "it is too many links away from the seeds",
         Reason.DENIED: "it matches a pattern of what is denied",
         Reason.NOT_ALLOWED: "it matches no pattern of what is allowed",

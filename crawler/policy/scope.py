@@ -246,13 +246,22 @@ class Scope:
         most = (self.terms_of(page) or self.terms[0]).extra_hops
         return _HALF + most - 1 if most else 0
 
+    @property
+    def has_outside(self) -> bool:
+        """Whether a link can lead out of it."""
+        return ScopeChoice.ANY not in self._of_mode
+
+    def denial(self, url: str) -> Refusal | None:
+        """Judge a URL out of the scope by what the crawl denies."""
+        return _denial(self.terms[0], url)
+
     def beyond_refusal(self, url: str, path: str, hops: int) -> Refusal | None:
         """Judge a URL that is *hops* beyond the scope."""
         used = hops // _HALF
         if used > self.most_beyond:
             what = f"it is {used} hops beyond the scope, and extra_hops is {self.most_beyond}"
             return Refusal(Reason.OUT_OF_SCOPE, what)
-        return _denial(self.terms[0], url) or self._type_refusal(path)
+        return self.denial(url) or self._type_refusal(path)
 
     def link_refusal(self, url: str, depth: int) -> Refusal | None:
         """Judge a link to a host in scope by place and depth."""

@@ -314,6 +314,8 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
     }
     if any(again.values()):
         yield from _bars("Asked if they have changed", again.items())
+    if outcomes.external:
+        yield from _bars("External links that were checked", outcomes.external.most_common())
     if outcomes.noindex:
         yield from _bars("Not stored", [("marked noindex: only its links are", outcomes.noindex)])
     yield "</div></section>"

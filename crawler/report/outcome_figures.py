@@ -42,6 +42,7 @@ class LoggedOutcome(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     seconds: float = 0.0
     size: int = 0
+    external: str = ""
 
 
 _decode = msgspec.json.Decoder(LoggedOutcome).decode
@@ -67,6 +68,7 @@ class OutcomeFigures:
         self.fates: Counter[str] = Counter()
         self.duplicates: Counter[str] = Counter()  # exact, near, by their canonical URL
         self.noindex = 0
+        self.external: Counter[str] = Counter()  # answers of links that were only checked, by them
         self.seconds = [0] * (len(SECONDS) + 1)  # answers by class
         self.sizes = [0] * (len(SIZES) + 1)
         self.refused: Counter[str] = Counter()  # waiting URLs, by rule
@@ -117,6 +119,10 @@ class OutcomeFigures:
     def _count(self, one: LoggedOutcome) -> None:
         self.lines += 1
         fate, status, reason = one.fate, one.status, one.reason
+        if one.external:
+            if fate != "retry":
+                self.external[one.external] += 1
+            return
         self.fates[fate] += 1
         if fate == "refused":
             _count_name(self.refused, reason.partition(":")[0], _OTHERS)

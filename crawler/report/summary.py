@@ -70,6 +70,19 @@ class RevisitFigures(msgspec.Struct, frozen=True):
     top_changes: list[HostChanges] = []  # hosts whose pages have changed most
 
 
+class ExternalFigures(msgspec.Struct, frozen=True):
+    """Links out of the scope that were checked, and are no pages."""
+
+    ok: int = 0
+    moved: int = 0  # redirects, whose targets count by themselves
+    broken: int = 0
+    unknown: int = 0  # not asked for, as by robots.txt, or their hosts let no robots in
+
+    @property
+    def checked(self) -> int:
+        return self.ok + self.moved + self.broken
+
+
 class RobotsFigures(msgspec.Struct, frozen=True):
     fetched: int
     disallowed: int  # URLs
@@ -167,6 +180,7 @@ class Summary(msgspec.Struct, frozen=True):
     seeds: SeedFigures = SeedFigures()
     counters: dict[str, int] = {}  # of this run, as in CrawlStats
     revisits: RevisitFigures = RevisitFigures()
+    external: ExternalFigures = ExternalFigures()
 
     @property
     def figures(self) -> Figures:
@@ -307,6 +321,7 @@ def summary_of(run: EndedRun) -> Summary:
             fresh=fresh_share(figures),
             top_changes=figures.top_changes,
         ),
+        external=ExternalFigures(**figures.below("external/")),
     )
 
 
@@ -431,6 +446,7 @@ def _rows(summary: Summary) -> Iterator[Row]:
     yield from _seeds(summary)
     yield from _pages(summary)
     yield from _links_rows(summary)
+    yield from _external(summary.external)
     yield from _politeness(summary)
     yield from _pauses(summary)
     yield from _failures(summary)
@@ -535,6 +551,14 @@ def _links_rows(summary: Summary) -> Iterator[Row]:
         yield "readmitted", f"{many(links.readmitted, 'URL')} that rules of earlier starts refused"
     if links.left:
         yield "left", f"{many(links.left, 'URL')} unfetched, of patterns that have brought enough"
+
+
+def _external(external: ExternalFigures) -> Iterator[Row]:
+    if external.checked or external.unknown:
+        moved = f", {number(external.moved)} moved" if external.moved else ""
+        closed = f"; not known: {number(external.unknown)}" if external.unknown else ""
+        checked = many(external.checked, "link")
+        yield "external", f"{checked} checked, {number(external.broken)} broken{moved}{closed}"
 
 
 def _spilled(frontier: FrontierCounts, released: int) -> Iterator[str]:

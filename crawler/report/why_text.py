@@ -46,6 +46,9 @@ def why_text(why: Why, now: float) -> Iterator[str]:
 
 def _verdict(why: Why, now: float) -> str:
     """Return in one sentence what has become of the URL."""
+    if why.is_check and why.waiting is not None:
+        at = until(why.host_next_at or 0.0, now)
+        return f"Not checked as an external link yet: it waits, and its host may be asked {at}."
     if why.leased_at is not None:
         return "It is being fetched."
     if why.dead_at is not None:
@@ -61,6 +64,8 @@ def _verdict(why: Why, now: float) -> str:
         return f"It is fetched again {until(why.later_at, now)}."
     if why.outcomes:
         last = why.outcomes[-1]
+        if last.external:
+            return f"Checked as an external link {since(last.at, now)}: {_checked(last)}."
         what = "Its last fetch was" if last.status is not None else "Not fetched; decided"
         return f"{what} {since(last.at, now)}: {_outcome(last)}."
     if why.kept_at is not None or why.seen:
@@ -194,7 +199,14 @@ def _history(why: Why, now: float) -> Iterator[str]:
         yield f"  fetched {since(why.kept_at, now)}, with content of its own{record}"
 
 
+def _checked(outcome: Outcome) -> str:
+    found = {"unknown": "not known whether it is there"}.get(outcome.external, outcome.external)
+    return f"{found}: {answer}" if (answer := answer_of(outcome)) else found
+
+
 def _outcome(outcome: Outcome) -> str:
+    if outcome.external:
+        return f"checked as an external link: {_checked(outcome)}"
     taken = size(outcome.size) if outcome.size else ""
     record = f"archived at {outcome.record}" if outcome.record else ""
     parts = ", ".join(filter(None, [answer_of(outcome), taken, record]))

@@ -35,6 +35,7 @@ from crawler.model.types import (
     UnstorableRequest,
 )
 from crawler.operate.steering import Steering
+from crawler.policy.link_checks import MAX_BODY_BYTES, method_of
 from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
 from crawler.scheduler.requests import pack_request, unpack_request
@@ -221,12 +222,16 @@ class FrontierScheduler(BaseScheduler):
                 return None
         else:
             # verbatim_url: seen test, robots and archive use the URL in its fetch form.
-            request = Request(plan.url, meta={"verbatim_url": True}, dont_filter=True)
+            method = method_of(life.candidate) if life.is_of_check else "GET"
+            meta = {"verbatim_url": True}
+            request = Request(plan.url, method=method, meta=meta, dont_filter=True)
             if life.candidate.is_sitemap and life.is_of_page:
                 most = self._crawl.settings.config.fetch.sitemap_max_bytes
                 request.meta["download_maxsize"] = most
         if plan.max_bytes is not None:
             request.meta["download_maxsize"] = plan.max_bytes
+        if life.is_of_check:
+            request.meta["download_maxsize"] = MAX_BODY_BYTES
         if plan.credentials is not None:
             sent = self._crawl.selection.credentials.headers(plan.credentials, plan.url)
             for name, value in sent.items():

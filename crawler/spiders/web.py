@@ -134,6 +134,8 @@ class WebSpider(Spider):
             spider.seeds = open_seeds(arguments.seeds, TermsOfSeeds(arguments.terms))
             spider.seed_hosts = survey_seeds(spider.seeds)
             refuse_anonymous(spider.seed_hosts, read_config(crawler.settings))
+        if spider.seed_hosts is not None:
+            _refuse_checks_of_nothing(arguments, spider.seed_hosts)
         return spider
 
     async def start(self) -> AsyncIterator[Any]:
@@ -146,6 +148,8 @@ class WebSpider(Spider):
             if lifecycle.is_stopping:
                 return
             refuse_anonymous(hosts, crawl.settings.config)
+            if is_fetched:
+                _refuse_checks_of_nothing(self.arguments, hosts)
             if self.arguments.only is OnlyChoice.FAILED:
                 await put_failed_back(crawl)
             crawl.selection.allowed_origins.set_seeds(hosts, fetched=is_fetched)
@@ -265,6 +269,15 @@ def _refuse_without_effect(settings: BaseSettings) -> None:
         )
     if settings.getint("DEPTH_LIMIT"):
         raise ConfigError("DEPTH_LIMIT has no effect on this spider: use -a max_depth=...")
+
+
+def _refuse_checks_of_nothing(arguments: Arguments, hosts: SeedHosts) -> None:
+    """Raise ConfigError if links out of the scope are to be checked, and there are none."""
+    if arguments.check_external and not hosts.scope().has_outside:
+        raise ConfigError(
+            "check_external checks links that lead out of the scope, and with scope=any none does:"
+            " give each seed another scope, as -a scope=host, or leave check_external out"
+        )
 
 
 def _other_addons(settings: BaseSettings) -> bool:

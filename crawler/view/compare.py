@@ -120,7 +120,7 @@ def _statuses(place: ArchivePlace, keys: NDArray[np.uint64]) -> NDArray[np.int16
         return statuses
     for home in place.homes:
         for outcome in read_outcomes(home / OUTCOMES):
-            if outcome.status is None:
+            if outcome.status is None or outcome.external:
                 continue
             key = np.uint64(key_of(outcome.url))
             at = int(np.searchsorted(keys, key))

@@ -8,6 +8,7 @@ the time the URL was found is only in the frontier and the logs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace as replace_url
 from typing import Final
 
 import msgspec
@@ -22,8 +23,8 @@ from crawler.engine.seeds import Seeds, list_url, open_seeds, survey_seeds
 from crawler.frontier.budgets import is_kept
 from crawler.frontier.records import DeadLetter, GoneRecord, RefusedRecord
 from crawler.model.choices import ScopeChoice
-from crawler.model.types import Candidate, ConfigError, Outcome, SeedsError
-from crawler.model.url import fetch_form, split
+from crawler.model.types import Candidate, ConfigError, Outcome, Purpose, SeedsError
+from crawler.model.url import fetch_form, key_of_check, split
 from crawler.policy.admission import Admission
 from crawler.policy.operator_rules import read_rules
 from crawler.policy.patterns import (
@@ -106,6 +107,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     kept_at: float | None = None  # when its page was fetched, if others are duplicates of it
     kept_record: str = ""  # where that page is archived
     elsewhere: dict[str, int] = {}  # by worker, the links on its disk
+    is_check: bool = False  # it waits, or was given up, as a link that is only checked
     is_shared: bool = False  # then each worker has its own log
     overridden: dict[str, int] = {}  # by key, the line of the operator's rule that sets it
     visits: PageVisits | None = None  # if it was visited before, and is visited again
@@ -141,10 +143,14 @@ class _Question:
     def answer(self) -> Why:
         url, view = self._url, self._view
         record = view.url(url, self._identifier.is_form_of(url))
+        check = replace_url(url, key=key_of_check(url.key))
+        if record.place is None and not record.is_undecided:
+            of_check = view.url(check, self._identifier.is_form_of(url))
+            record = of_check if of_check.place or of_check.is_undecided else record
         found, seed, scope_judged = self._judged(record)
         refusal = found if isinstance(found, Refusal) else None
         robots, robots_detail = self._robots()
-        (is_seen,) = view.seen([url])
+        is_seen = any(view.seen([url, check]))
         answer = Why(
             url=url.url,
             host=url.host,
@@ -230,6 +236,10 @@ class _Question:
             needed = origins.admission.candidate(url.url, requisite=1)
             if not isinstance(needed, Refusal):
                 found = Refusal(found.reason, f"{found.detail}, and no page needs it to be shown")
+        if isinstance(found, Refusal) and arguments.check_external:
+            check = origins.admission.check(url.url, url.url, 1)
+            if isinstance(check, Candidate):
+                found = Refusal(found.reason, f"{found.detail}; links to it are checked")
         seed = _seed_of(url.url, origins.admission, seeds) if seeds is not None else ""
         return found, seed, are_known or arguments.scope is ScopeChoice.ANY
 
@@ -342,6 +352,9 @@ def _added(view: CrawlView) -> set[str]:
 
 
 def _with_place(answer: Why, record: UrlRecord) -> Why:
+    candidate = getattr(record.place, "candidate", None)
+    is_check = candidate is not None and candidate.purpose is Purpose.CHECK
+    answer = replace(answer, is_check=is_check)
     match record.place:
         case WaitingUrl(candidate, ahead, is_urgent):
             level = None if is_urgent else candidate.level

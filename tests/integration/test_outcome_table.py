@@ -91,6 +91,7 @@ def test_a_row_has_what_the_line_has(tmp_path: Path) -> None:
         "bits": 2,
         "seed": "http://h.example/",
         "seed_fate": "redirected",
+        "external": None,
         "crawl_id": "the crawl",
     }
     assert {name for name, value in bare.items() if value is None} == {

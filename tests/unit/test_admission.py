@@ -451,3 +451,26 @@ def test_links_to_ranked_hosts_have_some_cash(url: str, cash: int) -> None:
         selected = admission.select([url], None, 1, cash=of_link)
         (found,) = admission.with_start_cash(selected.candidates, "http://page.example/b")
         assert found.cash == max(cash, of_link)
+
+
+def test_what_is_out_of_the_scope_is_checked_behind_pages_under_a_key_of_its_own() -> None:
+    admission = Admission(dataclasses.replace(NARROW, levels=4))
+    url = "https://elsewhere.example/a.mp4"  # whatever its type
+    (found,) = admission.select_checks([PAGE, url, url], depth=9).candidates
+    assert (found.url, found.level, found.purpose) == (url, 3, Purpose.CHECK)
+    assert found.key != key_of(url, NARROW.key_seed)
+    assert admission.refusal(found) is None and admission.level_of(found) == 3
+    assert refused(admission.check("/", PAGE, 1)).reason is Reason.IN_SCOPE
+    assert refused_again(admission.refusal(replace(found, url=PAGE))).reason is Reason.IN_SCOPE
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://10.0.0.1/", Reason.INSIDE_ADDRESS),
+        ("https://elsewhere.example/print/", Reason.DENIED),
+        ("https://elsewhere.example/" + "a" * 3_000, Reason.URL_TOO_LONG),
+    ],
+)
+def test_what_is_not_checked(url: str, reason: Reason) -> None:
+    assert Admission(NARROW).select_checks([url], 1).refused == {reason: 1}

@@ -220,8 +220,8 @@ class OwnedFrontier:
             if owner is None or not owner.takes_links:
                 others += links
             elif self._hooks.is_full(owner.commands.shard):
-                others += [each for each in links if each.purpose is Purpose.PAGE]
-                own += [each for each in links if each.purpose is not Purpose.PAGE]
+                others += [each for each in links if each.purpose is not Purpose.ROBOTS]
+                own += [each for each in links if each.purpose is Purpose.ROBOTS]
             else:
                 own += links
                 self._own_links.append(_OwnLinks(owner, links))
