@@ -39,7 +39,7 @@ _NO_OUTCOMES: Final = (
     'SELECT NULL::TIMESTAMP AS "at", NULL::VARCHAR AS url, NULL::VARCHAR AS fate,'
     " NULL::INTEGER AS status, NULL::VARCHAR AS reason, NULL::VARCHAR AS failure,"
     " NULL::FLOAT AS seconds, NULL::BIGINT AS bytes, NULL::INTEGER AS depth,"
-    " NULL::VARCHAR AS target, NULL::VARCHAR AS seed WHERE false"
+    " NULL::VARCHAR AS target, NULL::VARCHAR AS seed, NULL::VARCHAR AS external WHERE false"
 )
 Row = tuple[Any, ...]
 
@@ -137,6 +137,8 @@ def _views(
         chosen = "*"
     base.execute(f"CREATE VIEW {CAPTURES} AS SELECT {', '.join([chosen, *added])} FROM {source}")
     told = f"SELECT * FROM {_read(outcomes)}" if outcomes else _NO_OUTCOMES
+    if "external" not in _names(base, told):
+        told = told.replace("*", "*, NULL::VARCHAR AS external", 1)
     base.execute(f"CREATE VIEW {OUTCOMES} AS {told}")
     if not outcomes:
         yield "outcomes"

@@ -72,7 +72,8 @@ def site_report(places: Sequence[ArchivePlace], csv_folder: Path | None = None) 
         ((pages, html_pages),) = tables.first(_PAGES, 1)
         if not html_pages:
             notes.append("there is no HTML page in it, so there is little to tell")
-        if tables.first(_UNCHECKED, 1):
+        is_checked = tables.first("SELECT url FROM fates WHERE external IS NOT NULL", 1)
+        if not is_checked and tables.first(_UNCHECKED, 1):
             notes.append(f"external links are not checked: {_HINT}")
         return SiteReport(
             hosts=[host for (host,) in tables.first(_BY_PAGES, _HOSTS)],

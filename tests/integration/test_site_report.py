@@ -22,8 +22,8 @@ from tests.harness import fork_server
 from tests.harness.crawling import crawl
 from tests.harness.sources import PROJECT
 from tests.harness.workers import Workers
-from tests.servers.faulty_site import ABSENT, EVIL, faulty_site
-from tests.servers.loopback import Ask, LoopbackWeb, Reply
+from tests.servers.faulty_site import ABSENT, EVIL, OTHER, SITE, faulty_site
+from tests.servers.loopback import Ask, LoopbackWeb, Reply, page, site
 from tests.servers.redis import RedisServer
 
 Rows = list[tuple[Any, ...]]
@@ -90,9 +90,9 @@ EXPECTED: Final[Mapping[str, Rows]] = {
     "slow": [("/slow",)],
     "depth": [("0", "2", "/"), ("1", "14", "/alone"), ("2", "1", "/three"), ("3", "1", "/copy")],
     "external": [
-        (ABSENT, "not checked", "1", "/", "a"),
-        (FAR, "not checked", "1", "/", "a"),
-        (f"{FAR}far", "not checked", "1", "/far", "canonical"),
+        (ABSENT, "not checked", "", "1", "/", "a"),
+        (FAR, "not checked", "", "1", "/", "a"),
+        (f"{FAR}far", "not checked", "", "1", "/far", "canonical"),
     ],
 }
 
@@ -176,13 +176,13 @@ def test_each_fault_is_found_and_nothing_else(
         assert found[name] == expected, name
     assert re.search(r"Broken links +8\n", done.stdout)
     assert "-a check_external=yes" in done.stderr
-    page = (folders[0] / "site.html").read_text()
-    assert "<script" not in page and "&lt;script&gt;" in page and "to nothing" in page
+    shown = (folders[0] / "site.html").read_text()
+    assert "<script" not in shown and "&lt;script&gt;" in shown and "to nothing" in shown
 
 
 def test_the_queries_of_the_page_find_the_same(crawled: Crawled) -> None:
-    page = (PROJECT / "docs" / "queries.md").read_text(encoding="utf-8")
-    tables, _, questions = page.partition("## The questions")
+    text = (PROJECT / "docs" / "queries.md").read_text(encoding="utf-8")
+    tables, _, questions = text.partition("## The questions")
     asked = re.findall(r"(?s)### ([^\n]+\?)\n\n```sql\n(.*?)```", questions)
     assert [question for question, _ in asked] == [each.question for each in FINDINGS]
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as base:
@@ -211,15 +211,15 @@ def as_given(value: object) -> str:
 
 
 def test_nothing_that_is_there_is_overwritten(crawled: Crawled, tmp_path: Path) -> None:
-    page, folder = tmp_path / "page.html", tmp_path / "csv"
-    assert report(*crawled.alone, "-o", page, "--csv", folder).returncode == 0
-    before = page.read_bytes()
+    written, folder = tmp_path / "page.html", tmp_path / "csv"
+    assert report(*crawled.alone, "-o", written, "--csv", folder).returncode == 0
+    before = written.read_bytes()
     assert b"Broken links" in before
-    again = report(*crawled.alone, "-o", page)
-    assert again.returncode == 1 and f"{page} exists" in again.stderr
+    again = report(*crawled.alone, "-o", written)
+    assert again.returncode == 1 and f"{written} exists" in again.stderr
     again = report(*crawled.alone, "--csv", folder)
     assert again.returncode == 1 and "broken-links.csv exists" in again.stderr
-    assert page.read_bytes() == before
+    assert written.read_bytes() == before
 
 
 def test_what_a_crawl_lacks_is_said(crawled: Crawled, tmp_path: Path) -> None:
@@ -246,3 +246,35 @@ def test_what_a_crawl_lacks_is_said(crawled: Crawled, tmp_path: Path) -> None:
     done = report(empty)
     assert done.returncode == 1 and "cannot be looked through" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_external_links_are_told_as_they_were_checked(tmp_path: Path) -> None:
+    there = {
+        "/fine": Reply("here"),
+        "/closed": Reply("", 403),
+        "/moved": Reply("", 301, headers=(("Location", "/none"),)),
+    }
+    own: dict[str, Reply] = {}
+    with site(OTHER, there) as other, site(SITE, own) as web:
+        links = [other.url(path) for path in ("/fine", "/closed", "/moved", "/gone")]
+        own["/"] = page(*links, "/leaves")
+        own["/leaves"] = Reply("", 302, headers=(("Location", other.url("/gone")),))
+        arguments = {"seeds": web.url("/"), "scope": "host", "check_external": "yes"}
+        crawl(tmp_path / "data", settings=dict(SETTINGS), **arguments)
+    done = report(tmp_path / "data", "--json")
+    assert done.returncode == 0, done.stderr
+    text = done.stdout.replace(other.root, "other").replace(web.root, "")
+    found = {each["name"]: each["rows"] for each in json.loads(text)["findings"]}
+    assert [row[:3] for row in found["external"]] == [
+        ["other/gone", "broken", "404"],
+        ["other/moved", "broken", "404"],
+        ["other/closed", "unknown", "403"],
+        ["other/fine", "ok", "200"],
+    ]
+    broken = [(row[0], row[1], row[6]) for row in found["broken-links"]]
+    assert broken == [
+        ("/leaves", "404", "other/gone"),
+        ("other/gone", "404", None),
+        ("other/moved", "404", "other/none"),
+    ]
+    assert not json.loads(text)["notes"]

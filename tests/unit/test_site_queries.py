@@ -104,6 +104,15 @@ def short(value: Any) -> Any:
             [{"fate": "dead", "status": 200, "failure": "broken"}], None, id="our own error"
         ),
         pytest.param([], None, id="not fetched"),
+        pytest.param(
+            [{"status": 403, "external": "unknown"}], None, id="external, closed to robots"
+        ),
+        pytest.param([{"status": 404, "external": "broken"}], "404", id="external, not found"),
+        pytest.param(
+            [{"fate": "dead", "failure": "dns", "external": "broken"}],
+            "dns",
+            id="external, no name",
+        ),
     ],
 )
 def test_a_link_is_broken_by_the_last_outcome(
