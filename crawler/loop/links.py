@@ -187,6 +187,8 @@ class LinkSelection:
         """Return the links of *page* that lead out of the scope and are not *followed*, to be
         checked, if the arguments ask for it. Those of a page that is not kept, or is itself out of
         the scope, are not."""
+        if not self._checks_external:
+            return []
         if page.parsed is None or page.flaw or not page.archive or origin.is_sitemap:
             return []
         settings = dataclasses.replace(self.settings, follow_kinds=_CHECKED)
@@ -197,14 +199,16 @@ class LinkSelection:
     def checks_of(self, origin: Candidate, urls: Sequence[str]) -> list[Candidate]:
         """Return those of *urls*, fetch forms to which *origin* leads, that are out of the scope,
         to be checked, if the arguments ask for it."""
-        if self.arguments is None or not self.arguments.check_external:
-            return []
-        if origin.requisite or origin.beyond:
+        if not self._checks_external or origin.requisite or origin.beyond:
             return []
         selected = self.scope.admission.select_checks(urls, origin.depth + 1)
         for reason, count in selected.refused.items():
             self.figures.count(f"refused/{reason}", count)
         return selected.candidates
+
+    @property
+    def _checks_external(self) -> bool:
+        return self.arguments is not None and self.arguments.check_external
 
     def sent_on(
         self, candidate: Candidate, links: Sequence[Link | str], found: Sequence[Candidate]
