@@ -130,6 +130,27 @@ def test_each_link_out_of_the_scope_is_asked_for_once_and_nothing_of_it_is_kept(
         assert (private.external, private.reason) == ("unknown", "robots.txt: line 2: Disallow: /")
         assert {each.record for each in found.values()} == {""}
         assert max(each.size for each in found.values()) <= 4096
+        _the_report_tells_what_is_broken(done.data, served)
+
+
+def _the_report_tells_what_is_broken(data: Path, served: Web) -> None:
+    said = msgspec.json.decode(command(data, "site", "--json", of="report"))
+    rows = {each["name"]: each["rows"] for each in said["findings"]}
+    broken = {
+        row[0]: (row[1], row[-1]) for row in rows["broken-links"] if row[2] == served.url(OWN)
+    }
+    over, last = served.url(OTHER, "/any-moved"), served.url(OTHER, "/any-404")
+    wanted = {
+        served.url(OTHER, path) for path, (_, result) in CHECKED.items() if result == "broken"
+    }
+    assert broken.keys() == {*wanted - {last}, over}
+    assert broken[over] == ("404", last)
+    answers = {row[0]: (row[1], row[2]) for row in rows["external"]}
+    forbidden = answers[served.url(SHUT, "/private")]
+    assert forbidden == ("unknown", "robots.txt: line 2: Disallow: /")
+    assert answers[served.url(OTHER, "/any-403")] == ("unknown", "403")
+    own = [row for row in rows["broken-links"] if row[0] == served.url(OWN, "/3")]
+    assert [row[-1] for row in own] == [served.url(THIRD, "/any-404")]
 
 
 def test_they_count_as_no_pages_wait_where_they_are_not_wanted_and_are_pages_in_a_wider_scope(
@@ -166,10 +187,10 @@ def test_they_count_as_no_pages_wait_where_they_are_not_wanted_and_are_pages_in_
         assert served.methods(OTHER)["/any-200"] == ["HEAD", "GET"], "it is a page now"
 
 
-def command(data: Path, *words: str) -> str:
+def command(data: Path, *words: str, of: str = "frontier") -> str:
     """What a command says of the crawl in *data*, which does not run."""
     place = ["-s", f"CRAWLER_DATA_DIR={data}", "-s", "CRAWLER_ALLOW_INSIDE=127.0.0.0/8"]
-    ended = run([sys.executable, "-m", "scrapy", "frontier", *words, *place])
+    ended = run([sys.executable, "-m", "scrapy", of, *words, *place])
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
