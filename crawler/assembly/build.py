@@ -140,18 +140,19 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
         data.path,
         base.frontier_limits,
         clock.now(),
-        lease_rules=base.lease_rules(origins),
+        lease_rules=base.lease_rules(origins, lambda: clock.now()),
         on_decided=base.stats.count_added,
         background=work,
         store=store,
         addresses=base.addresses,
     )
+    clock = Clock(time, monotonic, frontier.clock)
     _log_put_back(frontier.put_back_at_open)
     pattern_stats = LocalPatternStats(frontier.records, config.patterns)
     origins.seed_limits.open(frontier.records)
     return FrontierParts(
         frontier=frontier,
-        clock=Clock(time, monotonic, frontier.clock),
+        clock=clock,
         allowed_origins=origins,
         precheck=base.precheck(
             origins, RobotsRecords(frontier.records), pattern_stats, frontier.records

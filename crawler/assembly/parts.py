@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -77,8 +77,8 @@ class BaseParts:
             prioritizer=self.prioritizer,
         )
 
-    def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:
-        return CurrentRules(origins, self.outcomes.append_all, self.stats.count, time.time)
+    def lease_rules(self, origins: AllowedOrigins, now: Callable[[], float]) -> LeaseRules:
+        return CurrentRules(origins, self.outcomes.append_all, self.stats.count, now)
 
     def precheck(
         self,

@@ -96,7 +96,7 @@ def shared_parts(
         folder=folder,
         store=RocksStore(folder / FRONTIER),
         limits=base.frontier_limits,
-        lease_rules=base.lease_rules(origins),
+        lease_rules=base.lease_rules(origins, clock.now),
         addresses=base.addresses,
         free_slots=base.slots.free_slots,
         wake=base.lifecycle.wake,

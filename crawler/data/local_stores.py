@@ -6,7 +6,7 @@ Rule: a record that cannot be read is treated as missing; it is fetched, claimed
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import Final, Generic, TypeVar
 
@@ -139,8 +139,8 @@ class RecentCache(Generic[K, V]):
 
 class LocalSeedLimits:
     """What is fetched of the seeds that have limits, counted in the store of the frontier, with the
-    verdicts of pages. Nothing is counted of pages that are visited again, of sitemaps, and of what
-    pages need to be shown."""
+    verdicts of pages. Nothing is counted of pages that are visited again or that a person chose, of
+    sitemaps, and of what pages need to be shown."""
 
     def __init__(self, place_of: Callable[[str], SeedPlace | None], key_seed: int) -> None:
         """*place_of* returns the seeds that a URL belongs to, if they have limits."""
@@ -149,8 +149,8 @@ class LocalSeedLimits:
         self._store: OrderedStore | None = None
         self._shards = Shards()
         self._tallies: RecentCache[bytes, SeedTally] = RecentCache(RECENT)
-        self._by_lease: dict[int, bytes] = {}
-        self._under_way: Counter[bytes] = Counter()
+        self._by_lease: dict[int, tuple[bytes, int]] = {}  # with the bytes of those that came
+        self._under_way: dict[bytes, SeedTally] = {}
 
     def open(self, store: OrderedStore, shards: Shards | None = None) -> None:
         """Count in *store* from now on; before that nothing is refused."""
@@ -163,7 +163,7 @@ class LocalSeedLimits:
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         """Return why *candidate* is not fetched: enough of its seed was."""
         found = self._find(candidate)
-        return limit_refusal(found[0], self._tally(found[1]), 0, now) if found else None
+        return limit_refusal(found[0], self._tally(found[1]), NO_TALLY, now) if found else None
 
     def is_awaited(self, candidate: Candidate, now: float) -> bool:
         """Return whether *candidate* waits for pages of its seed that are under way, with which
@@ -171,21 +171,28 @@ class LocalSeedLimits:
         found = self._find(candidate)
         if not found:
             return False
-        tally, under_way = self._tally(found[1]), self._under_way[found[1]]
+        tally, under_way = self._tally(found[1]), self._under_way.get(found[1], NO_TALLY)
         return limit_refusal(found[0], tally, under_way, now) is not None
 
     def begin(self, lease_id: int, candidate: Candidate) -> None:
         """Note that *candidate* is fetched under this lease."""
         found = self._find(candidate)
         if found and not candidate.is_sitemap:
-            self._by_lease[lease_id] = found[1]
-            self._under_way[found[1]] += 1
+            self._by_lease[lease_id] = found[1], 0
+            self._add_under_way(found[1], 1, 0)
+
+    def came(self, lease_id: int, body_bytes: int) -> None:
+        """Note that the page under this lease has come, which is not counted yet."""
+        if lease_id in self._by_lease:
+            key, before = self._by_lease[lease_id]
+            self._by_lease[lease_id] = key, body_bytes
+            self._add_under_way(key, 0, body_bytes - before)
 
     def count(self, lease_id: int, body_bytes: int, now: float) -> None:
         """Count the page that was fetched under this lease. Raises StoreUnavailable."""
-        key = self._by_lease.get(lease_id)
-        if key is None or self._store is None:
+        if lease_id not in self._by_lease or self._store is None:
             return
+        key, _ = self._by_lease[lease_id]
         before = self._tally(key)
         after = SeedTally(before.pages + 1, before.bytes + body_bytes, before.since or now)
         self._store.write({key: _encode(after)})
@@ -193,15 +200,23 @@ class LocalSeedLimits:
 
     def end(self, lease_id: int) -> None:
         """Note that this lease is over."""
-        key = self._by_lease.pop(lease_id, None)
-        if key is not None:
-            self._under_way -= Counter([key])
+        key, body_bytes = self._by_lease.pop(lease_id, (b"", 0))
+        if key:
+            self._add_under_way(key, -1, -body_bytes)
+
+    def _add_under_way(self, key: bytes, pages: int, body_bytes: int) -> None:
+        before = self._under_way.get(key, NO_TALLY)
+        after = SeedTally(before.pages + pages, before.bytes + body_bytes)
+        if after.pages:
+            self._under_way[key] = after
+        else:
+            del self._under_way[key]
 
     def _find(self, candidate: Candidate) -> tuple[SeedTerms, bytes] | None:
         """Return the terms of the seeds of *candidate* and the key of their tally, if they have
         limits that hold for it."""
         is_counted = candidate.purpose is Purpose.PAGE and candidate.history is None
-        if not is_counted or candidate.requisite or candidate.beyond:
+        if not is_counted or candidate.requisite or candidate.beyond or candidate.is_chosen:
             return None
         place = self._place_of(candidate.url)
         if place is None:

@@ -703,6 +703,7 @@ class Loop:
         finally:
             self.lives.step(life, LifeEvent.RECORD)
             self.bodies.release(life.lease.id)
+        self.precheck.seed_limits.came(life.lease.id, life.body_bytes)
         limits = self.limits
         verdict = verdict_of(life, now, limits.callback_retries, limits.callback_pause_s)
         rules = self.origins.operator.of_url(life.candidate.url)

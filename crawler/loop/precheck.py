@@ -75,6 +75,9 @@ class SeedLimits(Protocol):
     def begin(self, lease_id: int, candidate: Candidate) -> None:
         """Note that *candidate* is fetched under this lease."""
 
+    def came(self, lease_id: int, body_bytes: int) -> None:
+        """Note that the page under this lease has come, which is not counted yet."""
+
     def count(self, lease_id: int, body_bytes: int, now: float) -> None:
         """Count the page that was fetched under this lease. Raises StoreUnavailable."""
 

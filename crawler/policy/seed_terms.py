@@ -100,12 +100,14 @@ class SeedTally(msgspec.Struct, frozen=True, array_like=True):
 NO_TALLY: Final = SeedTally()
 
 
-def limit_refusal(terms: SeedTerms, tally: SeedTally, under_way: int, now: float) -> Refusal | None:
-    """Return why nothing more is fetched under *terms*, after *tally* and with so many pages *under
-    way*, or None."""
-    if terms.max_pages is not None and tally.pages + under_way >= terms.max_pages:
+def limit_refusal(
+    terms: SeedTerms, tally: SeedTally, under_way: SeedTally, now: float
+) -> Refusal | None:
+    """Return why nothing more is fetched under *terms*, after *tally* and with what is *under way*,
+    or None."""
+    if terms.max_pages is not None and tally.pages + under_way.pages >= terms.max_pages:
         return Refusal(Reason.SEED_LIMIT, f"max_pages is {terms.max_pages}")
-    if terms.max_bytes is not None and tally.bytes >= terms.max_bytes:
+    if terms.max_bytes is not None and tally.bytes + under_way.bytes >= terms.max_bytes:
         return Refusal(Reason.SEED_LIMIT, f"max_bytes is {terms.max_bytes}")
     if terms.max_time is not None and tally.pages:
         left_s = tally.since + terms.max_time.total_seconds() - now

@@ -10,7 +10,7 @@ import pytest
 
 from crawler.model.types import ConfigError
 from tests.harness import fork_server
-from tests.harness.crawling import crawl
+from tests.harness.crawling import crawl, pass_time
 from tests.servers.loopback import page, site
 
 FOLDER, HOST, PAGE, OUTSIDE, FURTHER = (f"127.0.15.{number}" for number in range(1, 6))
@@ -117,3 +117,47 @@ def test_a_line_that_is_gone_from_the_file_does_not_hold_any_more(
         crawl(data, settings=where)  # goes on with what the file said
         with pytest.raises(ConfigError, match=r"crawl\.toml does not exist"):
             crawl(data, settings=where, crawl=str(file))
+
+
+def test_a_list_of_urls_is_fetched_again_whatever_the_limit_of_their_seed(tmp_path: Path) -> None:
+    data, file, chosen = tmp_path / "data", tmp_path / "crawl.toml", tmp_path / "urls.txt"
+    pages = {f"/{number}": page() for number in range(6)}
+    with site(HOST, {"/": page(*pages), **pages}) as web:
+        seed = f'[[seeds]]\nurl = "{web.url("/")}"\nscope = "host"\nmax_pages = '
+        file.write_text(f"{seed}3\n")
+        crawl(data, crawl=str(file))
+        before = web.hits
+        assert sum(before.values()) == 3 + before["/robots.txt"]
+        known = [path for path in pages if before[path]]
+        chosen.write_text("\n".join(map(web.url, ["/", *known])))
+        crawl(data, only=str(chosen))
+        assert {path: (web.hits - before)[path] for path in known} == dict.fromkeys(known, 1)
+        assert sum((web.hits - before).values()) <= 3 + 1
+        before = web.hits
+        file.write_text(f"{seed}4\n")
+        crawl(data, crawl=str(file))
+        [(_, more)] = [each for each in (web.hits - before).items() if each[0] != "/robots.txt"]
+        assert more == 1, "what was fetched again counts for nothing"
+
+
+def test_what_has_come_counts_before_it_is_on_disk(tmp_path: Path) -> None:
+    paths = [f"/{number}" for number in range(20)]
+    pages = {path: page(text=path * 5000) for path in paths}
+    with site(HOST, {"/": page(*paths), **pages}) as web:
+        crawl(
+            tmp_path / "data",
+            settings={"CRAWLER_FSYNC_EVERY_S": 1.0},
+            seeds=f"{web.url('/')} scope=host max_bytes=25kB",
+        )
+        assert sum(web.hits[path] for path in paths) in (2, 3), "each has 10 to 15 kB"
+
+
+def test_the_time_of_a_seed_that_is_over_by_the_clock_of_the_crawl_is_over(tmp_path: Path) -> None:
+    """That clock never goes back, as that of the machine may."""
+    data = tmp_path / "data"
+    with site(HOST, {"/": page("/1"), "/1": page()}) as web:
+        seeds = f"{web.url('/')} scope=host max_time=1h"
+        crawl(data, seeds=seeds, max_pages="1")
+        pass_time(data, 4000.0)
+        assert crawl(data, seeds=seeds).reason == "finished"
+        assert not web.hits["/1"]
