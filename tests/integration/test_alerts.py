@@ -217,7 +217,7 @@ def _by_name(name: str) -> Condition:
 def firing(condition: Condition, at_s: float, is_firing: bool) -> dict[str, Any]:
     expected = {
         "exp_labels": {"severity": condition.severity, "instance": "a", "worker": "w1"},
-        "exp_annotations": {"summary": condition.summary, "do": condition.do},
+        "exp_annotations": {"summary": condition.summary, "do": write_metrics.to_do(condition)},
     }
     return {
         "eval_time": f"{at_s:.0f}s",
