@@ -213,10 +213,13 @@ class LoggedProgress:
 
 
 def list_url(seeds: str) -> str | None:
-    """Return *seeds* if it is the URL of a list, http(s) with the suffix of a list, else None."""
-    if "," in seeds or not seeds.startswith(("http://", "https://")):
+    """Return the URL of a list, http(s) with the suffix of a list, if *seeds* is one, perhaps with
+    options behind it, else None."""
+    url, _ = split_options(seeds.strip())
+    # With a line break, as what a crawl.toml says has, they are several seeds.
+    if "," in seeds or "\n" in seeds or not url.startswith(("http://", "https://")):
         return None
-    return seeds if _is_list_name(urlsplit(seeds).path) else None
+    return url if _is_list_name(urlsplit(url).path) else None
 
 
 def open_seeds(seeds: str, terms: TermsOfSeeds | None = None) -> Seeds:
@@ -269,7 +272,8 @@ def arguments_of_file(path: str) -> dict[str, str]:
             f" `{PROGRAM} init > crawl.toml` writes an example"
         ) from None
     except UnicodeDecodeError as broken:
-        raise ConfigError(f"{path} is not UTF-8: {broken.reason}") from None
+        line = broken.object.count(b"\n", 0, broken.start) + 1
+        raise ConfigError(f"{path} is not UTF-8 (line {line}): save it as UTF-8") from None
     except OSError as refused:
         raise ConfigError(f"{path} cannot be read: {refused.strerror}") from None
 

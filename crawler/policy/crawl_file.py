@@ -71,6 +71,9 @@ scope = "page"            # these pages, and no links
 
 _NOT_HERE: Final = frozenset({"crawl"})
 _OWN: Final = ("url", "list")
+_OF_CRAWL: Final = frozenset(row.name for row in settings_of(Arguments)) - {
+    row.name for row in settings_of(SeedTerms)
+}
 
 
 def read_crawl(written: str, name: str, folder: str) -> dict[str, str]:
@@ -80,7 +83,7 @@ def read_crawl(written: str, name: str, folder: str) -> dict[str, str]:
         raise ConfigError(f"{name} is over {MAX_CRAWL_BYTES >> 20} MB: write its seeds into a list")
     try:
         document = tomllib.loads(written)
-    except tomllib.TOMLDecodeError as broken:
+    except (ValueError, RecursionError) as broken:  # also of a number without end
         raise ConfigError(f"{name} is not TOML: {broken}") from broken
     return _CrawlText(written, name, folder).read(document)
 
@@ -93,14 +96,17 @@ class _CrawlText:
 
     def read(self, document: dict[str, Any]) -> dict[str, str]:
         tables = document.pop("seeds", None)
-        said = {
-            name: self._text(name, value, self._lines.of_key(name, 0))
-            for name, value in document.items()
-        }
+        said: dict[str, str] = {}
         rows = {row.name: row for row in settings_of(Arguments) if row.name not in _NOT_HERE}
-        for name in said:
+        for name, value in document.items():
             with self._at(self._lines.of_key(name, 0)):
+                if isinstance(value, dict):
+                    raise ConfigError(
+                        f"there is no table [{name}]: what holds for the whole crawl stands at the"
+                        " top of the file, above all tables"
+                    )
                 refuse_unknown("key", [name], rows)
+                said[name] = _text(name, value)
                 rows[name].read(said)
         if isinstance(tables, str):
             return {**said, "seeds": self._listed(tables)}
@@ -133,12 +139,16 @@ class _CrawlText:
         written: list[str] = []
         rows = {row.name: row for row in settings_of(SeedTerms)}
         for name, value in table.items():
-            at = self._lines.of_key(name, line)
-            with self._at(at):
+            with self._at(self._lines.of_key(name, line)):
+                if name in _OF_CRAWL:
+                    raise ConfigError(
+                        f"{name} is no option of a seed: it holds for the whole crawl, so write it"
+                        " at the top of the file, above the first [[seeds]]"
+                    )
                 refuse_unknown("key", [name], [*_OWN, *rows])
                 if name in _OWN:
                     continue
-                options[name] = text = self._text(name, value, at)
+                options[name] = text = _text(name, value)
                 rows[name].read(options)
             written += [f"{name}={quoted(each)}" for each in text.split(SEPARATOR)]
         limits = [name for name in SEED_LIMITS if name in options]
@@ -166,22 +176,6 @@ class _CrawlText:
         is_whole = "://" in path or path == PUSHED or path.startswith("/")
         return path if is_whole else f"{self._folder}/{path}"
 
-    def _text(self, name: str, value: Any, line: int) -> str:
-        """Return a value as it is typed."""
-        match value:
-            case bool():
-                return str(value).lower()
-            case str() | int() | float():
-                return str(value)
-            case date():
-                return value.isoformat()
-            case list() if all(isinstance(each, str) for each in value):
-                return SEPARATOR.join(value)
-        raise ConfigError(
-            f"{self._name} line {line}: {name} is {value!r}; want text, a number, yes or no, or a"
-            " list of texts"
-        )
-
     @contextmanager
     def _at(self, line: int) -> Iterator[None]:
         """Name the *line* in a ConfigError that is raised in its block."""
@@ -189,6 +183,20 @@ class _CrawlText:
             yield
         except ConfigError as error:
             raise ConfigError(f"{self._name} line {line}: {error}") from None
+
+
+def _text(name: str, value: Any) -> str:
+    """Return a value as it is typed. Raises ConfigError."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+        case date():
+            return value.isoformat()
+        case list() if all(isinstance(each, str) for each in value):
+            return SEPARATOR.join(value)
+    raise ConfigError(f"{name} is {value!r}; want text, a number, yes or no, or a list of texts")
 
 
 def _whole_url(text: str) -> str:

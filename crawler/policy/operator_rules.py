@@ -308,7 +308,7 @@ def read_rules(written: str, levels: int) -> OperatorRules:
         raise ConfigError(f"rules.toml is over {MAX_TEXT_BYTES >> 20} MB")
     try:
         document = tomllib.loads(written)
-    except tomllib.TOMLDecodeError as broken:
+    except (ValueError, RecursionError) as broken:  # also of a number without end
         raise ConfigError(f"rules.toml is not TOML: {broken}") from broken
     lines = TomlLines(written, "rule")
     tables = document.pop("rule", [])

@@ -189,8 +189,8 @@ def _is_seed(cell: str) -> bool:
 
 def seed_url(text: str) -> str:
     """Return the fetch form of one seed. Raises ValueError with the reason why it is none."""
-    if len(text.split()) != 1:
-        raise ValueError("white space in the URL")
+    if len(words := text.split()) != 1:
+        raise ValueError("white space in the URL" if words else "it is empty")
     scheme = _SCHEME.match(text)
     if scheme and scheme[1].lower() not in {"http", "https"}:
         raise ValueError(f"the scheme is {scheme[1]}, only http and https are fetched")

@@ -60,6 +60,7 @@ from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
 from crawler.policy.scope import SeedHosts
 from crawler.policy.seed_terms import TermsOfSeeds
+from crawler.policy.seeds import split_options
 from crawler.shared.address import redis_address
 from crawler.spiders.pages import page_of
 
@@ -116,7 +117,8 @@ class WebSpider(Spider):
         spider.given = with_kept_arguments(kwargs, kept)
         spider.arguments = read_arguments(_with_pushed(spider.given, crawler))
         if spider.arguments.only_chosen and spider.arguments.only is not OnlyChoice.FAILED:
-            open_seeds(spider.arguments.only).close()  # it is read when the crawl has begun
+            # It is read when the crawl has begun; here its bad lines are named.
+            survey_seeds(open_seeds(spider.arguments.only))
         for name, setting in SETTINGS_BY_ARGUMENT.items():
             if spider.given.get(name):
                 settings.set(setting, spider.given[name], priority="spider")
@@ -243,8 +245,8 @@ class WebSpider(Spider):
 
     async def _fetch_seeds(self) -> SeedHosts:
         """Fetch the list, and return the hosts of its seeds."""
-        url = list_url(self.arguments.seeds)
-        assert url is not None and self.crawler.engine is not None
+        url, options = split_options(self.arguments.seeds.strip())
+        assert self.crawler.engine is not None
         crawl_of(self.crawler).selection.allowed_origins.allow_start_url(url)
         request = Request(url, dont_filter=True, meta={"download_maxsize": MAX_BYTES})
         try:
@@ -256,7 +258,8 @@ class WebSpider(Spider):
         if missing := _NOT_WHOLE.intersection(response.flags):
             raise SeedsError(f"the seeds list {url} is incomplete: {', '.join(missing)}")
         terms = TermsOfSeeds(self.arguments.terms)
-        self.seeds = SeedList(io.BytesIO(response.body), urlsplit(url).path, url, terms)
+        body, path = io.BytesIO(response.body), urlsplit(url).path
+        self.seeds = SeedList(body, path, url, terms, options=options)
         return await asyncio.to_thread(survey_seeds, self.seeds)
 
 

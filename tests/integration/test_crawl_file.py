@@ -11,7 +11,7 @@ import pytest
 from crawler.model.types import ConfigError
 from tests.harness import fork_server
 from tests.harness.crawling import crawl, pass_time
-from tests.servers.loopback import page, site
+from tests.servers.loopback import Reply, page, site
 
 FOLDER, HOST, PAGE, OUTSIDE, FURTHER = (f"127.0.15.{number}" for number in range(1, 6))
 
@@ -161,3 +161,11 @@ def test_the_time_of_a_seed_that_is_over_by_the_clock_of_the_crawl_is_over(tmp_p
         pass_time(data, 4000.0)
         assert crawl(data, seeds=seeds).reason == "finished"
         assert not web.hits["/1"]
+
+
+def test_a_fetched_list_has_the_options_behind_it(tmp_path: Path) -> None:
+    routes = {"/a/": page("/a/1", "/a/2"), "/a/1": page(), "/a/2": page()}
+    with site(HOST, {**routes, "/urls.txt": lambda _: listed}) as web:
+        listed = Reply(web.url("/a/"), content_type="text/plain")
+        crawl(tmp_path / "data", seeds=f"{web.url('/urls.txt')} scope=prefix max_pages=2")
+        assert web.hits["/a/"] and sum(web.hits[path] for path in routes) == 2

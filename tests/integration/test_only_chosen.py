@@ -55,16 +55,21 @@ def test_what_failed_is_fetched_again_with_what_it_needs_and_nothing_else(
 
 
 def test_the_urls_of_a_list_are_fetched_again_and_nothing_else(
-    tmp_path: Path, where: dict[str, Any]
+    tmp_path: Path, where: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     routes = {"/": page("/1", "/2"), "/1": page("/3"), "/2": page(), "/3": page(), "/new": page()}
     file = tmp_path / "urls.txt"
     with site(HOST, routes) as web:
         crawl(tmp_path / "data", settings={**where, **AT_ONCE}, seeds=web.url("/"), scope="host")
         before = Counter(web.hits)
-        file.write_text("\n".join([web.url("/1"), web.url("/new"), "http://127.0.15.12/out"]))
+        urls = [web.url("/1"), web.url("/new"), "http://127.0.15.12/out", "no url"]
+        file.write_text("\n".join(urls))
         crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only=str(file))
         assert set(web.hits - before) - {"/robots.txt"} == {"/1", "/new"}
+        assert "line 4 skipped" in caplog.text
+        file.write_text("# none\n")
+        with pytest.raises(CrawlerError, match="gives no seed"):
+            crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only=str(file))
         with pytest.raises(CrawlerError, match="does not exist"):
             crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only="./none.txt")
         with pytest.raises(CrawlerError, match="only is 'chnged'; want all or new or failed"):

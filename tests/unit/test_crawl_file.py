@@ -53,6 +53,7 @@ def test_the_example_is_read_and_each_part_of_it_has_its_terms(tmp_path: Path) -
         assert found is not None and found.name == name
 
 
+INLINE = 'seeds = [  # {\n {url = "https://a.example/{"},\n {url = "https://b.example/",'
 SEED = '\n[[seeds]]\nurl = "https://a.example/"\n'
 
 
@@ -81,6 +82,16 @@ SEED = '\n[[seeds]]\nurl = "https://a.example/"\n'
         ('[[seeds]]\nlist = "https://a.example/x.txt"', 2, "is no path of a list"),
         ("max_pages = 5", 1, "no seeds: write each under a line [[seeds]]"),
         ("[seeds]\nurl = 'https://a.example/'", 1, "no seeds: write each under"),
+        ("max_depth = 5\n[seeds]\nurl = 'https://a.example/'", 2, "no seeds: write each under"),
+        ("# x\n[limits]\nmax_pages = 5" + SEED, 2, "there is no table [limits]"),
+        ("# x\n[[seed]]\nurl = 'https://a.example/'", 2, "unknown key seed; did you mean seeds?"),
+        (SEED + 'contact = "me@w3.org"', 4, "write it at the top of the file"),
+        (SEED + "max_depth = [1]", 4, "max_depth is [1]; want text"),
+        ('[[seeds]]\nurl = ""', 2, "it is empty"),
+        (INLINE + ' scop = "host"}]', 3, "unknown key scop; did you mean scope?"),
+        (INLINE + " max_pages = 5}]\nmax_pages = 9", 3, "the scope any is no seed's own"),
+        (INLINE + " list = 'x'}]", 3, "a seed has a url, or a list"),
+        ("# \u2028\nmax_page = 5" + SEED, 2, "unknown key max_page"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(text: str, line: int, said: str) -> None:
@@ -93,6 +104,9 @@ def test_what_is_wrong_is_named_with_its_line(text: str, line: int, said: str) -
 def test_text_that_is_no_toml_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"crawl.toml is not TOML: .*line 2"):
         read("max_pages = 5\nmax_time = 2h")
+    for text in (f"x = {'[' * 9999}", f"max_pages = {'1' * 9999}"):
+        with pytest.raises(ConfigError, match=r"crawl.toml is not TOML: "):
+            read(text)
 
 
 def test_expressions_with_commas_and_spaces_come_through() -> None:

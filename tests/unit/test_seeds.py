@@ -200,7 +200,9 @@ def test_a_list_may_be_packed(
     path = tmp_path / f"{name}{suffix}"
     path.write_bytes(pack(content.encode()))
     assert good(open_seeds(str(path))) == SITES
-    assert list_url(f"https://example.com/{path.name}?v=1")
+    url = f"https://example.com/{path.name}?v=1"
+    assert list_url(url) == list_url(f"{url} scope=host max_pages=3") == url
+    assert list_url(f"{url}\n") is None, "the page of a crawl.toml"
 
 
 @pytest.mark.parametrize(
