@@ -605,12 +605,13 @@ def read_places(columns: Path) -> Iterator[PageAtPlace]:
 class PageText(NamedTuple):
     url: str
     fetched_at: datetime
+    media_type: str
     title: str
     text: str
 
 
 def read_texts(columns: Path) -> Iterator[PageText]:
-    """Yield titles and texts of the pages in one columns file, in bounded memory, without those
+    """Yield types, titles and texts of what one columns file has, in bounded memory, without pages
     marked noindex. Raises DataDirError, FileNotFoundError."""
     try:
         with pq.ParquetFile(columns) as file:

@@ -246,8 +246,9 @@ def _pages(file: Path, seeds: NameSet) -> Iterator[PageLine]:
 
     try:
         for row in read_texts(companion_path(file, COLUMNS)):
-            at = f"{row.fetched_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-            yield PageLine(row.url, at, row.title, row.text, row.url in seeds)
+            if row.media_type in SHOWN or row.url in seeds:
+                at = f"{row.fetched_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+                yield PageLine(row.url, at, row.title, row.text, row.url in seeds)
     except FileNotFoundError:
         for entry in entries(file):
             if entry.mime in SHOWN and entry.status.startswith("2"):

@@ -9,6 +9,8 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+from zipfile import ZipFile
 
 import pytest
 from PIL import Image, ImageChops
@@ -139,6 +141,16 @@ def test_the_page_looks_in_the_archive_as_it_did(crawled: Crawled, tmp_path: Pat
         differing = ImageChops.difference(page, framed).getbbox()
         assert len(page.getcolors(1 << 20) or ()) > 8
     assert differing is None
+
+
+def test_a_package_lists_pages_and_not_what_they_need(crawled: Crawled, tmp_path: Path) -> None:
+    package = tmp_path / "site.wacz"
+    command = [sys.executable, "-m", "scrapy", "archive", "pack", str(package)]
+    done = fork_server.run([*command, "-s", f"CRAWLER_DATA_DIR={crawled.archive.parent}"])
+    assert "1 file, 2 pages" in done.stdout, done.stderr
+    with ZipFile(package) as packed:
+        _, *pages = map(json.loads, packed.read("pages/pages.jsonl").splitlines())
+    assert [urlsplit(each["url"]).path for each in pages] == ["/", "/frame"]
 
 
 def test_the_budget_of_a_host_counts_what_a_page_needs(tmp_path: Path) -> None:
