@@ -198,13 +198,10 @@ class LinkSelection:
 
     def checks_of(self, origin: Candidate, urls: Sequence[str]) -> list[Candidate]:
         """Return those of *urls*, fetch forms to which *origin* leads, that are out of the scope,
-        to be checked, if the arguments ask for it."""
+        to be checked, if the arguments ask for it. What is refused was counted as a link."""
         if not self._checks_external or origin.requisite or origin.beyond:
             return []
-        selected = self.scope.admission.select_checks(urls, origin.depth + 1)
-        for reason, count in selected.refused.items():
-            self.figures.count(f"refused/{reason}", count)
-        return selected.candidates
+        return self.scope.admission.select_checks(urls, origin.depth + 1)
 
     @property
     def _checks_external(self) -> bool:

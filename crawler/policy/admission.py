@@ -348,18 +348,15 @@ class Admission:
                 found.setdefault(verdict.key, verdict)
         return LinkVerdicts(list(found.values()), refused)
 
-    def select_checks(self, urls: Iterable[str], depth: int) -> LinkVerdicts:
-        """Judge links of a page, given as fetch forms, of which those out of the scope are only
-        checked. Those in it are left out."""
+    def select_checks(self, urls: Iterable[str], depth: int) -> list[Candidate]:
+        """Return those of the links of a page, given as fetch forms, that are out of the scope and
+        may be checked."""
         found: dict[int, Candidate] = {}
-        refused: Counter[Reason] = Counter()
         for url in dict.fromkeys(urls):
             verdict = self._admit_check(url, depth)
             if not isinstance(verdict, Refusal):
                 found.setdefault(verdict.key, verdict)
-            elif verdict.reason is not Reason.IN_SCOPE:
-                refused[verdict.reason] += 1
-        return LinkVerdicts(list(found.values()), refused)
+        return list(found.values())
 
     def check(self, text: str, base: str, depth: int) -> Candidate | Refusal:
         """Judge where a redirect out of the scope leads, as what is only checked."""

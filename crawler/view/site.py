@@ -29,7 +29,10 @@ LISTED: Final = 1000  # rows of each finding
 _HOSTS: Final = 3  # named in the title
 # What a spreadsheet takes for the begin of a formula (OWASP, "CSV Injection").
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_HINT: Final = "-a check_external=yes asks each external link once"
+_HINT: Final = (
+    "-a check_external=yes asks each external link once that no rule refuses;"
+    f" {PROGRAM} frontier why URL names the rule"
+)
 
 
 class SiteFinding(msgspec.Struct, frozen=True):

@@ -105,12 +105,13 @@ def test_each_link_out_of_the_scope_is_asked_for_once_and_nothing_of_it_is_kept(
         image = f"<img src={served.url(THIRD, '/image')}>"
         first = page("/2", *links, served.url(SHUT, "/private"))
         served.own["/"] = Reply(f"{first.body}{advertisement}{image}")
-        served.own["/2"] = page("/", *links, "/3")
+        served.own["/2"] = page("/", *links, "/3", "http://10.0.0.1/")
         leaves = (("Location", served.url(THIRD, "/any-404")),)
         served.own["/3"] = Reply("", 302, headers=leaves)
         arguments = {"seeds": served.url(OWN), "scope": "host", "check_external": "yes"}
         done = crawl(tmp_path / "data", settings=QUICK, max_pages=100, **arguments)
         assert done.reason == "finished"
+        assert done.stats["crawler/refused/inside_address"] == 1
         expected = {path: methods for path, (methods, _) in CHECKED.items()}
         assert served.methods(OTHER) == {"/robots.txt": ["GET"], **expected}
         robots = {"/robots.txt": ["GET"]}
