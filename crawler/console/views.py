@@ -12,11 +12,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from heapq import merge
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 import msgspec
 from scrapy.settings import BaseSettings
@@ -421,7 +422,17 @@ def asked_of(view: View, query: Mapping[str, str]) -> msgspec.Struct:
     try:
         return msgspec.convert(dict(query), view.asked, strict=False)
     except msgspec.ValidationError as wrong:
-        raise ConfigError(f"{view.name}: {wrong}") from None
+        raise ConfigError(f"{view.name}: {_no_choice(view.asked, query) or wrong}") from None
+
+
+def _no_choice(asked: type[msgspec.Struct], query: Mapping[str, str]) -> str:
+    """Say which parameter is none of those there are, which msgspec does not name; or nothing."""
+    for name, kind in get_type_hints(asked).items():
+        if isinstance(kind, type) and issubclass(kind, StrEnum):
+            choices = [choice.value for choice in kind]
+            if query.get(name, choices[0]) not in choices:
+                return f"{name} is {query[name]!r}; want one of {', '.join(filter(None, choices))}"
+    return ""
 
 
 def as_csv(row: type[msgspec.Struct], rows: Iterable[Any]) -> str:

@@ -39,6 +39,7 @@ from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
 from crawler.policy.seeds import seed_url
 from crawler.policy.targets import UrlTarget, read_target
+from crawler.view.formats import many
 from crawler.view.local import LocalView
 from crawler.view.place import CrawlPlace, known_urls
 
@@ -236,7 +237,7 @@ class FrontierActs:
 
     async def _note(self, act: Act, touched: int) -> None:
         await self._store.note(ActResult(self._crawl.leases.clock.now(), act.number, touched))
-        logger.info("Act %d (%s): %d URLs touched", act.number, act.verb, touched)
+        logger.info("Act %d (%s): %s touched", act.number, act.verb, many(touched, "URL"))
 
     async def count(self, request: ActRequest) -> WaitingCount:
         return await asyncio.to_thread(count_waiting, self._place, request)

@@ -129,19 +129,21 @@ class Progress:
 
 def figures_of(crawl: Crawl, pages_per_s: RecentRate, forecast: EndForecast) -> ProgressFigures:
     fetched, now = crawl.stats.figures, crawl.leases.clock.now()
-    ready_s = crawl.content.parsers.ready_s
     return ProgressFigures(
         fetched,
         crawl.leases.frontier.counts(),
-        pages_per_s.at(fetched.pages, now, ready_s),
+        pages_per_s.at(fetched.pages, now, crawl.content.parsers.ready_s),
         end_of(crawl, forecast),
-        waits_for=waits_for(crawl, now) if ready_s else COMPILER,
+        waits_for=waits_for(crawl, now),
     )
 
 
 def waits_for(crawl: Crawl, now: float) -> str:
-    """Return why nothing is fetched at the moment, in words: our own connection, the disk, the
-    servers of the frontier, or a failing host. Empty if anything is, or every host only rests."""
+    """Return why nothing comes at the moment, in words: the compiler, our own connection, the disk,
+    the servers of the frontier, or a failing host. Empty if anything does, or every host only
+    rests."""
+    if not crawl.content.parsers.ready_s:
+        return COMPILER
     loop, room, under_way = crawl.loop, crawl.storage.room, len(crawl.loop.lives)
     if loop.silent_hosts.waits_for:
         return loop.silent_hosts.waits_for

@@ -6,6 +6,7 @@ import logging
 import threading
 from dataclasses import replace
 from io import StringIO
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,8 +78,16 @@ def test_what_keeps_a_crawl_from_fetching_is_said_before_its_hosts() -> None:
     room = DiskRoom(warnings, "the disk", lambda: False, lambda: 0.0)
     stats = CrawlStats(MemoryStatsCollector(get_crawler()))
     loop = SimpleNamespace(silent_hosts=SilentHosts(), uplink=uplink, lives=Lives())
-    crawl: Any = SimpleNamespace(loop=loop, storage=SimpleNamespace(room=room), stats=stats)
+    parsers = SimpleNamespace(ready_s=0.0)
+    crawl: Any = SimpleNamespace(
+        loop=loop,
+        storage=SimpleNamespace(room=room),
+        stats=stats,
+        content=SimpleNamespace(parsers=parsers),
+    )
     stats.begin(100.0)
+    assert waits_for(crawl, 105.0).startswith("the compiler"), "what has come waits to be read"
+    parsers.ready_s = inf
     assert waits_for(crawl, 200.0) == "", "every host rests"
     warnings.report("the servers of the frontier answer", "no answer")
     assert waits_for(crawl, 105.0) == "", "what was leased before is fetched"
