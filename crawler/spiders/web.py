@@ -207,9 +207,10 @@ class WebSpider(Spider):
             self.logger.info("Seeds: %d, of them new: %d", read, new)
 
     async def _add_chosen(self, path: str, crawl: Crawl) -> None:
-        """Add the URLs of a list, which are fetched in this run whether they were before or not.
+        """Add the URLs of a list, each fetched once in this run, whether it was before or not.
         Raises SeedsError."""
-        admission, added = crawl.selection.allowed_origins.admission, 0
+        admission = crawl.selection.allowed_origins.admission
+        added: set[int] = set()
         for urls in batches(open_seeds(path).read(), _BATCH):
             found = []
             for url in urls:
@@ -218,12 +219,12 @@ class WebSpider(Spider):
                 )
                 if isinstance(verdict, Refusal):
                     self.logger.warning("%s of %s is not fetched: %s", url, path, verdict.advise())
-                else:
+                elif verdict.key not in added:
+                    added.add(verdict.key)
                     found.append(replace(verdict, is_chosen=True))
             crawl.leases.frontier.add(found, crawl.leases.clock.now())
-            added += len(found)
             await asyncio.sleep(0)
-        self.logger.info("This run fetches only the %d URLs of %s", added, path)
+        self.logger.info("This run fetches only the %d URLs of %s", len(added), path)
 
     def _add(self, urls: Sequence[str], crawl: Crawl) -> int:
         """Add *urls* and return how many are known to be new. A refused seed is skipped, logged and

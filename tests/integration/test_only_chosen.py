@@ -63,9 +63,12 @@ def test_the_urls_of_a_list_are_fetched_again_and_nothing_else(
         crawl(tmp_path / "data", settings={**where, **AT_ONCE}, seeds=web.url("/"), scope="host")
         before = Counter(web.hits)
         urls = [web.url("/1"), web.url("/new"), "http://127.0.15.12/out", "no url"]
+        urls += [web.url("/1"), web.url("/new#part")]
         file.write_text("\n".join(urls))
         crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only=str(file))
-        assert set(web.hits - before) - {"/robots.txt"} == {"/1", "/new"}
+        fetched = web.hits - before
+        assert {path: n for path, n in fetched.items() if path in routes} == {"/1": 1, "/new": 1}
+        assert not fetched.keys() - {"/1", "/new", "/robots.txt"}
         assert "line 4 skipped" in caplog.text
         file.write_text("# none\n")
         with pytest.raises(CrawlerError, match="gives no seed"):
