@@ -16,6 +16,9 @@ OUTCOMES: Final = "outcomes"
 _EMBEDDED: Final = "('style', 'script', 'image', 'font', 'media', 'manifest', 'frame', 'iframe')"
 _FOLLOWED: Final = "('a', 'area', 'refresh', 'text')"  # what a reader follows
 MOST_HOPS: Final = 20  # of redirects: browsers follow as many
+_MOST_STEPS: Final = (
+    1000  # from a seed: a calendar may have a million, and each takes a look at all
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +204,39 @@ WHERE is_html AND (
     coalesce(fates.depth, pages.depth, 0) = 0 OR targets.followed + targets.listed > 0
     OR url IN (SELECT last FROM ways)
 );
+""",
+    ),
+    Table(
+        "depths",
+        "Over how many links a reader comes from a seed to each page, on the shortest way. The"
+        " `depth` of columns and outcomes is that of the way on which a URL was found first.",
+        f"""
+CREATE TABLE numbers AS
+SELECT url, row_number() OVER ()::INTEGER AS number,
+       url IN (SELECT coalesce(ways.last, fates.url) FROM fates LEFT JOIN ways USING (url)
+               WHERE fates.depth = 0) OR coalesce(depth = 0, false) AS is_seed
+FROM pages WHERE is_html;
+CREATE TABLE goals AS
+SELECT targets.url, number
+FROM targets LEFT JOIN ways USING (url) LEFT JOIN spellings USING (url)
+JOIN numbers ON numbers.url = coalesce(ways.last, spellings.same, targets.url)
+WHERE followed > 0;
+CREATE TABLE steps AS
+SELECT page, list(number) AS targets FROM (
+    SELECT number AS page, unnest(outlinks) AS link
+    FROM captures JOIN pages USING (url, filename, file_row_number) JOIN numbers USING (url)
+) JOIN goals ON goals.url = link.url
+WHERE link.kind IN {_FOLLOWED} GROUP BY page;
+CREATE TABLE depths AS
+WITH RECURSIVE reached(number, depth) USING KEY (number) AS (
+    SELECT number, 0 FROM numbers WHERE is_seed
+    UNION
+    SELECT target, min(depth) + 1 FROM (
+        SELECT unnest(targets) AS target, depth FROM reached JOIN steps ON page = number
+        WHERE depth < {_MOST_STEPS}
+    ) WHERE target NOT IN (SELECT number FROM recurring.reached) GROUP BY target
+)
+SELECT url, depth FROM reached JOIN numbers USING (number);
 """,
     ),
     Table(
@@ -390,8 +426,8 @@ ORDER BY seconds DESC, url;
         "Depth",
         "How deep do the pages lie?",
         """
-SELECT coalesce(fates.depth, pages.depth) AS depth, count(*) AS pages, min(url) AS one_page
-FROM pages LEFT JOIN fates USING (url) WHERE is_html
+SELECT depths.depth, count(*) AS pages, min(url) AS one_page
+FROM pages LEFT JOIN depths USING (url) WHERE is_html
 GROUP BY 1 ORDER BY 1;
 """,
         is_fault=False,

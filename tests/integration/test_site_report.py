@@ -88,7 +88,13 @@ EXPECTED: Final[Mapping[str, Rows]] = {
     "noindex": [("/hidden", "noindex", "")],
     "forbidden": [("/secret", "robots.txt: line 2: Disallow: /secret", "1", "/")],
     "slow": [("/slow",)],
-    "depth": [("0", "2", "/"), ("1", "14", "/alone"), ("2", "1", "/three"), ("3", "1", "/copy")],
+    "depth": [
+        ("0", "2", "/"),
+        ("1", "11", "/bare"),
+        ("2", "2", "/listed"),
+        ("3", "1", "/copy"),
+        ("", "2", "/alone"),
+    ],
     "external": [
         (ABSENT, "not checked", "", "1", "/", "a"),
         (FAR, "not checked", "", "1", "/", "a"),
