@@ -57,11 +57,12 @@ def _verdict(why: Why, now: float) -> str:
         return f"Not fetched: a rule refuses it ({plain(why.refused_by)})."
     if why.waiting is not None:
         at = until(why.host_next_at or 0.0, now)
-        return f"Not fetched yet: it waits, and its host may be contacted {at}."
+        return f"Not fetched yet: {_failed(why)}it waits, and its host may be contacted {at}."
     if why.visits is not None:
         return next_visit(why.visits, now)
     if why.later_at is not None:
-        return f"It is fetched again {until(why.later_at, now)}."
+        again = f"{_failed(why)}it is fetched again {until(why.later_at, now)}."
+        return again[0].upper() + again[1:]
     if why.outcomes:
         last = why.outcomes[-1]
         if last.external:
@@ -81,6 +82,14 @@ def _verdict(why: Why, now: float) -> str:
     if why.seen_as:
         return f"Never queued: {plain(why.seen_as, 2048)} was, which is another address."
     return "Never queued: no page so far links to it, and it is no seed."
+
+
+def _failed(why: Why) -> str:
+    """Return how its last try failed, or nothing if that did not."""
+    last = why.outcomes[-1] if why.outcomes else None
+    if last is None or last.fate != "retry":
+        return ""
+    return f"its last try failed ({answer_of(last) or last.failure}); "
 
 
 def _spilled(why: Why, domain: DomainRow, now: float) -> str:

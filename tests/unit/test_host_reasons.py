@@ -133,6 +133,9 @@ BARE: dict[str, Any] = {
     "url": "http://a.example:81/x", "host": "a.example", "seen": False, "rule": "", "refused": "",
     "scope_judged": True, "robots": "allowed", "robots_detail": "",
 }  # fmt: skip
+FAILED = Outcome(
+    at=NOW - 9, url="http://a.example:81/x", host="a.example", fate="retry", status=503
+)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +148,12 @@ BARE: dict[str, Any] = {
         ({"seen": True, "waiting": 3, "host_next_at": NOW + 5},
          "Not fetched yet: it waits, and its host may be contacted in 5.0 s."),
         ({"seen": True, "leased_at": NOW}, "It is being fetched."),
+        ({"seen": True, "waiting": 3, "host_next_at": NOW + 5, "outcomes": [FAILED]},
+         ("Not fetched yet: its last try failed (status 503); it waits, and its host may be"
+          " contacted in 5.0 s.")),
         ({"seen": True, "later_at": NOW + 60}, "It is fetched again in 60 s."),
+        ({"seen": True, "later_at": NOW + 60, "outcomes": [FAILED]},
+         "Its last try failed (status 503); it is fetched again in 60 s."),
         ({"seen": True, "dead_at": NOW, "dead_reason": "timeout"}, "Given up: timeout."),
         ({"seen": True, "refused_at": NOW, "refused_by": "rules.toml line 2"},
          "Not fetched: a rule refuses it (rules.toml line 2)."),
