@@ -112,12 +112,20 @@ class DomainsAsked(Paging, frozen=True):
             raise ValueError(f"only the first {MAX_ROWS:,} domains are listed")
 
 
+FATES: Final = ("done", "retry", "moved", "put_back", "dead", "refused")  # as Outcome.fate
+
+
 class OutcomesAsked(Paging, frozen=True):
     match: str = ""  # a part of the URL
-    fate: str = ""  # done | retry | moved | dead | refused
+    fate: str = ""  # one of FATES
     status: str = ""  # 200, or 4xx
     reason: str = ""  # a part of it
     failure: str = ""  # the kind of failure, as the counters name it
+
+    def __post_init__(self) -> None:
+        Paging.__post_init__(self)
+        if self.fate and self.fate not in FATES:
+            raise ValueError(f"fate is {self.fate!r}; want one of {', '.join(FATES)}")
 
 
 class UrlAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -257,6 +257,9 @@ def test_the_latest_outcomes_as_json_and_csv(tmp_path: Path) -> None:
     (tmp_path / "outcomes.jsonl").write_bytes(b"{half a line\n" + log)
 
     def use(port: int) -> None:
+        status, _, body = get(port, "/api/outcomes?fate=failed")
+        assert status == 400 and "retry, moved" in body
+
         def urls(query: str) -> list[str]:
             return [each["url"][-1] for each in json.loads(get(port, f"/api/outcomes{query}")[2])]
 
