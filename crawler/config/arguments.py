@@ -46,7 +46,11 @@ REPEATABLE: Final = frozenset({"allow", "deny"})
 PUSHED: Final = "redis"  # in place of seeds: URLs are pushed into the Redis of a shared crawl
 RUN_BEGAN: Final = "_run_began"
 """The argument by which `scrapy share` passes its own start, epoch seconds, to its workers."""
-IGNORED_ARGUMENTS: Final = frozenset({"_job", RUN_BEGAN})  # scrapyd passes the id of its run
+OTHER_READS: Final = "_other_reads"
+"""The argument by which it tells all workers but one that another one adds what `only` asks for
+again: that has no seen test, so each would have it fetched once."""
+# scrapyd passes the id of its run.
+IGNORED_ARGUMENTS: Final = frozenset({"_job", RUN_BEGAN, OTHER_READS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from scrapy.utils.python import global_object_name
 from crawler.assembly.build import arguments_of_last_start, crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.config.arguments import (
+    OTHER_READS,
     PUSHED,
     RUN_BEGAN,
     SETTINGS_BY_ARGUMENT,
@@ -91,6 +92,7 @@ class WebSpider(Spider):
     given: dict[str, Any]  # the same as text, with those of the last start
     seeds: Seeds | None = None  # None: they are pushed, or their list is not fetched yet
     seed_hosts: SeedHosts | None = None  # of all seeds
+    asks_again: bool = True  # False: another worker of this run adds what `only` asks for again
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
@@ -105,6 +107,7 @@ class WebSpider(Spider):
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         _refuse_without_effect(crawler.settings)
         began_at = float(kwargs.pop(RUN_BEGAN, None) or time.time())
+        asks_again = not kwargs.pop(OTHER_READS, None)
         spider = super().from_crawler(crawler, *args, **kwargs)
         for name in ("seeds", "known"):
             if kwargs.get(name):
@@ -126,6 +129,7 @@ class WebSpider(Spider):
         if changes := describe_changes(kwargs, kept):
             spider.logger.info("Arguments %s", changes)
         arguments = spider.arguments
+        spider.asks_again = asks_again
         spider.seeds = None  # Scrapy has set it to the argument of that name
         # Scrapy looks at each callback that it has not seen before, 12 us, and a method is a new
         # object at each access.
@@ -155,7 +159,8 @@ class WebSpider(Spider):
             if self.arguments.only is OnlyChoice.FAILED:
                 await put_failed_back(crawl)
             crawl.selection.allowed_origins.set_seeds(hosts, fetched=is_fetched)
-            if self.arguments.only_chosen and self.arguments.only is not OnlyChoice.FAILED:
+            is_list = self.arguments.only_chosen and self.arguments.only is not OnlyChoice.FAILED
+            if is_list and self.asks_again:
                 await self._add_chosen(self.arguments.only, crawl)
             if self.seeds is None:
                 self.logger.info("Seeds: those that are pushed into Redis")
@@ -232,7 +237,8 @@ class WebSpider(Spider):
         admission = crawl.selection.allowed_origins.admission
         found, refused = admission.select_seeds(urls)
         if crawl.loop.links.lists_again:
-            found = [replace(each, needs_seen_test=False) for each in found]
+            if self.asks_again:
+                found = [replace(each, needs_seen_test=False) for each in found]
             for authority in {authority_of(each.url) for each in found}:
                 rules = crawl.loop.precheck.robots.rules(authority)  # perhaps not fetched again
                 found += crawl.loop.links.sitemaps(rules.sitemaps, f"{authority}/")

@@ -12,10 +12,11 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from crawler.config.arguments import OTHER_READS, RUN_BEGAN
 from crawler.config.settings import Config
 from crawler.data.data_dir import LOG, WORKERS
 from crawler.model.program import PROGRAM
@@ -319,6 +320,7 @@ def _worker(
     """Return a worker. The first one serves the console at the address that was asked for, the
     others at the ports behind it, where the metrics of each are scraped."""
     number = int(folder.name)
+    typed = plan.arguments if is_first else arguments_of_later(plan.arguments)
     settings = _settings(plan, number, own)
     if plan.config.operator.http and not is_first:
         host, _, port = plan.config.operator.http.rpartition(":")
@@ -330,9 +332,16 @@ def _worker(
         left = {name: limit - fetched[name] for name, limit in part.items()}
         if any(limit <= 0 for limit in left.values()):
             return None
-        return worker_arguments(plan.arguments, folder, left, settings)
+        return worker_arguments(typed, folder, left, settings)
 
     return WorkerProcess(number, folder, arguments)
+
+
+def arguments_of_later(typed: ShareArguments) -> ShareArguments:
+    """Return the arguments of a worker that is not the first."""
+    if not any(each.startswith(f"{RUN_BEGAN}=") for each in typed.arguments):
+        return typed  # the spider takes none of our arguments
+    return replace(typed, arguments=(*typed.arguments, f"{OTHER_READS}=yes"))
 
 
 def _settings(plan: WorkersPlan, number: int, own: RedisAddress | None) -> dict[str, str]:

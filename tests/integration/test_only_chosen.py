@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from crawler.config.arguments import OTHER_READS
 from crawler.model.types import CrawlerError
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Ask, Reply, page, site
@@ -70,6 +71,10 @@ def test_the_urls_of_a_list_are_fetched_again_and_nothing_else(
         assert {path: n for path, n in fetched.items() if path in routes} == {"/1": 1, "/new": 1}
         assert not fetched.keys() - {"/1", "/new", "/robots.txt"}
         assert "line 4 skipped" in caplog.text
+        before = Counter(web.hits)
+        of_later = {"only": str(file), OTHER_READS: "yes"}
+        crawl(tmp_path / "data", settings={**where, **AT_ONCE}, **of_later)
+        assert not (web.hits - before).keys() & routes.keys(), "the first worker of a run adds them"
         file.write_text("# none\n")
         with pytest.raises(CrawlerError, match="gives no seed"):
             crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only=str(file))

@@ -7,12 +7,14 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
 import msgspec
 import pytest
 
+from crawler.config.arguments import OTHER_READS, RUN_BEGAN
 from crawler.config.settings import PolitenessSettings, SharedSettings
 from crawler.data.data_dir import worker_folders
 from crawler.data.runs import CountedRuns
@@ -42,6 +44,7 @@ from crawler.workers.workers import (
     ShareArguments,
     WorkerProcess,
     Workers,
+    arguments_of_later,
     split_limits,
     worker_arguments,
     worker_folder,
@@ -95,6 +98,12 @@ def test_the_arguments_of_the_command_are_passed_to_each_worker(tmp_path: Path) 
     assert settings["CRAWLER_DATA_DIR"] == str(folder), "of two the last one counts"
     assert settings["LOG_LEVEL"] == "DEBUG"
     assert settings["CRAWLER_FRONTIER_URL"] == "file:/u"
+
+
+def test_only_the_first_worker_adds_what_is_asked_for_again() -> None:
+    typed = replace(TYPED, arguments=("only=urls.txt", f"{RUN_BEGAN}=1.5"))
+    assert arguments_of_later(typed).arguments == (*typed.arguments, f"{OTHER_READS}=yes")
+    assert arguments_of_later(TYPED) == TYPED, "a spider of another kind has no such argument"
 
 
 def test_without_a_limit_the_arguments_stay_as_they_are(tmp_path: Path) -> None:
