@@ -9,6 +9,7 @@ import asyncio
 import io
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -121,7 +122,8 @@ class WebSpider(Spider):
         spider.arguments = read_arguments(_with_pushed(spider.given, crawler))
         if spider.arguments.only_chosen and spider.arguments.only is not OnlyChoice.FAILED:
             # It is read when the crawl has begun; here its bad lines are named.
-            survey_seeds(open_seeds(spider.arguments.only))
+            with closing(open_seeds(spider.arguments.only)) as chosen:
+                survey_seeds(chosen)
         for name, setting in SETTINGS_BY_ARGUMENT.items():
             if spider.given.get(name):
                 settings.set(setting, spider.given[name], priority="spider")
@@ -216,19 +218,21 @@ class WebSpider(Spider):
         Raises SeedsError."""
         admission = crawl.selection.allowed_origins.admission
         added: set[int] = set()
-        for urls in batches(open_seeds(path).read(), _BATCH):
-            found = []
-            for url in urls:
-                verdict = admission.candidate(
-                    url, depth=1, hints=Hints(depth=1), needs_seen_test=False
-                )
-                if isinstance(verdict, Refusal):
-                    self.logger.warning("%s of %s is not fetched: %s", url, path, verdict.advise())
-                elif verdict.key not in added:
-                    added.add(verdict.key)
-                    found.append(replace(verdict, is_chosen=True))
-            crawl.leases.frontier.add(found, crawl.leases.clock.now())
-            await asyncio.sleep(0)
+        with closing(open_seeds(path)) as chosen:
+            for urls in batches(chosen.read(), _BATCH):
+                found = []
+                for url in urls:
+                    verdict = admission.candidate(
+                        url, depth=1, hints=Hints(depth=1), needs_seen_test=False
+                    )
+                    if isinstance(verdict, Refusal):
+                        why = verdict.advise()
+                        self.logger.warning("%s of %s is not fetched: %s", url, path, why)
+                    elif verdict.key not in added:
+                        added.add(verdict.key)
+                        found.append(replace(verdict, is_chosen=True))
+                crawl.leases.frontier.add(found, crawl.leases.clock.now())
+                await asyncio.sleep(0)
         self.logger.info("This run fetches only the %d URLs of %s", len(added), path)
 
     def _add(self, urls: Sequence[str], crawl: Crawl) -> int:
