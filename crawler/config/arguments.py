@@ -47,8 +47,8 @@ PUSHED: Final = "redis"  # in place of seeds: URLs are pushed into the Redis of 
 RUN_BEGAN: Final = "_run_began"
 """The argument by which `scrapy share` passes its own start, epoch seconds, to its workers."""
 OTHER_READS: Final = "_other_reads"
-"""The argument by which it tells all workers but one that another one adds what `only` asks for
-again: that has no seen test, so each would have it fetched once."""
+"""The argument by which `scrapy share` tells all workers but the first that the first adds what
+`only` fetches again: that has no seen test, so each worker that adds it has it fetched once."""
 # scrapyd passes the id of its run.
 IGNORED_ARGUMENTS: Final = frozenset({"_job", RUN_BEGAN, OTHER_READS})
 
@@ -211,7 +211,12 @@ class Arguments(Bounds):
     @property
     def only_chosen(self) -> bool:
         """Whether this run fetches only what failed, or the URLs of a list."""
-        return self.only is OnlyChoice.FAILED or not isinstance(self.only, OnlyChoice)
+        return self.only is OnlyChoice.FAILED or bool(self.only_list)
+
+    @property
+    def only_list(self) -> str:
+        """The path of the list whose URLs alone this run fetches; empty: there is none."""
+        return "" if isinstance(self.only, OnlyChoice) else self.only
 
     @property
     def has_pushed_seeds(self) -> bool:

@@ -93,7 +93,7 @@ class WebSpider(Spider):
     given: dict[str, Any]  # the same as text, with those of the last start
     seeds: Seeds | None = None  # None: they are pushed, or their list is not fetched yet
     seed_hosts: SeedHosts | None = None  # of all seeds
-    asks_again: bool = True  # False: another worker of this run adds what `only` asks for again
+    adds_again: bool = True  # False: another worker adds what `only` fetches again
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
@@ -108,7 +108,7 @@ class WebSpider(Spider):
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         _refuse_without_effect(crawler.settings)
         began_at = float(kwargs.pop(RUN_BEGAN, None) or time.time())
-        asks_again = not kwargs.pop(OTHER_READS, None)
+        adds_again = not kwargs.pop(OTHER_READS, None)
         spider = super().from_crawler(crawler, *args, **kwargs)
         for name in ("seeds", "known"):
             if kwargs.get(name):
@@ -120,9 +120,9 @@ class WebSpider(Spider):
             kwargs = {**dict.fromkeys(kept, ""), **arguments_of_file(file), **kwargs}
         spider.given = with_kept_arguments(kwargs, kept)
         spider.arguments = read_arguments(_with_pushed(spider.given, crawler))
-        if spider.arguments.only_chosen and spider.arguments.only is not OnlyChoice.FAILED:
+        if only_list := spider.arguments.only_list:
             # It is read when the crawl has begun; here its bad lines are named.
-            with closing(open_seeds(spider.arguments.only)) as chosen:
+            with closing(open_seeds(only_list)) as chosen:
                 survey_seeds(chosen)
         for name, setting in SETTINGS_BY_ARGUMENT.items():
             if spider.given.get(name):
@@ -131,7 +131,7 @@ class WebSpider(Spider):
         if changes := describe_changes(kwargs, kept):
             spider.logger.info("Arguments %s", changes)
         arguments = spider.arguments
-        spider.asks_again = asks_again
+        spider.adds_again = adds_again
         spider.seeds = None  # Scrapy has set it to the argument of that name
         # Scrapy looks at each callback that it has not seen before, 12 us, and a method is a new
         # object at each access.
@@ -161,9 +161,8 @@ class WebSpider(Spider):
             if self.arguments.only is OnlyChoice.FAILED:
                 await put_failed_back(crawl)
             crawl.selection.allowed_origins.set_seeds(hosts, fetched=is_fetched)
-            is_list = self.arguments.only_chosen and self.arguments.only is not OnlyChoice.FAILED
-            if is_list and self.asks_again:
-                await self._add_chosen(self.arguments.only, crawl)
+            if self.arguments.only_list and self.adds_again:
+                await self._add_chosen(self.arguments.only_list, crawl)
             if self.seeds is None:
                 self.logger.info("Seeds: those that are pushed into Redis")
             else:
@@ -241,7 +240,7 @@ class WebSpider(Spider):
         admission = crawl.selection.allowed_origins.admission
         found, refused = admission.select_seeds(urls)
         if crawl.loop.links.lists_again:
-            if self.asks_again:
+            if self.adds_again:
                 found = [replace(each, needs_seen_test=False) for each in found]
             for authority in {authority_of(each.url) for each in found}:
                 rules = crawl.loop.precheck.robots.rules(authority)  # perhaps not fetched again
