@@ -25,6 +25,7 @@ from crawler.cli.place import place_of
 from crawler.config.readers import duration
 from crawler.config.settings import Config, read_config
 from crawler.content.crawl_archive import companions
+from crawler.data.files import refuse_existing
 from crawler.model.types import (
     ConfigError,
     CrawlerError,
@@ -144,8 +145,7 @@ def _compare(args: ArchiveArguments) -> bool:
     old, out = archive_in(Path(args.words[0])), args.opts.out
     if out is not None and not out.endswith((".html", ".jsonl")):
         raise ConfigError(f"-o {out} would be neither: name a .html or a .jsonl file")
-    if out is not None and Path(out).exists():
-        raise ConfigError(f"{out} exists: remove it, or name another file with -o")
+    refuse_existing(out)
     if out is None or out.endswith(".html"):
         found = compare(old, args.place)
         if out is not None:
@@ -170,8 +170,7 @@ def _missing(args: ArchiveArguments) -> bool:
     out = args.opts.out
     if out is not None and not out.endswith(".csv"):
         raise ConfigError(f"-o {out} would be no CSV: name a .csv file")
-    if out is not None and Path(out).exists():
-        raise ConfigError(f"{out} exists: remove it, or name another file with -o")
+    refuse_existing(out)
     found = missing_report([args.place], None if out is None else Path(out))
     _print(
         replace(args, place=replace(args.place, store="", is_shared=False)),

@@ -16,8 +16,8 @@ from scrapy.settings import BaseSettings
 
 from crawler.config.settings import read_config
 from crawler.data.data_dir import SITE_REPORT
-from crawler.data.files import replace_file
-from crawler.model.types import ConfigError, CrawlerError, StoreUnavailable
+from crawler.data.files import refuse_existing, replace_file
+from crawler.model.types import CrawlerError, StoreUnavailable
 from crawler.report.messages import print_error
 from crawler.view.archive import archive_in, archive_of
 
@@ -42,8 +42,7 @@ def _site(folders: list[str], opts: argparse.Namespace, settings: BaseSettings) 
     from crawler.view.site import site_report  # noqa: PLC0415  # as well
 
     out = Path(opts.out) if opts.out else None
-    if out is not None and out.exists():
-        raise ConfigError(f"{out} exists: remove it, or name another file with -o")
+    refuse_existing(opts.out)
     if folders:
         places = [archive_in(Path(folder)) for folder in folders]
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from crawler.model.types import ConfigError
+
 
 def replace_file(file: Path, content: bytes, mode: int = 0o666) -> None:
     """Write *content* in the place of *file*, all of it or nothing. Raises OSError."""
@@ -27,3 +29,10 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def refuse_existing(out: str | None) -> None:
+    """Raise ConfigError if *out*, the file that a user has named by -o, is there: it would be
+    replaced."""
+    if out and Path(out).exists():
+        raise ConfigError(f"{out} exists: remove it, or name another file with -o")
