@@ -87,7 +87,7 @@ class Reader:
 def shape(output: str) -> set[str]:
     """The lines of *output*, without what differs from run to run."""
     lines = (
-        re.sub(r"in .* a second\), .*|gap .*|, .* kB|\d+ s ago", "...", line)
+        re.sub(r"in .* a second\), .*|rests of hosts: .*|, .* kB|\d+ s ago", "...", line)
         for line in output.splitlines()
     )
     return {" ".join(re.sub(r"[│┌┬┐├┼┤└┴┘─]+", " ", line).split()) for line in lines}

@@ -116,7 +116,8 @@ class Tab:
         """Click the first element of *selector*, with *text*, as soon as it is there."""
         found = (
             f"[...document.querySelectorAll({json.dumps(selector)})].find((each) =>"
-            f" !each.hidden && (!{json.dumps(text)} || each.textContent === {json.dumps(text)}))"
+            f" each.checkVisibility()"
+            f" && (!{json.dumps(text)} || each.textContent === {json.dumps(text)}))"
         )
         self.wait(f"!!{found}")
         self.run(f"{found}.click()")

@@ -488,8 +488,9 @@ function outcomesView(main, given) {
   let shown = [], waiting = [];
   const more = el("button", { id: "more", hidden: true, onclick: () => { more.blur(); scrollTo(0, 0); goOn(); } });
   const draw = () => place.replaceChildren(table(OUTCOME_COLUMNS, shown, "None yet.", true));
-  /** Whether somebody reads: points at the table, has chosen something in it, or has scrolled down. */
-  const isRead = () => place.matches(":hover") || place.contains(document.activeElement) || more.matches(":focus, :hover") || scrollY > 0;
+  const list = el("div", {}, more, left, place); // one, so that nothing moves from under the pointer
+  /** Whether somebody reads: points at the list, has chosen something in it, or has scrolled down. */
+  const isRead = () => list.matches(":hover, :focus-within") || scrollY > 0;
   const goOn = () => {
     shown = [...waiting, ...shown].slice(0, 200);
     waiting = [];
@@ -519,7 +520,7 @@ function outcomesView(main, given) {
   listeners.add(take);
   main.append(el("div", { className: "row" }, field("match", "part of the URL"), field("fate", "any fate", ["", "done", "retry", "moved", "dead", "refused"]),
     field("status", "any status", ["", "2xx", "3xx", "4xx", "5xx"]), field("failure", "kind of failure"), field("reason", "part of the reason"), ...saving("outcomes", () => ({ ...outcomesAsked, top: 10000 }))),
-    el("p", { className: "faint" }, "The list waits while you point at it, or have scrolled down."), more, left, place);
+    el("p", { className: "faint" }, "The list waits while you point at it, or have scrolled down."), list);
   begin();
   return () => { listeners.delete(take); outcomesAsked = {}; stream?.abort(); };
 }
