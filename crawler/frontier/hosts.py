@@ -403,7 +403,7 @@ class HostScheduler:
 
     def put_back(self, candidate: Candidate) -> None:
         """Put *candidate* back before all other URLs of its host and level."""
-        self._queues.put_first((candidate.host, candidate.level), [candidate])
+        self.put_first(candidate)
         active = self.active.get(candidate.host)
         if active is not None and active.level == candidate.level:
             active.head.appendleft(encode(candidate))
@@ -415,6 +415,11 @@ class HostScheduler:
             first=is_begun,
             may_wait=False,
         )
+
+    def put_first(self, candidate: Candidate) -> None:
+        """Put *candidate* before all other URLs of its host and level. The host is empty, and filed
+        later."""
+        self._queues.put_first((candidate.host, candidate.level), [candidate])
 
     def on_fetch_ended(self, active: ActiveHost, now: float) -> None:
         """Keep *active*, whose fetches are over, in memory until its rest ends, or end its turn."""
@@ -498,7 +503,7 @@ class HostScheduler:
         record = self._batch.peek(host)
         level = record.best_level()
         if level is not None:
-            self.on_url_added(host, level, record)
+            self.on_url_added(host, level, record, first=_is_begun(record))
         return record
 
     def refile(self, host: HostKey, now: float) -> HostRecord:

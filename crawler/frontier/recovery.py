@@ -7,7 +7,7 @@ be fetched: its host rests as after the longest fetch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from crawler.frontier import records as keys
@@ -16,7 +16,7 @@ from crawler.frontier.hosts import HostScheduler, LongestHosts
 from crawler.frontier.port import FrontierLimits
 from crawler.frontier.records import HostRecord, OpenRecord, UrlEvent, UrlState, decode_open
 from crawler.frontier.staging import WriteBatch, all_records, slices
-from crawler.model.types import HostKey
+from crawler.model.types import Candidate, HostKey
 
 _DROPPED: Final = (
     *(keys.HOST, keys.ADDRESS, keys.QUEUED, keys.OPEN, keys.DEAD, keys.REFUSED),
@@ -54,12 +54,13 @@ class Recovery:
             self._batch.commit()
         for _ in self._scheduler.end_waits(now):
             self._batch.commit()
-        return sum(self._put_back_leases(keys.OPEN, now))
+        return sum(self._put_back_leases(keys.OPEN, now, self._scheduler.put_back))
 
     def take_in(self, shard: bytes, now: float) -> Iterator[None]:
-        """Put the leases of a shard back and file its hosts, all of which the store has as empty.
-        Yields after each step, which is to be committed. Raises ConfigError if they have more
-        levels than the setting."""
+        """Put the leases of a shard back and then file its hosts, all of which the store has as
+        empty. Yields after each step, which is to be committed; meanwhile URLs are leased, of the
+        shard those of hosts that are filed. Raises ConfigError if they have more levels than the
+        setting."""
         for hosts in slices(self._batch, keys.HOST + shard, self._limits.recovered_slice):
             for key, _ in hosts:
                 host = HostKey(keys.name_in_shard(key))
@@ -74,7 +75,9 @@ class Recovery:
             for key, packed in addresses:
                 self._groups.take_in(key, packed, now)
             yield
-        for _ in self._put_back_leases(keys.OPEN + shard, now):
+        # No host is filed yet: one that was leased now would be taken for a lost lease, and one of
+        # which another lease is still to be put back would not rest as long as that asks for.
+        for _ in self._put_back_leases(keys.OPEN + shard, now, self._scheduler.put_first):
             yield
         for hosts in slices(self._batch, keys.HOST + shard, self._limits.recovered_slice):
             for key, _ in hosts:
@@ -109,15 +112,18 @@ class Recovery:
         for level, ends in enumerate(record.queue_ends):
             self._batch.totals.levels[level] += times * len(ends)
 
-    def _put_back_leases(self, prefix: bytes, now: float) -> Iterator[int]:
+    def _put_back_leases(
+        self, prefix: bytes, now: float, put_back: Callable[[Candidate], None]
+    ) -> Iterator[int]:
         """Put the leases whose keys begin with *prefix* back. Yields how many, after each step,
-        which is written."""
+        which is written. *put_back* does that with a URL."""
         newest = self._newest_leases(prefix)
         for leases in slices(self._batch, prefix, self._limits.recovered_slice):
             for key, packed in leases:
                 lost = decode_open(packed)
                 is_newest = lost.taken_at == newest[lost.candidate.host]
-                self._put_back_lost(key, lost, now, may_be_fetching=is_newest)
+                self._end_lost(key, lost, now, may_be_fetching=is_newest)
+                put_back(lost.candidate)
             self._batch.commit()
             yield len(leases)
 
@@ -127,9 +133,7 @@ class Recovery:
         opened = (decode_open(packed) for _, packed in all_records(self._batch, prefix))
         return {lost.candidate.host: lost.taken_at for lost in opened}
 
-    def _put_back_lost(
-        self, key: bytes, lost: OpenRecord, now: float, *, may_be_fetching: bool
-    ) -> None:
+    def _end_lost(self, key: bytes, lost: OpenRecord, now: float, *, may_be_fetching: bool) -> None:
         record = self._batch.host(lost.candidate.host)
         # A rest that ends after the lease began was set by its release, and is kept.
         if may_be_fetching and (lost.is_bundled or record.rest_until <= lost.taken_at):
@@ -143,7 +147,6 @@ class Recovery:
                 self._groups.note_rest(record.address, host, record.rest_until, now)
         self._batch.delete(key)
         self._batch.count(keys.shard_in(key), UrlState.LEASED, UrlEvent.LOSE)
-        self._scheduler.put_back(lost.candidate)
 
     def _rest_after(self, taken_at: float, record: HostRecord, now: float) -> float:
         """Return until when a host rests after a fetch that the death of its process cut off. The

@@ -45,12 +45,13 @@ from crawler.shared.owned.scripts import (
 from crawler.shared.owned.takeover import ShardLoader
 from crawler.shared.worker.outbox import Outbox, Overflow
 from crawler.simulate.redis_model import LOST_MS, RedisModel
-from tests.harness.frontiers import TIGHT, candidate, check_invariants, rest
+from tests.harness.frontiers import TIGHT, candidate, check_invariants, drain, rest
 from tests.harness.owned_world import LEASE_S as LEASE_OF_WORLD_S
 from tests.harness.owned_world import (
     OWNED_LIVES,
     SCRIPTS,
     LoadedShard,
+    OneOfSeveral,
     OwnedWorld,
     Owner,
     do_work,
@@ -169,7 +170,7 @@ class Worker:
         now = self.life.now
         for number, shard in self.shards.items():
             if not shard.is_taken_in and shard.owned.may_lease(now):
-                shard.take_in(now)
+                shard.take_in(now, self.lease_some)
                 if number == shard_of_link(page(0)):
                     shard.frontier.add([page(0)], now)
             if shard.is_taken_in and self.life.planned(number) is not self:
@@ -205,6 +206,9 @@ class Worker:
 
     def lease(self) -> None:
         self.take_in()
+        self.lease_some()
+
+    def lease_some(self) -> None:
         for lease in self.owner.frontier.lease(self.life.now, 2):
             self.leased.append((self.shards[keys.shard_of_number(lease.id)], lease))
 
@@ -893,6 +897,52 @@ def test_what_is_due_in_a_shard_that_is_loaded_waits_until_all_of_it_is_here(
     assert {lease.candidate.host for lease in leased} == {host_of[0], host_of[1]}
     counts = second.frontier.counts()
     assert (counts.waiting, counts.later, counts.leased) == (0, 0, 2)
+
+
+@pytest.mark.parametrize("silent_s", [LEASE_S, 1e5])
+def test_what_was_leased_in_a_shard_that_comes_is_put_back_before_anything_is_leased(
+    tmp_path: Path, silent_s: float
+) -> None:
+    """Or what is leased meanwhile is put back, too, and fetched twice; and a host of which an
+    earlier page was not finished is asked while its last fetch may be under way."""
+    server, now, shards = RedisModel(SCRIPTS), 1000.0, OneOfSeveral(0)
+
+    def loaded(owner: str) -> LoadedShard:
+        commands = ShardCommands(SCRIPTS, NAME, 0, owner, LEASE_S)
+        claimed = read_claim_reply(server.ask(commands.claim(begins=True)))
+        assert isinstance(claimed, ClaimedShard)
+        made = Owner(server.ask, tmp_path / owner, LIMITS, now, shards=shards)
+        return made.load(commands, claimed, now)
+
+    held = loaded("first")
+    held.take_in(now)
+    hosts = [f"h{n}" for n in range(4)]
+    held.frontier.add([candidate(page, host=host) for page in "12" for host in hosts], now)
+    earlier = drain(held.frontier, now)
+    for lease in earlier:
+        held.frontier.release(lease, rest(GAP_S), now)
+    now += GAP_S
+    leased = {lease.candidate.url for lease in (*earlier, *drain(held.frontier, now))}
+    assert len(leased) == 2 * len(hosts)
+    held.frontier.commit()
+    asked = held.owned.next_commands(0.0, 0)
+    held.owned.on_replies([server.ask(each.command) for each in asked], 0.0, 0.0)
+    now += LEASE_S + silent_s
+    server.now_ms += round((LEASE_S + silent_s) * 1000)
+    again: list[Lease] = []
+    coming = loaded("second")
+    coming.take_in(now, lambda: again.extend(drain(coming.frontier, now)))
+    if silent_s < FETCH_S:
+        assert not again, "a fetch may be under way"
+        now += FETCH_S
+    for _ in leased:
+        again += drain(coming.frontier, now)
+        for lease in again:
+            coming.frontier.release(lease, rest(GAP_S), now)
+        now += GAP_S
+    assert sorted(lease.candidate.url for lease in again) == sorted(leased)
+    counts = coming.frontier.counts()
+    assert (counts.waiting, counts.leased) == (0, len(leased))
 
 
 def test_pages_of_a_shard_that_is_taken_over_are_visited_again(tmp_path: Path) -> None:

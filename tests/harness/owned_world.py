@@ -87,14 +87,15 @@ class LoadedShard:
     def mirror(self) -> Mirror:
         return self.owned.mirror
 
-    def take_in(self, now: float) -> None:
-        """Let the frontier lease its URLs."""
+    def take_in(self, now: float, after_step: Callable[[], None] = noted) -> None:
+        """Let the frontier lease its URLs. *after_step* is what else the worker does meanwhile."""
         self.is_taken_in = True
         self.owner.store.mirrors[self.loader.key] = self.mirror
         self.frontier.import_seen(self.loader.seen, noted)
         do_work(self.frontier, now)
         for _ in self.frontier.take_in(self.loader.key, now):
             self.frontier.commit()
+            after_step()
         self.frontier.commit()
 
     def stop(self, now: float) -> None:
