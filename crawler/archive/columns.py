@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
-from itertools import chain, pairwise, starmap
+from itertools import chain, pairwise
 from math import modf
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec.structs import astuple
 
 from crawler.archive.arrow import pa, pc, pq
@@ -39,7 +40,7 @@ from crawler.model.page import (
 from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError, StoreUnavailable
 from crawler.page.language import detect_language
-from crawler.page.text_quality import text_quality
+from crawler.page.text_quality import LINK_SHARE, text_qualities
 
 
 class Column(NamedTuple):
@@ -308,7 +309,8 @@ class RowGroup:
         self._batch_bytes = 0
         # The next batch:
         self._cells: list[tuple[object, ...]] = []
-        self._judged: list[tuple[str, float | None]] = []
+        self._texts_judged: list[str] = []
+        self._link_shares: list[float | None] = []
         self._judged_chars = 0
         self._links: list[Link] = []
         self._link_ends = [0]
@@ -353,7 +355,8 @@ class RowGroup:
             is_there = facts is not None and facts is not NOTHING_SAID
             cells += _cells_of(facts) if is_there else nothing
         self._cells.append(cells)
-        self._judged.append((row.text, row.link_share))
+        self._texts_judged.append(row.text)
+        self._link_shares.append(row.link_share)
         self._judged_chars += len(row.text)
         self._links += outlinks
         self._link_ends.append(len(self._links))
@@ -377,20 +380,19 @@ class RowGroup:
     def _end_batch(self) -> None:
         if not self._cells:
             return
-        parts: list[tuple[Sequence[str], list[tuple[object, ...]]]] = [
-            (self._row_names, self._cells)
-        ]
-        parts += [(names, [*starmap(cells, self._judged)]) for names, cells in self._of_texts]
+        cells: list[Sequence[object]] = [*zip(*self._cells, strict=True)]
+        found = [*zip(self._row_names, cells, strict=True)]
+        for names, columns_of in self._of_texts:
+            found += zip(names, columns_of(self._texts_judged, self._link_shares), strict=True)
         columns = {"outlinks": self._link_lists()}
-        for names, rows in parts:
-            for name, cells in zip(names, zip(*rows, strict=True), strict=True):
-                columns[name] = array_of(cells, self._cell_schema.field(name).type)
+        for name, column in found:
+            columns[name] = array_of(column, self._cell_schema.field(name).type)
         in_order = [columns[name] for name in self._cell_names]
         batch = pa.RecordBatch.from_arrays(in_order, schema=self._cell_schema)
         self._batches.append(batch)
         self._batch_bytes += batch.nbytes
         self._cells, self._links, self._link_ends = [], [], [0]
-        self._judged, self._judged_chars = [], 0
+        self._texts_judged, self._link_shares, self._judged_chars = [], [], 0
 
     def _link_lists(self) -> pa.Array:
         links = self._links
@@ -423,22 +425,28 @@ def _cells_of(facts: msgspec.Struct) -> tuple[object, ...]:
     return tuple([None if cell == "" else cell for cell in astuple(facts)])
 
 
-def _language_cells(text: str, _link_share: float | None) -> tuple[object, ...]:
-    return _cells_of(detect_language(text)) if text else (None, None)
+def _language_columns(texts: Sequence[str], _: Sequence[float | None]) -> list[Sequence[object]]:
+    rows = [_cells_of(detect_language(text)) if text else (None, None) for text in texts]
+    return [*zip(*rows, strict=True)]
 
 
-_NO_QUALITY: Final = (None,) * len(TextQuality.__struct_fields__)
-
-
-def _quality_cells(text: str, link_share: float | None) -> tuple[object, ...]:
-    return astuple(text_quality(text, link_share)) if text else _NO_QUALITY
+def _quality_columns(
+    texts: Sequence[str], link_shares: Sequence[float | None]
+) -> list[Sequence[object]]:
+    is_empty = np.array([not text for text in texts])
+    found: list[Sequence[object]] = [
+        pa.array(column, mask=is_empty) for column in text_qualities(texts)
+    ]
+    shares = [share if text else None for text, share in zip(texts, link_shares, strict=True)]
+    found.insert(LINK_SHARE, shares)
+    return found
 
 
 # What is found in a text is found when a batch ends: tables of letter sequences, and code, that are
 # in the processor's caches then take half as long.
 _OF_TEXTS: Final = {
-    ColumnGroup.LANGUAGE: (DetectedLanguage.__struct_fields__, _language_cells),
-    ColumnGroup.QUALITY: (TextQuality.__struct_fields__, _quality_cells),
+    ColumnGroup.LANGUAGE: (DetectedLanguage.__struct_fields__, _language_columns),
+    ColumnGroup.QUALITY: (TextQuality.__struct_fields__, _quality_columns),
 }
 
 
@@ -455,6 +463,8 @@ _TEXT_ROWS: Final = 16  # read at once: a text may have 4 million characters
 
 def array_of(values: Sequence[object], kind: pa.DataType) -> pa.Array:
     """Return *values* as an array, halves of surrogate pairs as U+FFFD."""
+    if isinstance(values, pa.Array):
+        return values.cast(kind)
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:

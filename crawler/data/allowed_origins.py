@@ -71,6 +71,7 @@ class AllowedOrigins:
         self._config = config
         # Without arguments the scope is any: the spider's own code limits the crawl.
         self._arguments = arguments or Arguments(seeds="none")
+        self._only_chosen = self._arguments.only_chosen  # asked for six times a page
         self._store = store
         self._key_seed = key_seed
         self._now = now
@@ -155,7 +156,7 @@ class AllowedOrigins:
                 return LaterVisits.LISTS
             case OnlyChoice.CHANGED:
                 return LaterVisits.EACH
-            case _ if self._arguments.only_chosen:
+            case _ if self._only_chosen:
                 return LaterVisits.NONE
         is_once = self._config.revisits.revisit is RevisitChoice.ONCE
         is_any = not is_once or self.operator.visits_again
@@ -166,7 +167,7 @@ class AllowedOrigins:
         fetches only what failed, or the URLs of a list, all else."""
         if candidate.purpose is Purpose.CHECK and not self._arguments.check_external:
             return Refusal(Reason.NOT_CHOSEN, "check_external is no")
-        if not self._arguments.only_chosen or candidate.purpose is Purpose.ROBOTS:
+        if not self._only_chosen or candidate.purpose is Purpose.ROBOTS:
             return None
         has_failed = candidate.attempts > 0 and self._arguments.only is OnlyChoice.FAILED
         if candidate.is_chosen or has_failed:

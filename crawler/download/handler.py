@@ -201,13 +201,13 @@ def wire_request(
     # `items` of Scrapy's Headers would normalize each name once more.
     fields = dict.items(request.headers)
     sent = [(name, value) for name, values in fields for value in values]
-    history = None if life is None else life.candidate.history
-    has_gone = bool(history and may_have_gone and may_have_gone(history.stored_at))
-    is_kept = not has_gone and _may_ask(request)
-    if life is not None and life.plan.validators is not None and is_kept:
-        # Here, and not in the headers of the request: copies of that are for other URLs, too.
-        sent += conditions(life.plan.validators)
-        life.note_conditional()
+    if life is not None and life.plan.validators is not None and _may_ask(request):
+        history = life.candidate.history
+        has_gone = history and may_have_gone and may_have_gone(history.stored_at)
+        if not has_gone:
+            # Here, and not in the headers of the request: copies of that are for other URLs, too.
+            sent += conditions(life.plan.validators)
+            life.note_conditional()
     return WireRequest(
         url=request.url,
         method=request.method,
