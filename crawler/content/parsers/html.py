@@ -325,7 +325,9 @@ class Facts:
         )
         if not any(about):
             return NOTHING_SAID
-        return About(*[" ".join(said[:_MAX_SAID_CHARS].split())[:_MAX_CHARS] for said in about])
+        return About(
+            *[said and " ".join(said[:_MAX_SAID_CHARS].split())[:_MAX_CHARS] for said in about]
+        )
 
     @property
     def language(self) -> str:
