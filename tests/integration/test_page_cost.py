@@ -7,11 +7,11 @@ from bench.profile import calls
 FEW, MANY = 600, 1_000
 """Pages of 200 hosts, each of which has been asked for its robots.txt by the first few: with 300,
 some had not, and a page seemed to cost up to 200 calls more."""
-MOST_CALLS = 2_900
+MOST_CALLS = 2_850
 """Of functions, in the event loop's thread, for a page with 40 links: 2,260 when this was written,
 2,365 before its links came in the order of their importance (90 more) and counted for the budgets
 of their domains (50 more), 2,505 before its row told language, quality, what server and page say,
-and the texts of its links (320 more: CRAWLER_COLUMN_GROUPS). A function that is called for each
+and the texts of its links (280 more: CRAWLER_COLUMN_GROUPS). A function that is called for each
 link adds 40. Raise it only with what the page gets for it."""
 
 
