@@ -41,6 +41,33 @@ def test_the_project_deploys_as_an_egg(scrapyd):
     assert list((scrapyd.folder / "eggs" / "crawler").glob("*.egg"))
 
 
+def test_a_cancelled_job_puts_back_what_was_under_way_and_continues_when_scheduled_again(scrapyd):
+    in_flight = Event()
+
+    def hangs_once(hit: int) -> Reply:
+        in_flight.set()
+        return Reply(hang=True) if hit == 1 else page(text="at last")
+
+    with site("127.0.0.74", {**ROUTES, "/3": hangs_once}) as web:
+        seeds = web.url("/")
+        scrapyd.schedule("long", seeds=seeds, setting=QUICK)
+        assert in_flight.wait(WAIT_S)
+        assert scrapyd.cancel("long") == "running"
+        wait_until(lambda: "long" in scrapyd.jobs("finished"), ENDED_WITHIN_S, "the job has ended")
+        data = scrapyd.data("long")
+        summary = json.loads((data / "summary.json").read_text())
+        assert summary["reason"] == "shutdown"
+        done = {one.url for one in read_outcomes(data / "outcomes.jsonl")}
+        assert web.url("/3") not in done
+        left = summary["frontier"]
+        assert left["waiting"] + left["later"] == len(all_of(web) - done), "nothing stays leased"
+
+        scrapyd.schedule("long", seeds=seeds, setting=QUICK)
+        wait_until(lambda: "finished" in summary_of(data)["reason"], WAIT_S, "it has finished")
+        assert archived(data) == all_of(web)
+        assert [path for path in PATHS if web.hits[path] > 1] == ["/3"], "no other page twice"
+
+
 def test_two_jobs_side_by_side_each_crawl_their_own(scrapyd, tmp_path):
     both_run = Event()
 
@@ -67,33 +94,6 @@ def test_two_jobs_side_by_side_each_crawl_their_own(scrapyd, tmp_path):
             scrapyd.wait_for(job)
             assert archived(tmp_path / job) == all_of(web)
             assert "Closing spider (finished)" in scrapyd.log(job)
-
-
-def test_a_cancelled_job_puts_back_what_was_under_way_and_continues_when_scheduled_again(scrapyd):
-    in_flight = Event()
-
-    def hangs_once(hit: int) -> Reply:
-        in_flight.set()
-        return Reply(hang=True) if hit == 1 else page(text="at last")
-
-    with site("127.0.0.74", {**ROUTES, "/3": hangs_once}) as web:
-        seeds = web.url("/")
-        scrapyd.schedule("long", seeds=seeds, setting=QUICK)
-        assert in_flight.wait(WAIT_S)
-        assert scrapyd.cancel("long") == "running"
-        wait_until(lambda: "long" in scrapyd.jobs("finished"), ENDED_WITHIN_S, "the job has ended")
-        data = scrapyd.data("long")
-        summary = json.loads((data / "summary.json").read_text())
-        assert summary["reason"] == "shutdown"
-        done = {one.url for one in read_outcomes(data / "outcomes.jsonl")}
-        assert web.url("/3") not in done
-        left = summary["frontier"]
-        assert left["waiting"] + left["later"] == len(all_of(web) - done), "nothing stays leased"
-
-        scrapyd.schedule("long", seeds=seeds, setting=QUICK)
-        wait_until(lambda: "finished" in summary_of(data)["reason"], WAIT_S, "it has finished")
-        assert archived(data) == all_of(web)
-        assert [path for path in PATHS if web.hits[path] > 1] == ["/3"], "no other page twice"
 
 
 def summary_of(data: Path) -> dict[str, str]:
