@@ -1,4 +1,8 @@
-"""What reads pages is compiled once for all processes, and runs where it cannot be compiled."""
+"""What reads pages is compiled once for all processes, and runs where it cannot be compiled.
+
+Rule: numba takes half a minute of CPU, so what it compiled for one test is used by the next. That
+is with all indexes checked, which makes no difference to who compiles.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +55,15 @@ def started(code: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def test_of_several_processes_one_compiles(tmp_path: Path) -> None:
-    processes = [started(LOAD + COUNT, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(3)]
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment with a cache of its own."""
+    folder = tmp_path_factory.mktemp("compiled")
+    return {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(folder)}
+
+
+def test_of_several_processes_one_compiles(checked: dict[str, str]) -> None:
+    processes = [started(LOAD + COUNT, **checked) for _ in range(3)]
     ended = [process.communicate() for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], ended
     assert sorted(out.split()[-1] for out, _ in ended) == ["0", "0", "1"]
@@ -63,8 +74,31 @@ def test_of_several_processes_one_compiles(tmp_path: Path) -> None:
         *[others] * 2,
     ]
     assert all(0 < float(out.split()[0]) < inf for out, _ in ended)
-    out, log = started(LOAD + COUNT, NUMBA_CACHE_DIR=str(tmp_path)).communicate()
+    out, log = started(LOAD + COUNT, **checked).communicate()
     assert (out.split(), log) == (["inf", "0"], "")
+
+
+def test_compiled_code_stays_within_its_memory(checked: dict[str, str]) -> None:
+    """The tests of HTML, fingerprints and links, with all indexes checked: a negative one is an
+    error too, where the interpreter takes an element from the end."""
+    tests = ["test_html.py", "test_html_text.py", "test_html_limits.py", "test_html_judges.py"]
+    tests += ["test_html_scan.py", "test_simhash.py", "test_url_scan.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "not linear and not memory",
+    ]
+    folder = Path(__file__).parents[1] / "unit"
+    done = subprocess.run(
+        [*command, *(str(folder / each) for each in tests)],
+        env={**os.environ, **checked}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_the_rate_does_not_count_the_time_to_compile(

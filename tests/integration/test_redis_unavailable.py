@@ -29,7 +29,7 @@ from tests.harness.commands import crawl_command
 from tests.harness.fork_server import run, running
 from tests.harness.small_disks import SmallDisk, can_mount
 from tests.harness.waiting import wait_until
-from tests.harness.workers import BOUND_S, SETTINGS, Workers, judged_workers
+from tests.harness.workers import BOUND_S, QUICK_LEASES, SETTINGS, Workers, judged_workers
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
@@ -203,7 +203,7 @@ def test_a_worker_that_waits_for_its_server_can_be_ended(tmp_path: Path) -> None
 
 def test_a_server_without_memory_takes_a_worker_in(tmp_path: Path, server: RedisServer) -> None:
     """What is there can be fetched, and so makes room. Only a crawl that is new cannot begin."""
-    with judged_workers(tmp_path, server, WEB) as crawl:
+    with judged_workers(tmp_path, server, WEB, QUICK_LEASES) as crawl:
         server.client().config_set("maxmemory", 1)
         refused = started(tmp_path, server.url)
         assert "has no memory left" in complaint(refused)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import ModuleType
 
 from hypothesis import given, settings
@@ -41,27 +37,3 @@ def test_any_text_stays_within_bounds_in_the_interpreter(text: str, is_xml: bool
     """An index out of bounds raises an error there."""
     page = text.replace("\0", "").encode(errors="replace")
     assert found(html_scan, page, is_xml=is_xml) == found(INTERPRETED, page, is_xml=is_xml)
-
-
-def test_compiled_code_stays_within_its_memory(tmp_path: Path) -> None:
-    """The tests of HTML, fingerprints and links, with all indexes checked: a negative one is an
-    error too, where the interpreter takes an element from the end."""
-    tests = ["test_html.py", "test_html_text.py", "test_html_limits.py", "test_html_judges.py"]
-    tests += ["test_html_scan.py", "test_simhash.py", "test_url_scan.py"]
-    checked = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-k",
-        "not linear and not memory",
-    ]
-    folder = Path(__file__).parent
-    done = subprocess.run(
-        [*command, *(str(folder / each) for each in tests)],
-        env=checked, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:]
