@@ -32,7 +32,7 @@ def test_no_page_that_is_done_is_lost(tmp_path: Path, is_shared: bool) -> None:
     data, log, seeds = tmp_path / "data", tmp_path / "log", tmp_path / "seeds.txt"
     moments = Random(11)
     power = PowerCut(tmp_path, moments)
-    with Judge(JudgedWeb(hosts=16, pages=40)) as judge, RedisServer() as redis:
+    with Judge(JudgedWeb(hosts=16, pages=40, crawl_delay_s=0.1)) as judge, RedisServer() as redis:
         seeds.write_text("\n".join(judge.seeds()))
         frontier = {"CRAWLER_FRONTIER_URL": redis.url} if is_shared else {}
         command = crawl_command(data, {**SETTINGS, **frontier}, seeds=seeds)

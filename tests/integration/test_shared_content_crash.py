@@ -17,11 +17,11 @@ from tests.servers.copied_web import CopiedServer, CopiedWeb
 from tests.servers.redis import RedisServer
 
 WORKERS: Final = 3
-KILLS: Final = 12
+KILLS: Final = 8
 BEGUN: Final = "Spider opened"
 SETTINGS: Final = {
     "CRAWLER_COLUMNS": True,
-    "CRAWLER_MIN_DELAY_S": 0.8,
+    "CRAWLER_MIN_DELAY_S": 0.55,
     "CRAWLER_DELAY_FACTOR": 1,
     "CRAWLER_BACKOFF_BASE_S": 0.05,
     "CRAWLER_BACKOFF_MAX_S": 0.1,
