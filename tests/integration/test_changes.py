@@ -72,7 +72,7 @@ def test_no_kill_loses_an_entry(tmp_path: Path) -> None:
     data, log, seeds = tmp_path / "data", tmp_path / "log", tmp_path / "seeds.txt"
     moments = random.Random(7)
     settings = {**CHANGES, "CRAWLER_FSYNC_EVERY_S": 0.05}
-    with Judge(JudgedWeb(hosts=10, pages=15)) as judge:
+    with Judge(JudgedWeb(hosts=10, pages=15, crawl_delay_s=0.2)) as judge:
         seeds.write_text("\n".join(judge.seeds()))
         crawl = crawl_command(data, settings, seeds=seeds)
         for _ in range(KILLS):
@@ -168,7 +168,7 @@ def crawl_that_waits(tmp_path: Path, redis: tuple[str, ...]) -> None:
 
 
 def test_two_workers_have_a_feed_each_and_one_of_all_in_their_order(tmp_path: Path) -> None:
-    web = JudgedWeb(hosts=10, pages=15)
+    web = JudgedWeb(hosts=10, pages=15, crawl_delay_s=0.2)
     with RedisServer() as server, judged_workers(tmp_path, server, web, CHANGES) as crawl:
         workers = crawl.start_together(2)
         crawl.wait_for_pages(30)
