@@ -144,14 +144,14 @@ def redirect_not_seen_tested(patch: pytest.MonkeyPatch) -> None:
 
 
 def put_back_in_two_writes(patch: pytest.MonkeyPatch) -> None:
-    original = Recovery._put_back_lost
+    original = Recovery._end_lost
 
-    def put_back(self: Recovery, key: bytes, *given: Any, **named: Any) -> None:
+    def end(self: Recovery, key: bytes, *given: Any, **named: Any) -> None:
         self._batch.delete(key)
         self._batch.commit()
         original(self, key, *given, **named)
 
-    patch.setattr(Recovery, "_put_back_lost", put_back)
+    patch.setattr(Recovery, "_end_lost", end)
 
 
 def challenge_pause_not_doubled(patch: pytest.MonkeyPatch) -> None:
