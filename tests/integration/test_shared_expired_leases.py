@@ -30,7 +30,7 @@ SETTINGS = {
     "CRAWLER_DELAY_FACTOR": FACTOR,
     "CRAWLER_BACKOFF_BASE_S": 0.1,
 }
-SLOW_S = 0.5  # an answer, and at least as much the rest after it
+SLOW_S = 1.0  # an answer, and at least as much the rest after it: 40 s and more for a host
 BUSY = 0.3  # of a core: what it has begun is finished, and the connection is tried again
 HELD = 3  # leases at least, so that some are under way and some are not
 
