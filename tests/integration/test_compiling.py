@@ -79,8 +79,8 @@ def test_of_several_processes_one_compiles(checked: dict[str, str]) -> None:
 
 
 def test_compiled_code_stays_within_its_memory(checked: dict[str, str]) -> None:
-    """The tests of HTML, fingerprints, counts and links, with all indexes checked: a negative one is
-    an error too, where the interpreter takes an element from the end."""
+    """The tests of HTML, fingerprints, counts and links, with all indexes checked: a negative one
+    is an error too, where the interpreter takes an element from the end."""
     tests = ["test_html.py", "test_html_text.py", "test_html_limits.py", "test_html_judges.py"]
     tests += ["test_html_scan.py", "test_simhash.py", "test_text_counts.py", "test_url_scan.py"]
     command = [
