@@ -14,6 +14,7 @@ CRAWL := .venv/.for-crawling
 WORK := .venv/.for-working
 JUDGES := .venv-judges/.for-judging
 DOCS := .venv-docs/.for-docs
+PROTO := .venv-urlfrontier/.for-urlfrontier
 RUN = $(if $(filter-out 1,$(WORKERS)),share web --workers '$(WORKERS)',crawl web)
 
 # Where bytecode may not be written beside its source, it goes into .venv: with none at all, each
@@ -30,7 +31,7 @@ COMPILE = $(PY) -c 'from crawler.content.compiling import load; load()'
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo docs lint check test compiled retest fuzz lives kills paces simulate fresh documentation-sites bench lean release flame bench-scale format settings screenshots again
+.PHONY: help setup crawl demo docs lint check test compiled retest fuzz lives kills paces simulate fresh documentation-sites bench lean release flame bench-scale format settings screenshots urlfrontier again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -132,6 +133,9 @@ settings: $(WORK)  ## write what docs/ and monitoring/ say of settings, keys, st
 	$(PY) scripts/write_queries.py
 	$(PY) scripts/write_api.py
 
+urlfrontier: $(PROTO)  ## make the modules of the URL Frontier protocol from crawler/urlfrontier/urlfrontier.proto
+	@.venv-urlfrontier/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. crawler/urlfrontier/urlfrontier.proto
+
 $(CRAWL): requirements.txt scripts/venv.sh $(if $(ALIVE),,again)
 	@sh scripts/venv.sh '$(PYTHON)' requirements.txt
 	@touch $@
@@ -142,6 +146,10 @@ $(WORK): requirements-dev.txt $(CRAWL)
 
 $(DOCS): requirements-docs.txt
 	@sh scripts/venv.sh '$(PYTHON)' requirements-docs.txt .venv-docs
+	@touch $@
+
+$(PROTO): requirements-urlfrontier.txt
+	@sh scripts/venv.sh '$(PYTHON)' requirements-urlfrontier.txt .venv-urlfrontier
 	@touch $@
 
 $(JUDGES): requirements-judges.txt $(WORK)

@@ -26,6 +26,7 @@ LAYERS = [
     ["archive", "duplicates"],
     ["content"],
     ["shared"],
+    ["urlfrontier"],
     ["assembly", "simulate"],
     ["view"],
     ["operate"],
@@ -95,7 +96,9 @@ CONFINED = {
     "hiredis": {"shared"},
     "aiohttp": {"operate", "console"},
     "aiohappyeyeballs": {"download"},
-    "prometheus_client": {"operate"},
+    "prometheus_client": {"operate", "urlfrontier"},
+    "grpc": {"urlfrontier"},
+    "google": {"urlfrontier"},
     "aiodns": {"download"},
     "pyarrow": {"archive"},
     "duckdb": {"archive"},
@@ -104,7 +107,7 @@ CONFINED = {
     "scrapy": {folder for layer in LAYERS[6:] for folder in layer}
     - {"archive", "data", "duplicates", "simulate"},
     # engine: its exceptions are Twisted's, too, for users' errbacks.
-    "twisted": {folder for layer in LAYERS[11:] for folder in layer} | {"engine"},
+    "twisted": {folder for layer in LAYERS[12:] for folder in layer} | {"engine"},
 }
 
 LAYER_OF = {folder: number for number, layer in enumerate(LAYERS) for folder in layer}

@@ -44,5 +44,10 @@ class Source:
 
 
 def sources(*folders: str) -> list[Source]:
-    """All files of *folders*, sorted."""
-    return [Source(path) for folder in folders for path in sorted((PROJECT / folder).rglob("*.py"))]
+    """All files of *folders*, sorted, but for those that protoc has written in its own style."""
+    return [
+        Source(path)
+        for folder in folders
+        for path in sorted((PROJECT / folder).rglob("*.py"))
+        if not path.stem.endswith(("_pb2", "_pb2_grpc"))
+    ]

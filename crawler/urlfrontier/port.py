@@ -1,0 +1,149 @@
+"""The interface between the server of the URL Frontier protocol and what keeps the URLs that it
+serves. The tests of the protocol run over every implementation.
+
+Rule: a URL is known by its exact string within (crawlID, key): http://x and http://x/ are two.
+Calls return at once; *now* is epoch seconds. What a call has changed counts for all calls after it,
+and is durable when `wait_until_durable`, awaited after it, returns: acknowledgements, and URLs that
+are leased, are sent after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from typing import Protocol
+
+import msgspec
+
+from crawler.model.types import CrawlerError
+
+Wanted = Callable[[str], bool]
+"""Which URLs are meant, by their strings."""
+
+
+class UnknownQueue(CrawlerError):
+    """A crawl has no queue of that key. Caller: answer so."""
+
+
+class PutStatus(IntEnum):
+    """What became of an item; the numbers are those of AckMessage.Status."""
+
+    OK = 0
+    SKIPPED = 1  # known before, or nothing that can be kept: not to be sent again
+    FAIL = 2  # may be sent again
+
+
+class PutItem(msgspec.Struct, frozen=True, gc=False):
+    """A URL that a client puts. It was checked: no text is empty or too long, no date too late."""
+
+    url: str
+    key: str  # of its queue
+    metadata: bytes  # opaque here; mapping.py reads it
+    refetch_at: int | None  # epoch seconds, 0: completed; None: discovered, to be fetched now
+
+
+class QueuedUrl(msgspec.Struct, frozen=True, gc=False):
+    """A URL that is known, as it is served and listed."""
+
+    url: str
+    key: str
+    metadata: bytes
+    refetch_at: int  # epoch seconds; 0: completed
+    created_at: int  # epoch seconds
+
+
+class QueueStats(msgspec.Struct, frozen=True, gc=False):
+    """The counts of a queue, or of all queues of a crawl."""
+
+    size: int = 0  # URLs that are not completed, those in process too
+    in_process: int = 0  # leased, and the lease is not over
+    completed: int = 0
+    queues: int = 0
+    active_queues: int = 0  # with URLs that are due
+
+
+class ServedCrawl(Protocol):
+    """The URLs of one crawlID. A key that is not known is a queue without URLs, but for
+    `set_limit`."""
+
+    def put(self, items: Sequence[PutItem], now: float) -> Sequence[PutStatus]:
+        """Take *items* in their order, and return what became of each. A discovered one that is
+        known is SKIPPED and changes nothing. Another replaces date and metadata of its URL, known
+        before or not, and ends its lease."""
+
+    async def wait_until_durable(self) -> None:
+        """Return when every call made before it is durable. Raises StoreUnavailable if that cannot
+        come any more."""
+
+    def lease(
+        self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
+    ) -> list[QueuedUrl]:
+        """Take up to *per_queue* due URLs of each of up to *queues* queues, or of that of *key*,
+        for *lease_s* seconds, in which they are not taken again unless they are put. Those of a
+        queue are one after another, by date and then by URL. Left out are queues that are blocked,
+        at their limit, served less than their delay ago, or of which *per_queue* URLs are leased.
+        None are returned when no queue is left; a second call with the same *now* goes on with
+        other queues."""
+
+    def stats(self, key: str, now: float) -> QueueStats:
+        """Return the counts of the queue of *key*; of the crawl, if that is empty."""
+
+    def queues(self, start: int, size: int, now: float, *, include_inactive: bool) -> list[str]:
+        """Return up to *size* keys of queues from the number *start* on, in an order that stays the
+        same while no queue comes or goes: of those with URLs that are due, or of all."""
+
+    def delete_queue(self, key: str, now: float) -> int:
+        """Remove a queue, and return how many URLs it had, completed ones too."""
+
+    def block(self, key: str, until: int, now: float) -> None:
+        """Lease no URL of a queue until *until*, epoch seconds; 0 ends the block. It counts for a
+        queue that comes later, too."""
+
+    def set_delay(self, key: str, delay_s: int, now: float) -> None:
+        """Set how long a queue rests after it was served; of all that have no delay of their own,
+        if *key* is empty. It counts for a queue that comes later, too."""
+
+    def set_limit(self, key: str, limit: int, now: float) -> None:
+        """Serve a queue while fewer than *limit* of its URLs are completed; 0: without a limit.
+        Raises UnknownQueue."""
+
+    def status(self, url: str, key: str, now: float) -> QueuedUrl | None:
+        """Return what is known of *url*, or None."""
+
+    def urls(
+        self, key: str, start: int, size: int, now: float, *, wanted: Wanted | None
+    ) -> Iterator[QueuedUrl]:
+        """Yield up to *size* URLs from the number *start* on, in an order that stays the same while
+        none comes or goes, completed ones too: of the queue of *key*, or of all if that is empty;
+        of those that are *wanted*, if that is given. What is put meanwhile may be missing."""
+
+    def count(self, key: str, now: float, *, wanted: Wanted | None) -> int:
+        """Return how many `urls` would yield of all."""
+
+    def purge(self, key: str, days: int, now: float) -> int:
+        """Remove the URLs created more than *days* days ago, of the queue of *key* or of all, and
+        return how many they were."""
+
+
+class Crawls(Protocol):
+    """All crawlIDs of a server. An empty one never comes here: it is called DEFAULT."""
+
+    def names(self) -> list[str]:
+        """Return those that are kept, sorted."""
+
+    def find(self, crawl_id: str) -> ServedCrawl | None: ...
+
+    def open(self, crawl_id: str) -> ServedCrawl:
+        """Return it, made if there is none."""
+
+    async def delete(self, crawl_id: str) -> int:
+        """Remove it, and return how many URLs it had, completed ones too. Durable when this
+        returns."""
+
+    def is_active(self) -> bool:
+        """Return whether URLs are leased. Whether that is durable is left open."""
+
+    def set_active(self, active: bool) -> None: ...
+
+    async def close(self) -> None:
+        """Make everything durable and close it."""
