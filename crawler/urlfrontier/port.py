@@ -9,16 +9,13 @@ are leased, are sent after that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Protocol
 
 import msgspec
 
 from crawler.model.types import CrawlerError
-
-Wanted = Callable[[str], bool]
-"""Which URLs are meant, by their strings."""
 
 
 class UnknownQueue(CrawlerError):
@@ -59,7 +56,7 @@ class QueueStats(msgspec.Struct, frozen=True, gc=False):
     in_process: int = 0  # leased, and the lease is not over
     completed: int = 0
     queues: int = 0
-    active_queues: int = 0  # with URLs that are due
+    active_queues: int = 0  # with URLs that are not completed
 
 
 class ServedCrawl(Protocol):
@@ -90,7 +87,8 @@ class ServedCrawl(Protocol):
 
     def queues(self, start: int, size: int, now: float, *, include_inactive: bool) -> list[str]:
         """Return up to *size* keys of queues from the number *start* on, in an order that stays the
-        same while no queue comes or goes: of those with URLs that are due, or of all."""
+        same while no queue comes or goes: of those with URLs that are not completed and without a
+        block, or of all."""
 
     def delete_queue(self, key: str, now: float) -> int:
         """Remove a queue, and return how many URLs it had, completed ones too."""
@@ -110,14 +108,12 @@ class ServedCrawl(Protocol):
     def status(self, url: str, key: str, now: float) -> QueuedUrl | None:
         """Return what is known of *url*, or None."""
 
-    def urls(
-        self, key: str, start: int, size: int, now: float, *, wanted: Wanted | None
-    ) -> Iterator[QueuedUrl]:
+    def urls(self, key: str, start: int, size: int, now: float) -> Iterator[QueuedUrl]:
         """Yield up to *size* URLs from the number *start* on, in an order that stays the same while
-        none comes or goes, completed ones too: of the queue of *key*, or of all if that is empty;
-        of those that are *wanted*, if that is given. What is put meanwhile may be missing."""
+        none comes or goes, completed ones too: of the queue of *key*, or of all if that is empty.
+        Other calls may be made before it ends; what they change may be missing."""
 
-    def count(self, key: str, now: float, *, wanted: Wanted | None) -> int:
+    def count(self, key: str, now: float) -> int:
         """Return how many `urls` would yield of all."""
 
     def purge(self, key: str, days: int, now: float) -> int:

@@ -1,0 +1,617 @@
+"""The server of the URL Frontier protocol, over whatever keeps the URLs (`port.py`).
+
+Rule: nothing is acknowledged, and no URL is sent, before it is durable that it was taken. Who can
+reach the server from another machine needs a token, and TLS hides it; without both the server
+listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import ssl
+import time
+from collections import deque
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field
+from functools import wraps
+from ipaddress import ip_address
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import grpc
+import grpc.aio
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, SummaryMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from crawler.model.types import ConfigError, CrawlerError, StoreUnavailable
+from crawler.urlfrontier import urlfrontier_pb2 as pb
+from crawler.urlfrontier import urlfrontier_pb2_grpc as rpc
+from crawler.urlfrontier.mapping import (
+    LEASE_S,
+    PAGE,
+    InvalidRequest,
+    checked_date,
+    checked_key,
+    crawl_of,
+    put_item,
+    queue_of,
+    stats_message,
+    url_filter,
+    url_info,
+    url_item,
+)
+from crawler.urlfrontier.port import (
+    Crawls,
+    PutItem,
+    PutStatus,
+    QueuedUrl,
+    QueueStats,
+    ServedCrawl,
+    UnknownQueue,
+)
+
+logger = logging.getLogger(__name__)
+
+MOST_UNACKNOWLEDGED: Final = 1_024  # items of a stream; then no more of it are read
+_MOST_HELD_BYTES: Final = 4 << 20  # of them; one message may be as large
+_MOST_CALLS: Final = 1_000  # at once, of all clients (guess): each may hold as much
+_BATCH: Final = 256  # items that are put at once: a few milliseconds of the event loop
+_SLICE: Final = 256  # URLs that are leased before the first of them is sent
+_MOST_PER_QUEUE: Final = 10_000  # of a call, where a client names no limit: they are held at once
+_MOST_QUEUES: Final = 100_000  # of one answer, which is one message
+_ALL: Final = 1 << 32
+_LOG_ROOT: Final = "crawler"
+_LEVELS: Final = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+
+Clock = Callable[[], float]
+Q = TypeVar("Q")
+T = TypeVar("T")
+Put = TypeVar("Put", pb.URLItem, pb.DiscoveredBatch)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAccess:
+    """Who may call: by name, the tokens, of which a call needs one if there are any; and the files
+    of the certificate and its key, in PEM."""
+
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def credentials(self, host: str) -> grpc.ServerCredentials | None:
+        """Return what a port of *host* is opened with; None: without TLS. Raises ConfigError where
+        others could reach it without a token, or could read the token."""
+        if not _is_loopback(host) and not (self.tokens and self.certificate):
+            raise ConfigError(
+                f"the frontier is to be served on {host}, which others can reach: name a file of"
+                " tokens, and a certificate with its key, or serve it on 127.0.0.1"
+            )
+        if self.certificate is None:
+            return None
+        key = self.key or self.certificate
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, key)
+            pair = (key.read_bytes(), self.certificate.read_bytes())
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"{self.certificate} and {key} are no certificate and its key: {error}"
+            ) from None
+        return grpc.ssl_server_credentials([pair])
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class FrontierServer:
+    """Serves crawls on a port."""
+
+    def __init__(
+        self, crawls: Crawls, access: ServerAccess | None = None, clock: Clock = time.time
+    ) -> None:
+        """*clock*: epoch seconds; where it goes back, time stands still."""
+        self._access = access or ServerAccess()
+        self._counts = ServedCounts()
+        self._calls = _Calls(crawls, clock, self._counts)
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port, which is another one for 0. Raises ConfigError."""
+        credentials = self._access.credentials(host)
+        server = grpc.aio.server(
+            interceptors=[_TokenCheck(self._access.tokens)] if self._access.tokens else [],
+            options=[
+                ("grpc.so_reuseport", 0),  # else a second server would share the port in silence
+                ("grpc.keepalive_time_ms", 120_000),  # finds clients that are gone without a word
+                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # of clients' keepalive
+            ],
+            maximum_concurrent_rpcs=_MOST_CALLS,
+        )
+        rpc.add_URLFrontierServicer_to_server(self._calls, server)  # type: ignore[no-untyped-call]  # made by grpc
+        address = f"{host}:{port}"
+        try:
+            taken: int = (
+                server.add_insecure_port(address)
+                if credentials is None
+                else server.add_secure_port(address, credentials)
+            )
+        except RuntimeError:
+            raise ConfigError(f"{address} cannot be listened on: is it in use?") from None
+        await server.start()
+        self._server = server
+        self._calls.add_address(f"{host}:{taken}")
+        return taken
+
+    async def stop(self, grace_s: float = 1.0) -> None:
+        """Take no more calls, and end those that are open after *grace_s*."""
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    def metrics(self) -> bytes:
+        """Return what Prometheus scrapes, by the names of the reference's metrics."""
+        return self._counts.text()
+
+
+class _TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is untyped
+    """Refuses calls without one of the tokens in `authorization: Bearer TOKEN`."""
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        self._tokens = [f"Bearer {token}".encode() for token in tokens.values()]
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: Any
+    ) -> Any:
+        handler = await continuation(details)
+        given = dict(details.invocation_metadata).get("authorization", "")
+        sent = given.encode() if isinstance(given, str) else given
+        if handler is None or any(hmac.compare_digest(sent, token) for token in self._tokens):
+            return handler
+        return _refusal(handler)
+
+
+def _refusal(handler: Any) -> Any:
+    """Return a handler of the kind of *handler* that ends a call at once."""
+
+    async def refuse(_: object, context: grpc.aio.ServicerContext) -> None:
+        await context.abort(
+            grpc.StatusCode.UNAUTHENTICATED, "want the metadata authorization: Bearer TOKEN"
+        )
+
+    async def refuse_stream(_: object, context: grpc.aio.ServicerContext) -> AsyncIterator[object]:
+        await refuse(_, context)
+        yield None
+
+    make, behaviour = {
+        (False, False): (grpc.unary_unary_rpc_method_handler, refuse),
+        (False, True): (grpc.unary_stream_rpc_method_handler, refuse_stream),
+        (True, True): (grpc.stream_stream_rpc_method_handler, refuse_stream),
+    }[handler.request_streaming, handler.response_streaming]
+    return make(behaviour, handler.request_deserializer, handler.response_serializer)
+
+
+@dataclass(slots=True)
+class ServedCounts(Collector):
+    """What was served since the start, by the reference's names: its dashboards show them."""
+
+    get_calls: int = 0
+    got: int = 0
+    get_s: float = 0.0
+    put_calls: int = 0
+    batch_calls: int = 0
+    discovered: int = 0
+    known: int = 0
+    ignored: int = 0
+    completed: int = 0
+
+    def count_put(self, items: Iterable[PutItem], statuses: Iterable[int]) -> None:
+        for item, status in zip(items, statuses, strict=True):
+            if item.refetch_at is None:
+                self.discovered += 1
+                self.ignored += status == PutStatus.SKIPPED
+            else:
+                self.known += 1
+                self.completed += item.refetch_at == 0
+
+    def collect(self) -> Iterator[Metric]:
+        put = self.discovered + self.known
+        for name, help_text, value in (
+            ("getURLs_calls", "Calls of GetURLs.", self.get_calls),
+            ("getURLs", "URLs sent to clients.", self.got),
+            ("putURLs_calls", "Calls of PutURLs.", self.put_calls),
+            ("putDiscovered_calls", "Calls of PutDiscovered.", self.batch_calls),
+            ("putURLs", "URLs put by clients.", put),
+            ("putURLs_ignored", "Discovered URLs that were known.", self.ignored),
+            ("putURLs_completed", "URLs put as completed.", self.completed),
+        ):
+            yield CounterMetricFamily(f"frontier_{name}", help_text, value=value)
+        kinds = CounterMetricFamily(
+            "frontier_putURLs_discovered", "URLs put, by kind.", labels=["discovered"]
+        )
+        kinds.add_metric(["true"], self.discovered)
+        kinds.add_metric(["false"], self.known)
+        yield kinds
+        yield SummaryMetricFamily(
+            "frontier_getURLs_latency_seconds",
+            "Time from a call of GetURLs to its last URL.",
+            count_value=self.get_calls,
+            sum_value=self.get_s,
+        )
+
+    def text(self) -> bytes:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return generate_latest(registry)
+
+
+class _NotFound(CrawlerError):
+    """What a call is about is not known. Caller: answer so."""
+
+
+_CODES: Final = (
+    (InvalidRequest, grpc.StatusCode.INVALID_ARGUMENT),
+    (_NotFound, grpc.StatusCode.NOT_FOUND),
+    (UnknownQueue, grpc.StatusCode.NOT_FOUND),
+    (StoreUnavailable, grpc.StatusCode.UNAVAILABLE),
+)
+
+Context = Any  # grpc.aio.ServicerContext, which is untyped
+
+
+def _answering(
+    call: Callable[[_Calls, Q, Context], Awaitable[T]],
+) -> Callable[[_Calls, Q, Context], Awaitable[T]]:
+    """End a call by the status that belongs to its error, with the text for the user."""
+
+    @wraps(call)
+    async def answered(self: _Calls, request: Q, context: Context) -> T:
+        try:
+            return await call(self, request, context)
+        except CrawlerError as error:
+            codes = (code for kind, code in _CODES if isinstance(error, kind))
+            await context.abort(next(codes, grpc.StatusCode.INTERNAL), str(error))
+            raise
+
+    return answered
+
+
+class _StreamReader(Generic[Put]):
+    """Reads a stream while what came before is put, up to MOST_UNACKNOWLEDGED items and some bytes
+    that are not acknowledged; the rest waits at the client."""
+
+    def __init__(self, requests: AsyncIterator[Put], items_in: Callable[[Put], int]) -> None:
+        self._items_in: Callable[[Put], int] = items_in
+        self._came: deque[Put] = deque()
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._items = self._bytes = 0
+        self._taken = (0, 0)
+        self._ended = False
+        self._task = asyncio.create_task(self._read(requests))
+
+    async def _read(self, requests: AsyncIterator[Put]) -> None:
+        try:
+            async for message in requests:
+                self._items += self._items_in(message)
+                self._bytes += message.ByteSize()
+                self._came.append(message)
+                self._changed.set()
+                while self._items >= MOST_UNACKNOWLEDGED or self._bytes >= _MOST_HELD_BYTES:
+                    self._room.clear()
+                    await self._room.wait()
+        finally:
+            self._ended = True
+            self._changed.set()
+
+    async def take(self) -> list[Put]:
+        """Return what has come, up to some hundred items, when there is something; nothing at the
+        end of the stream. What was taken before is acknowledged now."""
+        self._items -= self._taken[0]
+        self._bytes -= self._taken[1]
+        self._room.set()
+        while not self._came and not self._ended:
+            self._changed.clear()
+            await self._changed.wait()
+        taken: list[Put] = []
+        items = held = 0
+        while self._came and items < _BATCH:
+            message = self._came.popleft()
+            taken.append(message)
+            items += self._items_in(message)
+            held += message.ByteSize()
+        self._taken = items, held
+        if not taken:
+            await self._task  # where a message could not be read, that ends the call
+        return taken
+
+    def close(self) -> None:
+        self._task.cancel()
+
+
+class _Calls(rpc.URLFrontierServicer):
+    """The calls of the protocol, by their names in it."""
+
+    def __init__(self, crawls: Crawls, clock: Clock, counts: ServedCounts) -> None:
+        self._crawls = crawls
+        self._clock = clock
+        self._counts = counts
+        self._latest = 0.0
+        self._turn = 0  # of the crawl that a call for any crawl begins with
+        self._addresses: list[str] = []
+
+    def add_address(self, address: str) -> None:
+        self._addresses.append(address)
+
+    def _now(self) -> float:
+        self._latest = max(self._latest, self._clock())
+        return self._latest
+
+    def _crawl(self, crawl_id: str) -> ServedCrawl:
+        name = crawl_of(crawl_id)
+        crawl = self._crawls.find(name)
+        if crawl is None:
+            raise _NotFound(f"there is no crawl {name} yet: put a URL first")
+        return crawl
+
+    # What clients put.
+
+    async def PutURLs(self, requests: AsyncIterator[pb.URLItem], context: Context) -> None:
+        self._counts.put_calls += 1
+        reader = _StreamReader(requests, lambda _: 1)
+        try:
+            while items := await reader.take():
+                names = [each.ID or _info_of(each)[0].url for each in items]
+                statuses = await self._put([_info_of(each) for each in items])
+                for name, status in zip(names, statuses, strict=True):
+                    await context.write(pb.AckMessage(ID=name, status=status))
+        finally:
+            reader.close()
+
+    async def PutDiscovered(
+        self, requests: AsyncIterator[pb.DiscoveredBatch], context: Context
+    ) -> None:
+        self._counts.batch_calls += 1
+        reader = _StreamReader(requests, lambda batch: len(batch.items) or 1)
+        try:
+            while batches := await reader.take():
+                found = [(info, None) for batch in batches for info in batch.items]
+                statuses = iter(await self._put(found))
+                for batch in batches:
+                    own = list(islice(statuses, len(batch.items)))
+                    await context.write(pb.BatchAck(ID=batch.ID, statuses=own))
+        finally:
+            reader.close()
+
+    async def _put(self, found: Sequence[tuple[pb.URLInfo, int | None]]) -> list[Any]:
+        """Put URLs with their dates, None for a discovered one, and return their statuses when they
+        are durable."""
+        statuses: list[Any] = [PutStatus.SKIPPED] * len(found)
+        of_crawls: dict[str, tuple[list[int], list[PutItem]]] = {}
+        for number, (info, refetch_at) in enumerate(found):
+            try:
+                numbers, items = of_crawls.setdefault(crawl_of(info.crawlID), ([], []))
+                items.append(put_item(info, refetch_at))
+                numbers.append(number)
+            except InvalidRequest as error:
+                logger.debug("A URL was skipped: %s", error)
+        for name, (numbers, items) in of_crawls.items():
+            if not items:
+                continue
+            try:
+                crawl = self._crawls.open(name)
+                put: list[PutStatus] = []
+                for start in range(0, len(items), _BATCH):
+                    put += crawl.put(items[start : start + _BATCH], self._now())
+                    await asyncio.sleep(0)
+                await crawl.wait_until_durable()
+            except StoreUnavailable as error:
+                logger.error("%d URLs were not taken: %s", len(items), error)
+                put = [PutStatus.FAIL] * len(items)
+            self._counts.count_put(items, put)
+            for number, status in zip(numbers, put, strict=True):
+                statuses[number] = status
+        return statuses
+
+    # What they get.
+
+    @_answering
+    async def GetURLs(self, request: pb.GetParams, context: Context) -> None:
+        if not self._crawls.is_active():
+            return
+        self._counts.get_calls += 1
+        begun = time.perf_counter()
+        try:
+            await self._get(request, context)
+        finally:
+            self._counts.get_s += time.perf_counter() - begun
+
+    async def _get(self, request: pb.GetParams, context: Context) -> None:
+        key = checked_key(request.key)
+        if request.HasField("crawlID"):
+            names = [crawl_of(request.crawlID)]
+        elif key:
+            return  # one queue of any crawl: nothing, as the reference has it
+        else:
+            names = self._crawls.names()
+            self._turn += 1
+            first = self._turn % max(1, len(names))
+            names = names[first:] + names[:first]
+        queues = 1 if key else request.max_queues or _ALL
+        per_queue = min(request.max_urls_per_queue or _MOST_PER_QUEUE, _MOST_PER_QUEUE)
+        lease_s = request.delay_requestable or LEASE_S
+        now = self._now()
+        for name in names:
+            crawl = self._crawls.find(name)
+            # What a slow client reads when half of its time is over had better be leased anew.
+            while crawl and queues > 0 and self._now() - now <= lease_s / 2:
+                found = crawl.lease(
+                    now,
+                    queues=min(queues, max(1, _SLICE // per_queue)),
+                    per_queue=per_queue,
+                    lease_s=lease_s,
+                    key=key,
+                )
+                if not found:
+                    break
+                await crawl.wait_until_durable()
+                for each in found:
+                    await context.write(url_info(each, name))
+                self._counts.got += len(found)
+                queues -= len({each.key for each in found})
+
+    @_answering
+    async def GetURLStatus(self, request: pb.URLStatusRequest, _: Context) -> pb.URLItem:
+        key = queue_of(request.url, request.key)
+        found = self._crawl(request.crawlID).status(request.url, key, self._now())
+        if found is None:
+            raise _NotFound(f"{request.url} is not known in the queue {key}")
+        return url_item(found, crawl_of(request.crawlID))
+
+    @_answering
+    async def ListURLs(self, request: pb.ListUrlParams, context: Context) -> None:
+        name = crawl_of(request.crawlID)
+        async for found in self._urls(request, request.start, request.size or PAGE):
+            await context.write(url_item(found, name))
+
+    @_answering
+    async def CountURLs(self, request: pb.CountUrlParams, _: Context) -> pb.Long:
+        if request.filter:
+            return pb.Long(value=len([1 async for _found in self._urls(request, 0, _ALL)]))
+        crawl = self._crawls.find(crawl_of(request.crawlID))
+        key = checked_key(request.key)
+        return pb.Long(value=crawl.count(key, self._now()) if crawl else 0)
+
+    async def _urls(
+        self, request: pb.ListUrlParams | pb.CountUrlParams, start: int, size: int
+    ) -> AsyncIterator[QueuedUrl]:
+        """Yield the URLs that pass the filter of *request*, up to *size* from the number *start*
+        on."""
+        key, wanted = checked_key(request.key), url_filter(request)
+        crawl = self._crawls.find(crawl_of(request.crawlID))
+        if crawl is None:
+            return
+        if wanted is None:
+            for found in crawl.urls(key, start, size, self._now()):
+                yield found
+            return
+        passed = 0
+        for number, found in enumerate(crawl.urls(key, 0, _ALL, self._now())):
+            if number % _BATCH == 0:
+                await asyncio.sleep(0)
+            if not wanted(found.url):
+                continue
+            passed += 1
+            if passed > start:
+                yield found
+            if passed >= start + size:
+                return
+
+    # Crawls and queues.
+
+    async def ListNodes(self, _: pb.Empty, __: Context) -> pb.StringList:
+        return pb.StringList(values=self._addresses)
+
+    async def ListCrawls(self, _: pb.Local, __: Context) -> pb.StringList:
+        return pb.StringList(values=self._crawls.names())
+
+    @_answering
+    async def DeleteCrawl(self, request: pb.DeleteCrawlMessage, _: Context) -> pb.Long:
+        return pb.Long(value=await self._crawls.delete(crawl_of(request.value)))
+
+    @_answering
+    async def ListQueues(self, request: pb.Pagination, _: Context) -> pb.QueueList:
+        name = crawl_of(request.crawlID)
+        crawl = self._crawls.find(name)
+        size = min(request.size or PAGE, _MOST_QUEUES)
+        every = request.include_inactive
+        keys = (
+            crawl.queues(request.start, size, self._now(), include_inactive=every) if crawl else []
+        )
+        return pb.QueueList(values=keys, start=request.start, size=len(keys), crawlID=name)
+
+    @_answering
+    async def GetStats(self, request: pb.QueueWithinCrawlParams, _: Context) -> pb.Stats:
+        name, key = crawl_of(request.crawlID), checked_key(request.key)
+        crawl = self._crawls.find(name)
+        return stats_message(crawl.stats(key, self._now()) if crawl else QueueStats(), name)
+
+    @_answering
+    async def DeleteQueue(self, request: pb.QueueWithinCrawlParams, _: Context) -> pb.Long:
+        key, crawl = checked_key(request.key), self._crawls.find(crawl_of(request.crawlID))
+        if not key:
+            raise InvalidRequest("want the key of the queue to be deleted")
+        if crawl is None:
+            return pb.Long()
+        removed = crawl.delete_queue(key, self._now())
+        await crawl.wait_until_durable()
+        return pb.Long(value=removed)
+
+    @_answering
+    async def BlockQueueUntil(self, request: pb.BlockQueueParams, _: Context) -> pb.Empty:
+        key, until = checked_key(request.key), checked_date(request.time)
+        if key:  # without one nothing is blocked, as the reference has it
+            crawl = self._crawl(request.crawlID)
+            crawl.block(key, until, self._now())
+            await crawl.wait_until_durable()
+        return pb.Empty()
+
+    @_answering
+    async def SetDelay(self, request: pb.QueueDelayParams, _: Context) -> pb.Empty:
+        key, crawl = checked_key(request.key), self._crawl(request.crawlID)
+        crawl.set_delay(key, request.delay_requestable, self._now())
+        await crawl.wait_until_durable()
+        return pb.Empty()
+
+    @_answering
+    async def SetCrawlLimit(self, request: pb.CrawlLimitParams, _: Context) -> pb.Empty:
+        key, crawl = checked_key(request.key), self._crawl(request.crawlID)
+        crawl.set_limit(key, request.limit, self._now())
+        await crawl.wait_until_durable()
+        return pb.Empty()
+
+    @_answering
+    async def PurgeURLs(self, request: pb.PurgeUrlParams, _: Context) -> pb.Long:
+        key, crawl = checked_key(request.key), self._crawls.find(crawl_of(request.crawlID))
+        if crawl is None:
+            return pb.Long()
+        removed = crawl.purge(key, request.days, self._now())
+        await crawl.wait_until_durable()
+        return pb.Long(value=removed)
+
+    # The server itself.
+
+    async def SetActive(self, request: pb.Active, _: Context) -> pb.Empty:
+        self._crawls.set_active(request.state)
+        return pb.Empty()
+
+    async def GetActive(self, _: pb.Local, __: Context) -> pb.Boolean:
+        return pb.Boolean(state=self._crawls.is_active())
+
+    @_answering
+    async def SetLogLevel(self, request: pb.LogLevelParams, _: Context) -> pb.Empty:
+        if f"{request.package}.".startswith(f"{_LOG_ROOT}.") and request.level < len(_LEVELS):
+            logging.getLogger(request.package).setLevel(_LEVELS[request.level])
+            return pb.Empty()
+        raise InvalidRequest(f"want the package {_LOG_ROOT} or one in it, and a level")
+
+
+def _info_of(item: pb.URLItem) -> tuple[pb.URLInfo, int | None]:
+    """Return the URL, and its date: None if it is discovered."""
+    if item.HasField("known"):
+        return item.known.info, item.known.refetchable_from_date
+    return item.discovered.info, None
