@@ -290,7 +290,7 @@ def _answering(
     return answered
 
 
-class _StreamReader(Generic[Put]):
+class PutReader(Generic[Put]):
     """Reads a stream while what came before is put, up to MOST_UNACKNOWLEDGED items and some bytes
     that are not acknowledged; the rest waits at the client."""
 
@@ -372,7 +372,7 @@ class _Calls(rpc.URLFrontierServicer):
 
     async def PutURLs(self, requests: AsyncIterator[pb.URLItem], context: Context) -> None:
         self._counts.put_calls += 1
-        reader = _StreamReader(requests, lambda _: 1)
+        reader = PutReader(requests, lambda _: 1)
         try:
             while items := await reader.take():
                 names = [each.ID or _info_of(each)[0].url for each in items]
@@ -386,7 +386,7 @@ class _Calls(rpc.URLFrontierServicer):
         self, requests: AsyncIterator[pb.DiscoveredBatch], context: Context
     ) -> None:
         self._counts.batch_calls += 1
-        reader = _StreamReader(requests, lambda batch: len(batch.items) or 1)
+        reader = PutReader(requests, lambda batch: len(batch.items) or 1)
         try:
             while batches := await reader.take():
                 found = [(info, None) for batch in batches for info in batch.items]
