@@ -261,6 +261,7 @@ SET_FROM_OUTSIDE = {
     "model.compiled": {"dispatcher", "arrayobj"},  # numba's (decision 45)
     "report.logs": {"handler"},  # logging's, made by Scrapy
     "shared.address": {"context"},  # ssl's
+    "urlfrontier.client": {"info", "item", "message", "params"},  # protobuf's, which are built so
     "spiders.web": {"spider"},  # in its `from_crawler`: Scrapy makes it before it has a crawler
 }
 
