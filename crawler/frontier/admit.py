@@ -274,6 +274,12 @@ class Admitter:
         if new:
             self._seen.mark(sorted(new), shard)
 
+    def mark_seen(self, key: int, shard: bytes) -> None:
+        """Mark a URL of *shard* as seen, if it is not. It may read the disk."""
+        known, perhaps = self._seen.look_up([key])
+        if not (known or (perhaps and self._seen.search(perhaps)[0])):
+            self._seen.mark([key], shard)
+
     def admit_one(self, candidate: Candidate, now: float) -> bool:
         """Return whether *candidate* is new. If it is undecided, it is admitted later."""
         return bool(self.admit([candidate], now)[0])
@@ -290,7 +296,11 @@ class Admitter:
             if (name := self.undecided.get(key)) is not None:  # else its shard was dropped
                 of_record.setdefault(name, {})[key] = is_seen
         for name, found in of_record.items():
-            step = {key: is_seen for key, is_seen in found.items() if key in self.undecided}
+            step = {
+                key: is_seen or self._seen.is_new(key)  # it may have been marked meanwhile
+                for key, is_seen in found.items()
+                if key in self.undecided
+            }
             if not step:
                 continue
             packed = self._batch.get(name)

@@ -286,6 +286,27 @@ class HostScheduler:
             return False
         return front < cash_class(self.active.best_cash(standing, level))
 
+    def begin_turn(self, host: HostKey, now: float) -> ActiveHost | None:
+        """Begin the turn of *host* though others wait before it, or go on with it. Returns None if
+        it is not due, is leased, or has no URL."""
+        record, active = self._batch.peek(host), self.active.get(host)
+        if record.rest_until > now or self._batch.shards.of(host) in self._stopped:
+            return None
+        if active is not None:
+            is_judged = active.generation == self._refusals.generation
+            if active.leased or (
+                is_judged and self._groups.are_any and not self._may_go(host, record, now)
+            ):
+                return None
+            if is_judged:
+                active.due_tick = 0
+                return active
+            self._end_turn(active, now)
+        elif record.place is HostPlace.RESTING:
+            self._resting.remove(keys.timed(keys.RESTING, record.rest_until, host.encode()))
+            self._file(host, self._batch.host(host), first=False)
+        return self._begin_turn(host, now) if record.place is _FRONT else None
+
     def move_due(self, now: float) -> None:
         """Move hosts whose rest is over: from the heap to the due ones, from disk to the front."""
         self.active.move_due(now)
@@ -451,6 +472,25 @@ class HostScheduler:
             self._leave(active)
         if record.place in (_ACTIVE, HostPlace.RESTING):
             self._file(host, record, first=True)
+
+    def set_rest(self, host: HostKey, until: float, now: float) -> None:
+        """Let *host*, which is not leased, rest until that time, whatever its rest was."""
+        record, active = self._batch.host(host), self.active.get(host)
+        if (active is not None and active.leased) or record.rest_until == until:
+            return
+        if active is not None:
+            self._leave(active)
+        elif record.place is HostPlace.RESTING:
+            self._resting.remove(keys.timed(keys.RESTING, record.rest_until, host.encode()))
+        record.rest_until = until
+        if record.place in (_EMPTY, _FRONT):
+            return  # its turn will tell
+        if until <= now:
+            self._file(host, record, first=False)
+        elif record.place is HostPlace.RESTING:
+            self._resting.put(until, host.encode(), b"")
+        else:
+            self._rest(host, record)
 
     def on_urls_removed(self, host: HostKey) -> None:
         """File *host*, which waits for its turn, anew if its best level has no URL any more."""

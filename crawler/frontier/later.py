@@ -154,15 +154,16 @@ class LaterUrls:
     def _mode(self) -> LaterVisits:
         return LaterVisits.AS_DUE if self._rules is None else self._rules.later_visits
 
-    def put(self, candidate: Candidate) -> None:
-        """Keep *candidate* until its date."""
+    def put(self, candidate: Candidate) -> bytes:
+        """Keep *candidate* until its date. Returns the key that it has, behind the letter."""
         shard = self._batch.shards.of(candidate.host)
         number = keys.numbered(b"", self._batch.next_number(shard))
         # A visit that failed is tried again in a run that makes no others.
         is_visit = candidate.history is not None and not candidate.attempts
         queue = self._visits if is_visit else self._dates
-        queue.put(candidate.not_before, number, encode(candidate))
+        key = queue.put(candidate.not_before, number, encode(candidate))
         self._batch.count_again(shard, int(candidate.history is not None), 0)
+        return key[1:]
 
     def put_again(self, candidate: Candidate) -> None:
         """Keep *candidate*, a page with a history, until a visit is worth it."""
@@ -193,7 +194,7 @@ class LaterUrls:
         return replace(again.history, rate=pack_rate(rate), signals=0)
 
     def take_due(self, now: float, most: int) -> list[tuple[bytes, Candidate]]:
-        """Remove and return up to *most* URLs, with their shards, whose date has come or that are
+        """Remove and return up to *most* URLs, with their keys, whose date has come or that are
         worth a visit. Those of a host with enough visits before it are put off."""
         due = self._take_dated(self._dates, now, most)
         if self._mode is LaterVisits.NONE:
@@ -221,7 +222,7 @@ class LaterUrls:
             is_list = page.is_sitemap or not page.depth or history.brought >= BRINGS
             if self._batch.has(shard) and (is_each or is_list):
                 self.remove(key, page)
-                yield shard, page
+                yield key, page
 
     def _take_dated(
         self, queue: TimedQueue, now: float, most: int
@@ -232,10 +233,18 @@ class LaterUrls:
             if self._batch.has(shard):
                 candidate = decode_candidate(packed)
                 self._batch.count_again(shard, -int(candidate.history is not None), 0)
-                due.append((shard, candidate))
+                due.append((key, candidate))
             else:
                 self._batch.put(key, packed)
         return due
+
+    def drop_dated(self, key: bytes) -> None:
+        """Remove what has this *key*, one with a date. `next_at` may be too early after it."""
+        packed = self._batch.get(key)
+        if packed is not None:
+            self._batch.delete(key)
+            is_again = decode_candidate(packed).history is not None
+            self._batch.count_again(keys.shard_in(key), -int(is_again), 0)
 
     def remove(self, key: bytes, candidate: Candidate) -> None:
         """Remove *candidate*, which has this key."""
@@ -348,7 +357,7 @@ class LaterUrls:
                 if 0 < since_days < self._longest_days:
                     self._follow(self._gained(first, candidate, since_days))
                 self._batch.count_again(keys.shard_in(key), -1, -1)
-                yield keys.shard_in(key), candidate
+                yield key, candidate
             self._set_due(first)
         if put_off == most:
             self._held_until = now + _HELD_S

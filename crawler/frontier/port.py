@@ -76,10 +76,17 @@ class Frontier(Protocol):
         limit: int = 1,
         standings: Sequence[Standing] = STANDINGS,
         per_host: PerHost = one,
+        host: HostKey | None = None,
     ) -> list[Lease]:
         """Take URLs of up to *limit* hosts, all of them due: of hosts of the first of *standings*,
         then of the next. Hosts of other standings keep their turns. Of a host up to *per_host* URLs
-        of its turn, one at least; they are one after another in what is returned."""
+        of its turn, one at least; they are one after another in what is returned. *host*: of this
+        one, if it is due, though it is not its turn."""
+
+    def update(self, found: Iterable[Candidate], now: float) -> int:
+        """Say of URLs when they are fetched next, whatever was known of them: when their
+        `not_before` has come, the earliest first; never again if that is NEVER. Returns how many it
+        was not done for: those that are leased, whose verdicts decide."""
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
         """End the fetch: the host may be leased after the rest, and after those of the others of a
@@ -271,6 +278,7 @@ class FrontierLimits:
     budgets: BudgetRules | None = None  # of domains a round; None: there are none
     ranks: DomainRanks | None = None  # that go before those by links
     rule_budgets: RuleBudgets | None = None  # that go before these four
+    lists_urls: bool = False  # all of them are kept in a table, done ones too
 
     @property
     def shares(self) -> tuple[float, ...]:

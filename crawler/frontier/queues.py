@@ -362,12 +362,14 @@ class TimedQueue:
         """When the first entry is due, or None; may be early, never late."""
         return self._next
 
-    def put(self, when: float, suffix: bytes, value: bytes) -> None:
+    def put(self, when: float, suffix: bytes, value: bytes) -> bytes:
+        """Put an entry, and return its key."""
         key = keys.timed(self._prefix, when, suffix, self._offset)
         self._batch.put(key, value)
         self._from = min(self._from, key)
         if self._next is None or when < self._next:
             self._next = when
+        return key
 
     def remove(self, key: bytes) -> None:
         """Remove the entry with this key."""

@@ -1,7 +1,7 @@
 """The keys and records of a frontier in its ordered store.
 
 Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort in their order. The
-records of a shard (A G L O S b c d h l o u v x y z) have it, two bytes, in front of a host, a
+records of a shard (A G L O Q S U b c d h l o u v x y z) have it, two bytes, in front of a host, a
 domain or an address, or in n, a number that is used once: behind the letter, in `l` behind the
 time.
 
@@ -22,6 +22,8 @@ time.
     l <time> <n>            later URL, by its date
     l <class> <time> <n>    page that is visited again when that is worth it, by its last visit, or
                             (class fe, 1 byte) at that time; a date begins with 0
+    U <host> 0 <key of a URL>  where a URL is that was updated, or all of them if they are listed
+    Q <host>                the queue of a host whose URLs are listed
     S <key of a URL>        where in `l` a page waits that a sitemap or a feed has a date for
     o <lease id>            open lease: the URL it holds
     d <n>                   dead letter
@@ -45,7 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum, StrEnum
-from math import ceil
+from math import ceil, inf
 from struct import Struct
 from typing import Final
 
@@ -82,6 +84,8 @@ OPEN: Final = b"o"
 DEAD: Final = b"d"
 REFUSED: Final = b"x"
 DATED: Final = b"S"
+LISTED: Final = b"U"
+QUEUE: Final = b"Q"
 DOMAIN: Final = b"c"
 SPILLED: Final = b"O"
 FILED: Final = b"B"
@@ -274,6 +278,20 @@ def dated(shard: bytes, key: int) -> bytes:
     return DATED + shard + _NUMBER.pack(key)
 
 
+def listed_of(shard: bytes, host: HostKey) -> bytes:
+    """Return the prefix of the keys of the listed URLs of a host."""
+    return LISTED + shard + host.encode() + b"\0"
+
+
+def listed(shard: bytes, host: HostKey, key: int) -> bytes:
+    """Return the key of a listed URL, which has this *key*."""
+    return listed_of(shard, host) + _NUMBER.pack(key)
+
+
+def host_of_listed(key: bytes) -> HostKey:
+    return HostKey(key[3:-9].decode())
+
+
 def visit_class(number: int) -> bytes:
     """Return the prefix of the keys of pages of a class of change rates."""
     return LATER + (number + _FIRST_CLASS).to_bytes(_CLASS_BYTES)
@@ -365,7 +383,7 @@ class UrlEvent(StrEnum):
     LEASE = "lease"
     REFUSE = "refuse"
     READMIT = "readmit"
-    FINISH = "finish"  # Done or Moved
+    FINISH = "finish"  # Done or Moved, or an update that says so
     POSTPONE = "postpone"  # RetryAt
     PUT_BACK = "put back"  # PutBack
     GIVE_UP = "give up"  # Dead
@@ -373,12 +391,13 @@ class UrlEvent(StrEnum):
     RETRY_DEAD = "retry dead"  # by `scrapy frontier retry`
     REVISIT = "revisit"  # Done, and visited again
     DROP = "drop"  # given up by the operator
-    FORGET = "forget"  # a deletion request
+    FORGET = "forget"  # a deletion request, or an update
 
 
 URL_TRANSITIONS: Final[dict[tuple[UrlState, UrlEvent], UrlState]] = {
     (UrlState.UNKNOWN, UrlEvent.ADD): UrlState.WAITING,
     (UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER): UrlState.LATER,
+    (UrlState.UNKNOWN, UrlEvent.FINISH): UrlState.DONE,
     (UrlState.WAITING, UrlEvent.LEASE): UrlState.LEASED,
     (UrlState.WAITING, UrlEvent.REFUSE): UrlState.REFUSED,
     (UrlState.LATER, UrlEvent.COME_DUE): UrlState.WAITING,
@@ -550,6 +569,7 @@ class DomainRecord(msgspec.Struct, array_like=True, gc=False):
 _COUNTERS: Final = (
     *("waiting", "later", "leased", "seen", "done", "dead", "refused"),
     *("again", "by_worth", "spilled", "capped", "spilled_domains", "sampled_out"),
+    *("listed", "listed_done", "queues", "active_queues"),
 )
 
 
@@ -575,6 +595,10 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     degrees: list[int] = []  # how many domains each class of numbers of others links to
     capped: int = 0  # of `spilled`, those of domains that have their full number in all
     spilled_domains: int = 0  # domains with spilled URLs
+    listed: int = 0  # URLs that are in the table of URLs
+    listed_done: int = 0  # of these
+    queues: int = 0  # hosts with listed URLs
+    active_queues: int = 0  # hosts with listed URLs that are not done
 
     def count(self, state: UrlState, event: UrlEvent, urls: int = 1) -> None:
         """Count that *event* moved *urls* out of *state*. `done` counts every fetch that finished,
@@ -616,6 +640,43 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
 
 COUNTED: Final = {"later": LATER, "leased": OPEN, "dead": DEAD, "refused": REFUSED}
 """Counters of FrontierTotals that are the number of records of a letter."""
+
+
+NEVER: Final = inf
+"""The date of a URL that is done, in an update."""
+
+IN_QUEUE: Final = b""
+UNDER_LEASE: Final = b"o"
+BY_WORTH: Final = b"v"
+GIVEN_UP: Final = b"d"
+
+
+class ListedUrl(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """A URL in the table: its place, and what is kept with it."""
+
+    url: str
+    created_at: int  # epoch seconds
+    due_at: float  # epoch seconds, as was asked for; NEVER: it is done
+    # Its key in `l` behind the letter, or IN_QUEUE, UNDER_LEASE, BY_WORTH, GIVEN_UP.
+    place: bytes = IN_QUEUE
+    kept: bytes = b""  # as Candidate.request
+
+    @property
+    def is_done(self) -> bool:
+        return self.due_at == NEVER
+
+
+class QueueRecord(msgspec.Struct, array_like=True, gc=False):
+    """The listed URLs of a host in numbers, and what was said of it from outside."""
+
+    urls: int = 0
+    done: int = 0  # of these
+    delay_s: int = -1  # from the end of its last lease; -1: as of all queues
+    blocked_until: int = 0  # epoch seconds
+    limit: int = 0  # nothing is served when so many are done; 0: there is none
+    served: list[tuple[int, float]] = []  # keys of URLs, and when their leases end
+    # Some of its URLs were deleted: whether one is new is said by the table, not by the seen set.
+    has_deleted: bool = False
 
 
 class FrontEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -775,4 +836,6 @@ decode_open = msgspec.msgpack.Decoder(OpenRecord).decode
 decode_claim = msgspec.msgpack.Decoder(Claim).decode
 decode_gone = msgspec.msgpack.Decoder(GoneRecord).decode
 decode_refused = msgspec.msgpack.Decoder(RefusedRecord).decode
+decode_listed = msgspec.msgpack.Decoder(ListedUrl).decode
+decode_queue = msgspec.msgpack.Decoder(QueueRecord).decode
 decode_letter = msgspec.msgpack.Decoder(DeadLetter).decode

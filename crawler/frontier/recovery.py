@@ -21,7 +21,7 @@ from crawler.model.types import Candidate, HostKey
 _DROPPED: Final = (
     *(keys.HOST, keys.ADDRESS, keys.QUEUED, keys.OPEN, keys.DEAD, keys.REFUSED),
     *(keys.ARRIVED, keys.UNDECIDED, keys.ADMITTED_KEYS, keys.DOMAIN, keys.PATTERN),
-    *(keys.GONE, keys.DATED, keys.SPILLED, keys.SEED_TALLY),
+    *(keys.GONE, keys.DATED, keys.SPILLED, keys.SEED_TALLY, keys.LISTED, keys.QUEUE),
 )
 """The records of a shard, but those with a date, which have it first. The keys of its URLs stay in
 the runs, too: the other owner has them, but for those that `SeenSet.forget` is told of."""

@@ -107,6 +107,10 @@ class SeenSet:
             perhaps |= tested >= np.uint64(self._gate_holds)
         return admitted, [key for key in tested.compress(perhaps).tolist() if key not in admitted]
 
+    def is_new(self, key: int) -> bool:
+        """Return whether *key* was admitted since the last merge."""
+        return key in self._unmerged and key not in self._forgotten
+
     def mark(self, admitted: Sequence[int], shard: bytes) -> None:
         """Count keys of *shard* as admitted, and stage a record of them."""
         self._batch.count_seen(shard, len(admitted))

@@ -217,6 +217,17 @@ class WriteBatch:
             each.spilled_domains += domains
             each.sampled_out += sampled_out
 
+    def count_listed(self, shard: bytes, urls: int, done: int, queues: int, active: int) -> None:
+        """Count URLs of *shard* in the table of URLs, those of them that are done, the hosts that
+        have any, and those of which some are not done."""
+        totals = self.totals
+        counted = (totals, self.totals_of(shard)) if self.shards.are_several else (totals,)
+        for each in counted:
+            each.listed += urls
+            each.listed_done += done
+            each.queues += queues
+            each.active_queues += active
+
     def take_in_totals(self, shard: bytes) -> None:
         """Count what a shard has that was written into the store, and use no number of it again."""
         taken = self.totals_of(shard)

@@ -35,7 +35,12 @@ from crawler.frontier.port import (
 )
 from crawler.frontier.queues import QueueName, UrlQueues
 from crawler.frontier.records import (
+    BY_WORTH,
+    GIVEN_UP,
+    IN_QUEUE,
+    NEVER,
     DeadLetter,
+    ListedUrl,
     OpenRecord,
     UrlEvent,
     UrlState,
@@ -51,6 +56,7 @@ from crawler.frontier.seen import SeenSet
 from crawler.frontier.shards import Shards
 from crawler.frontier.staging import WriteBatch
 from crawler.frontier.sweep import Fate, Sweep
+from crawler.frontier.url_table import UrlTable
 from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
@@ -173,6 +179,7 @@ class TwoTierFrontier:
         )
         self._longest = LongestHosts(limits.min_gap_s)
         self._gone = GonePages(self._batch)
+        self.table = UrlTable(self._batch, lists_all=limits.lists_urls)
         self._sweep = Sweep(
             *(self._batch, self._queues, self._scheduler, self._refusals, self._later),
             *(self.budgets, limits.judged_slice),
@@ -229,6 +236,7 @@ class TwoTierFrontier:
             level = len(self._batch.peek(page.host).queue_ends) - 1
             shard = self._batch.shards.of(page.host)
             self._batch.count(shard, UrlState.UNKNOWN, UrlEvent.ADD)
+            self.table.put_in_queue([page])
             self._append((page.host, level), [replace(page, level=level)])
         # A robots.txt, for which its host waits, and seeds, which are counted for users.
         urgent = [
@@ -277,6 +285,7 @@ class TwoTierFrontier:
         for shard, urls in self._batch.shards.divide(found).items():
             self._admitter.note_seen(urls, shard)
             self._batch.count(shard, UrlState.UNKNOWN, UrlEvent.ADD, len(urls))
+            self.table.put_in_queue(urls)
             for each in reversed(urls):
                 self._scheduler.put_back(replace(each, level=0))
         self._end_call(now)
@@ -287,7 +296,10 @@ class TwoTierFrontier:
         limit: int = 1,
         standings: Sequence[Standing] = STANDINGS,
         per_host: PerHost = one,
+        host: HostKey | None = None,
     ) -> list[Lease]:
+        if host is not None:
+            return self._lease_of(host, now, per_host)
         leases = [] if self.is_congested() else self._lease(now, limit, standings, per_host)
         if (
             not leases
@@ -304,6 +316,43 @@ class TwoTierFrontier:
         self._end_call(now)
         self._refusals.end_call()
         return leases
+
+    def _lease_of(self, host: HostKey, now: float, per_host: PerHost) -> list[Lease]:
+        self._refusals.begin_call()
+        self._move_due(now)
+        active = self._scheduler.begin_turn(host, now)
+        leases = self._take(active, now, per_host) if active is not None else []
+        self._end_call(now)
+        self._refusals.end_call()
+        return leases
+
+    def update(self, found: Iterable[Candidate], now: float) -> int:
+        leased = self._leased_keys()
+        refused = 0
+        for page in found:
+            if page.key in leased:
+                refused += 1
+            else:
+                self._update(page, now)
+        self._end_call(now)
+        return refused
+
+    def _update(self, page: Candidate, now: float) -> None:
+        shard = self._batch.shards.of(page.host)
+        before = self.table.get(page.host, page.key)
+        if before is not None and len(before.place) > 1:
+            self._later.drop_dated(keys.LATER + before.place)
+            self._batch.count(shard, UrlState.LATER, UrlEvent.FORGET)
+        self._admitter.mark_seen(page.key, shard)
+        place = IN_QUEUE
+        if page.not_before == NEVER:
+            self._batch.count(shard, UrlState.UNKNOWN, UrlEvent.FINISH)
+        else:
+            self._batch.count(shard, UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER)
+            place = self._later.put(page)
+        created_at = int(now) if before is None else before.created_at
+        listed = ListedUrl(page.url, created_at, page.not_before, place, page.request)
+        self.table.put(page, listed, before)
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
         held = self._open.get(lease.id)
@@ -371,6 +420,7 @@ class TwoTierFrontier:
         each step, of some milliseconds; when the last one is over, all of the shard is here."""
         self._taken_in.add(shard)
         self._batch.take_in_totals(shard)
+        self.table.forget(shard)
         self.put_back_at_open += self.leased_of(shard)
         self._admitter.drop(shard)  # what was known of its domains before
         for _ in self._recovery.take_in(shard, max(now, self.clock)):
@@ -432,6 +482,7 @@ class TwoTierFrontier:
         self._seen.forget(unknown)
         is_counted = shard in self._taken_in
         self._taken_in.discard(shard)
+        self.table.forget(shard)
         for _ in self.budgets.drop_filed(shard):
             self._end_call(now)
             yield
@@ -450,6 +501,7 @@ class TwoTierFrontier:
             shard = self._batch.shards.of(letter.candidate.host)
             self._batch.count(shard, UrlState.DEAD, UrlEvent.RETRY_DEAD)
             candidate = replace(letter.candidate, attempts=0, not_before=0.0, is_chosen=True)
+            self.table.put_in_queue([candidate])
             record = self._batch.host(candidate.host)
             record.pace = as_new(record.pace)
             self._append((candidate.host, candidate.level), [candidate])
@@ -663,23 +715,35 @@ class TwoTierFrontier:
         record = self._batch.host(active.host)
         urls = min(max(per_host(active.host, record.pace), 1), len(active.head))
         shard = self._batch.shards.of(active.host)
-        leases = []
-        for _ in range(urls):
+        leases: list[Lease] = []
+        under_lease = self._leased_keys() if self.table.is_used else None
+        while active.head and len(leases) < urls:
             packed = active.head.popleft()
             self._queues.drop_head(active.host, record, active.level)
+            candidate = decode_candidate(packed)
+            if under_lease is not None:
+                listed = self.table.take_from_queue(candidate, under_lease)
+                if listed is None:
+                    self._batch.count(shard, _WAITING, UrlEvent.FORGET)
+                    continue
+                candidate = listed
+                under_lease.add(candidate.key)
             number = self._batch.next_number(shard)
             address = self.groups.take(active.host, record, now) if self.groups.are_any else None
             conditional = record.visits.conditional
-            lease = Lease(
-                *(number, decode_candidate(packed), record.pace, now, address, conditional)
-            )
+            lease = Lease(*(number, candidate, record.pace, now, address, conditional))
             opened = encode_open(packed, now, is_bundled=urls > 1)
             self._batch.put(keys.numbered(keys.OPEN, lease.id), opened)
             self._batch.count(shard, _WAITING, _LEASE)
             self._open[lease.id] = OpenLease(lease, active, urls > 1)
             leases.append(lease)
-        active.unreleased = urls
+        active.unreleased = len(leases)
+        if not leases:  # all were stale
+            self._scheduler.on_fetch_ended(active, now)
         return leases
+
+    def _leased_keys(self) -> set[int]:
+        return {held.lease.candidate.key for held in self._open.values()}
 
     def _release(self, held: OpenLease, rest: Rest, now: float) -> None:
         held.released = True
@@ -726,6 +790,8 @@ class TwoTierFrontier:
             case Done(claim, again, gone):
                 count(_LEASED, _FINISH)
                 self._write_claim(claim, lease.id)
+                if again is None and self.table.is_used:
+                    self.table.set_place(candidate, IN_QUEUE, NEVER)
                 if again is not None:
                     count(UrlState.DONE, UrlEvent.REVISIT)
                     self._visit_again(candidate, again, now)
@@ -739,17 +805,25 @@ class TwoTierFrontier:
             case Moved(target, claim, gone):
                 count(_LEASED, _FINISH)
                 self._write_claim(claim, lease.id)
+                if self.table.is_used:
+                    self.table.set_place(candidate, IN_QUEUE, NEVER)
                 if gone is not None:
                     self._keep_gone(candidate, gone, now)
                 # A key of the same redirect chain (after a cookie, or without tracking parameters)
                 # is not a new URL.
                 own = target.key in {candidate.key, *candidate.chain}
                 if own or self._admitter.admit_one(target, now):
+                    if own:
+                        self.table.put_in_queue([target])
+                    else:
+                        self.table.add([target], now)
                     to = self._batch.shards.of(target.host)
                     self._batch.count(to, UrlState.UNKNOWN, UrlEvent.ADD)
                     self._scheduler.put_back(target)
             case Dead(reason):
                 count(UrlState.LEASED, UrlEvent.GIVE_UP)
+                if self.table.is_used:
+                    self.table.set_place(candidate, GIVEN_UP)
                 letter = DeadLetter(candidate, reason, now)
                 key = keys.numbered(keys.DEAD, self._batch.next_number(shard))
                 self._batch.put(key, encode(letter))
@@ -777,6 +851,8 @@ class TwoTierFrontier:
         )
         if again.at is None:
             self._later.put_again(page)
+            if self.table.is_used:
+                self.table.set_place(page, BY_WORTH)
         else:
             self._enqueue(page, now)
 
@@ -799,8 +875,11 @@ class TwoTierFrontier:
     def _enqueue(self, candidate: Candidate, now: float) -> None:
         """Queue *candidate*, which is counted as LATER, unless its date is in the future."""
         if candidate.not_before > now:
-            self._later.put(candidate)
+            place = self._later.put(candidate)
+            if self.table.is_used:
+                self.table.set_place(candidate, place)
         else:
+            self.table.put_in_queue([candidate])
             shard = self._batch.shards.of(candidate.host)
             self._batch.count(shard, UrlState.LATER, UrlEvent.COME_DUE)
             self._append((candidate.host, candidate.level), [candidate])
@@ -825,6 +904,8 @@ class TwoTierFrontier:
         queued: dict[bytes, int] = {}
         for queue, urls in admitted.items():
             shard = self._batch.shards.of(queue[0])
+            if self.table.is_used:
+                self.table.add(urls, now)
             pages = [
                 each for each in urls if each.purpose is not _ROBOTS and each.not_before <= now
             ]
@@ -862,10 +943,18 @@ class TwoTierFrontier:
             self.commit()
             self._do_work(now)
         elif not self._is_commit_due and (
-            self._arrived.unwritten or self.budgets.are_changed or not self._batch.is_empty
+            self._arrived.unwritten
+            or self.budgets.are_changed
+            or self.table.is_changed
+            or not self._batch.is_empty
         ):
             self._is_commit_due = True
             self._background.commit_soon()
+
+    def set_rest(self, host: HostKey, until: float, now: float) -> None:
+        """Let *host* rest until that time, also if it rests longer now, if it is not leased."""
+        self._scheduler.set_rest(host, until, now)
+        self._end_call(now)
 
     def commit(self) -> None:
         """Write the changes of all calls before it. Raises StoreFull, after which the next commit
@@ -873,6 +962,7 @@ class TwoTierFrontier:
         disk."""
         self._is_commit_due = False
         self._arrived.stage()
+        self.table.stage()
         self._commit_step()
         if self._background is not None and (
             self._is_merge_due() or self._is_search_due(self.clock)
@@ -918,6 +1008,7 @@ class TwoTierFrontier:
     def _commit_step(self) -> None:
         """Write the changes of a step of the background work."""
         self.budgets.stage()
+        self.table.stage()
         self._batch.commit()
 
     def _begin_merge(self) -> Work:
@@ -956,7 +1047,11 @@ class TwoTierFrontier:
     def _move_due(self, now: float) -> None:
         self._scheduler.move_due(now)
         self._admit_spilled(self.budgets.take_due(now), now, binds=True)
-        for shard, candidate in self._later.take_due(now, self._limits.due_slice):
+        for key, candidate in self._later.take_due(now, self._limits.due_slice):
+            shard = keys.shard_in(key)
+            if self.table.is_used and not self.table.take_from_later(key, candidate):
+                self._batch.count(shard, UrlState.LATER, UrlEvent.FORGET)
+                continue
             self._batch.count(shard, UrlState.LATER, UrlEvent.COME_DUE)
             level = candidate.level
             if candidate.history is not None:

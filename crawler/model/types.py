@@ -29,6 +29,7 @@ class Purpose(StrEnum):
     ROBOTS = "robots"  # a robots.txt, or a hop of its redirects: no seen test, no robots check
     PROBE = "probe"  # a name that cannot exist: how does the host answer it?
     CHECK = "check"  # a link out of the scope: is anything there? Nothing of the answer is kept
+    UPDATE = "update"  # no fetch: when a page is fetched next, told to its host's worker
     VOTE = "vote"  # no fetch: that a domain links to another, told to the other's worker
 
 

@@ -256,14 +256,29 @@ class OwnedFrontier:
         limit: int = 1,
         standings: Sequence[Standing] = STANDINGS,
         per_host: PerHost = one,
+        host: HostKey | None = None,
     ) -> list[Lease]:
-        self._take_ahead(now, standings, per_host)
+        self._take_ahead(now, standings, per_host, host)
         waiting = (lease for standing in standings for lease in self._ahead[standing])
+        if host is not None:
+            waiting = (lease for lease in waiting if lease.candidate.host == host)
         by_host = groupby(filter(self._is_acked, waiting), lambda lease: lease.candidate.host)
         ready = [lease for _, leases in islice(by_host, limit) for lease in leases]
         for lease in ready:
             self._ahead[lease.pace.standing].remove(lease)
         return ready
+
+    def update(self, found: Iterable[Candidate], now: float) -> int:
+        refused = 0
+        others: list[Candidate] = []
+        for shard, pages in self._shards.divide(found).items():
+            if shard in self._taken_in:
+                refused += self.frontier.update(pages, now)
+            else:
+                others += [replace(each, purpose=Purpose.UPDATE) for each in pages]
+        if others:
+            self._push(others)
+        return refused
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
         self._in_turn.discard(lease.id)
@@ -464,14 +479,21 @@ class OwnedFrontier:
             with suppress(StoreUnavailable):  # it is fetched again, as its record asks for it
                 if (result := unpack_result(link)) is not None:
                     self._hooks.on_robots(link.authority, result)
-        urgent = [each for each in entry.links if each.level == URGENT_LEVEL]
+        updates = [each for each in entry.links if each.purpose is Purpose.UPDATE]
+        if updates:
+            self.frontier.update([replace(each, purpose=Purpose.PAGE) for each in updates], now)
+        urgent = [
+            each
+            for each in entry.links
+            if each.level == URGENT_LEVEL and each.purpose is not Purpose.UPDATE
+        ]
         if urgent:
             self.frontier.add_first(urgent, now)
         usual = [
             each
             for each in entry.links
             if each.level != URGENT_LEVEL
-            and each.purpose is not Purpose.VOTE
+            and each.purpose not in (Purpose.VOTE, Purpose.UPDATE)
             and not is_result(each)
         ]
         if entry.are_pushed:
@@ -532,13 +554,21 @@ class OwnedFrontier:
         self._drop_safe_links()
         return bool(self._settle_s or self._own_links) or not self._sender.has_pushed()
 
-    def _take_ahead(self, now: float, standings: Sequence[Standing], per_host: PerHost) -> None:
+    def _take_ahead(
+        self,
+        now: float,
+        standings: Sequence[Standing],
+        per_host: PerHost,
+        host: HostKey | None,
+    ) -> None:
         """Take as many leases as slots are free: they are acknowledged one round trip later."""
         self._give_back_of_silent()
         for standing in standings:
             wanted = self._hooks.free_slots(standing) - len(self._ahead[standing])
-            if wanted > 0 and (taken := self.frontier.lease(now, wanted, (standing,), per_host)):
-                self._ahead[standing] += taken
+            if wanted > 0 and (
+                taken := self.frontier.lease(now, wanted, (standing,), per_host, host)
+            ):
+                self._ahead[taken[0].pace.standing] += taken
                 if self._address_leases is not None:
                     self._in_turn.update([each.id for each in taken if self._may_use(each)])
                 self.commit()  # until then no mirror knows that they are not acknowledged

@@ -39,7 +39,7 @@ Changes: TypeAlias = dict[bytes, bytes | None]
 AS_THEY_ARE: Final = (
     *(keys.HOST, keys.OPEN, keys.LATER, keys.DOMAIN, keys.DEAD, keys.REFUSED),
     *(keys.ARRIVED, keys.UNDECIDED, keys.PATTERN, keys.ADDRESS),
-    *(keys.GONE, keys.DATED, keys.SPILLED, keys.SEED_TALLY),
+    *(keys.GONE, keys.DATED, keys.SPILLED, keys.SEED_TALLY, keys.LISTED, keys.QUEUE),
 )
 """Records that are fields of the hash of their letter."""
 

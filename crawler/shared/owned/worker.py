@@ -250,10 +250,15 @@ class OwnedWorker:
         limit: int = 1,
         standings: Sequence[Standing] = STANDINGS,
         per_host: PerHost = one,
+        host: HostKey | None = None,
     ) -> list[Lease]:
         if self._base.disk.is_full or self._pushes.is_congested or self._state == "stopping":
             return []
-        return self.frontier.lease(now, limit, standings, per_host)
+        return self.frontier.lease(now, limit, standings, per_host, host)
+
+    def update(self, found: Iterable[Candidate], now: float) -> int:
+        self._reading.mark_unfinished()
+        return self.frontier.update(found, now)
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
         return self.frontier.release(lease, rest, now)
