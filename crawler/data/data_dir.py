@@ -35,6 +35,7 @@ FORMAT_FILE: Final = "format.json"
 WORKER: Final = "worker"  # of a shared crawl: the worker's outbox and robots.txt
 SHARDS: Final = "shards"  # of a shared crawl: the shards that the worker has; a copy
 WORKERS: Final = "workers"  # the data directories of several workers on this machine
+SERVED: Final = "served"  # the crawls of other crawlers that are served from here
 WARC: Final = "warc"
 OUTCOMES: Final = "outcomes.jsonl"
 CHANGES: Final = "changes"  # the change feed, and how far its consumers are

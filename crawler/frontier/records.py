@@ -644,6 +644,8 @@ COUNTED: Final = {"later": LATER, "leased": OPEN, "dead": DEAD, "refused": REFUS
 
 NEVER: Final = inf
 """The date of a URL that is done, in an update."""
+LAST_DATE: Final = float(1 << 36)
+"""The latest date of a later URL, in the year 4147: its microseconds begin with a byte of 0."""
 
 IN_QUEUE: Final = b""
 UNDER_LEASE: Final = b"o"
@@ -677,6 +679,7 @@ class QueueRecord(msgspec.Struct, array_like=True, gc=False):
     served: list[tuple[int, float]] = []  # keys of URLs, and when their leases end
     # Some of its URLs were deleted: whether one is new is said by the table, not by the seen set.
     has_deleted: bool = False
+    rest_until: float = 0.0  # epoch seconds: its delay after that end
 
 
 class FrontEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):

@@ -7,7 +7,7 @@ first of them have happened, and the others not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +38,7 @@ from crawler.frontier.records import (
     BY_WORTH,
     GIVEN_UP,
     IN_QUEUE,
+    LAST_DATE,
     NEVER,
     DeadLetter,
     ListedUrl,
@@ -56,7 +57,7 @@ from crawler.frontier.seen import SeenSet
 from crawler.frontier.shards import Shards
 from crawler.frontier.staging import WriteBatch
 from crawler.frontier.sweep import Fate, Sweep
-from crawler.frontier.url_table import UrlTable
+from crawler.frontier.url_table import ListedCounts, UrlTable
 from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
@@ -349,7 +350,10 @@ class TwoTierFrontier:
             self._batch.count(shard, UrlState.UNKNOWN, UrlEvent.FINISH)
         else:
             self._batch.count(shard, UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER)
-            place = self._later.put(page)
+            date = min(page.not_before, LAST_DATE)
+            place = self._later.put(
+                page if date == page.not_before else replace(page, not_before=date)
+            )
         created_at = int(now) if before is None else before.created_at
         listed = ListedUrl(page.url, created_at, page.not_before, place, page.request)
         self.table.put(page, listed, before)
@@ -390,6 +394,12 @@ class TwoTierFrontier:
         """Return which of the keys *wanted* were ever admitted. It reads the disk."""
         found = zip(wanted, self._seen.search(wanted), strict=True)
         return {key for key, is_seen in found if is_seen}
+
+    def known_of(self, wanted: Collection[int]) -> set[int]:
+        """Return which of the keys *wanted* were found before, as far as that can be said without a
+        read of the disk."""
+        known, _ = self._seen.look_up(wanted)
+        return known | (self._admitter.undecided.keys() & wanted)
 
     def mark_seen(self, found: Sequence[int], now: float) -> int:
         """Count the keys *found* as admitted, though their URLs do not wait. Returns how many are
@@ -522,6 +532,11 @@ class TwoTierFrontier:
 
     def counts(self) -> Counts:
         return self._batch.totals.counts(len(self._scheduler.active), self.undecided())
+
+    def listed_counts(self) -> ListedCounts:
+        """Return the counts of the table of URLs. O(1)."""
+        totals = self._batch.totals
+        return ListedCounts(totals.listed, totals.listed_done, totals.queues, totals.active_queues)
 
     def undecided(self) -> int:
         """Return of how many URLs it is not known yet whether they are new."""

@@ -8,7 +8,7 @@ are in it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -28,6 +28,15 @@ from crawler.frontier.staging import WriteBatch, records_between
 from crawler.model.types import Candidate, HostKey
 
 _KNOWN_QUEUES: Final = 20_000  # whose records are in memory, 300 bytes each
+
+
+class ListedCounts(NamedTuple):
+    """The counts of all URLs in the table."""
+
+    urls: int
+    done: int  # of these
+    queues: int  # hosts with URLs
+    active_queues: int  # hosts with URLs that are not done
 
 
 class UrlTable:
@@ -83,7 +92,7 @@ class UrlTable:
         None if it is stale. *leased*: the keys of URLs that are under a lease."""
         before = self.get(page.host, page.key)
         if before is None:
-            return page
+            return None if self.lists_all else page
         if before.is_done or before.place not in (IN_QUEUE, UNDER_LEASE) or page.key in leased:
             return None
         self._batch.put(self._key(page), encode(replace(before, place=UNDER_LEASE)))
@@ -94,7 +103,7 @@ class UrlTable:
         False if it is stale."""
         before = self.get(page.host, page.key)
         if before is None:
-            return True
+            return not self.lists_all
         if before.place != (BY_WORTH if keys.is_without_date(key) else key[1:]):
             return False
         self._batch.put(self._key(page), encode(replace(before, place=IN_QUEUE)))
@@ -135,6 +144,12 @@ class UrlTable:
         """Return the queue of *host* to be changed; the next commit writes it."""
         self._changed.add(host)
         return self.peek_queue(host)
+
+    def replace_queue(self, host: HostKey, record: QueueRecord) -> None:
+        """Put *record*, of a queue without URLs, in the place of that of *host*."""
+        assert not self.peek_queue(host).urls, f"URLs of {host} are listed"
+        self._queues[host] = record
+        self._changed.add(host)
 
     def queues(self) -> Iterator[tuple[HostKey, QueueRecord]]:
         """Yield all queues, those without URLs too."""

@@ -1,0 +1,278 @@
+"""What the URL Frontier server serves: our own frontiers, one for each crawlID.
+
+Rule: a served URL waits for the end of its lease among the later ones, and its host rests until
+then. So a lease needs nothing in memory: a restart keeps it. An update ends it, and with the last
+one of a queue the rest of its host is its delay.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import islice
+from math import ceil
+from typing import Final
+
+from msgspec.structs import replace
+from xxhash import xxh3_64_intdigest
+
+from crawler.frontier.records import NEVER, ListedUrl, QueueRecord, number_of
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import Candidate, HostKey, Pace, Rest, RetryAt, Standing
+from crawler.urlfrontier.port import (
+    PutItem,
+    PutStatus,
+    QueuedUrl,
+    QueueStats,
+    UnknownQueue,
+    Wanted,
+)
+
+DEFAULT_DELAY_S: Final = 1
+"""Between the end of the last lease of a queue and the next one, if nothing was said."""
+MOST_OF_QUEUE: Final = 32
+"""URLs of a queue that are served together, whatever is asked for: the head of a turn."""
+_OF_ALL: Final = HostKey("")  # the queue whose delay is that of all others
+_HELD: Final = float(1 << 40)  # until when a queue at its limit rests
+_DAY_S: Final = 86_400
+# Front levels: URLs whose date had passed when it was said, which have priority, and others.
+_OVERDUE, _USUAL = 0, 1
+_ANSWERS: Final = Pace(standing=Standing.ANSWERS)
+_OK, _SKIPPED = PutStatus.OK, PutStatus.SKIPPED
+# Queues that were served before, and others: each of them is first in every other call.
+_ORDERS: Final = (
+    (Standing.ANSWERS, Standing.NEW, Standing.FAILS),
+    (Standing.NEW, Standing.ANSWERS, Standing.FAILS),
+)
+
+
+class ServedFrontier:
+    """Implements port.ServedCrawl over a frontier that lists its URLs."""
+
+    def __init__(self, frontier: TwoTierFrontier, key_seed: int) -> None:
+        """*key_seed*: of the hash of URLs."""
+        self._frontier = frontier
+        self._table = frontier.table
+        self._seed = key_seed
+        self._calls = 0
+        # The leases that are not over: their ends by URL, and a heap with stale entries.
+        self._served: dict[int, float] = {}
+        self._ends: list[tuple[float, int]] = []
+        for _, queue in self._table.queues():
+            for key, until in queue.served:
+                self._note_served(key, until)
+
+    async def wait_until_durable(self) -> None:
+        await self._frontier.wait_until_durable()
+
+    def put(self, items: Sequence[PutItem], now: float) -> Sequence[PutStatus]:
+        statuses = [_OK] * len(items)
+        found: dict[int, tuple[int, Candidate]] = {}  # discovered ones: their places in *items*
+        for place, item in enumerate(items):
+            if item.refetch_at is None:
+                page = self._page(item, _USUAL, 0)
+                if page.key in found:
+                    statuses[place] = _SKIPPED
+                else:
+                    found[page.key] = place, page
+                continue
+            if found:
+                self._discover(found, statuses, now)
+                found = {}
+            level = _OVERDUE if item.refetch_at < now else _USUAL
+            page = self._page(item, level, item.refetch_at or NEVER)
+            self._frontier.update([page], now)
+            self._end_lease(page, now)
+        if found:
+            self._discover(found, statuses, now)
+        return statuses
+
+    def _page(self, item: PutItem, level: int, not_before: float) -> Candidate:
+        return Candidate(
+            url=item.url,
+            key=self._key(item.key, item.url),
+            host=HostKey(item.key),
+            domain=item.key,
+            level=level,
+            not_before=not_before,
+            request=item.metadata,
+        )
+
+    def _key(self, queue: str, url: str) -> int:
+        return xxh3_64_intdigest(f"{queue}\0{url}".encode(), self._seed)
+
+    def _discover(
+        self, found: dict[int, tuple[int, Candidate]], statuses: list[PutStatus], now: float
+    ) -> None:
+        """Add *found*, and note those of them that are known as SKIPPED."""
+        known = self._frontier.known_of(found)
+        new = []
+        for key, (place, page) in found.items():
+            if self._table.peek_queue(page.host).has_deleted:
+                is_known = self._table.get(page.host, key) is not None
+                again = replace(page, needs_seen_test=False)
+            else:
+                is_known, again = key in known, page
+            if is_known:
+                statuses[place] = _SKIPPED
+            else:
+                new.append(again)
+        if new:
+            self._frontier.add(new, now, at_once=True)
+
+    def lease(
+        self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
+    ) -> list[QueuedUrl]:
+        until, frontier = now + lease_s, self._frontier
+        at_once = min(per_queue, MOST_OF_QUEUE)
+        self._calls += 1
+        order = _ORDERS[self._calls % len(_ORDERS)]
+        leases = frontier.lease(now, queues, order, lambda *_: at_once, HostKey(key) or None)
+        found = []
+        for lease in leases:
+            page = lease.candidate
+            queue = self._table.queue(page.host)
+            queue.served = [each for each in queue.served if each[1] > now]
+            queue.served.append((page.key, until))
+            queue.rest_until = max([end for _, end in queue.served]) + self._delay_s(queue)
+            self._note_served(page.key, until)
+            frontier.release(lease, Rest(queue.rest_until - now, _ANSWERS), now)
+            frontier.finish(lease, RetryAt(until, is_counted=False), now)
+            listed = self._table.get(page.host, page.key)
+            assert listed is not None, f"{page.url} is served, and not listed"
+            found.append(_queued(page.host, listed))
+        return found
+
+    def _note_served(self, key: int, until: float) -> None:
+        self._served[key] = until
+        heappush(self._ends, (until, key))
+
+    def _in_process(self, now: float) -> int:
+        """Return how many leases of the crawl are not over."""
+        while self._ends and self._ends[0][0] <= now:
+            until, key = heappop(self._ends)
+            if self._served.get(key) == until:
+                del self._served[key]
+        return len(self._served)
+
+    def _end_lease(self, page: Candidate, now: float) -> None:
+        """End the lease of *page*, if it is served, after it was updated, and set the rest of its
+        queue."""
+        host = page.host
+        was_served = self._served.pop(page.key, 0.0) > now
+        queue = self._table.peek_queue(host)
+        if was_served:
+            queue = self._table.queue(host)
+            queue.served = [each for each in queue.served if each[0] != page.key and each[1] > now]
+            ends = max([now, *(until for _, until in queue.served)])
+            queue.rest_until = ends + self._delay_s(queue)
+        if was_served or queue.limit:
+            self._set_rest(host, queue, now)
+
+    def _delay_s(self, queue: QueueRecord) -> float:
+        delay_s = queue.delay_s if queue.delay_s >= 0 else self._table.peek_queue(_OF_ALL).delay_s
+        return float(DEFAULT_DELAY_S if delay_s < 0 else delay_s)
+
+    def _set_rest(self, host: HostKey, queue: QueueRecord, now: float) -> None:
+        is_held = 0 < queue.limit <= queue.done
+        until = _HELD if is_held else max(queue.rest_until, queue.blocked_until)
+        self._frontier.set_rest(host, until, now)
+
+    # What is asked of queues
+
+    def stats(self, key: str, now: float) -> QueueStats:
+        if not key:
+            totals = self._frontier.listed_counts()
+            return QueueStats(
+                size=totals.urls - totals.done,
+                in_process=self._in_process(now),
+                completed=totals.done,
+                queues=totals.queues,
+                active_queues=totals.active_queues,
+            )
+        queue = self._table.peek_queue(HostKey(key))
+        return QueueStats(
+            size=queue.urls - queue.done,
+            in_process=sum(until > now for _, until in queue.served),
+            completed=queue.done,
+            queues=int(queue.urls > 0),
+            active_queues=int(queue.urls > queue.done),
+        )
+
+    def queues(self, start: int, size: int, now: float, *, include_inactive: bool) -> list[str]:
+        found = (
+            str(host)
+            for host, queue in self._table.queues()
+            if queue.urls > (0 if include_inactive else queue.done)
+        )
+        return list(islice(found, start, start + size))
+
+    def delete_queue(self, key: str, now: float) -> int:
+        host, urls = HostKey(key), 0
+        for place, _, listed in self._table.urls(host):
+            self._forget(host, place, listed)
+            urls += 1
+        if urls:
+            kept = QueueRecord(has_deleted=True)
+            self._table.replace_queue(host, kept)
+            self._set_rest(host, kept, now)
+        return urls
+
+    def purge(self, key: str, days: int, now: float) -> int:
+        before, urls = now - days * _DAY_S, 0
+        for place, host, listed in self._table.urls(HostKey(key) if key else None):
+            if listed.created_at < before:
+                self._forget(host, place, listed)
+                urls += 1
+        return urls
+
+    def _forget(self, host: HostKey, place: bytes, listed: ListedUrl) -> None:
+        url_key = number_of(place)
+        self._table.remove(host, url_key, listed)
+        self._served.pop(url_key, None)
+
+    def block(self, key: str, until: int, now: float) -> None:
+        host = HostKey(key)
+        queue = self._table.queue(host)
+        queue.blocked_until = until
+        self._set_rest(host, queue, now)
+
+    def set_delay(self, key: str, delay_s: int, now: float) -> None:
+        self._table.queue(HostKey(key)).delay_s = delay_s
+
+    def set_limit(self, key: str, limit: int, now: float) -> None:
+        host = HostKey(key)
+        if not self._table.peek_queue(host).urls:
+            raise UnknownQueue(f"there is no queue {key!r}")
+        queue = self._table.queue(host)
+        queue.limit = limit
+        self._set_rest(host, queue, now)
+
+    # What is asked of URLs
+
+    def status(self, url: str, key: str, now: float) -> QueuedUrl | None:
+        listed = self._table.get(HostKey(key), self._key(key, url))
+        return None if listed is None else _queued(key, listed)
+
+    def urls(
+        self, key: str, start: int, size: int, now: float, *, wanted: Wanted | None
+    ) -> Iterator[QueuedUrl]:
+        found = (
+            _queued(host, listed)
+            for _, host, listed in self._table.urls(HostKey(key) if key else None)
+            if wanted is None or wanted(listed.url)
+        )
+        return islice(found, start, start + size)
+
+    def count(self, key: str, now: float, *, wanted: Wanted | None) -> int:
+        if wanted is not None:
+            return sum(1 for _ in self.urls(key, 0, sys.maxsize, now, wanted=wanted))
+        if key:
+            return self._table.peek_queue(HostKey(key)).urls
+        return self._frontier.listed_counts().urls
+
+
+def _queued(key: str, listed: ListedUrl) -> QueuedUrl:
+    refetch_at = 0 if listed.is_done else ceil(listed.due_at)
+    return QueuedUrl(listed.url, key, listed.kept, refetch_at, listed.created_at)
