@@ -83,6 +83,7 @@ fuzz: $(WORK)  ## property tests with new examples, for MINUTES=10
 
 lives: $(WORK)  ## 10,000 random lives of owned shards, with take-overs, kills, and servers that lose a second
 	OWNED_LIVES=10000 $(PY) -m pytest -q -n 2 tests/contract -k 'TestOwned or nothing_is_lost'
+	UPDATED_LIVES=500 $(PY) -m pytest -q -n 2 tests/contract/test_updates.py -k lives
 
 simulate: SIMULATED = --seeds $(if $(filter seeds.txt,$(SEEDS)),1000,$(SEEDS))
 simulate: $(WORK)  ## SEEDS=10000 crawls on a virtual clock, and as many of several workers, judged; a failing one prints how to replay it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from random import Random
 
@@ -11,7 +12,7 @@ from crawler.frontier.records import NEVER
 from crawler.model.types import Again, Dead, Done, Moved, PageHistory, PutBack, RetryAt
 from tests.harness.frontiers import TIGHT, candidate, drain, rest
 
-LIVES = 12
+LIVES = int(os.environ.get("UPDATED_LIVES", "6"))  # `make lives`
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "listed"])
