@@ -105,7 +105,7 @@ class ServedCrawls:
         served = self.find(crawl_id)
         if served is None:
             return 0
-        urls = served.count("", self._clock(), wanted=None)
+        urls = served.count("", self._clock())
         await self._close(self._open.pop(crawl_id))
         path = self._path(crawl_id)
         removed = path.rename(path.with_name(path.name + _REMOVED))

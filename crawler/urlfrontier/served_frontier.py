@@ -7,7 +7,6 @@ one of a queue the rest of its host is its delay.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
@@ -26,7 +25,6 @@ from crawler.urlfrontier.port import (
     QueuedUrl,
     QueueStats,
     UnknownQueue,
-    Wanted,
 )
 
 DEFAULT_DELAY_S: Final = 1
@@ -205,6 +203,7 @@ class ServedFrontier:
             str(host)
             for host, queue in self._table.queues()
             if queue.urls > (0 if include_inactive else queue.done)
+            and (include_inactive or queue.blocked_until <= now)
         )
         return list(islice(found, start, start + size))
 
@@ -255,19 +254,11 @@ class ServedFrontier:
         listed = self._table.get(HostKey(key), self._key(key, url))
         return None if listed is None else _queued(key, listed)
 
-    def urls(
-        self, key: str, start: int, size: int, now: float, *, wanted: Wanted | None
-    ) -> Iterator[QueuedUrl]:
-        found = (
-            _queued(host, listed)
-            for _, host, listed in self._table.urls(HostKey(key) if key else None)
-            if wanted is None or wanted(listed.url)
-        )
-        return islice(found, start, start + size)
+    def urls(self, key: str, start: int, size: int, now: float) -> Iterator[QueuedUrl]:
+        found = self._table.urls(HostKey(key) if key else None)
+        return (_queued(host, listed) for _, host, listed in islice(found, start, start + size))
 
-    def count(self, key: str, now: float, *, wanted: Wanted | None) -> int:
-        if wanted is not None:
-            return sum(1 for _ in self.urls(key, 0, sys.maxsize, now, wanted=wanted))
+    def count(self, key: str, now: float) -> int:
         if key:
             return self._table.peek_queue(HostKey(key)).urls
         return self._frontier.listed_counts().urls
