@@ -6,7 +6,7 @@ Rule: a URL over its budget is not marked seen, and waits (`DomainBudgets`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -84,6 +84,13 @@ class ArrivedUrls:
 
     def __len__(self) -> int:
         return len(self._by_key) + sum(map(len, self._parts))
+
+    def of(self, wanted: Collection[int]) -> set[int]:
+        """Return which of the keys *wanted* are here."""
+        found = self._by_key.keys() & wanted
+        for part in self._parts:
+            found |= part.keys() & wanted
+        return found
 
     def _set_due(self) -> None:
         if self._parts or len(self._by_key) >= self._limits.max_arrived:

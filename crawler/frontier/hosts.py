@@ -303,7 +303,7 @@ class HostScheduler:
                 return active
             self._end_turn(active, now)
         elif record.place is HostPlace.RESTING:
-            self._resting.remove(keys.timed(keys.RESTING, record.rest_until, host.encode()))
+            self._resting.drop(keys.timed(keys.RESTING, record.rest_until, host.encode()))
             self._file(host, self._batch.host(host), first=False)
         return self._begin_turn(host, now) if record.place is _FRONT else None
 
@@ -481,7 +481,7 @@ class HostScheduler:
         if active is not None:
             self._leave(active)
         elif record.place is HostPlace.RESTING:
-            self._resting.remove(keys.timed(keys.RESTING, record.rest_until, host.encode()))
+            self._resting.drop(keys.timed(keys.RESTING, record.rest_until, host.encode()))
         record.rest_until = until
         if record.place in (_EMPTY, _FRONT):
             return  # its turn will tell

@@ -162,7 +162,8 @@ class LaterUrls:
         is_visit = candidate.history is not None and not candidate.attempts
         queue = self._visits if is_visit else self._dates
         key = queue.put(candidate.not_before, number, encode(candidate))
-        self._batch.count_again(shard, int(candidate.history is not None), 0)
+        if candidate.history is not None:
+            self._batch.count_again(shard, 1, 0)
         return key[1:]
 
     def put_again(self, candidate: Candidate) -> None:
@@ -240,11 +241,10 @@ class LaterUrls:
 
     def drop_dated(self, key: bytes) -> None:
         """Remove what has this *key*, one with a date. `next_at` may be too early after it."""
-        packed = self._batch.get(key)
-        if packed is not None:
-            self._batch.delete(key)
-            is_again = decode_candidate(packed).history is not None
-            self._batch.count_again(keys.shard_in(key), -int(is_again), 0)
+        packed = self._batch.get(key) if self._batch.totals.again else None
+        if packed is not None and decode_candidate(packed).history is not None:
+            self._batch.count_again(keys.shard_in(key), -1, 0)
+        self._dates.drop(key)
 
     def remove(self, key: bytes, candidate: Candidate) -> None:
         """Remove *candidate*, which has this key."""

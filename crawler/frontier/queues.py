@@ -373,8 +373,13 @@ class TimedQueue:
 
     def remove(self, key: bytes) -> None:
         """Remove the entry with this key."""
-        self._batch.delete(key)
+        self.drop(key)
         self._read_next()
+
+    def drop(self, key: bytes) -> None:
+        """Remove the entry with this key without a read: `next_at` may be early until the next
+        `take_due`."""
+        self._batch.delete(key)
 
     def read_again(self) -> None:
         """Read the time of the next entry: entries were written or deleted in the store."""

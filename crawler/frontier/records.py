@@ -384,7 +384,7 @@ class UrlEvent(StrEnum):
     REFUSE = "refuse"
     READMIT = "readmit"
     FINISH = "finish"  # Done or Moved, or an update that says so
-    POSTPONE = "postpone"  # RetryAt
+    POSTPONE = "postpone"  # RetryAt, or it is lent
     PUT_BACK = "put back"  # PutBack
     GIVE_UP = "give up"  # Dead
     LOSE = "lose"  # the process that held the lease has died
@@ -399,6 +399,7 @@ URL_TRANSITIONS: Final[dict[tuple[UrlState, UrlEvent], UrlState]] = {
     (UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER): UrlState.LATER,
     (UrlState.UNKNOWN, UrlEvent.FINISH): UrlState.DONE,
     (UrlState.WAITING, UrlEvent.LEASE): UrlState.LEASED,
+    (UrlState.WAITING, UrlEvent.POSTPONE): UrlState.LATER,
     (UrlState.WAITING, UrlEvent.REFUSE): UrlState.REFUSED,
     (UrlState.LATER, UrlEvent.COME_DUE): UrlState.WAITING,
     (UrlState.LEASED, UrlEvent.FINISH): UrlState.DONE,
@@ -676,7 +677,7 @@ class QueueRecord(msgspec.Struct, array_like=True, gc=False):
     delay_s: int = -1  # from the end of its last lease; -1: as of all queues
     blocked_until: int = 0  # epoch seconds
     limit: int = 0  # nothing is served when so many are done; 0: there is none
-    served: list[tuple[int, float]] = []  # keys of URLs, and when their leases end
+    served: dict[int, float] = {}  # by the keys of URLs that were lent: when that ends
     # Some of its URLs were deleted: whether one is new is said by the table, not by the seen set.
     has_deleted: bool = False
     rest_until: float = 0.0  # epoch seconds: its delay after that end

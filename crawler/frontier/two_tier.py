@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -100,6 +100,8 @@ _LEASE, _FINISH = UrlEvent.LEASE, UrlEvent.FINISH
 # hosts, and does not admit or search for URLs before their time: else, when all other slots are
 # taken, that was done every 40 pages.
 _ANSWERS: Final = Standing.ANSWERS
+_LENT: Final = Pace(standing=_ANSWERS)  # of a host whose URLs others fetch
+_Taken = TypeVar("_Taken", Lease, "LentUrl")
 
 
 @dataclass(slots=True)
@@ -108,6 +110,14 @@ class OpenLease:
     active: ActiveHost  # its host; until the release, it is in memory
     is_bundled: bool  # it was taken with others of its host
     released: bool = False
+
+
+class LentUrl(NamedTuple):
+    """A URL that was lent."""
+
+    host: HostKey
+    key: int
+    listed: ListedUrl
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,11 +309,42 @@ class TwoTierFrontier:
         per_host: PerHost = one,
         host: HostKey | None = None,
     ) -> list[Lease]:
+        take = partial(self._take, now=now, per_host=per_host)
+        return self._take_turns(now, limit, standings, host, take)
+
+    def lend(
+        self,
+        now: float,
+        limit: int,
+        per_host: int,
+        until: float,
+        rest_until: Callable[[HostKey, Sequence[LentUrl]], float],
+        standings: Sequence[Standing] = STANDINGS,
+        host: HostKey | None = None,
+    ) -> list[LentUrl]:
+        """Take URLs as `lease` does, and put them off until a time, as whoever has them may never
+        come back: an update ends that. They are on the disk as long as they are away. Each host
+        rests as long as *rest_until* says, which is called with what was taken of it."""
+        take = partial(self._lend, now=now, per_host=per_host, until=until, rest_until=rest_until)
+        return self._take_turns(now, limit, standings, host, take)
+
+    def _take_turns(
+        self,
+        now: float,
+        limit: int,
+        standings: Sequence[Standing],
+        host: HostKey | None,
+        take: Callable[[ActiveHost], list[_Taken]],
+    ) -> list[_Taken]:
+        """Call *take* for up to *limit* hosts whose turn it is, or for *host* alone, and return all
+        that it takes."""
         if host is not None:
-            return self._lease_of(host, now, per_host)
-        leases = [] if self.is_congested() else self._lease(now, limit, standings, per_host)
+            found = self._take_of(host, now, take)
+        else:
+            found = [] if self.is_congested() else self._take_of_next(now, limit, standings, take)
         if (
-            not leases
+            not found
+            and host is None
             and _ANSWERS in standings
             and self._admitter.undecided
             and not self._refusals.is_exhausted
@@ -313,19 +354,18 @@ class TwoTierFrontier:
                 self._background.work_soon()
             else:
                 self._do_work(now)
-                leases = self._lease(now, limit, standings, per_host)
+                found = self._take_of_next(now, limit, standings, take)
         self._end_call(now)
         self._refusals.end_call()
-        return leases
+        return found
 
-    def _lease_of(self, host: HostKey, now: float, per_host: PerHost) -> list[Lease]:
+    def _take_of(
+        self, host: HostKey, now: float, take: Callable[[ActiveHost], list[_Taken]]
+    ) -> list[_Taken]:
         self._refusals.begin_call()
         self._move_due(now)
         active = self._scheduler.begin_turn(host, now)
-        leases = self._take(active, now, per_host) if active is not None else []
-        self._end_call(now)
-        self._refusals.end_call()
-        return leases
+        return take(active) if active is not None else []
 
     def update(self, found: Iterable[Candidate], now: float) -> int:
         leased = self._leased_keys()
@@ -341,19 +381,18 @@ class TwoTierFrontier:
     def _update(self, page: Candidate, now: float) -> None:
         shard = self._batch.shards.of(page.host)
         before = self.table.get(page.host, page.key)
-        if before is not None and len(before.place) > 1:
+        if before is None:
+            self._admitter.mark_seen(page.key, shard)
+        elif len(before.place) > 1:
             self._later.drop_dated(keys.LATER + before.place)
             self._batch.count(shard, UrlState.LATER, UrlEvent.FORGET)
-        self._admitter.mark_seen(page.key, shard)
         place = IN_QUEUE
         if page.not_before == NEVER:
             self._batch.count(shard, UrlState.UNKNOWN, UrlEvent.FINISH)
         else:
             self._batch.count(shard, UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER)
-            date = min(page.not_before, LAST_DATE)
-            place = self._later.put(
-                page if date == page.not_before else replace(page, not_before=date)
-            )
+            is_late = page.not_before > LAST_DATE
+            place = self._later.put(replace(page, not_before=LAST_DATE) if is_late else page)
         created_at = int(now) if before is None else before.created_at
         listed = ListedUrl(page.url, created_at, page.not_before, place, page.request)
         self.table.put(page, listed, before)
@@ -399,7 +438,7 @@ class TwoTierFrontier:
         """Return which of the keys *wanted* were found before, as far as that can be said without a
         read of the disk."""
         known, _ = self._seen.look_up(wanted)
-        return known | (self._admitter.undecided.keys() & wanted)
+        return known | (self._admitter.undecided.keys() & wanted) | self._arrived.of(wanted)
 
     def mark_seen(self, found: Sequence[int], now: float) -> int:
         """Count the keys *found* as admitted, though their URLs do not wait. Returns how many are
@@ -673,27 +712,31 @@ class TwoTierFrontier:
     async def wait_until_durable(self) -> None:
         self.commit()
 
-    def _lease(
-        self, now: float, limit: int, standings: Sequence[Standing], per_host: PerHost
-    ) -> list[Lease]:
+    def _take_of_next(
+        self,
+        now: float,
+        limit: int,
+        standings: Sequence[Standing],
+        take: Callable[[ActiveHost], list[_Taken]],
+    ) -> list[_Taken]:
         self._refusals.begin_call()
         self._move_due(now)
         if self._are_arrived_due(now):
             self._admit_some(now)
-        leases: list[Lease] = []
+        found: list[_Taken] = []
         hosts, idle = 0, _MOST_IDLE
         while hosts < limit:
             active = self._scheduler.next_due(now, standings)
             if active is not None:
                 hosts += 1
-                leases += self._take(active, now, per_host)
+                found += take(active)
             elif _ANSWERS not in standings:
                 break
             elif not self._admit_some(now):
                 idle -= 1
                 if idle < 0 or not self._release_idle(limit - hosts, standings, now):
                     break
-        return leases
+        return found
 
     def _release_idle(self, hosts: int, standings: Sequence[Standing], now: float) -> bool:
         """Admit spilled URLs for up to *hosts* of which nothing waits, if nothing else may be
@@ -756,6 +799,35 @@ class TwoTierFrontier:
         if not leases:  # all were stale
             self._scheduler.on_fetch_ended(active, now)
         return leases
+
+    def _lend(
+        self,
+        active: ActiveHost,
+        now: float,
+        per_host: int,
+        until: float,
+        rest_until: Callable[[HostKey, Sequence[LentUrl]], float],
+    ) -> list[LentUrl]:
+        host, table = active.host, self.table
+        record, shard = self._batch.host(host), self._batch.shards.of(host)
+        lent: list[LentUrl] = []
+        while active.head and len(lent) < per_host:
+            packed = active.head.popleft()
+            self._queues.drop_head(host, record, active.level)
+            page = decode_candidate(packed)
+            listed = table.get(host, page.key)
+            if listed is None or listed.is_done or listed.place != IN_QUEUE:
+                self._batch.count(shard, _WAITING, UrlEvent.FORGET)
+                continue
+            place = self._later.put(replace(page, not_before=until, request=listed.kept))
+            self._batch.count(shard, _WAITING, UrlEvent.POSTPONE)
+            table.put(page, replace(listed, place=place), listed)
+            lent.append(LentUrl(host, page.key, listed))
+        if lent:
+            record.rest_until = rest_until(host, lent)
+            record.pace = _LENT
+        self._scheduler.on_fetch_ended(active, now)
+        return lent
 
     def _leased_keys(self) -> set[int]:
         return {held.lease.candidate.key for held in self._open.values()}

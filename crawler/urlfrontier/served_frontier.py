@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from xxhash import xxh3_64_intdigest
 
 from crawler.frontier.records import NEVER, ListedUrl, QueueRecord, number_of
-from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.types import Candidate, HostKey, Pace, Rest, RetryAt, Standing
+from crawler.frontier.two_tier import LentUrl, TwoTierFrontier
+from crawler.model.types import Candidate, HostKey, Standing
 from crawler.urlfrontier.port import (
     PutItem,
     PutStatus,
@@ -36,7 +36,6 @@ _HELD: Final = float(1 << 40)  # until when a queue at its limit rests
 _DAY_S: Final = 86_400
 # Front levels: URLs whose date had passed when it was said, which have priority, and others.
 _OVERDUE, _USUAL = 0, 1
-_ANSWERS: Final = Pace(standing=Standing.ANSWERS)
 _OK, _SKIPPED = PutStatus.OK, PutStatus.SKIPPED
 # Queues that were served before, and others: each of them is first in every other call.
 _ORDERS: Final = (
@@ -58,7 +57,7 @@ class ServedFrontier:
         self._served: dict[int, float] = {}
         self._ends: list[tuple[float, int]] = []
         for _, queue in self._table.queues():
-            for key, until in queue.served:
+            for key, until in queue.served.items():
                 self._note_served(key, until)
 
     async def wait_until_durable(self) -> None:
@@ -92,6 +91,7 @@ class ServedFrontier:
             key=self._key(item.key, item.url),
             host=HostKey(item.key),
             domain=item.key,
+            depth=1,
             level=level,
             not_before=not_before,
             request=item.metadata,
@@ -117,30 +117,33 @@ class ServedFrontier:
             else:
                 new.append(again)
         if new:
-            self._frontier.add(new, now, at_once=True)
+            self._frontier.add(new, now)
 
     def lease(
         self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
     ) -> list[QueuedUrl]:
-        until, frontier = now + lease_s, self._frontier
-        at_once = min(per_queue, MOST_OF_QUEUE)
+        self._admit_arrived(now)
+        until = now + lease_s
+
+        def rest_until(host: HostKey, lent: Sequence[LentUrl]) -> float:
+            queue = self._table.queue(host)
+            queue.served = {each.key: until for each in lent}  # what was there has ended
+            for each in lent:
+                self._note_served(each.key, until)
+            queue.rest_until = until + self._delay_s(queue)
+            return queue.rest_until
+
         self._calls += 1
         order = _ORDERS[self._calls % len(_ORDERS)]
-        leases = frontier.lease(now, queues, order, lambda *_: at_once, HostKey(key) or None)
-        found = []
-        for lease in leases:
-            page = lease.candidate
-            queue = self._table.queue(page.host)
-            queue.served = [each for each in queue.served if each[1] > now]
-            queue.served.append((page.key, until))
-            queue.rest_until = max([end for _, end in queue.served]) + self._delay_s(queue)
-            self._note_served(page.key, until)
-            frontier.release(lease, Rest(queue.rest_until - now, _ANSWERS), now)
-            frontier.finish(lease, RetryAt(until, is_counted=False), now)
-            listed = self._table.get(page.host, page.key)
-            assert listed is not None, f"{page.url} is served, and not listed"
-            found.append(_queued(page.host, listed))
-        return found
+        at_once = min(per_queue, MOST_OF_QUEUE)
+        lent = self._frontier.lend(
+            *(now, queues, at_once, until, rest_until, order), HostKey(key) or None
+        )
+        return [_queued(each.host, each.listed) for each in lent]
+
+    def _admit_arrived(self, now: float) -> None:
+        """Admit what was discovered since the last look: in one go that costs half as much."""
+        self._frontier.admit_arrived(now)
 
     def _note_served(self, key: int, until: float) -> None:
         self._served[key] = until
@@ -157,16 +160,15 @@ class ServedFrontier:
     def _end_lease(self, page: Candidate, now: float) -> None:
         """End the lease of *page*, if it is served, after it was updated, and set the rest of its
         queue."""
-        host = page.host
-        was_served = self._served.pop(page.key, 0.0) > now
-        queue = self._table.peek_queue(host)
-        if was_served:
-            queue = self._table.queue(host)
-            queue.served = [each for each in queue.served if each[0] != page.key and each[1] > now]
-            ends = max([now, *(until for _, until in queue.served)])
-            queue.rest_until = ends + self._delay_s(queue)
-        if was_served or queue.limit:
-            self._set_rest(host, queue, now)
+        queue = self._table.peek_queue(page.host)
+        if self._served.pop(page.key, 0.0) > now:
+            queue = self._table.queue(page.host)
+            queue.served.pop(page.key, None)
+            if not queue.served:
+                queue.rest_until = now + self._delay_s(queue)
+                self._set_rest(page.host, queue, now)
+        if queue.limit:
+            self._set_rest(page.host, queue, now)
 
     def _delay_s(self, queue: QueueRecord) -> float:
         delay_s = queue.delay_s if queue.delay_s >= 0 else self._table.peek_queue(_OF_ALL).delay_s
@@ -180,6 +182,7 @@ class ServedFrontier:
     # What is asked of queues
 
     def stats(self, key: str, now: float) -> QueueStats:
+        self._admit_arrived(now)
         if not key:
             totals = self._frontier.listed_counts()
             return QueueStats(
@@ -192,13 +195,14 @@ class ServedFrontier:
         queue = self._table.peek_queue(HostKey(key))
         return QueueStats(
             size=queue.urls - queue.done,
-            in_process=sum(until > now for _, until in queue.served),
+            in_process=sum(until > now for until in queue.served.values()),
             completed=queue.done,
             queues=int(queue.urls > 0),
             active_queues=int(queue.urls > queue.done),
         )
 
     def queues(self, start: int, size: int, now: float, *, include_inactive: bool) -> list[str]:
+        self._admit_arrived(now)
         found = (
             str(host)
             for host, queue in self._table.queues()
@@ -208,6 +212,7 @@ class ServedFrontier:
         return list(islice(found, start, start + size))
 
     def delete_queue(self, key: str, now: float) -> int:
+        self._admit_arrived(now)
         host, urls = HostKey(key), 0
         for place, _, listed in self._table.urls(host):
             self._forget(host, place, listed)
@@ -219,6 +224,7 @@ class ServedFrontier:
         return urls
 
     def purge(self, key: str, days: int, now: float) -> int:
+        self._admit_arrived(now)
         before, urls = now - days * _DAY_S, 0
         for place, host, listed in self._table.urls(HostKey(key) if key else None):
             if listed.created_at < before:
@@ -241,6 +247,7 @@ class ServedFrontier:
         self._table.queue(HostKey(key)).delay_s = delay_s
 
     def set_limit(self, key: str, limit: int, now: float) -> None:
+        self._admit_arrived(now)
         host = HostKey(key)
         if not self._table.peek_queue(host).urls:
             raise UnknownQueue(f"there is no queue {key!r}")
@@ -251,14 +258,17 @@ class ServedFrontier:
     # What is asked of URLs
 
     def status(self, url: str, key: str, now: float) -> QueuedUrl | None:
+        self._admit_arrived(now)
         listed = self._table.get(HostKey(key), self._key(key, url))
         return None if listed is None else _queued(key, listed)
 
     def urls(self, key: str, start: int, size: int, now: float) -> Iterator[QueuedUrl]:
+        self._admit_arrived(now)
         found = self._table.urls(HostKey(key) if key else None)
         return (_queued(host, listed) for _, host, listed in islice(found, start, start + size))
 
     def count(self, key: str, now: float) -> int:
+        self._admit_arrived(now)
         if key:
             return self._table.peek_queue(HostKey(key)).urls
         return self._frontier.listed_counts().urls
