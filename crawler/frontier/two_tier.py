@@ -808,26 +808,43 @@ class TwoTierFrontier:
         until: float,
         rest_until: Callable[[HostKey, Sequence[LentUrl]], float],
     ) -> list[LentUrl]:
-        host, table = active.host, self.table
+        host, lent = active.host, list[LentUrl]()
+        turn: ActiveHost | None = active
+        while turn is not None:
+            self._lend_head(turn, per_host - len(lent), until, lent)
+            if len(lent) == per_host:
+                break
+            self._scheduler.on_fetch_ended(turn, now)
+            turn = self._scheduler.begin_turn(host, now)  # another level, or the next URLs of it
+        record = self._batch.host(host)
+        if lent:
+            record.pace = _LENT
+            rests_until = rest_until(host, lent)
+            if turn is None:
+                self._scheduler.set_rest(host, rests_until, now)
+            else:
+                record.rest_until = rests_until
+        if turn is not None:
+            self._scheduler.on_fetch_ended(turn, now)
+        return lent
+
+    def _lend_head(self, turn: ActiveHost, most: int, until: float, lent: list[LentUrl]) -> None:
+        """Lend up to *most* URLs of the head of *turn*, and append them to *lent*."""
+        host, table = turn.host, self.table
         record, shard = self._batch.host(host), self._batch.shards.of(host)
-        lent: list[LentUrl] = []
-        while active.head and len(lent) < per_host:
-            packed = active.head.popleft()
-            self._queues.drop_head(host, record, active.level)
+        before = len(lent)
+        while turn.head and len(lent) - before < most:
+            packed = turn.head.popleft()
+            self._queues.drop_head(host, record, turn.level)
             page = decode_candidate(packed)
             listed = table.get(host, page.key)
             if listed is None or listed.is_done or listed.place != IN_QUEUE:
                 self._batch.count(shard, _WAITING, UrlEvent.FORGET)
                 continue
             place = self._later.put(replace(page, not_before=until, request=listed.kept))
-            self._batch.count(shard, _WAITING, UrlEvent.POSTPONE)
             table.put(page, replace(listed, place=place), listed)
             lent.append(LentUrl(host, page.key, listed))
-        if lent:
-            record.rest_until = rest_until(host, lent)
-            record.pace = _LENT
-        self._scheduler.on_fetch_ended(active, now)
-        return lent
+        self._batch.count(shard, _WAITING, UrlEvent.POSTPONE, len(lent) - before)
 
     def _leased_keys(self) -> set[int]:
         return {held.lease.candidate.key for held in self._open.values()}

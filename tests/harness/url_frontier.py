@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -16,16 +17,35 @@ import grpc.aio
 import pytest
 
 from bench.urlfrontier_dict import DictCrawls
+from crawler.data.data_dir import DataDir
+from crawler.data.disk_room import DiskRoom, WaitWarnings
+from crawler.frontier.port import FrontierLimits
+from crawler.model.types import CrawlerError
 from crawler.urlfrontier import urlfrontier_pb2 as pb
 from crawler.urlfrontier import urlfrontier_pb2_grpc as rpc
 from crawler.urlfrontier.client import command, discovered, known, url_info
+from crawler.urlfrontier.frontier_crawls import FrontierCrawls
 from crawler.urlfrontier.port import Crawls
 from crawler.urlfrontier.server import FrontierServer, ServerAccess
 
 T = TypeVar("T")
 BEGIN: Final = 1_800_000_000.0
-IMPLEMENTATIONS: Final[dict[str, Callable[[Any], Crawls]]] = {"dict": lambda _: DictCrawls()}
+IMPLEMENTATIONS: Final[dict[str, Callable[[Any], Crawls]]] = {
+    "dict": lambda _: DictCrawls(),
+    "frontier": lambda folder: frontier_crawls(folder),
+}
 """What keeps the URLs, by name, of a folder for its files."""
+
+
+def frontier_crawls(folder: Path) -> FrontierCrawls:
+    """Return our own frontiers in *folder*. An error after which nothing can be kept is raised."""
+
+    def fail(error: CrawlerError) -> None:
+        raise error
+
+    room = DiskRoom(WaitWarnings(), str(folder), lambda: False)
+    return FrontierCrawls(DataDir(folder), FrontierLimits(), lambda: BEGIN, room, fail)
+
 
 OK, SKIPPED, FAIL = range(3)
 _numbers = count(1)
