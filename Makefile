@@ -31,7 +31,7 @@ COMPILE = $(PY) -c 'from crawler.content.compiling import load; load()'
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo docs lint check test compiled retest fuzz lives kills paces simulate fresh documentation-sites bench lean release flame bench-scale format settings screenshots urlfrontier again
+.PHONY: help setup crawl demo docs lint check test compiled retest fuzz lives rounds kills paces simulate fresh documentation-sites bench lean release flame bench-scale format settings screenshots urlfrontier again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -84,6 +84,9 @@ fuzz: $(WORK)  ## property tests with new examples, for MINUTES=10
 lives: $(WORK)  ## 10,000 random lives of owned shards, with take-overs, kills, and servers that lose a second
 	OWNED_LIVES=10000 $(PY) -m pytest -q -n 2 tests/contract -k 'TestOwned or nothing_is_lost'
 	UPDATED_LIVES=500 $(PY) -m pytest -q -n 2 tests/contract/test_updates.py -k lives
+
+rounds: $(WORK)  ## 200 random crawls in rounds over each store, which are killed inside; FIRST=17 SEEDS=1 replays one
+	SEEDS=$(if $(filter seeds.txt,$(SEEDS)),200,$(SEEDS)) $(PY) -m pytest -q -n 2 tests/contract/test_rounds.py
 
 simulate: SIMULATED = --seeds $(if $(filter seeds.txt,$(SEEDS)),1000,$(SEEDS))
 simulate: $(WORK)  ## SEEDS=10000 crawls on a virtual clock, and as many of several workers, judged; a failing one prints how to replay it

@@ -69,6 +69,7 @@ OUTCOME_COLUMNS: Final = (
         True,
     ),
     Column("crawl_id", pa.string(), "as in the columns of pages", False, True),
+    Column("round", pa.int32(), "in which it was fetched; null: the run had none"),
 )
 """What docs/columns.md says of them, too."""
 OUTCOME_SCHEMA: Final = pa.schema([pa.field(c.name, c.type, c.nullable) for c in OUTCOME_COLUMNS])
@@ -255,6 +256,7 @@ def _cells(outcome: Outcome, crawl_id: str) -> tuple[object, ...]:
         outcome.seed_fate or None,
         outcome.external or None,
         crawl_id,
+        outcome.round or None,
     )
 
 

@@ -211,6 +211,8 @@ def _assemble(crawler: Crawler) -> Crawl:
         encode_kept(_kept_settings(crawler.settings)),
     )
     address = redis_address(crawler.settings, config)
+    if address is not None and arguments is not None and arguments.has_rounds:
+        raise ConfigError("rounds are for a crawl of one process: leave CRAWLER_FRONTIER_URL out")
     with ExitStack() as opened:
         data = _data(crawler, config)
         opened.callback(data.close)

@@ -22,6 +22,7 @@ from crawler.config.readers import (
     flag,
     integer,
     list_of,
+    number,
     only,
     or_none,
     pattern,
@@ -33,7 +34,7 @@ from crawler.config.readers import (
     size,
     text,
 )
-from crawler.model.choices import OnlyChoice, RevisitMode, ScopeChoice
+from crawler.model.choices import OnlyChoice, RevisitMode, RoundKind, ScopeChoice
 from crawler.model.types import ConfigError
 
 # The arguments of a crawl. Scrapy passes one string a name, so the regular expressions of `allow`
@@ -43,6 +44,8 @@ SEPARATOR: Final = "\n"
 MOST_EXTRA_HOPS: Final = 15
 """As many as are kept with a URL in half a byte."""
 REPEATABLE: Final = frozenset({"allow", "deny"})
+ROUND_BOUNDS: Final = ("round", "round_per_host", "round_per_domain", "round_hours", "round_floor")
+"""One of these makes a run one in rounds."""
 PUSHED: Final = "redis"  # in place of seeds: URLs are pushed into the Redis of a shared crawl
 RUN_BEGAN: Final = "_run_began"
 """The argument by which `scrapy share` passes its own start, epoch seconds, to its workers."""
@@ -192,10 +195,45 @@ class Arguments(Bounds):
         "Of the pages that sitemaps date, only those changed since then, or so long ago.",
     )
 
+    round: int | None = setting(
+        None, or_none(integer("URLs", least=1)), "Most URLs that a round fetches."
+    )
+    round_per_host: int | None = setting(
+        None, or_none(integer("URLs", least=1)), "Most URLs of a host that a round fetches."
+    )
+    round_per_domain: int | None = setting(
+        None, or_none(integer("URLs", least=1)), "Most URLs of a registered domain in a round."
+    )
+    round_hours: float | None = setting(
+        None, or_none(number("hours", least=0.001)), "How long a round takes at most."
+    )
+    round_floor: float | None = setting(
+        None,
+        or_none(number("pages a second", least=0.001)),
+        "A round ends when fewer pages have come over five minutes.",
+    )
+    rounds: int = setting(1, integer("rounds", least=1), "How many rounds this run has.")
+    round_kind: RoundKind = setting(
+        RoundKind.BOTH,
+        choice(RoundKind),
+        "What rounds fetch: URLs never visited, pages that are visited again, or both.",
+    )
+
     def __post_init__(self) -> None:
         if not self.seeds:
             raise ConfigError("no seeds: say where to start, for example -a seeds=seeds.txt")
         self._refuse_boundless()
+        is_about_rounds = self.rounds > 1 or self.round_kind is not RoundKind.BOTH
+        if is_about_rounds and not self.has_rounds:
+            name = "rounds" if self.rounds > 1 else "round_kind"
+            raise ConfigError(
+                f"{name} is about rounds, and nothing bounds one: add {' or '.join(ROUND_BOUNDS)}"
+            )
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether this run is in rounds."""
+        return any(getattr(self, name) is not None for name in ROUND_BOUNDS)
 
     @property
     def terms(self) -> SeedTerms:
@@ -259,7 +297,9 @@ SETTINGS_BY_ARGUMENT: Final = {"contact": "CRAWLER_CONTACT", "revisit": "CRAWLER
 """Arguments in place of a setting, which goes before them where it is typed."""
 RUN_LIMITS: Final = ("max_pages", "max_bytes")
 """What a run fetches at most; several workers divide it among them."""
-NOT_KEPT: Final = frozenset({*RUN_LIMITS, "max_time", "only", "since"})
+NOT_KEPT: Final = frozenset(
+    {*RUN_LIMITS, "max_time", "only", "since", *ROUND_BOUNDS, "rounds", "round_kind"}
+)
 """The arguments that the next start does not take from the last one."""
 
 

@@ -291,7 +291,7 @@ def pattern() -> Kind[re.Pattern[str]]:
 # reader, settings.py, the documentation and the error texts are all made from it.
 
 SETTING: Final = "setting"
-_FEW: Final = 20  # names that fit into an error text
+_FEW: Final = 30  # names that fit into an error text
 
 
 class Comparable(Protocol):

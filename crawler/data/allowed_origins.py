@@ -20,7 +20,7 @@ from crawler.config.settings import Config
 from crawler.data.local_stores import LocalSeedLimits
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
-from crawler.model.choices import LaterVisits, OnlyChoice, RevisitChoice
+from crawler.model.choices import LaterVisits, OnlyChoice, RevisitChoice, RoundKind
 from crawler.model.types import Candidate, Outcome, Purpose
 from crawler.model.url import fetch_form
 from crawler.policy.addresses import (
@@ -156,7 +156,7 @@ class AllowedOrigins:
                 return LaterVisits.LISTS
             case OnlyChoice.CHANGED:
                 return LaterVisits.EACH
-            case _ if self._only_chosen:
+            case _ if self._only_chosen or self._arguments.round_kind is RoundKind.NEW:
                 return LaterVisits.NONE
         is_once = self._config.revisits.revisit is RevisitChoice.ONCE
         is_any = not is_once or self.operator.visits_again

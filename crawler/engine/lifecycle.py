@@ -29,7 +29,9 @@ _ANY_SENDER = id(dispatcher.Any)
 
 UNTIL: Final = "until"
 """The finish reason of a crawl whose time is over."""
-FINISHED: Final = frozenset({"finished", UNTIL})
+ROUNDS: Final = "rounds"
+"""The finish reason of a crawl whose rounds are over."""
+FINISHED: Final = frozenset({"finished", UNTIL, ROUNDS})
 """The finish reasons of a crawl that has ended as it was meant to."""
 
 

@@ -36,6 +36,7 @@ from crawler.frontier.records import (
     next_place,
 )
 from crawler.frontier.refusals import Refusals
+from crawler.frontier.rounds import Rounds
 from crawler.frontier.staging import WriteBatch, slices
 from crawler.model.types import (
     STANDINGS,
@@ -57,6 +58,7 @@ _WAITS: Final = b"w"  # in the record of a host at rest: only because it waits f
 _cash = attrgetter("cash")
 # Bound once, because each look-up of a member of an enumeration takes 0.2 us.
 _EMPTY, _FRONT, _ACTIVE = HostPlace.EMPTY, HostPlace.FRONT, HostPlace.ACTIVE
+_HELD = HostPlace.HELD
 
 
 @dataclass(slots=True, eq=False)
@@ -244,6 +246,7 @@ class HostScheduler:
         limits: FrontierLimits,
         refusals: Refusals,
         groups: AddressGroups,
+        rounds: Rounds,
     ) -> None:
         self._batch = batch
         self._queues = queues
@@ -251,6 +254,7 @@ class HostScheduler:
         self._limits = limits
         self._refusals = refusals
         self._groups = groups
+        self._rounds = rounds
         self._front = FrontQueue(batch, len(limits.shares))
         self._resting = TimedQueue(batch, keys.RESTING)
         self._stride = StrideScheduler(limits.shares)
@@ -314,8 +318,11 @@ class HostScheduler:
             host = HostKey(key[9:].decode())
             record = self._batch.host(host)
             self._file(host, record, first=_is_begun(record) or record.waits_for_address)
-            if record.place is _EMPTY:
+            if record.place in (_EMPTY, _HELD):
                 self._leave_group(host, record, now)
+        if self._rounds.is_looking:
+            for host in self._rounds.take_held(self._limits.due_slice):
+                self._file(host, self._batch.host(host), first=False)
 
     def wake_at(self, standings: Iterable[Standing]) -> float | None:
         for standing in standings:
@@ -379,6 +386,12 @@ class HostScheduler:
         that are visited again."""
         if record.place is _EMPTY:
             self._front.put(host, self._batch.host(host), level, cash=cash, first=first)
+        elif self._rounds.are_any and not self._rounds.allows(host, level):
+            return
+        elif record.place is _HELD:
+            if not self._rounds.holds(host, record):
+                self._rounds.forget(host)
+                self._front.put(host, self._batch.host(host), level, cash=cash, first=first)
         elif level > record.level or (may_wait and self._is_again_turn(record)):
             return
         elif level == record.level and not self._is_better(host, record, cash):
@@ -449,6 +462,7 @@ class HostScheduler:
             active.head
             and is_judged
             and not active.turn_ended
+            and not (self._rounds.has_domains and self._is_held(active.host, active.record))
             and self._has_room(active.record, now, 0)
         )
         if stays:
@@ -510,12 +524,21 @@ class HostScheduler:
             self._end_turn(active, now)
 
     def _file(self, host: HostKey, record: HostRecord, *, first: bool) -> None:
-        """File *host*, or leave it empty if no URL waits."""
-        level = self._next_level(record)
-        if level is None:
+        """File *host*, leave it empty if no URL waits, or hold it until the next round."""
+        if record.best_level() is None:
             record.place = next_place(record.place, HostEvent.RUN_DRY)
+        elif (level := self._next_level(host, record)) is None or self._is_held(host, record):
+            self._hold(host, record)
         else:
             self._front.put(host, record, level, first=first)
+
+    def _is_held(self, host: HostKey, record: HostRecord) -> bool:
+        """Return whether *host* may be leased no more in this round."""
+        return self._rounds.are_any and self._rounds.holds(host, record)
+
+    def _hold(self, host: HostKey, record: HostRecord) -> None:
+        record.place = next_place(record.place, HostEvent.HOLD)
+        self._rounds.hold(host)
 
     def stop(self, shard: bytes, now: float) -> None:
         """Give the hosts of *shard* no turn any more, until it is dropped."""
@@ -531,6 +554,8 @@ class HostScheduler:
             self._leave(active)
         elif record.place is HostPlace.RESTING:
             self._batch.delete(keys.timed(keys.RESTING, record.rest_until, host.encode()))
+        elif record.place is _HELD:
+            self._rounds.forget(host)
         self._batch.forget_host(host)
 
     def end_drop(self, shard: bytes) -> None:
@@ -560,11 +585,24 @@ class HostScheduler:
             self._front.put(host, record, level)
         return record
 
-    def _next_level(self, record: HostRecord) -> int | None:
+    def _next_level(self, host: HostKey, record: HostRecord) -> int | None:
         """Return the level of the next turn of a host: the best one that has a URL, but in their
         share of the turns that of pages that are visited again."""
         is_again = self._is_theirs(record.generation) and len(record.queue_ends[self._again]) > 0
+        if self._rounds.are_any:
+            return self._next_level_of_round(host, record, is_again=is_again)
         return self._again if is_again else record.best_level()
+
+    def _next_level_of_round(
+        self, host: HostKey, record: HostRecord, *, is_again: bool
+    ) -> int | None:
+        """Return as `_next_level`, of what a round may lease."""
+        if is_again and self._rounds.allows(host, self._again):
+            return self._again
+        for level, ends in enumerate(record.queue_ends):
+            if ends.tail > ends.head and self._rounds.allows(host, level):
+                return level
+        return None
 
     def _is_again_turn(self, record: HostRecord) -> bool:
         """Return whether the turn for which a host was filed last is that of pages that are visited
@@ -592,7 +630,9 @@ class HostScheduler:
             active = self.active.take(standing, level)
             if active is None:
                 return None
-            if active.generation != self._refusals.generation:
+            # Its own number a host keeps to by the length of its head.
+            is_full = self._rounds.has_domains and self._is_held(active.host, active.record)
+            if is_full or active.generation != self._refusals.generation:
                 self._end_turn(active, now)
             elif not self._groups.are_any or self._may_go(active.host, active.record, now):
                 return active
@@ -618,6 +658,11 @@ class HostScheduler:
 
     def _begin_turn(self, host: HostKey, now: float) -> ActiveHost | None:
         record = self._batch.host(host)
+        if self._rounds.are_any and (
+            not self._rounds.allows(host, record.level) or self._rounds.holds(host, record)
+        ):
+            self._file(host, record, first=False)
+            return None
         if not self._has_room(record, now, 1):
             self._rest(host, record)
             return None
@@ -632,15 +677,14 @@ class HostScheduler:
         urls = self._limits.head_urls
         if record.level != self._again:
             urls = min(urls, self._order.arrange(host, record, record.level))
+        if self._rounds.are_any:
+            urls = min(urls, max(self._rounds.room(host, record), 1))
         head = self._refusals.head(host, record, record.level, urls, now)
         if not head:  # all URLs there were refused, or as many as one call may judge
             self._queues.end_head(host, record.level)
-            level = self._next_level(record)
-            if level is None:
-                record.place = next_place(record.place, HostEvent.RUN_DRY)
+            self._file(host, record, first=False)
+            if record.place in (_EMPTY, _HELD):
                 self._leave_group(host, record, now)
-            else:
-                self._front.put(host, record, level)
             return None
         self._batch.pin_record(host)
         self._batch.put(keys.named(keys.ACTIVE, host), b"")
@@ -714,12 +758,9 @@ class HostScheduler:
     def _end_turn(self, active: ActiveHost, now: float) -> None:
         self._leave(active)
         record = active.record
-        if record.best_level() is None:
-            record.place = next_place(record.place, HostEvent.RUN_DRY)
-        elif self._has_room(record, now, 0):
-            level = self._next_level(record)
-            assert level is not None, "a host is filed only while URLs wait"
-            self._front.put(active.host, record, level)
+        is_dry = record.best_level() is None
+        if is_dry or self._is_held(active.host, record) or self._has_room(record, now, 0):
+            self._file(active.host, record, first=False)
         else:
             self._rest(active.host, record)
 

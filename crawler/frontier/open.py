@@ -27,6 +27,7 @@ from crawler.frontier.two_tier import Background, TwoTierFrontier
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Added
 from crawler.policy.budgets import BudgetRules
+from crawler.policy.rounds import RoundCaps
 
 
 def frontier_limits(config: Config, arguments: Arguments | None = None) -> FrontierLimits:
@@ -51,6 +52,23 @@ def frontier_limits(config: Config, arguments: Arguments | None = None) -> Front
         budgets=_budgets(config.limits, scope),
         max_urls_per_domain=config.limits.max_urls_per_domain,
         max_urls_per_host=config.limits.max_urls_per_host,
+        rounds=round_caps(arguments) if arguments is not None else None,
+    )
+
+
+def round_caps(arguments: Arguments) -> RoundCaps | None:
+    """Return the caps of the rounds of a run; None: it has none."""
+    if not arguments.has_rounds:
+        return None
+    hours = arguments.round_hours
+    return RoundCaps(
+        urls=arguments.round,
+        per_host=arguments.round_per_host,
+        per_domain=arguments.round_per_domain,
+        seconds=None if hours is None else hours * 3600.0,
+        floor=arguments.round_floor,
+        kind=arguments.round_kind,
+        rounds=arguments.rounds,
     )
 
 

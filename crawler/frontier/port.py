@@ -25,6 +25,7 @@ from crawler.model.types import (
 from crawler.policy.budgets import BudgetRules
 from crawler.policy.operator_rules import Budgets, RuleBudgets
 from crawler.policy.refusal import Refusal
+from crawler.policy.rounds import RoundCaps, RoundProgress
 
 FRONTIER: Final = "frontier"  # the folder of the records
 SEEN: Final = "seen"  # the folder of the keys of all URLs ever admitted
@@ -133,6 +134,13 @@ class Frontier(Protocol):
     def is_over(self) -> bool:
         """Return whether no URL waits, none is leased and none can be added. Call it only after
         all seeds and start requests were added."""
+
+    def end_dry_round(self, now: float) -> bool:
+        """End the round if it has begun and nothing more may be leased in it, and return whether it
+        did. Call it as `is_over`, and when no lease is open."""
+
+    def round_progress(self) -> RoundProgress | None:
+        """Return where the crawl is in its rounds; None: this run has none."""
 
     def is_congested(self) -> bool:
         """Return whether the backlog of added URLs is full, so that bulk adds should wait."""
@@ -279,6 +287,7 @@ class FrontierLimits:
     ranks: DomainRanks | None = None  # that go before those by links
     rule_budgets: RuleBudgets | None = None  # that go before these four
     lists_urls: bool = False  # all of them are kept in a table, done ones too
+    rounds: RoundCaps | None = None  # None: what may be leased is leased
 
     @property
     def shares(self) -> tuple[float, ...]:

@@ -18,6 +18,7 @@ time.
                             p: it answers, q: its last fetch failed
     A <address>             until when an address that hosts share rests
     a <host>                active host: in memory, or it was when the process died
+    H <host>                host that waits for the next round
     r <time> <host>         host at rest, by the end of its rest; whether it waits for its address
     l <time> <n>            later URL, by its date
     l <class> <time> <n>    page that is visited again when that is worth it, by its last visit, or
@@ -78,6 +79,7 @@ HOST: Final = b"h"
 ADDRESS: Final = b"A"
 FRONTS: Final = (b"f", b"p", b"q")  # by standing
 ACTIVE: Final = b"a"
+HELD: Final = b"H"
 RESTING: Final = b"r"
 LATER: Final = b"l"
 OPEN: Final = b"o"
@@ -340,6 +342,7 @@ class HostPlace(IntEnum):
     FRONT = 1  # filed in the front queue of its best level
     ACTIVE = 2  # in memory, with the head of one level
     RESTING = 3  # on disk until its rest is over
+    HELD = 4  # on disk until the next round, as it may be leased no more in this one
 
 
 class HostEvent(IntEnum):
@@ -347,6 +350,7 @@ class HostEvent(IntEnum):
     ACTIVATE = 1  # its turn begins
     REST = 2  # its rest is long, so it leaves memory
     RUN_DRY = 3  # its last URL was taken and its fetch is over
+    HOLD = 4  # the round has its full number of it, or no URL of its kind waits
 
 
 TRANSITIONS: Final[dict[tuple[HostPlace, HostEvent], HostPlace]] = {
@@ -360,6 +364,12 @@ TRANSITIONS: Final[dict[tuple[HostPlace, HostEvent], HostPlace]] = {
     (HostPlace.RESTING, HostEvent.FILE): HostPlace.FRONT,  # its rest is over
     (HostPlace.FRONT, HostEvent.RUN_DRY): HostPlace.EMPTY,  # all its URLs were dropped
     (HostPlace.RESTING, HostEvent.RUN_DRY): HostPlace.EMPTY,  # all its URLs were dropped
+    (HostPlace.FRONT, HostEvent.HOLD): HostPlace.HELD,
+    (HostPlace.ACTIVE, HostEvent.HOLD): HostPlace.HELD,
+    (HostPlace.RESTING, HostEvent.HOLD): HostPlace.HELD,
+    (HostPlace.HELD, HostEvent.HOLD): HostPlace.HELD,  # looked at again, by another start's caps
+    (HostPlace.HELD, HostEvent.FILE): HostPlace.FRONT,  # the next round, or a lease was put back
+    (HostPlace.HELD, HostEvent.RUN_DRY): HostPlace.EMPTY,  # all its URLs were dropped
 }
 
 
@@ -493,6 +503,11 @@ class HostTally(msgspec.Struct, array_like=True, gc=False, frozen=True):
         return HostTally(fetches, self.failures + 1, pages, size, *last)
 
 
+def round_base(number: int) -> int:
+    """Return what HostRecord.round is when none of its URLs was leased in that round."""
+    return number << 32
+
+
 class HostRecord(msgspec.Struct, array_like=True, gc=False):
     """A host on disk. `queue_ends` has the ends of the queue of each level."""
 
@@ -512,6 +527,8 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     # The most of a URL that waits at `level`, not in the head of the host, as far as is known.
     cash: int = NO_CASH
     tally: HostTally = HostTally()
+    # In the lower half: URLs leased in the last round, whose number is above. A lease adds to it.
+    round: int = 0
 
     def note_trouble(self, asked_s: float, now: float) -> None:
         """Note trouble, and the *asked_s* of its Retry-After, 0 if it has none."""
@@ -562,6 +579,7 @@ class DomainRecord(msgspec.Struct, array_like=True, gc=False):
     fruitless: int = 0  # spilled URLs over a budget in all that were tried since one was admitted
     epoch: int = 0  # of the sample: how often all that was kept has left
     given_rank: int = 0  # from outside, when its URLs were counted last; 0: it has none
+    round: int = 0  # as in HostRecord
 
     def __len__(self) -> int:
         return self.tail - self.head
@@ -572,6 +590,15 @@ _COUNTERS: Final = (
     *("again", "by_worth", "spilled", "capped", "spilled_domains", "sampled_out"),
     *("listed", "listed_done", "queues", "active_queues"),
 )
+
+
+class RoundState(msgspec.Struct, array_like=True, gc=False):
+    """The round that a crawl is in."""
+
+    number: int = 0  # from 1; 0: there was none
+    first: int = 0  # round of the run that it belongs to, starts after a crash included; 0: no run
+    leased: int = 0  # URLs
+    began_at: float = 0.0  # epoch seconds, with its first lease; 0: none was yet
 
 
 class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
@@ -600,6 +627,7 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     listed_done: int = 0  # of these
     queues: int = 0  # hosts with listed URLs
     active_queues: int = 0  # hosts with listed URLs that are not done
+    round: RoundState = msgspec.field(default_factory=RoundState)
 
     def count(self, state: UrlState, event: UrlEvent, urls: int = 1) -> None:
         """Count that *event* moved *urls* out of *state*. `done` counts every fetch that finished,

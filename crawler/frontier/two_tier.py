@@ -52,6 +52,7 @@ from crawler.frontier.records import (
 )
 from crawler.frontier.recovery import Recovery
 from crawler.frontier.refusals import Refusals
+from crawler.frontier.rounds import Rounds
 from crawler.frontier.run_files import Keys, RunFolder
 from crawler.frontier.seen import SeenSet
 from crawler.frontier.shards import Shards
@@ -85,6 +86,7 @@ from crawler.model.types import (
 )
 from crawler.policy.politeness import as_new
 from crawler.policy.priority import NO_CASH
+from crawler.policy.rounds import RoundProgress
 from crawler.policy.validators import noted
 
 _PAGE: Final = Purpose.PAGE
@@ -185,8 +187,10 @@ class TwoTierFrontier:
         self._refusals = Refusals(self._batch, self._queues, self._admitter, limits, lease_rules)
         self.groups = AddressGroups(self._batch, addresses, limits.address_wait_s, address_leases)
         self._later = LaterUrls(self._batch, limits, max(now, self.clock), lease_rules)
+        self._rounds = Rounds(self._batch, self.budgets, limits.rounds, max(now, self.clock))
         self._scheduler = HostScheduler(
-            self._batch, self._queues, self._order, limits, self._refusals, self.groups
+            *(self._batch, self._queues, self._order, limits),
+            *(self._refusals, self.groups, self._rounds),
         )
         self._longest = LongestHosts(limits.min_gap_s)
         self._gone = GonePages(self._batch)
@@ -425,6 +429,8 @@ class TwoTierFrontier:
             pace = held.active.record.pace
             self._release(held, Rest(max(pace.gap_s, self._limits.min_gap_s), pace), now)
         self._batch.delete(keys.numbered(keys.OPEN, lease.id))
+        if self._rounds.has_floor and isinstance(verdict, Done | Moved):
+            self._rounds.note_page(now)
         self._apply_verdict(lease, verdict, now)
         self._end_call(now)
         return True
@@ -561,11 +567,16 @@ class TwoTierFrontier:
             return None
         if self._refusals.is_pending:
             return 0.0
+        round_at = None
+        if self._rounds.are_any:
+            round_at = self._rounds.wake_at(is_idle=not self._open)
+            if not self._rounds.left:
+                return round_at
         if _ANSWERS in standings and (self._arrived.due_at is not None or self.budgets.may_be_idle):
             return 0.0
         times = (
             *(self._scheduler.wake_at(standings), self._later.next_at),
-            *(self._arrived.due_at, self.budgets.next_at),
+            *(self._arrived.due_at, self.budgets.next_at, round_at),
         )
         return min([time for time in times if time is not None], default=None)
 
@@ -689,14 +700,29 @@ class TwoTierFrontier:
         """Return as port.Frontier.is_over. This reads the queues, not the counters, because with a
         wrong counter a crawl would end early or never."""
         is_pending = self._refusals.is_pending or self._open or self.undecided()
-        is_pending = is_pending or self.budgets.next_at is not None
+        is_pending = is_pending or self.budgets.next_at is not None or self._rounds.are_held()
         return not (is_pending or self._scheduler.has_hosts() or self._later.next_at is not None)
+
+    def end_dry_round(self, now: float) -> bool:
+        if not self._rounds.are_any or self._open or self._refusals.is_pending or self.undecided():
+            return False
+        later_at, spilled_at = self._later.next_at, self.budgets.next_at
+        is_due = later_at is not None and later_at <= now
+        is_due = is_due or (spilled_at is not None and spilled_at <= now)
+        if is_due or self.budgets.may_be_idle or self._scheduler.has_hosts():
+            return False
+        has_ended = self._rounds.end_dry(now, waits=later_at is not None or spilled_at is not None)
+        self._end_call(now)
+        return has_ended
+
+    def round_progress(self) -> RoundProgress | None:
+        return self._rounds.progress()
 
     def hosts_left(self) -> Iterator[tuple[HostKey, float] | None]:
         """Yield the hosts that have waiting URLs, each with the end of its rest, and None for
         anything else that is left, but for what is leased. It reads the disk, some 5 us a host."""
         later = self._later.next_at is not None
-        spilled = self.budgets.next_at is not None
+        spilled = self.budgets.next_at is not None or self._rounds.are_held()
         if self._refusals.is_pending or self.undecided() or later or spilled:
             yield None
         yield from self._scheduler.hosts_left()
@@ -725,7 +751,9 @@ class TwoTierFrontier:
             self._admit_some(now)
         found: list[_Taken] = []
         hosts, idle = 0, _MOST_IDLE
-        while hosts < limit:
+        if self._rounds.look_at <= now:
+            self._rounds.look(now, is_idle=not self._open)
+        while hosts < limit and self._rounds.left > 0:
             active = self._scheduler.next_due(now, standings)
             if active is not None:
                 hosts += 1
@@ -772,6 +800,11 @@ class TwoTierFrontier:
     def _take(self, active: ActiveHost, now: float, per_host: PerHost) -> list[Lease]:
         record = self._batch.host(active.host)
         urls = min(max(per_host(active.host, record.pace), 1), len(active.head))
+        if self._rounds.are_any:
+            urls = self._rounds.take(active.host, record, urls, now, active.head[0])
+            if not urls:
+                self._scheduler.end_turn(active.host, now)
+                return []
         shard = self._batch.shards.of(active.host)
         leases: list[Lease] = []
         under_lease = self._leased_keys() if self.table.is_used else None
@@ -789,13 +822,18 @@ class TwoTierFrontier:
             number = self._batch.next_number(shard)
             address = self.groups.take(active.host, record, now) if self.groups.are_any else None
             conditional = record.visits.conditional
-            lease = Lease(*(number, candidate, record.pace, now, address, conditional))
+            lease = Lease(
+                *(number, candidate, record.pace, now, address, conditional),
+                round=self._rounds.number,
+            )
             opened = encode_open(packed, now, is_bundled=urls > 1)
             self._batch.put(keys.numbered(keys.OPEN, lease.id), opened)
             self._batch.count(shard, _WAITING, _LEASE)
             self._open[lease.id] = OpenLease(lease, active, urls > 1)
             leases.append(lease)
         active.unreleased = len(leases)
+        if self._rounds.are_any and len(leases) < urls:
+            self._rounds.give_back(active.host, urls - len(leases))
         if not leases:  # all were stale
             self._scheduler.on_fetch_ended(active, now)
         return leases
@@ -931,8 +969,10 @@ class TwoTierFrontier:
                 letter = DeadLetter(candidate, reason, now)
                 key = keys.numbered(keys.DEAD, self._batch.next_number(shard))
                 self._batch.put(key, encode(letter))
-            case PutBack(is_first):
+            case PutBack(is_first, was_asked):
                 count(UrlState.LEASED, UrlEvent.PUT_BACK)
+                if not was_asked:
+                    self._rounds.note_put_back(lease)
                 if is_first:
                     self._scheduler.put_back(candidate)
                 else:
@@ -1022,6 +1062,7 @@ class TwoTierFrontier:
                         self._later.put(each)
                         count(shard, UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER)
                     elif each.purpose is _ROBOTS:  # a robots.txt: another host waits for it
+                        self._rounds.ask_for_robots(each.host)
                         self._scheduler.put_back(each)
                         due += 1
             if due:
@@ -1113,6 +1154,7 @@ class TwoTierFrontier:
         """Write the changes of a step of the background work."""
         self.budgets.stage()
         self.table.stage()
+        self._rounds.stage()
         self._batch.commit()
 
     def _begin_merge(self) -> Work:

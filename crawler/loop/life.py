@@ -285,7 +285,7 @@ class Life:
 
     def put_back(self) -> None:
         """Decide nothing about its URL: the failure is ours."""
-        self.verdict = PutBack()
+        self.verdict = PutBack(was_asked=self.is_fetched and self.is_of_own_url)
 
     def note_error(self, error: str) -> None:
         """Note an error of a callback, a pipeline or a middleware; the first one counts."""

@@ -739,7 +739,7 @@ class Loop:
 
     def _finish_synced(self, life: Life, verdict: Verdict, error: CrawlerError | None) -> None:
         # After an error the record may be lost, so the URL is not done.
-        self._finish(life, PutBack() if error else verdict)
+        self._finish(life, PutBack(was_asked=True) if error else verdict)
 
     def _finish(self, life: Life, verdict: Verdict) -> None:
         now, candidate = self.now(), life.candidate

@@ -127,6 +127,7 @@ def outcome_of(life: Life, verdict: Verdict, now: float) -> Outcome:
         failure=failure_of(life, reason) if isinstance(verdict, RetryAt | Dead) else "",
         seed=seed,
         seed_fate=seed_fate(life, verdict, reason) if seed else "",
+        round=life.lease.round,
     )
     if not life.is_of_check:
         return outcome

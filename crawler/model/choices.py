@@ -112,6 +112,14 @@ class OnlyChoice(StrEnum):
     CHANGED = "changed"  # each known page that is visited again, once; new links wait
 
 
+class RoundKind(StrEnum):
+    """Which URLs are fetched in rounds."""
+
+    NEW = "new"  # that were never visited
+    REVISIT = "revisit"  # pages that are visited again
+    BOTH = "both"
+
+
 class LaterVisits(StrEnum):
     """Which pages that wait for a later visit have it in this run."""
 

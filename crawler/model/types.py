@@ -189,6 +189,7 @@ class Lease(msgspec.Struct, frozen=True):
     # The only one that may be connected to, empty if its host has none; None: any of the host's.
     address: str | None = None
     conditional: ConditionalVisits = ConditionalVisits()  # of its host
+    round: int = 0  # in which it was taken; 0: this run has no rounds
 
 
 class HostFetch(msgspec.Struct, frozen=True):
@@ -266,6 +267,7 @@ class PutBack(msgspec.Struct, frozen=True):
     """Nothing was decided: the URL goes back to its host, no attempt is counted."""
 
     is_first: bool = True  # before all others of its host and level; False: behind them
+    was_asked: bool = False  # perhaps its request was sent: it counts for its round
 
 
 class Dead(msgspec.Struct, frozen=True):
@@ -357,6 +359,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: str = ""  # the seed that it is, or that redirected or refreshed to here
     seed_fate: str = ""  # what became of that seed, in one word (loop/outcome.py)
     external: str = ""  # of a link out of the scope that is only checked: its ExternalResult
+    round: int = 0  # in which it was fetched; 0: the run had none
 
 
 encode_outcome = msgspec.json.Encoder().encode

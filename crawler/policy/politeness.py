@@ -485,7 +485,7 @@ def retry_decision(
 ) -> RetryDecision:
     """Decide about *candidate*, whose host now rests for *rest_s*."""
     if answer.error == "cancelled":
-        return PutBack()
+        return PutBack(was_asked=True)
     if not is_retryable(answer):
         return KeepAnswer()
     tries = candidate.attempts + 1

@@ -12,6 +12,7 @@ ENDINGS: Final = MappingProxyType(
     {
         "finished": "Finished: nothing is left to fetch",
         "until": "Finished: it was to run until then",
+        "rounds": "Finished: its rounds are over",
         "max_pages": "Stopped: as many pages as max_pages asks for",
         "max_bytes": "Stopped: as many bytes as max_bytes asks for",
         "shutdown": "Stopped on request (Ctrl-C or a signal)",

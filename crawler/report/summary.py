@@ -5,6 +5,7 @@ Rule: it is made from memory and the sizes of the archive's files, as the stores
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,9 +22,18 @@ from crawler.data.runs import CountedRuns, RunFigures
 from crawler.data.seed_fates import SeedRow, SeedTable, fate_words
 from crawler.engine.lifecycle import FINISHED, UNTIL
 from crawler.loop.outcome import words_of
-from crawler.model.counts import Counts, DeadUrl, Figures, HostChanges, HostPages, OverBudget
+from crawler.model.counts import (
+    TOP_HOSTS,
+    Counts,
+    DeadUrl,
+    Figures,
+    HostChanges,
+    HostPages,
+    OverBudget,
+)
 from crawler.model.types import VERSION
 from crawler.policy.refusal import RULES, Reason
+from crawler.policy.rounds import ROUND_ENDS, RoundEnd
 from crawler.report.endings import NOT_BEGUN, ending
 from crawler.report.messages import frontier_command
 from crawler.view.formats import (
@@ -144,6 +154,20 @@ class SeedFigures(msgspec.Struct, frozen=True):
     brought_pages: bool = True  # they, or what was found from them; True if that is not known
 
 
+class HostLeft(msgspec.Struct, frozen=True):
+    host: str
+    urls: int  # that wait
+
+
+class RoundFigures(msgspec.Struct, frozen=True):
+    """The rounds of the run, and what they have left over."""
+
+    number: int = 0  # of the last one; 0: the run had none
+    leased: int = 0  # URLs, in that
+    ended: dict[str, int] = {}  # rounds that are over, by why
+    left: list[HostLeft] = []  # hosts with most left to do
+
+
 class Summary(msgspec.Struct, frozen=True):
     format: int
     version: str
@@ -181,6 +205,7 @@ class Summary(msgspec.Struct, frozen=True):
     counters: dict[str, int] = {}  # of this run, as in CrawlStats
     revisits: RevisitFigures = RevisitFigures()
     external: ExternalFigures = ExternalFigures()
+    rounds: RoundFigures = RoundFigures()
 
     @property
     def figures(self) -> Figures:
@@ -214,6 +239,7 @@ class EndedRun:
     seeds: SeedTable
     data_dir: Path
     archive: ArchiveFiles
+    rounds: RoundFigures = RoundFigures()
 
 
 def ended_run(
@@ -244,7 +270,18 @@ def ended_run(
         seeds=crawl.stats.seeds.table,
         data_dir=data.path,
         archive=archive_files(data.warc, delivery.destination if delivery else ""),
+        rounds=_rounds_of(crawl),
     )
+
+
+def _rounds_of(crawl: Crawl) -> RoundFigures:
+    frontier = crawl.leases.frontier
+    progress = frontier.round_progress()
+    if progress is None:
+        return RoundFigures()
+    left = [HostLeft(each.host, each.waiting) for each in frontier.longest_hosts(TOP_HOSTS)]
+    left.sort(key=lambda each: (-each.urls, each.host))
+    return RoundFigures(progress.number, progress.leased, dict(Counter(progress.ended)), left)
 
 
 def summary_of(run: EndedRun) -> Summary:
@@ -322,6 +359,7 @@ def summary_of(run: EndedRun) -> Summary:
             top_changes=figures.top_changes,
         ),
         external=ExternalFigures(**figures.below("external/")),
+        rounds=run.rounds,
     )
 
 
@@ -445,6 +483,7 @@ def _no_seed_brought_a_page(summary: Summary) -> str:
 def _rows(summary: Summary) -> Iterator[Row]:
     yield from _seeds(summary)
     yield from _pages(summary)
+    yield from _round_rows(summary.rounds)
     yield from _links_rows(summary)
     yield from _external(summary.external)
     yield from _politeness(summary)
@@ -520,6 +559,17 @@ def _visited_again(revisits: RevisitFigures) -> Iterator[Row]:
     if revisits.repeating_hosts:
         hosts = many(revisits.repeating_hosts, "host")
         yield label, f"{hosts} sent pages again that had not changed"
+
+
+def _round_rows(rounds: RoundFigures) -> Iterator[Row]:
+    if not rounds.number:
+        return
+    of_last = f"{many(rounds.leased, 'URL')} in the last one, number {number(rounds.number)}"
+    yield "rounds", f"{number(sum(rounds.ended.values()))} over; {of_last}"
+    for why, n in rounds.ended.items():
+        yield "", f"{number(n)}: {ROUND_ENDS[RoundEnd(why)]}"
+    for index, each in enumerate(rounds.left):
+        yield "" if index else "left over", f"{number(each.urls)}  {plain(each.host)}"
 
 
 def _others(results: dict[str, int]) -> list[tuple[str, int]]:

@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.engine.lifecycle import FINISHED, UNTIL, EngineHooks
+from crawler.engine.lifecycle import FINISHED, ROUNDS, UNTIL, EngineHooks
 from crawler.engine.request_meta import LEASE, own_meta
 from crawler.loop.life import Life
 from crawler.model.types import (
@@ -38,6 +38,7 @@ from crawler.operate.steering import Steering
 from crawler.policy.link_checks import MAX_BODY_BYTES, method_of
 from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
+from crawler.policy.rounds import ROUND_ENDS
 from crawler.scheduler.requests import pack_request, unpack_request
 from crawler.scheduler.silence import give_up_silent_hosts
 
@@ -99,6 +100,7 @@ class FrontierScheduler(BaseScheduler):
         # Requests that a rule refused, for their errbacks. Bound: those that spiders yield between
         # two turns of the engine, which takes them before any lease.
         self._refused: deque[Request] = deque()
+        self._rounds_noted = 0
 
     def __repr__(self) -> str:
         return f"<FrontierScheduler {self._crawl.leases.frontier.counts()}>"
@@ -150,6 +152,9 @@ class FrontierScheduler(BaseScheduler):
             commits.sync_soon()  # nothing can be fetched before these leases are finished
         if self._refused or self._crawl.storage.room.is_full:
             return True
+        if frontier.end_dry_round(self._crawl.leases.clock.now()):
+            self._crawl.lifecycle.wake()
+        self._note_rounds()
         return not (self._limit_reached() or frontier.is_over())
 
     def enqueue_request(self, request: Request) -> bool:
@@ -193,8 +198,21 @@ class FrontierScheduler(BaseScheduler):
                 self._hand_out(life, request)
                 return request
             loop.complete(life)
+        self._note_rounds()
         self._wake_later()
         return None
+
+    def _note_rounds(self) -> None:
+        """Log and count the rounds that are over."""
+        progress = self._crawl.leases.frontier.round_progress()
+        if progress is None:
+            return
+        for why in progress.ended[self._rounds_noted :]:
+            self._crawl.stats.count(f"rounds/{why}")
+            last = progress.number - (not progress.is_over)
+            number = last - len(progress.ended) + self._rounds_noted + 1
+            logger.info("Round %d is over: %s", number, ROUND_ENDS[why])
+            self._rounds_noted += 1
 
     def _with_errback(self, life: Life) -> Request | None:
         """Return the spider's request that *life*, which is refused, was for, if it has an errback
@@ -292,6 +310,10 @@ class FrontierScheduler(BaseScheduler):
         arguments, counters = crawl.settings.arguments, crawl.stats.counters
         if arguments is None:
             return ""
+        if arguments.has_rounds:
+            progress = crawl.leases.frontier.round_progress()
+            if progress is not None and progress.is_over:
+                return ROUNDS
         if arguments.max_bytes is not None:
             received = counters["bytes"] + crawl.loop.lives.received_bytes
             if received >= arguments.max_bytes:

@@ -282,6 +282,7 @@ def _check_places(
     }
     resting = {key[9:].decode() for key, _ in _records(store, keys.RESTING)}
     markers = {keys.name_of(key) for key, _ in _records(store, keys.ACTIVE)}
+    held = {keys.name_of(key) for key, _ in _records(store, keys.HELD)}
     active = {one.host for one in frontier._scheduler.active}
     assert markers == active, "the marker on disk says who is in memory"
     for host, record in hosts.items():
@@ -289,6 +290,7 @@ def _check_places(
         assert (record.place is HostPlace.FRONT) <= filed, f"{host} waits in no queue"
         assert (record.place is HostPlace.RESTING) == (host in resting)
         assert (record.place is HostPlace.ACTIVE) == (host in active)
+        assert (record.place is HostPlace.HELD) == (host in held)
         if record.place is HostPlace.EMPTY:
             assert record.best_level() is None, f"{host} has URLs and no turn"
         if record.place is HostPlace.FRONT:

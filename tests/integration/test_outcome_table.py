@@ -67,6 +67,7 @@ def test_a_row_has_what_the_line_has(tmp_path: Path) -> None:
         bits=2,
         seed="http://h.example/",
         seed_fate="redirected",
+        round=4,
     )
     logged(tmp_path, full, outcome(2))
     assert table(tmp_path).cut() is not None
@@ -93,6 +94,7 @@ def test_a_row_has_what_the_line_has(tmp_path: Path) -> None:
         "seed_fate": "redirected",
         "external": None,
         "crawl_id": "the crawl",
+        "round": 4,
     }
     assert {name for name, value in bare.items() if value is None} == {
         column.name for column in OUTCOME_COLUMNS if column.nullable

@@ -57,6 +57,7 @@ from crawler.model.types import (
     WaitsForRoom,
 )
 from crawler.policy.robots_cache import RobotsFetchResult
+from crawler.policy.rounds import RoundProgress
 from crawler.shared.client import Nodes
 from crawler.shared.codec import pack_vote, unpack_vote
 from crawler.shared.keys import URGENT_LEVEL
@@ -335,6 +336,14 @@ class OwnedFrontier:
     def _may_use(self, lease: Lease) -> bool:
         leases = self._address_leases
         return leases is None or not lease.address or leases.may_use(lease.address)
+
+    def end_dry_round(self, now: float) -> bool:
+        """Leave that to all workers together."""
+        del now
+        return False
+
+    def round_progress(self) -> RoundProgress | None:
+        return self.frontier.round_progress()
 
     def is_congested(self) -> bool:
         return self.frontier.is_congested()

@@ -47,6 +47,7 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.policy.robots_cache import RobotsFetchResult
+from crawler.policy.rounds import RoundProgress
 from crawler.shared.changes import ChangeSender, send_changes
 from crawler.shared.codec import WorkerRecord, claim_of, long_fetches
 from crawler.shared.crawl_format import CrawlFormat
@@ -314,6 +315,12 @@ class OwnedWorker:
         if self._state == "starting" and self._pushes.is_idle():
             self._state = "working"  # its seeds are in the shards now
         return self._reading.is_over
+
+    def end_dry_round(self, now: float) -> bool:
+        return self.frontier.end_dry_round(now)
+
+    def round_progress(self) -> RoundProgress | None:
+        return self.frontier.round_progress()
 
     def is_congested(self) -> bool:
         return self._base.disk.is_full or self._pushes.is_congested or self.frontier.is_congested()
