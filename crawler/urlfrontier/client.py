@@ -477,8 +477,12 @@ class Patience:
         self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
 
 
-# The second: it is being stopped.
-_WITHOUT_SERVER: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+# The second: it is being stopped. The third: the connection broke while something was written.
+_WITHOUT_SERVER: Final = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

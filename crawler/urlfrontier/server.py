@@ -31,6 +31,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -205,7 +206,7 @@ def _refusal(handler: Any) -> Any:
     return make(behaviour, handler.request_deserializer, handler.response_serializer)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # a registry keeps it in a dictionary
 class ServedCounts(Collector):
     """What was served since the start, by the reference's names: its dashboards show them."""
 
@@ -314,6 +315,8 @@ class PutReader(Generic[Put]):
                 while self._items >= MOST_UNACKNOWLEDGED or self._bytes >= _MOST_HELD_BYTES:
                     self._room.clear()
                     await self._room.wait()
+        except DecodeError as error:
+            raise InvalidRequest(f"a message cannot be read: {error}") from None
         finally:
             self._ended = True
             self._changed.set()
@@ -370,6 +373,7 @@ class _Calls(rpc.URLFrontierServicer):
 
     # What clients put.
 
+    @_answering
     async def PutURLs(self, requests: AsyncIterator[pb.URLItem], context: Context) -> None:
         self._counts.put_calls += 1
         reader = PutReader(requests, lambda _: 1)
@@ -382,6 +386,7 @@ class _Calls(rpc.URLFrontierServicer):
         finally:
             reader.close()
 
+    @_answering
     async def PutDiscovered(
         self, requests: AsyncIterator[pb.DiscoveredBatch], context: Context
     ) -> None:
