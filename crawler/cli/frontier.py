@@ -501,6 +501,28 @@ Action = Callable[[FrontierArguments], CommandOutput]
 
 _MAY_TAKE: Final = "one HOST or URL, or nothing"
 _OPTIONS_OF_VERBS: Final = frozenset({"level", "again", "dry_run", "archive"})
+
+
+def _serve(args: FrontierArguments) -> CommandOutput:
+    try:
+        from crawler.cli import serve  # noqa: PLC0415  # grpc is not installed with the rest
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("grpc", "google"):
+            raise
+        raise ConfigError(
+            f"serve needs the package {missing.name}: pip install 'gossamer-crawler[urlfrontier]'"
+        ) from None
+    opts = args.opts
+    options = serve.ServeOptions(
+        args.word or serve.ADDRESS,
+        Path(opts.certificate) if opts.certificate else None,
+        Path(opts.key) if opts.key else None,
+        opts.metrics,
+    )
+    serve.serve(args.settings, args.config, options)
+    return None, ()
+
+
 _ACTIONS: Final = MappingProxyType(
     {  # function, what it takes, options
         "counts": (_counts, "", frozenset[str]()),
@@ -528,6 +550,7 @@ _ACTIONS: Final = MappingProxyType(
             frozenset({"begin", "limit", "consumer", "taken", "follow", "consumers", "forget"}),
         ),
         "workers": (_workers, "", frozenset({"forget"})),
+        "serve": (_serve, _MAY_TAKE, frozenset({"certificate", "key", "metrics"})),
     }
 )
 _OPTIONS: Final = _OPTIONS_OF_VERBS.union(*(options for _, _, options in _ACTIONS.values()))

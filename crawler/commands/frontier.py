@@ -17,7 +17,8 @@ class FrontierCommand(ScrapyCommand):
         acts = " | ".join(f"{verb.name} {verb.takes}".strip() for verb in VERBS.values())
         return (
             "counts | now | hosts | domains | dead | audit | why URL | fresh [HOST|URL] | workers"
-            f" | check | seen --from FILE | snapshot FOLDER | report | changes | {acts}  [options]"
+            " | check | seen --from FILE | snapshot FOLDER | report | changes"
+            f" | serve [HOST:PORT] | {acts}  [options]"
         )
 
     def short_desc(self) -> str:
@@ -137,6 +138,13 @@ class FrontierCommand(ScrapyCommand):
             dest="output",
             metavar="FILE",
             help=f"report: where to write it ({REPORT} in the data directory)",
+        )
+        parser.add_argument(
+            "--certificate", metavar="FILE", help="serve: of TLS, in PEM; others need it and tokens"
+        )
+        parser.add_argument("--key", metavar="FILE", help="serve: of the certificate, in PEM")
+        parser.add_argument(
+            "--metrics", metavar="HOST:PORT", help="serve: where Prometheus scrapes /metrics"
         )
         parser.add_argument(
             "-a",

@@ -187,6 +187,10 @@ def refuse_other_kind(data: DataDir, is_shared: bool) -> None:
             f"{data.path} belongs to a worker of a shared crawl: set CRAWLER_FRONTIER_URL as it"
             " was, or choose another CRAWLER_DATA_DIR"
         )
+    if (data.path / SERVED).exists():
+        raise DataDirError(
+            f"{data.path} holds what is served to other crawlers: choose another CRAWLER_DATA_DIR"
+        )
     if (data.path / WORKERS).exists():
         raise DataDirError(
             f"{data.path} holds a crawl by several workers: go on with {PROGRAM} share (make crawl"
@@ -312,7 +316,8 @@ def _refuse_other_spider(path: Path, begun_by: str, spider: str) -> None:
 
 def _refuse_lost_frontier(path: Path) -> None:
     """Raise DataDirError if the frontier is gone: everything would be fetched again, unnoticed."""
-    stores = (path / FRONTIER, path / WORKER)  # of a shared crawl the frontier is elsewhere
+    # Of a shared crawl the frontier is elsewhere.
+    stores = (path / FRONTIER, path / WORKER, path / SERVED)
     if (path / OUTCOMES).exists() and not any(store.exists() for store in stores):
         raise DataDirError(
             f"{path} is damaged: its crawl has outcomes, but the folder {FRONTIER} is gone. Put it"

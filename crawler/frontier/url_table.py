@@ -70,8 +70,8 @@ class UrlTable:
         for each in urls:
             before = None if each.needs_seen_test else self.get(each.host, each.key)
             if before is not None or self.lists_all:
-                created_at = int(now) if before is None else before.created_at
                 due_at = each.not_before or now
+                created_at = int(min(due_at, now)) if before is None else before.created_at
                 self.put(each, ListedUrl(each.url, created_at, due_at, kept=each.request), before)
 
     def set_place(self, page: Candidate, place: bytes, due_at: float | None = None) -> None:

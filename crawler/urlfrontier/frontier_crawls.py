@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from dataclasses import replace as with_limits
 from heapq import heappop, heappush
@@ -26,8 +27,16 @@ from crawler.data.data_dir import SERVED, DataDir
 from crawler.data.disk_room import DiskRoom
 from crawler.data.frontier_work import FrontierWork
 from crawler.frontier.open import open_frontier
-from crawler.frontier.port import FrontierLimits
-from crawler.frontier.records import NEVER, ListedUrl, QueueRecord, number_of
+from crawler.frontier.port import FRONTIER, FrontierLimits
+from crawler.frontier.records import (
+    NEVER,
+    TOTALS,
+    ListedUrl,
+    QueueRecord,
+    decode_totals,
+    number_of,
+)
+from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import LentUrl, TwoTierFrontier
 from crawler.model.types import Candidate, CrawlerError, HostKey, Standing
 from crawler.urlfrontier.port import (
@@ -81,7 +90,7 @@ class FrontierCrawl:
         found: dict[int, tuple[int, Candidate]] = {}  # discovered ones: their places in *items*
         for place, item in enumerate(items):
             if item.refetch_at is None:
-                page = self._page(item, _USUAL, 0)
+                page = self._page(item, _USUAL, int(now))  # it may be admitted later
                 if page.key in found:
                     statuses[place] = _SKIPPED
                 else:
@@ -305,6 +314,17 @@ def served_limits(limits: FrontierLimits) -> FrontierLimits:
     )
 
 
+def latest_time(data: DataDir) -> float:
+    """Return the latest time of any call of earlier servers of *data*, epoch seconds: the clock
+    must not go back before it. Raises DataDirError."""
+    latest = 0.0
+    for folder in (data.path / SERVED).glob(f"*/{FRONTIER}"):
+        with closing(RocksStore(folder, read_only=True)) as store:
+            packed = store.get(TOTALS)
+            latest = max(latest, decode_totals(packed).clock if packed else 0.0)
+    return latest
+
+
 @dataclass(frozen=True, slots=True)
 class _OpenCrawl:
     frontier: TwoTierFrontier
@@ -334,13 +354,6 @@ class FrontierCrawls:
         for each in self._folder.iterdir():
             if each.name.endswith(_REMOVED):
                 shutil.rmtree(each)
-
-    @property
-    def latest(self) -> float:
-        """The latest time of any call, in earlier runs too: time must not go back before it."""
-        for name in self.names():
-            self.open(name)
-        return max([each.frontier.clock for each in self._open.values()], default=0.0)
 
     def names(self) -> list[str]:
         kept = (each.name for each in self._folder.iterdir() if each.is_dir())

@@ -1,0 +1,203 @@
+"""A server of our frontiers that is killed between any two calls. The judge knows what was
+acknowledged, and checks each URL that is served."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import grpc
+import pytest
+
+from crawler.urlfrontier import urlfrontier_pb2 as pb
+from crawler.urlfrontier import urlfrontier_pb2_grpc as rpc
+from crawler.urlfrontier.client import discovered, known, url_info
+
+LIVES = int(os.environ.get("SERVED_LIVES", "2"))  # `make kills`
+STEPS = 60
+BEGIN = 1_800_000_000
+
+
+@dataclass
+class JudgedQueue:
+    """What may be served of one queue."""
+
+    delay: int | None = None
+    blocked_until: int = 0
+    limit: int = 0
+    rest_until: float = 0.0
+    urls: dict[str, int] = field(default_factory=dict)  # dates; 0: completed
+    leased: dict[str, float] = field(default_factory=dict)  # ends of leases
+
+    def in_process(self, now):
+        return {url for url, end in self.leased.items() if end > now}
+
+    def may_be_served(self, now):
+        done = sum(date == 0 for date in self.urls.values())
+        is_held = 0 < self.limit <= done
+        return now >= max(self.rest_until, self.blocked_until) and not is_held
+
+
+class ServedLife:
+    """Random calls of a server with kills between them."""
+
+    def __init__(self, folder: Path, seed: int):
+        self.folder, self.random = folder, Random(seed)
+        self.now = BEGIN
+        self.clock = folder / "clock"
+        self.default_delay = 1
+        self.queues: dict[str, JudgedQueue] = defaultdict(JudgedQueue)
+        self.process = None
+        self.start()
+
+    def start(self):
+        self.set_clock(self.now)
+        command = (sys.executable, "-m", "tests.harness.served_process")
+        self.process = subprocess.Popen(
+            [*command, str(self.folder / "data"), str(self.clock)], stdout=subprocess.PIPE
+        )
+        port = int(self.process.stdout.readline())
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        self.stub = rpc.URLFrontierStub(self.channel)
+
+    def kill(self):
+        self.channel.close()
+        self.process.kill()
+        self.process.communicate()
+
+    def set_clock(self, now):
+        self.now = now
+        written = self.clock.with_suffix(".new")
+        written.write_text(str(now))
+        written.replace(self.clock)
+
+    def step(self):
+        random = self.random
+        self.set_clock(self.now + random.choice([0, 0, 1, 2, 7, 40]))
+        calls = ["discover", "batch", "update", "update", "get", "get", "get", "steer", "restart"]
+        getattr(self, random.choice(calls))()
+
+    def url(self):
+        number = self.random.randrange(24)
+        return f"q{number % 4}", f"http://q{number % 4}/{number}"
+
+    def discover(self):
+        self.note_discovered([self.url() for _ in range(3)], self.put_one_by_one)
+
+    def batch(self):
+        self.note_discovered([self.url() for _ in range(5)], self.put_as_batch)
+
+    def put_one_by_one(self, infos):
+        return [ack.status for ack in self.stub.PutURLs(map(discovered, infos), timeout=20)]
+
+    def put_as_batch(self, infos):
+        batches = iter([pb.DiscoveredBatch(ID="b", items=infos)])
+        return [
+            status
+            for ack in self.stub.PutDiscovered(batches, timeout=20)
+            for status in ack.statuses
+        ]
+
+    def note_discovered(self, found, put):
+        statuses = put([url_info(url, key=key) for key, url in found])
+        for (key, url), status in zip(found, statuses, strict=True):
+            urls = self.queues[key].urls
+            assert status == (1 if url in urls else 0), url
+            urls.setdefault(url, self.now)
+
+    def update(self):
+        key, url = self.url()
+        queue = self.queues[key]
+        date = self.random.choice([0, 0, self.now, self.now - 100, self.now + 5, self.now + 300])
+        (ack,) = self.stub.PutURLs(iter([known(url_info(url, key=key), date)]), timeout=20)
+        assert ack.status == 0
+        queue.urls[url] = date
+        if queue.leased.pop(url, 0) > self.now and not queue.in_process(self.now):
+            delay = self.default_delay if queue.delay is None else queue.delay
+            queue.rest_until = self.now + delay
+
+    def get(self):
+        key = self.random.choice(["", "", "q1", "q2"])
+        per_queue, lease_s = self.random.choice([1, 2, 5]), self.random.choice([5, 30])
+        request = pb.GetParams(
+            key=key, max_urls_per_queue=per_queue, delay_requestable=lease_s, crawlID="DEFAULT"
+        )
+        served = defaultdict(list)
+        for info in self.stub.GetURLs(request, timeout=20):
+            served[info.key].append(info.url)
+        for queue_key, urls in served.items():
+            assert key in ("", queue_key)
+            self.judge(queue_key, urls, per_queue, lease_s)
+        if not key:
+            self.nothing_is_left(set(served))
+
+    def judge(self, key, urls, per_queue, lease_s):
+        queue = self.queues[key]
+        assert queue.may_be_served(self.now), f"{key} is served too early"
+        assert not queue.in_process(self.now), f"{key} is served under another lease"
+        assert len(urls) == len(set(urls)) <= per_queue
+        for url in urls:
+            assert 0 < queue.urls[url] <= self.now, f"{url} is not due"
+            queue.leased[url] = self.now + lease_s
+        delay = self.default_delay if queue.delay is None else queue.delay
+        queue.rest_until = self.now + lease_s + delay
+
+    def nothing_is_left(self, served):
+        for key, queue in self.queues.items():
+            if key in served or not queue.may_be_served(self.now) or queue.in_process(self.now):
+                continue
+            due = [url for url, date in queue.urls.items() if 0 < date <= self.now]
+            assert not due, f"{key} is due, and was not served"
+
+    def steer(self):
+        key = f"q{self.random.randrange(4)}"
+        queue = self.queues[key]
+        match self.random.randrange(4):
+            case 0:
+                until = self.random.choice([0, self.now + 20, self.now + 200])
+                self.stub.BlockQueueUntil(pb.BlockQueueParams(key=key, time=until))
+                queue.blocked_until = until
+            case 1:
+                queue.delay = self.random.choice([0, 3, 60])
+                self.stub.SetDelay(pb.QueueDelayParams(key=key, delay_requestable=queue.delay))
+            case 2 if queue.urls:
+                queue.limit = self.random.choice([0, 2, 4])
+                self.stub.SetCrawlLimit(pb.CrawlLimitParams(key=key, limit=queue.limit))
+            case 3:
+                self.default_delay = self.random.choice([1, 9])
+                self.stub.SetDelay(pb.QueueDelayParams(delay_requestable=self.default_delay))
+
+    def restart(self):
+        self.kill()
+        self.start()
+        self.is_as_acknowledged()
+
+    def is_as_acknowledged(self):
+        listed = {
+            item.known.info.url: item.known.refetchable_from_date
+            for item in self.stub.ListURLs(pb.ListUrlParams(size=1000), timeout=20)
+        }
+        assert listed == {
+            url: date for queue in self.queues.values() for url, date in queue.urls.items()
+        }
+        for key, queue in self.queues.items():
+            stats = self.stub.GetStats(pb.QueueWithinCrawlParams(key=key))
+            done = sum(date == 0 for date in queue.urls.values())
+            assert stats.inProcess == len(queue.in_process(self.now))
+            assert (stats.size, stats.counts["completed"]) == (len(queue.urls) - done, done)
+
+
+@pytest.mark.parametrize("seed", range(LIVES))
+def test_a_server_that_is_killed_between_any_two_calls(seed, tmp_path):
+    life = ServedLife(tmp_path, seed)
+    try:
+        for _ in range(STEPS):
+            life.step()
+        life.restart()
+    finally:
+        life.kill()
