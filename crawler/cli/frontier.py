@@ -49,9 +49,10 @@ from crawler.config.settings import (
 )
 from crawler.content.crawl_archive import companions
 from crawler.data.changes import Changes, check_name
-from crawler.data.data_dir import REPORT, lock_owner, worker_folders
+from crawler.data.data_dir import REPORT, SERVED, DataDir, lock_owner, worker_folders
 from crawler.data.operator_files import RulesFile, existing
 from crawler.engine.seeds import open_seeds
+from crawler.frontier.open import frontier_limits
 from crawler.model.program import PROGRAM
 from crawler.model.types import (
     ConfigError,
@@ -70,6 +71,7 @@ from crawler.report.html_report import crawl_facts, write_report
 from crawler.report.messages import print_error
 from crawler.report.summary import frontier_counts
 from crawler.report.why_text import why_text
+from crawler.urlfrontier.frontier_crawls import latest_time, purge_served
 from crawler.view.archive import archive_of, fault_lines
 from crawler.view.budgets import DomainQuery, DomainSort
 from crawler.view.formats import many
@@ -362,6 +364,8 @@ def _act(args: FrontierArguments) -> CommandOutput:
         again=bool(opts.again),
         dry_run=bool(opts.dry_run),
     )
+    if (data_dir(args.settings, args.config) / SERVED).exists():
+        return _act_on_served(args, request)
     answer = args.client.act(request)
     if request.verb != "purge" or request.dry_run:
         return answer, [answer.said]
@@ -376,6 +380,22 @@ def _act(args: FrontierArguments) -> CommandOutput:
     for note in place.missing_notes():
         print(note, file=sys.stderr)
     return found, [msgspec.json.encode(each).decode() for each in found]
+
+
+def _act_on_served(args: FrontierArguments, request: ActRequest) -> CommandOutput:
+    """Purge URLs of what is served to other crawlers."""
+    if request.verb != "purge" or request.dry_run:
+        raise ConfigError(
+            f"{args.place.path} holds what is served to other crawlers, who steer it by the URL"
+            " Frontier protocol: here its URLs can be purged only, when it is not served"
+        )
+    targets, limits = list(map(read_target, request.targets)), frontier_limits(args.config)
+    with closing(DataDir(args.place.path)) as data:
+        now = max(time.time(), latest_time(data))
+        urls = purge_served(
+            data, limits, lambda url: any(each.matches(url) for each in targets), now
+        )
+    return {"urls": urls}, [f"purged {many(urls, 'URL')}"]
 
 
 def _refuse_while_crawling(args: FrontierArguments) -> None:

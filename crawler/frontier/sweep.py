@@ -33,6 +33,7 @@ from crawler.frontier.records import (
 )
 from crawler.frontier.refusals import Refusals
 from crawler.frontier.staging import WriteBatch
+from crawler.frontier.url_table import UrlTable
 from crawler.model.types import Candidate, Dead, HostKey
 from crawler.policy.refusal import Refusal
 
@@ -61,6 +62,7 @@ class Sweep:
         refusals: Refusals,
         later: LaterUrls,
         budgets: DomainBudgets,
+        table: UrlTable,
         slice_: int,
     ) -> None:
         """*slice_*: URLs of one step."""
@@ -70,6 +72,7 @@ class Sweep:
         self._refusals = refusals
         self._later = later
         self._budgets = budgets
+        self._table = table
         self._slice = slice_
 
     def run(
@@ -217,8 +220,9 @@ class Sweep:
             yield touched
 
     def forget_kept(self, is_meant: Callable[[str], bool]) -> Iterator[int]:
-        """Forget dead letters, refused URLs, which page had a content first, and statistics of
-        patterns, of the URLs that *is_meant* is true for. Yields as `run`."""
+        """Forget dead letters, refused URLs, listed URLs, which page had a content first, and
+        statistics of patterns, of the URLs that *is_meant* is true for. Yields as `run`."""
+        yield from self._forget_listed(is_meant)
         for prefix, state, urls_of in _KEPT:
             begin, stop = prefix, keys.prefix_end(prefix)
             while found := self._batch.scan(begin, stop, self._slice):
@@ -234,6 +238,15 @@ class Sweep:
                     for key in meant:
                         self._batch.count(keys.shard_in(key), state, UrlEvent.FORGET)
                 yield len(meant) if state is not None else 0
+
+    def _forget_listed(self, is_meant: Callable[[str], bool]) -> Iterator[int]:
+        """Remove the URLs that *is_meant* is true for from the table of URLs."""
+        for number, (key, host, listed) in enumerate(self._table.urls(), start=1):
+            if is_meant(listed.url) and self._batch.has(keys.shard_in(key)):
+                self._table.remove(host, keys.number_of(key), listed)
+            if number % self._slice == 0:
+                yield 0
+        yield 0
 
     def _give_up(self, candidate: Candidate, verdict: Dead, state: UrlState, now: float) -> None:
         shard = self._batch.shards.of(candidate.host)

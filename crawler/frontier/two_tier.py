@@ -197,7 +197,7 @@ class TwoTierFrontier:
         self.table = UrlTable(self._batch, lists_all=limits.lists_urls)
         self._sweep = Sweep(
             *(self._batch, self._queues, self._scheduler, self._refusals, self._later),
-            *(self.budgets, limits.judged_slice),
+            *(self.budgets, self.table, limits.judged_slice),
         )
         self._on_decided = on_decided
         self._background = background

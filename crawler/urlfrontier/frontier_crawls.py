@@ -37,6 +37,7 @@ from crawler.frontier.records import (
     number_of,
 )
 from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.sweep import Forget
 from crawler.frontier.two_tier import LentUrl, TwoTierFrontier
 from crawler.model.types import Candidate, CrawlerError, HostKey, Standing
 from crawler.urlfrontier.port import (
@@ -323,6 +324,30 @@ def latest_time(data: DataDir) -> float:
             packed = store.get(TOTALS)
             latest = max(latest, decode_totals(packed).clock if packed else 0.0)
     return latest
+
+
+def purge_served(
+    data: DataDir, limits: FrontierLimits, is_meant: Callable[[str], bool], now: float
+) -> int:
+    """Forget all URLs of the crawls in *data* that *is_meant* is true for, with all that is kept
+    with them, and return how many they were. Nothing serves them meanwhile. Raises CrawlerError."""
+    urls = 0
+    for folder in sorted((data.path / SERVED).glob(f"*/{FRONTIER}")):
+        frontier = open_frontier(folder.parent, served_limits(limits), now)
+        with closing(frontier):
+            frontier.admit_arrived(now)
+            before = frontier.listed_counts().urls
+
+            def fate(page: Candidate) -> Forget | None:
+                return Forget.FORGET if is_meant(page.url) else None
+
+            for _ in frontier.sweep(None, lambda _: True, fate, lambda: now):
+                pass
+            for _ in frontier.forget_kept(is_meant, lambda: now):
+                pass
+            frontier.commit()
+            urls += before - frontier.listed_counts().urls
+    return urls
 
 
 @dataclass(frozen=True, slots=True)

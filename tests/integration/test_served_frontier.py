@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ from random import Random
 import grpc
 import pytest
 
+from crawler.frontier.rocks_store import RocksStore
 from crawler.urlfrontier import urlfrontier_pb2 as pb
 from crawler.urlfrontier import urlfrontier_pb2_grpc as rpc
 from crawler.urlfrontier.client import discovered, known, url_info
@@ -199,5 +201,31 @@ def test_a_server_that_is_killed_between_any_two_calls(seed, tmp_path):
         for _ in range(STEPS):
             life.step()
         life.restart()
+    finally:
+        life.kill()
+
+
+def test_a_purged_url_is_in_no_record_and_is_new_again(tmp_path):
+    life = ServedLife(tmp_path, 0)
+    marked = ["http://q1/marker-1", "http://q1/marker-2", "http://q2/marker-3"]
+    try:
+        life.put_one_by_one([url_info(url) for url in [*marked, "http://q1/kept"]])
+        list(life.stub.PutURLs(iter([known(url_info(marked[1])), known(url_info(marked[2]))])))
+        life.get()
+    finally:
+        life.kill()
+    words = ("-m", "scrapy", "frontier", "purge", *marked)
+    place = ("-s", f"CRAWLER_DATA_DIR={tmp_path / 'data'}")
+    done = subprocess.run(
+        [sys.executable, *words, *place], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "purged 3 URLs\n"
+    (store,) = (tmp_path / "data").glob("served/*/frontier")
+    with closing(RocksStore(store, read_only=True)) as opened:
+        records = opened.scan(b"", b"\xff", 10_000)
+    assert not [key for key, value in records if b"marker" in key + value]
+    life.start()
+    try:
+        assert life.put_one_by_one([url_info(url) for url in marked]) == [0, 0, 0]
     finally:
         life.kill()
