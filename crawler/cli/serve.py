@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aiohttp import web
 from scrapy.settings import BaseSettings, Settings
 from scrapy.utils.log import configure_logging
 
@@ -25,14 +24,7 @@ from crawler.data.disk_room import DiskRoom, WaitWarnings
 from crawler.frontier.open import frontier_limits
 from crawler.model.clock import Clock
 from crawler.model.types import ConfigError, CrawlerError, DataDirError
-from crawler.operate.connections import ConnectionLimit
-from crawler.operate.metrics import CONTENT_TYPE
-from crawler.operate.server import (
-    ApiServer,
-    MakeApplication,
-    guarded_application,
-    read_tokens,
-)
+from crawler.operate.server import ApiServer, metrics_application, read_tokens
 from crawler.report.messages import open_closed_outputs
 from crawler.urlfrontier.frontier_crawls import FrontierCrawls, latest_time
 from crawler.urlfrontier.server import FrontierServer, ServerAccess
@@ -105,7 +97,7 @@ class _Serving:
         limits = frontier_limits(self._config)
         crawls = FrontierCrawls(self._data, limits, clock.now, room, self._fail)
         server = FrontierServer(crawls, self._access, clock.now)
-        scraped = ApiServer(_metrics_of(server), "metrics")
+        scraped = ApiServer(metrics_application(server.metrics), "metrics")
         try:
             taken = await server.start(*address)
             if metrics is not None:
@@ -123,17 +115,3 @@ class _Serving:
     def _fail(self, error: CrawlerError) -> None:
         self._failure = self._failure or error
         self._stopped.set()
-
-
-def _metrics_of(server: FrontierServer) -> MakeApplication:
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=server.metrics(), headers={"Content-Type": CONTENT_TYPE})
-
-    def make(
-        tokens: Mapping[str, str], names: frozenset[str], limit: ConnectionLimit
-    ) -> web.Application:
-        application = guarded_application(tokens, names, limit)
-        application.router.add_get("/metrics", metrics)
-        return application
-
-    return make

@@ -190,6 +190,22 @@ def _unix_peer(request: web.Request) -> Any:
     return peer if peer is not None and peer.family == socket.AF_UNIX else None
 
 
+def metrics_application(text: Callable[[], bytes]) -> MakeApplication:
+    """Return what serves nothing but metrics: *text*, as Prometheus scrapes it."""
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=text(), headers={"Content-Type": CONTENT_TYPE})
+
+    def make(
+        tokens: Mapping[str, str], names: frozenset[str], limit: ConnectionLimit
+    ) -> web.Application:
+        app = guarded_application(tokens, names, limit)
+        app.router.add_get("/metrics", metrics)
+        return app
+
+    return make
+
+
 def _refuse_other_sites(request: web.Request, names: frozenset[str], *, has_tokens: bool) -> None:
     """Raise PermissionError for what a browser sends for another site, or for a name that leads
     here by a trick (DNS rebinding). Where a token is needed, which no trick brings, any address
