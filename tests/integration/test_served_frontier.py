@@ -198,6 +198,7 @@ class ServedLife:
 def test_a_server_that_is_killed_between_any_two_calls(seed, tmp_path):
     life = ServedLife(tmp_path, seed)
     try:
+        life.discover()
         for _ in range(STEPS):
             life.step()
         life.restart()
