@@ -87,10 +87,8 @@ class ArrivedUrls:
 
     def of(self, wanted: Collection[int]) -> set[int]:
         """Return which of the keys *wanted* are here."""
-        found = self._by_key.keys() & wanted
-        for part in self._parts:
-            found |= part.keys() & wanted
-        return found
+        parts = [part for part in (self._by_key, *self._parts) if part]
+        return {key for part in parts for key in wanted if key in part}
 
     def _set_due(self) -> None:
         if self._parts or len(self._by_key) >= self._limits.max_arrived:

@@ -383,6 +383,8 @@ class TwoTierFrontier:
         return refused
 
     def _update(self, page: Candidate, now: float) -> None:
+        if self._arrived.of((page.key,)):
+            self.admit_arrived(now)  # so that it is known since when there is this URL
         shard = self._batch.shards.of(page.host)
         before = self.table.get(page.host, page.key)
         if before is None:
@@ -444,7 +446,8 @@ class TwoTierFrontier:
         """Return which of the keys *wanted* were found before, as far as that can be said without a
         read of the disk."""
         known, _ = self._seen.look_up(wanted)
-        return known | (self._admitter.undecided.keys() & wanted) | self._arrived.of(wanted)
+        undecided = self._admitter.undecided.keys() & set(wanted)
+        return known | undecided | self._arrived.of(wanted)
 
     def mark_seen(self, found: Sequence[int], now: float) -> int:
         """Count the keys *found* as admitted, though their URLs do not wait. Returns how many are
