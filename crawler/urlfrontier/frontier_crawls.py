@@ -39,7 +39,7 @@ from crawler.frontier.records import (
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.sweep import Forget
 from crawler.frontier.two_tier import LentUrl, TwoTierFrontier
-from crawler.model.types import Candidate, CrawlerError, HostKey, Standing
+from crawler.model.types import Candidate, CrawlerError, HostKey, Standing, StoreUnavailable
 from crawler.urlfrontier.port import (
     PutItem,
     PutStatus,
@@ -376,23 +376,28 @@ class FrontierCrawls:
         self._limits = served_limits(limits)
         self._clock, self._room, self._fail = clock, room, fail
         self._open: dict[str, _OpenCrawl] = {}
+        self._leaving: set[str] = set()  # those that are being deleted
         for each in self._folder.iterdir():
             if each.name.endswith(_REMOVED):
                 shutil.rmtree(each)
 
     def names(self) -> list[str]:
         kept = (each.name for each in self._folder.iterdir() if each.is_dir())
-        return sorted(unquote(name) for name in kept if not name.endswith(_REMOVED))
+        names = (unquote(name) for name in kept if not name.endswith(_REMOVED))
+        return sorted(name for name in names if name not in self._leaving)
 
     def find(self, crawl_id: str) -> FrontierCrawl | None:
         known = self._open.get(crawl_id)
         if known is not None:
             return known.served
-        return self.open(crawl_id) if self._path(crawl_id).exists() else None
+        is_kept = crawl_id not in self._leaving and self._path(crawl_id).exists()
+        return self.open(crawl_id) if is_kept else None
 
     def open(self, crawl_id: str) -> FrontierCrawl:
         known = self._open.get(crawl_id)
         if known is None:
+            if crawl_id in self._leaving:
+                raise StoreUnavailable(f"{crawl_id} is being deleted: try again")
             work = FrontierWork(lambda _: None, self._room, self._fail, lambda: None)
             path = self._path(crawl_id)
             path.mkdir(exist_ok=True)
@@ -407,10 +412,14 @@ class FrontierCrawls:
         if served is None:
             return 0
         urls = served.count("", self._clock())
-        await self._close(self._open.pop(crawl_id))
-        path = self._path(crawl_id)
-        removed = path.rename(path.with_name(path.name + _REMOVED))
-        await asyncio.to_thread(shutil.rmtree, removed)
+        self._leaving.add(crawl_id)
+        try:
+            await self._close(self._open.pop(crawl_id))
+            path = self._path(crawl_id)
+            removed = path.rename(path.with_name(path.name + _REMOVED))
+            await asyncio.to_thread(shutil.rmtree, removed)
+        finally:
+            self._leaving.remove(crawl_id)
         return urls
 
     def is_active(self) -> bool:

@@ -16,7 +16,9 @@ from crawler.urlfrontier.port import PutItem, QueuedUrl, QueueStats
 
 DEFAULT_CRAWL: Final = "DEFAULT"
 KEY_CHARS: Final = 255  # as the reference has it
-CRAWL_CHARS: Final = 128  # it names a folder; the reference has no bound
+CRAWL_BYTES: Final = (
+    80  # each may be three characters of a folder's name; the reference has no bound
+)
 URL_CHARS: Final = 8_192  # of a URL; the reference has no bound
 METADATA_BYTES: Final = 64 << 10  # of a URL, packed (guess): some hundred values
 LAST_DATE: Final = 253_402_300_799  # the end of the year 9999
@@ -35,7 +37,9 @@ class InvalidRequest(CrawlerError):
 
 def crawl_of(crawl_id: str) -> str:
     """Return *crawl_id*, or DEFAULT for a blank one. Raises InvalidRequest."""
-    return _name("crawlID", crawl_id, CRAWL_CHARS) if crawl_id.strip() else DEFAULT_CRAWL
+    if len(crawl_id.encode()) > CRAWL_BYTES:
+        raise InvalidRequest(f"the crawlID is longer than {CRAWL_BYTES} bytes")
+    return _name("crawlID", crawl_id, CRAWL_BYTES) if crawl_id.strip() else DEFAULT_CRAWL
 
 
 def checked_key(key: str) -> str:
@@ -61,9 +65,11 @@ def queue_of(url: str, key: str) -> str:
     first of : / ? &. Raises InvalidRequest if that is empty, or one of the two is malformed."""
     if len(url) > URL_CHARS or not _URL.fullmatch(url):
         raise InvalidRequest(f"want scheme:... without control characters, up to {URL_CHARS} long")
-    key = key or _END_OF_HOST.split(url[url.find("://") + 3 :] if "://" in url else url, 1)[0]
     if not key:
-        raise InvalidRequest("the URL has no host name, and there is no key")
+        begin = url.find("://")
+        key = _END_OF_HOST.split(url if begin < 0 else url[begin + 3 :], 1)[0]
+        if not key:
+            raise InvalidRequest("the URL has no host name, and there is no key")
     return checked_key(key)
 
 

@@ -264,10 +264,15 @@ class _NotFound(CrawlerError):
     """What a call is about is not known. Caller: answer so."""
 
 
+class _Deleted(CrawlerError):
+    """What a call is about is no longer there. Caller: answer so."""
+
+
 _CODES: Final = (
     (InvalidRequest, grpc.StatusCode.INVALID_ARGUMENT),
     (_NotFound, grpc.StatusCode.NOT_FOUND),
     (UnknownQueue, grpc.StatusCode.NOT_FOUND),
+    (_Deleted, grpc.StatusCode.ABORTED),
     (StoreUnavailable, grpc.StatusCode.UNAVAILABLE),
 )
 
@@ -407,9 +412,13 @@ class _Calls(rpc.URLFrontierServicer):
         are durable."""
         statuses: list[Any] = [PutStatus.SKIPPED] * len(found)
         of_crawls: dict[str, tuple[list[int], list[PutItem]]] = {}
+        of_ids: dict[str, tuple[list[int], list[PutItem]]] = {}  # of which "" and DEFAULT share one
         for number, (info, refetch_at) in enumerate(found):
             try:
-                numbers, items = of_crawls.setdefault(crawl_of(info.crawlID), ([], []))
+                crawl_id = info.crawlID
+                if crawl_id not in of_ids:
+                    of_ids[crawl_id] = of_crawls.setdefault(crawl_of(crawl_id), ([], []))
+                numbers, items = of_ids[crawl_id]
                 items.append(put_item(info, refetch_at))
                 numbers.append(number)
             except InvalidRequest as error:
@@ -418,11 +427,12 @@ class _Calls(rpc.URLFrontierServicer):
             if not items:
                 continue
             try:
-                crawl = self._crawls.open(name)
                 put: list[PutStatus] = []
                 for start in range(0, len(items), _BATCH):
+                    if start:
+                        await asyncio.sleep(0)
+                    crawl = self._crawls.open(name)  # it may be deleted meanwhile
                     put += crawl.put(items[start : start + _BATCH], self._now())
-                    await asyncio.sleep(0)
                 await crawl.wait_until_durable()
             except StoreUnavailable as error:
                 logger.error("%d URLs were not taken: %s", len(items), error)
@@ -461,9 +471,11 @@ class _Calls(rpc.URLFrontierServicer):
         lease_s = request.delay_requestable or LEASE_S
         now = self._now()
         for name in names:
-            crawl = self._crawls.find(name)
             # What a slow client reads when half of its time is over had better be leased anew.
-            while crawl and queues > 0 and self._now() - now <= lease_s / 2:
+            while queues > 0 and self._now() - now <= lease_s / 2:
+                crawl = self._crawls.find(name)  # it may be deleted meanwhile
+                if crawl is None:
+                    break
                 found = crawl.lease(
                     now,
                     queues=min(queues, max(1, _SLICE // per_queue)),
@@ -507,24 +519,25 @@ class _Calls(rpc.URLFrontierServicer):
         """Yield the URLs that pass the filter of *request*, up to *size* from the number *start*
         on."""
         key, wanted = checked_key(request.key), url_filter(request)
-        crawl = self._crawls.find(crawl_of(request.crawlID))
+        name = crawl_of(request.crawlID)
+        crawl = self._crawls.find(name)
         if crawl is None:
             return
-        if wanted is None:
-            for found in crawl.urls(key, start, size, self._now()):
-                yield found
-            return
-        passed = 0
-        for number, found in enumerate(crawl.urls(key, 0, _ALL, self._now())):
-            if number % _BATCH == 0:
+        # Where all are wanted, those before *start* need not be read here.
+        passed, first = (start, start) if wanted is None else (0, 0)
+        for number, found in enumerate(
+            crawl.urls(key, first, _ALL if wanted else size, self._now())
+        ):
+            if wanted is None or wanted(found.url):
+                passed += 1
+                if passed > start:
+                    yield found
+                if passed >= start + size:
+                    return
+            elif number % _BATCH == 0:
                 await asyncio.sleep(0)
-            if not wanted(found.url):
-                continue
-            passed += 1
-            if passed > start:
-                yield found
-            if passed >= start + size:
-                return
+            if self._crawls.find(name) is not crawl:
+                raise _Deleted(f"the crawl {name} was deleted while its URLs were read")
 
     # Crawls and queues.
 

@@ -112,12 +112,14 @@ class ServedFrontier:
         return [ack.status for ack in self.acks(*items)]
 
     def acks(self, *items: pb.URLItem) -> list[pb.AckMessage]:
-        return self.run(self._stream(self.stub.PutURLs(), items))
+        return self.run(self.stream("PutURLs", items))
 
     def put_batches(self, *batches: pb.DiscoveredBatch) -> list[pb.BatchAck]:
-        return self.run(self._stream(self.stub.PutDiscovered(), batches))
+        return self.run(self.stream("PutDiscovered", batches))
 
-    async def _stream(self, call: Any, messages: Any) -> list[Any]:
+    async def stream(self, name: str, messages: Any) -> list[Any]:
+        """Send *messages*, and return the acknowledgements."""
+        call = getattr(self.stub, name)()
         for message in messages:
             await call.write(message)
         await call.done_writing()

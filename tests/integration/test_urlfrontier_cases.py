@@ -21,6 +21,7 @@ from crawler.urlfrontier.client import discovered, known, url_info
 from crawler.urlfrontier.mapping import METADATA_BYTES, URL_CHARS
 from crawler.urlfrontier.server import MOST_UNACKNOWLEDGED, PutReader
 from tests.harness.url_frontier import (
+    FAIL,
     IMPLEMENTATIONS,
     OK,
     SKIPPED,
@@ -462,6 +463,47 @@ class TestMemoryFrontierService:
         assert four.count() == 0 and four.get() == []
         assert four.delete_crawl(four.crawl) == 0
 
+    @pytest.mark.parametrize("name", ["GetURLs", "ListURLs"])
+    def test_a_crawl_is_deleted_while_it_is_read(self, served: ServedFrontier, name: str) -> None:
+        urls = [f"http://host{number}.com/" for number in range(600)]
+        served.put_batches(pb.DiscoveredBatch(items=[served.info(url) for url in urls]))
+        listing = pb.ListUrlParams(crawlID=served.crawl, size=1_000)
+
+        async def read() -> int:
+            call = getattr(served.stub, name)(served.params() if name == "GetURLs" else listing)
+            await call.read()
+            delete = pb.DeleteCrawlMessage(value=served.crawl)
+            assert (await served.stub.DeleteCrawl(delete)).value == 600
+            came = 1
+            while await call.read() is not grpc.aio.EOF:
+                came += 1
+            return came
+
+        if name == "GetURLs":
+            assert 1 <= served.run(read()) < 600
+        else:  # it must not look complete
+            with pytest.raises(grpc.aio.AioRpcError, match="was deleted while"):
+                served.run(read())
+        assert served.discover(urls[0]) == [OK]
+
+    def test_a_crawl_is_put_to_while_it_is_deleted(self, served: ServedFrontier) -> None:
+        """FAIL says that an item may be sent again."""
+        served.discover(A)
+
+        async def both() -> list[Any]:
+            put = [discovered(served.info(B))]
+            delete = pb.DeleteCrawlMessage(value=served.crawl)
+            return await asyncio.gather(
+                served.answer("DeleteCrawl", delete),
+                *[served.stream("PutURLs", put) for _ in range(20)],
+                served.answer("DeleteCrawl", delete),
+            )
+
+        first, *acks, second = served.run(both())
+        statuses = {ack.status for part in acks for ack in part}
+        assert first.value >= 1 and statuses <= {OK, SKIPPED, FAIL}
+        assert served.count() <= 1 and second.value <= 1
+
     def test_a_server_is_one_node(self, served: ServedFrontier) -> None:
         assert list(served.call("ListNodes", pb.Empty()).values) == [f"127.0.0.1:{served.port}"]
 
@@ -614,6 +656,7 @@ class TestBadInput:
             pytest.param(discovered(url_info(A, key=LONG)), id="a long key"),
             pytest.param(discovered(url_info(A, key="a\nb")), id="a line break in the key"),
             pytest.param(discovered(url_info(A, crawl_id=LONG)), id="a long crawlID"),
+            pytest.param(discovered(url_info(A, crawl_id="é" * 41)), id="a crawlID of 82 bytes"),
             pytest.param(discovered(url_info(A, crawl_id="a\0b")), id="a zero in the crawlID"),
             pytest.param(known(A, 10**18), id="a date in thirty billion years"),
             pytest.param(known(A, 2**64 - 1), id="the last date of all"),
@@ -639,6 +682,14 @@ class TestBadInput:
         assert served.listed() == ["http://good.com/"]
         after = served.call("ListCrawls", pb.Local()).values
         assert set(after) == {*crawls, served.crawl}
+
+    @pytest.mark.parametrize("crawl", ["." * 80, "../../x", "/", "é" * 40, "a.removed", "CON"])
+    def test_a_crawl_may_have_any_other_name(self, served: ServedFrontier, crawl: str) -> None:
+        served.crawl = crawl
+        assert served.discover(A) == [OK]
+        assert crawl in served.call("ListCrawls", pb.Local()).values
+        assert served.get() == [A]
+        assert served.delete_crawl(crawl) == 1
 
     def test_a_key_of_255_characters_is_kept(self, served: ServedFrontier) -> None:
         assert served.discover(A, key=self.LONG[:255]) == [OK]
