@@ -15,9 +15,10 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -94,55 +95,60 @@ class Target:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def exchange(call: Any, messages: Sequence[Any]) -> None:
+async def exchange(call: Any, messages: Iterable[Any]) -> None:
     """Send a stream, and read an acknowledgement of each message."""
+    sent = acks = 0
 
     async def send() -> None:
+        nonlocal sent
         for message in messages:
             await call.write(message)
+            sent += 1
         await call.done_writing()
 
     sending = asyncio.create_task(send())
-    acks = 0
     async for _ack in call:
         acks += 1
     await sending
-    if acks != len(messages):
-        raise SystemExit(f"{acks} of {len(messages)} messages were acknowledged")
+    if acks != sent:
+        raise SystemExit(f"{acks} of {sent} messages were acknowledged")
 
 
-def urls(count: int, queues: int = _QUEUES) -> list[str]:
-    return [
+def urls(count: int, queues: int = _QUEUES) -> Iterator[str]:
+    return (
         f"http://h{number % queues}.example.com/some/path/of/usual/length/{number}.html"
         for number in range(count)
-    ]
+    )
 
 
-def batches(found: Sequence[str], crawl: str, size: int) -> list[pb.DiscoveredBatch]:
-    infos = [url_info(url, key=url.split("/", 3)[2], crawl_id=crawl) for url in found]
-    return [
-        pb.DiscoveredBatch(ID=str(start), items=infos[start : start + size])
-        for start in range(0, len(infos), size)
-    ]
+def batches(found: Iterator[str], crawl: str, size: int) -> Iterator[pb.DiscoveredBatch]:
+    while part := list(islice(found, size)):
+        infos = [url_info(url, key=url.split("/", 3)[2], crawl_id=crawl) for url in part]
+        yield pb.DiscoveredBatch(ID=part[0], items=infos)
 
 
 async def put_discovered(target: Target, count: int) -> Measured:
-    messages = batches(urls(count), target.new_crawl(), _BATCH)
+    messages = list(batches(urls(count), target.new_crawl(), _BATCH))
     return await target.measured(count, exchange(target.stub.PutDiscovered(), messages))
+
+
+async def fill(target: Target, count: int, queues: int = _QUEUES) -> str:
+    """Make a crawl of *count* URLs, and return its name."""
+    crawl = target.new_crawl()
+    await exchange(target.stub.PutDiscovered(), batches(urls(count, queues), crawl, 200))
+    return crawl
 
 
 async def put_known(target: Target, count: int) -> Measured:
     """Over four streams: pages that were fetched, each to be fetched again in a day or never."""
-    crawl, later = target.new_crawl(), int(time.time()) + 86_400
-    found = urls(count)
-    await exchange(target.stub.PutDiscovered(), batches(found, crawl, 200))
+    crawl, later = await fill(target, count), int(time.time()) + 86_400
     metadata = {"fetch.statusCode": ["200"], "depth": ["2"]}
     items = [
         known(
             url_info(url, key=url.split("/", 3)[2], crawl_id=crawl, metadata=metadata),
             later if number % 2 else 0,
         )
-        for number, url in enumerate(found)
+        for number, url in enumerate(urls(count))
     ]
     parts = [items[number::_STREAMS] for number in range(_STREAMS)]
 
@@ -152,23 +158,24 @@ async def put_known(target: Target, count: int) -> Measured:
     return await target.measured(count, put())
 
 
-async def get(target: Target, queues: int, per_queue: int, of_queues: int) -> Measured:
-    """Get URLs of some queues among *of_queues*, all of them due."""
-    crawl = target.new_crawl()
-    found = urls(per_queue * of_queues, of_queues)
-    await exchange(target.stub.PutDiscovered(), batches(found, crawl, 200))
+async def get(target: Target, crawl: str, per_queue: int) -> Measured:
+    """Get URLs of 1,000 queues, all of them due."""
     params = pb.GetParams(
-        max_queues=queues, max_urls_per_queue=per_queue, delay_requestable=600, crawlID=crawl
+        max_queues=_QUEUES, max_urls_per_queue=per_queue, delay_requestable=600, crawlID=crawl
     )
 
     async def take() -> None:
         got = 0
         async for _info in target.stub.GetURLs(params):
             got += 1
-        if got != queues * per_queue:
-            raise SystemExit(f"{got} of {queues * per_queue} URLs came")
+        if got != _QUEUES * per_queue:
+            raise SystemExit(f"{got} of {_QUEUES * per_queue} URLs came")
 
-    return await target.measured(queues * per_queue, take())
+    return await target.measured(_QUEUES * per_queue, take())
+
+
+async def get_of_new(target: Target) -> Measured:
+    return await get(target, await fill(target, _QUEUES * _PER_QUEUE), _PER_QUEUE)
 
 
 @contextmanager
@@ -193,7 +200,7 @@ async def rates(ports: dict[str, tuple[int, int]], given: Namespace) -> bool:
     works: dict[str, Callable[[Target], Awaitable[Measured]]] = {
         "PutDiscovered": lambda target: put_discovered(target, given.urls),
         "PutURLs known": lambda target: put_known(target, given.urls // 5),
-        "GetURLs": lambda target: get(target, _QUEUES, _PER_QUEUE, _QUEUES),
+        "GetURLs": get_of_new,
     }
     good = True
     for name, work in works.items():
@@ -220,18 +227,19 @@ async def rates(ports: dict[str, tuple[int, int]], given: Namespace) -> bool:
 
 
 async def flat(targets: Sequence[Target], given: Namespace) -> bool:
-    """Print what a call of 1,000 queues takes among few and many."""
+    """Print what a call for a URL of each of 1,000 queues takes among few queues and many."""
     good = True
     for target in targets:
-        taken: list[float] = []
-        for queues in (_QUEUES, given.queues):
-            each = [await get(target, _QUEUES, 1, queues) for _ in range(given.rounds)]
-            taken.append(_QUEUES / median(one.items_per_s for one in each))
-        times = taken[1] / taken[0]
-        good &= target.kind == "dict" or times <= FLAT
+        few = [await get(target, await fill(target, _QUEUES), 1) for _ in range(given.rounds)]
+        crawl = await fill(target, given.queues, given.queues)
+        many = [await get(target, crawl, 1) for _ in range(given.rounds)]
+        few_s, many_s = (
+            _QUEUES / median(each.items_per_s for each in measured) for measured in (few, many)
+        )
+        good &= target.kind == "dict" or many_s / few_s <= FLAT
         print(
-            f"GetURLs, {target.kind}: {taken[0] * 1e3:.0f} ms among {_QUEUES:,} queues,"
-            f" {taken[1] * 1e3:.0f} among {given.queues:,}; {times:.2f} times (bar {FLAT})",
+            f"GetURLs, {target.kind}: {few_s * 1e3:.0f} ms among {_QUEUES:,} queues,"
+            f" {many_s * 1e3:.0f} among {given.queues:,}; {many_s / few_s:.2f} times (bar {FLAT})",
             flush=True,
         )
     return good
@@ -241,7 +249,12 @@ def main() -> int:
     parser = ArgumentParser(prog="python -m bench.urlfrontier", description=__doc__)
     parser.add_argument("--urls", type=int, default=50_000, help="of a round of PutDiscovered")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--queues", type=int, default=0, help="also: is GetURLs flat up to so many")
+    parser.add_argument(
+        "--queues",
+        type=int,
+        default=0,
+        help="also: is GetURLs flat up to so many, 1,000 a round or more",
+    )
     parser.add_argument("--serve", nargs=2, metavar=("KIND", "FOLDER"), help="be the server")
     given = parser.parse_args()
     if given.serve:
