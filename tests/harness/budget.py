@@ -132,4 +132,5 @@ LONGEST: Final = (
     "test_tutorial",
     "test_external_links",
     "test_now",
+    "test_urlfrontier_cases",
 )
