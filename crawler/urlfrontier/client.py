@@ -506,9 +506,11 @@ async def command(arguments: Sequence[str] | None = None) -> int:
         prog="python -m crawler.urlfrontier.client",
         description="Ask a server of the URL Frontier protocol.",
     )
-    parser.add_argument("--crawl", metavar="ID", help="one crawl; dump: all without it")
-    parser.add_argument("--token-file", type=Path, help="a file with nothing but the token")
-    parser.add_argument("--ca", type=Path, help="the certificates to be trusted; it means TLS")
+    of_all = argparse.ArgumentParser(add_help=False)
+    of_all.add_argument("address", metavar="ADDRESS", help="HOST:PORT, or grpcs://HOST:PORT")
+    of_all.add_argument("--crawl", metavar="ID", help="one crawl; dump: all without it")
+    of_all.add_argument("--token-file", type=Path, help="a file with nothing but the token")
+    of_all.add_argument("--ca", type=Path, help="the certificates to be trusted; it means TLS")
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb, text in (
         ("dump", "write all URLs as lines of JSON; gzip where FILE ends in .gz"),
@@ -516,8 +518,7 @@ async def command(arguments: Sequence[str] | None = None) -> int:
         ("get", "take URLs that are due, and print them as lines of JSON"),
         ("stats", "print the counts of a crawl or queue"),
     ):
-        own = verbs.add_parser(verb, help=text)
-        own.add_argument("address", metavar="ADDRESS", help="HOST:PORT, or grpcs://HOST:PORT")
+        own = verbs.add_parser(verb, help=text, parents=[of_all])
         if verb in ("dump", "load"):
             own.add_argument("file", metavar="FILE", type=Path)
         else:

@@ -106,10 +106,13 @@ class ServerAccess:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, key)
             pair = (key.read_bytes(), self.certificate.read_bytes())
+            readable = key.stat().st_mode & 0o007
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"{self.certificate} and {key} are no certificate and its key: {error}"
             ) from None
+        if readable:
+            raise ConfigError(f"{key} is a key that others can read: chmod o= {key}")
         return grpc.ssl_server_credentials([pair])
 
 

@@ -90,6 +90,12 @@ class TestAccess:
         with pytest.raises(ConfigError, match=r"wrong\.pem"):
             ServerAccess(TOKENS, wrong).credentials("127.0.0.1")
 
+    def test_a_key_that_others_can_read_is_refused(self, tmp_path: Path) -> None:
+        certificate = write_certificate(tmp_path / "both.pem", "127.0.0.1")
+        certificate.chmod(0o644)
+        with pytest.raises(ConfigError, match=r"others can read: chmod o= .*both\.pem"):
+            ServerAccess(TOKENS, certificate).credentials("0.0.0.0")
+
     def test_a_port_in_use_is_named(self, served: ServedFrontier) -> None:
         second = FrontierServer(DictCrawls())
         with pytest.raises(ConfigError, match=f"127.0.0.1:{served.port} cannot be listened on"):
@@ -120,6 +126,7 @@ class TestAccess:
         self, served: ServedFrontier, tmp_path: Path
     ) -> None:
         certificate = write_certificate(tmp_path / "both.pem", "127.0.0.1")
+        certificate.chmod(0o600)
 
         async def call() -> list[str]:
             async with (
@@ -335,7 +342,9 @@ class TestCommandLine:
         assert served.command("load", address, str(lines)) == 1
         said = capsys.readouterr().err
         assert "line 4 is left out" in said and "line 5 is left out" in said and "2 URLs" in said
-        assert served.command("stats", address) == served.command("get", address) == 0
+        assert (
+            served.command("stats", address, "--crawl", "") == served.command("get", address) == 0
+        )
         stats, got = (json.loads(line) for line in capsys.readouterr().out.splitlines())
         assert (stats["size"], stats["crawlID"], got["url"]) == ("1", "DEFAULT", URL)
 
