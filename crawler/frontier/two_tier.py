@@ -442,12 +442,14 @@ class TwoTierFrontier:
         found = zip(wanted, self._seen.search(wanted), strict=True)
         return {key for key, is_seen in found if is_seen}
 
-    def known_of(self, wanted: Collection[int]) -> set[int]:
-        """Return which of the keys *wanted* were found before, as far as that can be said without a
-        read of the disk."""
-        known, _ = self._seen.look_up(wanted)
-        undecided = self._admitter.undecided.keys() & set(wanted)
-        return known | undecided | self._arrived.of(wanted)
+    def known_of(self, wanted: Collection[int]) -> tuple[set[int], list[int]]:
+        """Return which of the keys *wanted* were found before, and which perhaps were: that could
+        be said after a read of the disk."""
+        known, perhaps = self._seen.look_up(wanted)
+        known |= self._arrived.of(wanted)
+        if self._admitter.undecided:
+            known |= self._admitter.undecided.keys() & set(wanted)
+        return known, [key for key in perhaps if key not in known]
 
     def mark_seen(self, found: Sequence[int], now: float) -> int:
         """Count the keys *found* as admitted, though their URLs do not wait. Returns how many are

@@ -66,9 +66,31 @@ class UrlTable:
             self._count(page.host, int(before is None), _done(listed) - _done(before))
 
     def add(self, urls: Sequence[Candidate], now: float) -> None:
-        """Note that *urls* were admitted: all are listed, or those that were before."""
+        """Note that *urls*, of one host, were admitted: all are listed, or those that were
+        before."""
+        new = [each for each in urls if each.needs_seen_test] if self.lists_all else []
+        if new:
+            prefix = keys.listed_of(self._batch.shards.of(new[0].host), new[0].host)
+            names = keys.all_numbered(prefix, [each.key for each in new])
+            records = [
+                # A ListedUrl, which takes as long to make as to encode.
+                encode(
+                    (
+                        each.url,
+                        int(min(each.not_before or now, now)),
+                        each.not_before or now,
+                        IN_QUEUE,
+                        each.request,
+                    )
+                )
+                for each in new
+            ]
+            self._batch.put_all(zip(names, records, strict=True))
+            self._count(new[0].host, len(new), 0)
         for each in urls:
-            before = None if each.needs_seen_test else self.get(each.host, each.key)
+            if each.needs_seen_test:
+                continue
+            before = self.get(each.host, each.key)
             if before is not None or self.lists_all:
                 due_at = each.not_before or now
                 created_at = int(min(due_at, now)) if before is None else before.created_at

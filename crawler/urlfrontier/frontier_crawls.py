@@ -109,15 +109,11 @@ class FrontierCrawl:
         return statuses
 
     def _page(self, item: PutItem, level: int, not_before: float) -> Candidate:
+        key, queue = self._key(item.key, item.url), item.key
+        if not item.metadata:
+            return Candidate(item.url, key, HostKey(queue), queue, 1, level, not_before)
         return Candidate(
-            url=item.url,
-            key=self._key(item.key, item.url),
-            host=HostKey(item.key),
-            domain=item.key,
-            depth=1,
-            level=level,
-            not_before=not_before,
-            request=item.metadata,
+            *(item.url, key, HostKey(queue), queue, 1, level, not_before), request=item.metadata
         )
 
     def _key(self, queue: str, url: str) -> int:
@@ -127,20 +123,20 @@ class FrontierCrawl:
         self, found: dict[int, tuple[int, Candidate]], statuses: list[PutStatus], now: float
     ) -> None:
         """Add *found*, and note those of them that are known as SKIPPED."""
-        known = self._frontier.known_of(found)
-        new = []
-        for key, (place, page) in found.items():
-            if self._table.peek_queue(page.host).has_deleted:
-                is_known = self._table.get(page.host, key) is not None
-                again = replace(page, needs_seen_test=False)
-            else:
-                is_known, again = key in known, page
-            if is_known:
+        known, perhaps = self._frontier.known_of(found)
+        for key in (*known, *perhaps):
+            place, page = found[key]
+            if not self._table.peek_queue(page.host).has_deleted:
+                if key in known:
+                    statuses[place] = _SKIPPED
+                    del found[key]
+            elif self._table.get(page.host, key) is not None:
                 statuses[place] = _SKIPPED
+                del found[key]
             else:
-                new.append(again)
-        if new:
-            self._frontier.add(new, now)
+                found[key] = place, replace(page, needs_seen_test=False)
+        if found:
+            self._frontier.add([page for _, page in found.values()], now)
 
     def lease(
         self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
