@@ -36,6 +36,7 @@ from crawler.cli.frontier_text import (
     hosts_text,
     overview_text,
     paces_text,
+    plan_text,
     repair_text,
     shared_overview_text,
     snapshot_text,
@@ -50,6 +51,7 @@ from crawler.config.settings import (
 from crawler.content.crawl_archive import companions
 from crawler.data.changes import Changes, check_name
 from crawler.data.data_dir import REPORT, SERVED, DataDir, lock_owner, worker_folders
+from crawler.data.files import refuse_existing, write_lines
 from crawler.data.operator_files import RulesFile, existing
 from crawler.engine.seeds import open_seeds
 from crawler.frontier.open import frontier_limits
@@ -64,6 +66,7 @@ from crawler.model.types import (
 from crawler.operate.archive import deletion_records, purge_archive, purge_shared_changes
 from crawler.operate.client import CrawlClient, FrontierCheck, look
 from crawler.operate.verbs import VERBS, ActRequest, read_words
+from crawler.policy.rounds import RoundCaps
 from crawler.policy.seeds import BadLine
 from crawler.policy.targets import read_target
 from crawler.report.fresh_text import copies_text, page_text
@@ -78,6 +81,7 @@ from crawler.view.formats import many
 from crawler.view.fresh import fresh_copies, fresh_page
 from crawler.view.hosts import HostFilter, HostQuery, HostSort
 from crawler.view.place import CrawlPlace
+from crawler.view.plan import RoundPlan
 from crawler.view.port import CrawlView
 from crawler.view.rows import (
     MAX_ROWS,
@@ -278,10 +282,7 @@ def _retry(args: FrontierArguments) -> CommandOutput:
 
 
 def _why(args: FrontierArguments) -> CommandOutput:
-    try:
-        given = arglist_to_dict(join_repeated(args.opts.spargs or []))
-    except ValueError:
-        raise ConfigError("want -a NAME=VALUE") from None
+    given = _spider_arguments(args.opts)
     with _view_as_started(args) as (view, config):
         answer, now = why(args.word or "", view, config, given), view.now()
     return answer, why_text(answer, now)
@@ -308,6 +309,34 @@ def _view_as_started(args: FrontierArguments) -> Iterator[tuple[CrawlView, Confi
             return
     with replace(args.place, config=config).view() as view:
         yield view, config
+
+
+def _plan(args: FrontierArguments) -> CommandOutput:
+    opts, top = args.opts, args.opts.top
+    for name in ("top", "per_host", "per_domain"):
+        if (given := getattr(opts, name)) is not None and given < 1:
+            raise UsageError(f"plan takes a --{name.replace('_', '-')} of 1 or more")
+    if top is None and opts.output is None:
+        top = TOP
+    refuse_existing(opts.output)
+    caps = RoundCaps(urls=top, per_host=opts.per_host, per_domain=opts.per_domain)
+    with _view_as_started(args) as (view, config):
+        planner = RoundPlan(view, config, _spider_arguments(opts), caps)
+        if opts.output is None:
+            urls = list(planner.urls())
+            found, now = planner.figures(), view.now()
+            return {"urls": urls, **msgspec.to_builtins(found)}, plan_text(urls, found, now)
+        write_lines(Path(opts.output), map(msgspec.json.encode, planner.urls()))
+        found = planner.figures()
+    return found, plan_text([], found, found.began_at)
+
+
+def _spider_arguments(opts: argparse.Namespace) -> dict[str, str]:
+    """Return the arguments that were typed. Raises ConfigError."""
+    try:
+        return arglist_to_dict(join_repeated(opts.spargs or []))
+    except ValueError:
+        raise ConfigError("want -a NAME=VALUE") from None
 
 
 def _check(args: FrontierArguments) -> CommandOutput:
@@ -560,6 +589,7 @@ _ACTIONS: Final = MappingProxyType(
         "retry": (_retry, "one URL", frozenset({"all"})),
         "why": (_why, "one URL", frozenset({"spargs"})),
         "fresh": (_fresh, _MAY_TAKE, frozenset[str]()),
+        "plan": (_plan, "", frozenset({"top", "per_host", "per_domain", "output", "spargs"})),
         "check": (_check, "", frozenset({"repair"})),
         "seen": (_seen, "", frozenset({"begin"})),
         "snapshot": (_snapshot, "one FOLDER", frozenset[str]()),

@@ -17,6 +17,7 @@ from crawler.model.counts import Counts
 from crawler.model.program import PROGRAM
 from crawler.view.budgets import DomainRow
 from crawler.view.formats import many, number, plain, rate, since, size, span, table, until
+from crawler.view.plan import WHY_NOT, PlanFigures, PlannedUrl
 from crawler.view.rows import ActRow, DeadLetterRow, FetchRow, HostRow, WorkerRow
 
 
@@ -114,6 +115,22 @@ def hosts_text(hosts: Sequence[HostRow], now: float) -> Iterator[str]:
         for row in hosts
     ]
     yield from table([head, *rows], right={*range(1, 10), 11})
+
+
+def plan_text(urls: Sequence[PlannedUrl], found: PlanFigures, now: float) -> Iterator[str]:
+    """Yield *urls*, and why others are not planned."""
+    if urls:
+        head = ("level", "weight", "due", "URL")
+        rows = [
+            (str(each.level), number(each.cash), until(each.due, now), plain(each.url))
+            for each in urls
+        ]
+        yield from table([head, *rows], right={0, 1})
+        yield ""
+    yield f"{many(found.planned, 'URL')} planned{'; not planned:' if found.left else ''}"
+    if found.left:
+        left = [(why, number(n), WHY_NOT[why]) for why, n in found.left.items()]
+        yield from table(left, right={1})
 
 
 def paces_text(hosts: Sequence[HostRow], now: float) -> Iterator[str]:

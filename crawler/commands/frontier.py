@@ -16,8 +16,8 @@ class FrontierCommand(ScrapyCommand):
 
         acts = " | ".join(f"{verb.name} {verb.takes}".strip() for verb in VERBS.values())
         return (
-            "counts | now | hosts | domains | dead | audit | why URL | fresh [HOST|URL] | workers"
-            " | check | seen --from FILE | snapshot FOLDER | report | changes"
+            "counts | now | hosts | domains | plan | dead | audit | why URL | fresh [HOST|URL]"
+            " | workers | check | seen --from FILE | snapshot FOLDER | report | changes"
             f" | serve [HOST:PORT] | {acts}  [options]"
         )
 
@@ -33,7 +33,13 @@ class FrontierCommand(ScrapyCommand):
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="answer in JSON")
         parser.add_argument(
-            "--top", type=int, metavar="N", help=f"now, hosts, domains: how many ({TOP})"
+            "--top", type=int, metavar="N", help=f"now, hosts, domains, plan: how many ({TOP})"
+        )
+        parser.add_argument(
+            "--per-host", type=int, metavar="N", help="plan: most URLs of a host in the round"
+        )
+        parser.add_argument(
+            "--per-domain", type=int, metavar="N", help="plan: most URLs of a registered domain"
         )
         parser.add_argument("--host", metavar="NAME", help="now, hosts: this one only")
         parser.add_argument(
@@ -135,9 +141,11 @@ class FrontierCommand(ScrapyCommand):
         )
         parser.add_argument(
             "-o",
+            "--out",
             dest="output",
             metavar="FILE",
-            help=f"report: where to write it ({REPORT} in the data directory)",
+            help=f"report: where to write it ({REPORT} in the data directory); plan: where to write"
+            " its URLs, one as JSON a line",
         )
         parser.add_argument(
             "--certificate", metavar="FILE", help="serve: of TLS, in PEM; others need it and tokens"
@@ -151,7 +159,7 @@ class FrontierCommand(ScrapyCommand):
             dest="spargs",
             action="append",
             metavar="NAME=VALUE",
-            help="why: an argument of the crawl, such as seeds, scope or deny",
+            help="why, plan: an argument of the crawl, such as seeds, scope or deny",
         )
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:

@@ -40,6 +40,7 @@ from crawler.policy.refusal import Reason, Refusal
 from crawler.policy.scope import SeedHosts, place_of_seed
 from crawler.policy.seed_terms import TermsOfSeeds
 
+_OF_CHOICE: Final = frozenset({Reason.NOT_CHOSEN, Reason.CHOSEN_TWICE})
 _LOGGED: Final = 20  # origins named in one log line
 _NAMED_LOGGED: Final = 100  # refused requests of a spider, for each rule
 logger = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class AllowedOrigins:
         # Without arguments the scope is any: the spider's own code limits the crawl.
         self._arguments = arguments or Arguments(seeds="none")
         self._only_chosen = self._arguments.only_chosen  # asked for six times a page
+        self._chosen: set[int] = set()  # keys of the URLs of a list that were added
         self._store = store
         self._key_seed = key_seed
         self._now = now
@@ -162,6 +164,11 @@ class AllowedOrigins:
         is_any = not is_once or self.operator.visits_again
         return LaterVisits.AS_DUE if is_any else LaterVisits.NONE
 
+    def note_chosen(self, added: Iterable[int]) -> None:
+        """Note the keys of URLs of the list that this run fetches, and that were added: where such
+        a one waits since another run found it, it is not fetched twice."""
+        self._chosen.update(added)
+
     def choice_refusal(self, candidate: Candidate) -> Refusal | None:
         """Refuse what this run was not asked for: checks of links out of the scope, or where it
         fetches only what failed, or the URLs of a list, all else."""
@@ -172,6 +179,8 @@ class AllowedOrigins:
         has_failed = candidate.attempts > 0 and self._arguments.only is OnlyChoice.FAILED
         if candidate.is_chosen or has_failed:
             return None
+        if candidate.key in self._chosen:
+            return Refusal(Reason.CHOSEN_TWICE, f"-a only={self._arguments.only}")
         return Refusal(Reason.NOT_CHOSEN, f"-a only={self._arguments.only}")
 
     def overrides_of(self, url: str) -> Overrides:
@@ -298,7 +307,7 @@ class CurrentRules:
             )
         at = round(self._now(), 3)
         # What waits for another run has no outcome in this one.
-        judged = [each for each in urls if each[1].reason is not Reason.NOT_CHOSEN]
+        judged = [each for each in urls if each[1].reason not in _OF_CHOICE]
         self._log(
             Outcome(
                 at=at,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from crawler.model.types import ConfigError
@@ -29,6 +30,20 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_lines(file: Path, lines: Iterable[bytes]) -> None:
+    """Write *lines* into a new *file*, which has its name when all are there. Raises ConfigError if
+    it cannot be written."""
+    draft = file.with_name(file.name + ".draft")
+    try:
+        with draft.open("wb") as out:
+            out.writelines(line + b"\n" for line in lines)
+        draft.replace(file)
+    except OSError as refused:
+        raise ConfigError(f"{file} cannot be written: {refused.strerror}") from refused
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def refuse_existing(out: str | None) -> None:

@@ -33,6 +33,7 @@ from crawler.policy.seed_terms import TermsOfSeeds
 from crawler.policy.seeds import (
     BadLine,
     SeedLine,
+    parse_plan,
     parse_seeds,
     parse_table,
     seed_url,
@@ -52,6 +53,7 @@ MAX_BYTES: Final = 256 << 20
 when it is unpacked: some three million seeds. A file may be longer."""
 _TABLES: Final = (".csv", ".tsv")
 _LISTS: Final = (".txt", ".lst")
+_PLAN: Final = ".jsonl"
 _GZIP: Final = b"\x1f\x8b\x08"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZIP: Final = b"PK\x03\x04"
@@ -84,12 +86,15 @@ class SeedList:
         self._file = file
         self._max_bytes = max_bytes
         self._is_table = _without_packing(name).endswith(_TABLES)
+        self._is_plan = _without_packing(name).endswith(_PLAN)
         self._size = file.seek(0, io.SEEK_END)
 
     def read(self) -> Iterator[SeedLine]:
         """Yield the seeds and the bad lines, from the first on. Raises SeedsError."""
         if self._is_table:
             return parse_table(self._lines, self.terms, self._options)
+        if self._is_plan:
+            return parse_plan(self._lines(), self.terms, self._options)
         return parse_seeds(self._lines(), self.terms, self._options)
 
     def progress(self) -> str:
@@ -336,7 +341,7 @@ def _without_packing(name: str) -> str:
 
 
 def _is_list_name(name: str) -> bool:
-    return _without_packing(name).endswith((*_TABLES, *_LISTS))
+    return _without_packing(name).endswith((*_TABLES, *_LISTS, _PLAN))
 
 
 def refuse_anonymous(hosts: SeedHosts, config: Config) -> None:

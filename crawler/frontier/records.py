@@ -835,6 +835,7 @@ class HostFigures(msgspec.Struct, array_like=True, gc=False):
     visits: msgspec.Raw = msgspec.Raw()
     cash: int = NO_CASH
     tally: HostTally = HostTally()
+    round: int = 0
 
 
 decode_figures = msgspec.msgpack.Decoder(HostFigures).decode

@@ -31,7 +31,7 @@ from crawler.model.types import (
     HostKey,
     Purpose,
 )
-from crawler.policy.refusal import Refusal
+from crawler.policy.refusal import Reason, Refusal
 
 _MAX_FREE: Final = 8  # URLs read in excess: some may have no budget, as a robots.txt has none
 _CHUNK: Final = 256  # URLs of a read after the first, when part of a head was refused
@@ -200,6 +200,13 @@ class Refusals:
         it."""
         self._judgements_left -= len(refused)
         shard = self._batch.shards.of(refused[0][0].host)
+        pairs = zip(refused, packed_urls, strict=True)
+        once = [each for each in pairs if each[0][1].reason is not Reason.CHOSEN_TWICE]
+        if len(once) < len(refused):
+            # What the list names was added before, and is in the log before this.
+            twice = len(refused) - len(once)
+            self._batch.count(shard, UrlState.WAITING, UrlEvent.FORGET, twice)
+            refused, packed_urls = [each for each, _ in once], [packed for _, packed in once]
         self._batch.count(shard, UrlState.WAITING, UrlEvent.REFUSE, len(refused))
         names = keys.all_numbered(keys.REFUSED, self._batch.next_numbers(shard, len(refused)))
         records = (

@@ -708,17 +708,26 @@ class TwoTierFrontier:
         is_pending = is_pending or self.budgets.next_at is not None or self._rounds.are_held()
         return not (is_pending or self._scheduler.has_hosts() or self._later.next_at is not None)
 
+    def is_dry(self, now: float) -> bool:
+        """Return whether nothing may be leased, and nothing will be before a date comes."""
+        if self._open or self._refusals.is_pending or self.undecided():
+            return False
+        times = (self._later.next_at, self.budgets.next_at)
+        is_due = any(at is not None and at <= now for at in times)
+        return not (is_due or self.budgets.may_be_idle or self._scheduler.has_hosts())
+
     def end_dry_round(self, now: float) -> bool:
-        if not self._rounds.are_any or self._open or self._refusals.is_pending or self.undecided():
+        if not self._rounds.are_any or not self.is_dry(now):
             return False
-        later_at, spilled_at = self._later.next_at, self.budgets.next_at
-        is_due = later_at is not None and later_at <= now
-        is_due = is_due or (spilled_at is not None and spilled_at <= now)
-        if is_due or self.budgets.may_be_idle or self._scheduler.has_hosts():
-            return False
-        has_ended = self._rounds.end_dry(now, waits=later_at is not None or spilled_at is not None)
+        waits = self._later.next_at is not None or self.budgets.next_at is not None
+        has_ended = self._rounds.end_dry(now, waits=waits)
         self._end_call(now)
         return has_ended
+
+    @property
+    def round_number(self) -> int:
+        """Which round it is; 0: this run has none."""
+        return self._rounds.number
 
     def round_progress(self) -> RoundProgress | None:
         return self._rounds.progress()

@@ -39,6 +39,7 @@ class Reason(StrEnum):
     SINCE = "since"
     SEED_LIMIT = "seed_limit"
     NOT_CHOSEN = "not_chosen"
+    CHOSEN_TWICE = "chosen_twice"
 
 
 RULES: Final = MappingProxyType(
@@ -64,6 +65,7 @@ RULES: Final = MappingProxyType(
         Reason.SINCE: "its sitemap says that it has not changed since then",
         Reason.SEED_LIMIT: "enough of its seed was fetched",
         Reason.NOT_CHOSEN: "this run fetches only what was chosen",
+        Reason.CHOSEN_TWICE: "this run fetches it as one of its list",
         Reason.PATTERN: "URLs like it have brought enough",
         Reason.HOST_BUDGET: "its host has its full number of URLs",
         Reason.DOMAIN_BUDGET: "its registered domain has its full number of URLs",

@@ -83,6 +83,31 @@ def parse_seeds(
             yield BadLine(number, seed[:_SHOWN_CHARS], str(error))
 
 
+class _PlanLine(msgspec.Struct):
+    url: str
+
+
+_decode_plan_line = msgspec.json.Decoder(_PlanLine).decode
+
+
+def parse_plan(
+    lines: Iterable[str], terms: TermsOfSeeds, options: Sequence[str] = ()
+) -> Iterator[SeedLine]:
+    """Read a list in JSON, an object with a `url` a line, as `scrapy frontier plan` writes.
+    *options*: of all."""
+    of_all = terms.number_of(options)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            url = seed_url(_decode_plan_line(line).url)
+            yield SeedOfTerms(url, of_all) if of_all else url
+        except msgspec.MsgspecError:
+            yield BadLine(number, line[:_SHOWN_CHARS], 'it is no JSON object with a "url"')
+        except ValueError as error:
+            yield BadLine(number, line[:_SHOWN_CHARS], str(error))
+
+
 _OPTION: Final = re.compile(r'\s++[a-z_]++=(?:"(?:[^"\\]|\\.)*+"(?!\S)|\S*+)')
 _FIRST_OPTION: Final = re.compile(r"\s[a-z_]++=")
 

@@ -58,7 +58,7 @@ from crawler.model.types import (
 )
 from crawler.model.url import authority_of
 from crawler.operate.acts import put_failed_back
-from crawler.policy.priority import Hints
+from crawler.policy.priority import SEED_CASH, Hints
 from crawler.policy.refusal import Refusal
 from crawler.policy.scope import SeedHosts
 from crawler.policy.seed_terms import TermsOfSeeds
@@ -229,8 +229,10 @@ class WebSpider(Spider):
                         self.logger.warning("%s of %s is not fetched: %s", url, path, why)
                     elif verdict.key not in added:
                         added.add(verdict.key)
-                        found.append(replace(verdict, is_chosen=True))
+                        # In the order of the list, as far as hosts let it.
+                        found.append(replace(verdict, is_chosen=True, level=0, cash=SEED_CASH))
                 crawl.leases.frontier.add(found, crawl.leases.clock.now())
+                crawl.selection.allowed_origins.note_chosen(each.key for each in found)
                 await asyncio.sleep(0)
         self.logger.info("This run fetches only the %d URLs of %s", len(added), path)
 

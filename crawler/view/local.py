@@ -29,7 +29,7 @@ from crawler.data.outcomes import read_outcomes
 from crawler.frontier import records as keys
 from crawler.frontier.dead_letters import dead_letters
 from crawler.frontier.memory_store import MemoryStore
-from crawler.frontier.port import FRONTIER, SEEN, OrderedStore
+from crawler.frontier.port import FRONTIER, SEEN, OrderedStore, ReadableStore
 from crawler.frontier.reader import (
     FrontierReader,
 )
@@ -127,6 +127,9 @@ class LocalView:
 
     def counts(self) -> Counts:
         return self.reader.counts()
+
+    def records(self) -> ReadableStore:
+        return self.store
 
     def workers(self) -> list[WorkerRecord]:
         return []

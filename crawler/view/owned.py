@@ -28,6 +28,7 @@ from crawler.data.operator_files import Act, ActResult, read_audit
 from crawler.frontier import records
 from crawler.frontier.budgets import spilled_urls
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import ReadableStore
 from crawler.frontier.reader import count_spilled
 from crawler.frontier.records import (
     COUNTED,
@@ -358,6 +359,12 @@ class OwnedView:
         return LastStart(
             None if kept_arguments is None else read_kept(kept_arguments, arguments),
             read_kept_settings(kept_settings, settings),
+        )
+
+    def records(self) -> ReadableStore:
+        raise ConfigError(
+            "a plan is made of the records in a data directory, and those of this crawl are in"
+            " Redis"
         )
 
     def counts(self) -> Counts:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from crawler.data.operator_files import Act, ActResult
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import ReadableStore
 from crawler.frontier.records import (
     DeadLetter,
     DomainRecord,
@@ -170,6 +171,9 @@ class CrawlView(Protocol):
     def last_start(self) -> LastStart: ...
 
     def counts(self) -> Counts: ...
+
+    def records(self) -> ReadableStore:
+        """Return the records of the frontier. Raises ConfigError if workers share it."""
 
     def workers(self) -> list[WorkerRecord]:
         """Return what each worker announced last, by name; none if the crawl is not shared."""

@@ -8,25 +8,28 @@ the time the URL was found is only in the frontier and the logs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from dataclasses import replace as replace_url
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from crawler.config.arguments import PUSHED, read_arguments, with_kept_arguments
+from crawler.config.arguments import PUSHED, Arguments, read_arguments, with_kept_arguments
 from crawler.config.settings import Config
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.data.local_stores import RobotsRecords
 from crawler.data.operator_files import Act
 from crawler.engine.seeds import Seeds, list_url, open_seeds, survey_seeds
 from crawler.frontier.budgets import is_kept
+from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import DeadLetter, GoneRecord, RefusedRecord
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError, Outcome, Purpose, SeedsError
 from crawler.model.url import fetch_form, key_of_check, split
 from crawler.policy.admission import Admission
-from crawler.policy.operator_rules import read_rules
+from crawler.policy.operator_rules import OperatorRules, read_rules
 from crawler.policy.patterns import (
     FetchAllowed,
     PatternStopped,
@@ -204,27 +207,14 @@ class _Question:
         there, or a spider's code names it. Also returns the seed whose scope decides, and whether
         the seeds are known that a scope depends on."""
         url, view = self._url, self._view
-        arguments = read_arguments({"seeds": "none", **self._given})
-        terms = TermsOfSeeds(arguments.terms)
-        seeds = _seeds(self._given, terms, needs_them=arguments.scope is not ScopeChoice.ANY)
-        are_known = seeds is not None or arguments.has_pushed_seeds
-        if arguments.scope is not ScopeChoice.ANY and not are_known:
-            raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
-        added = _added(view)
-        origins = AllowedOrigins(
-            self._config,
-            arguments,
-            self._grounds.remembered,
-            view.crawl.key_seed,
-            self._now,
-            is_read_only=True,
+        started = start_rules(
+            *(view, self._config, self._given, self._rules),
+            *(self._grounds.remembered, self._grounds.opened_hosts, self._now),
         )
-        is_seed = _is_of_seed(record) or url.url in added
+        arguments, seeds, origins = started.arguments, started.seeds, started.origins
+        is_seed = _is_of_seed(record) or url.url in started.added
         if seeds is not None:
-            origins.set_seeds(survey_seeds(seeds))
             is_seed = is_seed or url.url in map(url_of, seeds.read())
-        origins.add_seed_hosts(self._grounds.opened_hosts | origins.places_of(added))
-        origins.set_operator_rules(self._rules)
         known = getattr(record.place, "candidate", None)
         found = origins.admission.candidate(
             url.url,
@@ -241,7 +231,7 @@ class _Question:
             if isinstance(check, Candidate):
                 found = Refusal(found.reason, f"{found.detail}; links to it are checked")
         seed = _seed_of(url.url, origins.admission, seeds) if seeds is not None else ""
-        return found, seed, are_known or arguments.scope is ScopeChoice.ANY
+        return found, seed, started.are_known
 
     def _with_pattern(self, answer: Why, found: Candidate) -> Why:
         text, budgets = counted_pattern(found), self._config.patterns
@@ -306,6 +296,46 @@ class _Question:
             case RobotsUnreachable(_, reason):
                 return "unreachable", reason
         return "unknown", verdict.url
+
+
+@dataclass(frozen=True, slots=True)
+class StartRules:
+    """By what the last start of a crawl judges URLs."""
+
+    arguments: Arguments
+    seeds: Seeds | None  # None: they are not to be read here
+    added: set[str]  # URLs that operators have added as seeds
+    origins: AllowedOrigins
+    are_known: bool  # whether the seeds are, where the scope depends on them
+
+
+def start_rules(
+    view: CrawlView,
+    config: Config,
+    given: Mapping[str, str],
+    rules: OperatorRules,
+    remembered: OrderedStore,
+    opened_hosts: AbstractSet[str],
+    now: float,
+) -> StartRules:
+    """Return by what the start with the arguments *given* judges. *remembered*: what it allowed,
+    may be written to. *opened_hosts*: of seeds that came while it ran. Raises CrawlerError."""
+    arguments = read_arguments({"seeds": "none", **given})
+    terms = TermsOfSeeds(arguments.terms)
+    seeds = _seeds(given, terms, needs_them=arguments.scope is not ScopeChoice.ANY)
+    are_known = seeds is not None or arguments.has_pushed_seeds
+    if arguments.scope is not ScopeChoice.ANY and not are_known:
+        raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
+    added = _added(view)
+    origins = AllowedOrigins(
+        *(config, arguments, remembered, view.crawl.key_seed, now), is_read_only=True
+    )
+    if seeds is not None:
+        origins.set_seeds(survey_seeds(seeds))
+    origins.add_seed_hosts(set(opened_hosts) | origins.places_of(added))
+    origins.set_operator_rules(rules)
+    is_any = arguments.scope is ScopeChoice.ANY
+    return StartRules(arguments, seeds, added, origins, are_known or is_any)
 
 
 def _seeds(given: Mapping[str, str], terms: TermsOfSeeds, *, needs_them: bool) -> Seeds | None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from itertools import chain
+from random import Random
 
 import msgspec
 import pytest
 
+from crawler.frontier.open import open_frontier
 from crawler.frontier.port import Frontier
 from crawler.model.choices import RoundKind
 from crawler.model.types import Again, Done, PageHistory, Purpose, PutBack
+from crawler.policy.priority import NO_CASH
 from crawler.policy.rounds import FLOOR_WINDOW_S, RoundCaps, RoundEnd
-from tests.harness.frontiers import TIGHT, EmbeddedWorld, drain, rest
-from tests.harness.round_lives import crawl_in_rounds, fetch_round, link
+from crawler.view.plan import leases_in_order, store_of_plan
+from tests.harness.frontiers import ALL_RECORDS, TIGHT, EmbeddedWorld, drain, rest
+from tests.harness.round_lives import DOMAINS, crawl_in_rounds, fetch_round, link, random_caps
 
 FIRST = int(os.environ.get("FIRST", "0"))
 SEEDS = int(os.environ.get("SEEDS", "6"))
@@ -185,3 +189,28 @@ def test_other_caps_of_the_next_start_are_looked_at_at_once(embedded):
     assert len(fetch_round(frontier, NOW)) == 1
     assert len(fetch_round(opened(embedded, RoundCaps(per_host=2)), NOW)) == 1
     drain_all(embedded)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + 2 * SEEDS))
+def test_a_plan_has_what_the_round_leases_in_its_order(embedded, seed, tmp_path_factory):
+    random = Random(seed)
+    limits = replace(TIGHT, min_gap_s=0.0, gap_factor=0.0, longest_fetch_s=0.0, max_new_keys=1_000)
+    caps = random_caps(random)
+    embedded.limits = limits
+    frontier = embedded.reopen(NOW)
+    for n in range(random.randint(1, 60)):
+        found = link(f"{n}", random.choice("ab"), random.choice(DOMAINS))
+        cash, level = random.choice((NO_CASH, 2_000, 6_000)), random.randint(0, 2)
+        frontier.add([msgspec.structs.replace(found, cash=cash, level=level)], NOW)
+        if random.random() < 0.2:
+            for lease in frontier.lease(NOW, 2):
+                frontier.release(lease, rest(0.0), NOW)
+                frontier.finish(lease, random.choice((Done(), PutBack())), NOW)
+    before = embedded.store.scan(b"\0", b"\xff", ALL_RECORDS)
+    overlay = store_of_plan(embedded.store)
+    limits = embedded.limits = replace(limits, rounds=caps)
+    folder = tmp_path_factory.mktemp("plan")
+    of_plan = open_frontier(folder, limits, NOW, store=overlay)
+    planned = [each.url for each in leases_in_order(of_plan, NOW, limits)]
+    assert embedded.store.scan(b"\0", b"\xff", ALL_RECORDS) == before, "it reads only"
+    assert fetch_round(embedded.reopen(NOW), NOW) == planned

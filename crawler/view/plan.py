@@ -1,0 +1,245 @@
+"""`plan`: which URLs a run would fetch next, in which order, and why not the others.
+
+Rule: nothing is written. A frontier with the records of the crawl, whose changes are in memory,
+leases as a run would, on a clock that passes over the rests: so the plan is what a round leases, by
+the same code. Each fetch takes no time, its host then rests as it did last, and no link is found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from crawler.config.arguments import with_kept_arguments
+from crawler.config.settings import Config
+from crawler.data.allowed_origins import AllowedOrigins
+from crawler.frontier import records as keys
+from crawler.frontier.open import open_frontier
+from crawler.frontier.overlay import OverlayStore
+from crawler.frontier.port import FrontierLimits, ReadableStore
+from crawler.frontier.records import HostPlace, decode_figures, waiting_of
+from crawler.frontier.staging import slices
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.choices import LaterVisits
+from crawler.model.types import Candidate, ConfigError, Done, PutBack, Rest
+from crawler.model.url import registered_domain
+from crawler.policy.operator_rules import NO_RULES, OperatorRules, read_rules
+from crawler.policy.refusal import Reason, Refusal
+from crawler.policy.rounds import RoundCaps
+from crawler.view.budgets import limits_in_force
+from crawler.view.port import CrawlView
+from crawler.view.why import start_rules
+
+_HIDDEN: Final = (keys.ARRIVED, keys.UNDECIDED, keys.ADMITTED_KEYS, keys.SEEN_RUNS)
+"""Of URLs that are not admitted yet: they would be tested against files that are only a crawl's."""
+_SLICE: Final = 10_000  # hosts read at once
+_LONGEST_S: Final = 400 * 86_400.0
+"""How far the clock of a plan goes: hosts may rest until an operator resumes them."""
+
+WHY_NOT: Final = MappingProxyType(
+    {
+        "later": "have a date: to be tried, or visited, again",
+        "host_cap": "beyond the number of their host in the round",
+        "domain_cap": "beyond the number of their domain in the round",
+        "kind": "not of the kind that the round fetches",
+        "order": "come later in the order",
+        "rests": "come later in the order, and their host rests now",
+        "refused": "refused by a rule",
+        "paused": "paused by the operator",
+        "spilled": "over the budget of their domain, for now",
+        "capped": "over the budget of their host or domain in all",
+        "undecided": "found, and it is not known yet whether they are new",
+    }
+)
+"""Why a URL is not in a plan."""
+
+
+class PlannedUrl(msgspec.Struct, frozen=True):
+    """A URL that a run would fetch, as one line of a plan."""
+
+    url: str
+    host: str
+    level: int  # 0 is best; the last one is of pages that are visited again
+    cash: int  # its weight: 256 more is twice as much
+    due: float  # epoch seconds: when its turn would come, as its host may rest before
+
+
+class PlanFigures(msgspec.Struct, frozen=True):
+    """What a plan has, and what it has not."""
+
+    planned: int
+    began_at: float  # epoch seconds
+    left: dict[str, int]  # URLs that are not planned, by why, one of WHY_NOT
+
+
+class _PlanRules:
+    """Implements frontier.port.LeaseRules by the last start."""
+
+    are_complete = True
+
+    def __init__(self, origins: AllowedOrigins, rules: OperatorRules, now: float) -> None:
+        self._origins, self._rules, self._now = origins, rules, now
+        self.paused = 0
+
+    @property
+    def later_visits(self) -> LaterVisits:
+        return self._origins.later_visits
+
+    @property
+    def visits_per_day(self) -> float | None:
+        return self._rules.revisits_per_day
+
+    def refusal(self, candidate: Candidate) -> Refusal | None:
+        is_paused = self._rules.of_url(candidate.url).paused_until(self._now) is not None
+        if is_paused or self._rules.paused_until(self._now) is not None:
+            return Refusal(Reason.OPERATOR, _PAUSED)
+        origins = self._origins
+        return origins.choice_refusal(candidate) or origins.admission.refusal(candidate)
+
+    def on_refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
+        self.paused += sum(refusal.detail is _PAUSED for _, refusal in urls)
+
+    def on_readmitted(self, urls: int) -> None:
+        """Nothing to report."""
+
+
+_PAUSED: Final = "it is paused"
+
+
+def store_of_plan(records: ReadableStore) -> OverlayStore:
+    """Return what a plan of the frontier with these *records* is made in."""
+    return OverlayStore(records, _HIDDEN)
+
+
+class RoundPlan:
+    """A plan of the crawl of *view*: first its `urls`, then its `figures`."""
+
+    def __init__(
+        self, view: CrawlView, config: Config, given: Mapping[str, str], caps: RoundCaps
+    ) -> None:
+        """*given*: arguments in place of those of the last start. Raises CrawlerError."""
+        self._view, self._caps = view, caps
+        self._store = store_of_plan(view.records())
+        self._began_at = self._now = view.now()
+        last = view.last_start()
+        started = with_kept_arguments(given, last.arguments or {})
+        arguments = {name: str(value) for name, value in started.items()}
+        rules = NO_RULES
+        with suppress(ConfigError):  # `scrapy rules` says which error there is
+            rules = read_rules(view.rules(), len(config.frontier.level_shares))
+        self._rules = None
+        if last.arguments is not None or given:
+            start = start_rules(view, config, arguments, rules, self._store, set(), self._now)
+            self._rules = _PlanRules(start.origins, rules, self._now)
+        limits = limits_in_force(config, last.arguments, rules)
+        self._limits = dataclasses.replace(limits, rounds=caps)
+        self._planned = 0
+        self._frontier: TwoTierFrontier | None = None
+
+    def urls(self) -> Iterator[PlannedUrl]:
+        """Yield the URLs in their order: once, to the end."""
+        with tempfile.TemporaryDirectory() as folder:
+            self._store.write({keys.TOTALS: _of_new_round(self._store.get(keys.TOTALS))})
+            self._frontier = open_frontier(
+                *(Path(folder), self._limits, self._now),
+                lease_rules=self._rules,
+                background=_PlanTurns(),
+                store=self._store,
+            )
+            for found in leases_in_order(self._frontier, self._now, self._limits):
+                self._planned += 1
+                self._now = max(self._now, found.due)
+                yield found
+            self._frontier.commit()
+
+    def figures(self) -> PlanFigures:
+        """Count what is not planned, by host: no URL is read for it."""
+        assert self._frontier is not None, "the plan has been made"
+        counts, paused = self._frontier.counts(), self._rules.paused if self._rules else 0
+        left = Counter(
+            later=counts.later,
+            refused=counts.refused - paused,
+            paused=paused,
+            spilled=counts.spilled - counts.capped,
+            capped=counts.capped,
+            undecided=self._view.counts().undecided,
+        )
+        for found in slices(self._store, keys.HOST, _SLICE):
+            waiting = waiting_of([packed for _, packed in found])
+            for at in waiting.nonzero()[0].tolist():
+                left[self._why_not(*found[at])] += int(waiting[at])
+        return PlanFigures(
+            self._planned, self._began_at, {why: left[why] for why in WHY_NOT if left[why] > 0}
+        )
+
+    def _why_not(self, key: bytes, packed: bytes) -> str:
+        """Return why the URLs of a host that wait are not planned."""
+        record, caps = decode_figures(packed), self._caps
+        frontier = self._frontier
+        assert frontier is not None, "the plan has been made"
+        number = frontier.round_number
+        if record.place is not HostPlace.HELD:
+            is_first = not _used(record.round, number)  # else it rests after what is planned
+            return "rests" if is_first and record.rest_until > self._began_at else "order"
+        if caps.per_host is not None and _used(record.round, number) >= caps.per_host:
+            return "host_cap"
+        if caps.per_domain is not None:
+            domain = registered_domain(keys.name_in_shard(key))
+            used = _used(frontier.budgets.peek(domain).round, number)
+            return "domain_cap" if used >= caps.per_domain else "kind"
+        return "kind"
+
+
+def leases_in_order(
+    frontier: TwoTierFrontier, now: float, limits: FrontierLimits
+) -> Iterator[PlannedUrl]:
+    """Lease all that a round of *frontier* may have, one URL after another, and yield them."""
+    number, began_at = frontier.round_number, now
+    while now < began_at + _LONGEST_S:
+        leases = frontier.lease(now, 1)
+        if not leases:
+            wake_at = frontier.wake_at()
+            if wake_at is None or frontier.is_dry(now):
+                return
+            now = max(now, wake_at)
+            frontier.commit()
+            continue
+        (lease,) = leases
+        pace, found = lease.pace, lease.candidate
+        if lease.round != number:
+            frontier.finish(lease, PutBack(), now)
+            return
+        rest_s = max(pace.gap_s, pace.crawl_delay_s, limits.min_gap_s)
+        frontier.release(lease, Rest(rest_s, pace), now)
+        frontier.finish(lease, Done(), now)
+        frontier.commit()
+        yield PlannedUrl(found.url, found.host, found.level, found.cash, round(now, 3))
+
+
+class _PlanTurns:
+    """Implements two_tier.Background: the plan commits, and there is no work beside it."""
+
+    def commit_soon(self) -> None:
+        """The plan commits after each URL."""
+
+    def work_soon(self) -> None:
+        """No URL is admitted."""
+
+
+def _of_new_round(packed: bytes | None) -> bytes:
+    """Return the totals, as where a new round begins."""
+    totals = keys.decode_totals(packed) if packed else keys.FrontierTotals()
+    totals.round.first = 0
+    return keys.encode(totals)
+
+
+def _used(counted: int, number: int) -> int:
+    return max(counted - keys.round_base(number), 0)
