@@ -42,11 +42,13 @@ time.
     y <host>                how many patterns of the host are known, and how many have stopped
     y <host> 0 <pattern>    statistics of the pages of a pattern
     e <kind of URL>         the host's answer to a probe, for URLs of this kind
+    R <host>                where the URLs are in a URL Frontier: the rest and the pace of a host
+    N                       there: how many numbers of leases were used
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum, StrEnum
 from math import ceil, inf
 from struct import Struct
@@ -100,6 +102,8 @@ LOOPBACK: Final = b"w"
 PATTERN: Final = b"y"
 SEED_TALLY: Final = b"L"
 SOFT_404: Final = b"e"
+REMOTE_HOST: Final = b"R"
+REMOTE_LEASES: Final = b"N"
 
 SHARD_BYTES: Final = 2
 ONE_SHARD: Final = bytes(SHARD_BYTES)
@@ -765,6 +769,21 @@ def encode_open(candidate: bytes, taken_at: float, *, is_bundled: bool = False) 
 def encode_refused(candidate: bytes, reason: str, at: float) -> bytes:
     """Return the packed RefusedRecord of *candidate*, which is packed already."""
     return encode((msgspec.Raw(candidate), reason, at))
+
+
+def claim_changes(
+    read: Callable[[bytes], bytes | None], claim: Claim, lease_id: int
+) -> dict[bytes, bytes]:
+    """Return what is written with *claim*, of a page that was fetched under this lease. *read*
+    returns what is written so far."""
+    changes = {DIGEST + claim.digest: encode(claim)}
+    if claim.simhash is not None:
+        before = read(DIGEST + claim.digest)
+        if before is None or decode_claim(before).simhash is None:
+            log = print_log(lease_id)
+            changes[log] = (read(log) or b"") + packed_print(claim.simhash)
+            changes[page_of_print(claim.simhash, lease_id)] = claim.digest
+    return changes
 
 
 def join_urls(packed: Iterable[bytes]) -> bytes:

@@ -45,8 +45,8 @@ from crawler.frontier.records import (
     OpenRecord,
     UrlEvent,
     UrlState,
+    claim_changes,
     decode_candidate,
-    decode_claim,
     encode,
     encode_open,
 )
@@ -1019,16 +1019,9 @@ class TwoTierFrontier:
         self._gone.put(page, now)
 
     def _write_claim(self, claim: Claim | None, lease_id: int) -> None:
-        if claim is None:
-            return
-        if claim.simhash is not None:
-            before = self._batch.get(keys.DIGEST + claim.digest)
-            if before is None or decode_claim(before).simhash is None:
-                log = keys.print_log(lease_id)
-                logged = self._batch.get(log) or b""
-                self._batch.put(log, logged + keys.packed_print(claim.simhash))
-                self._batch.put(keys.page_of_print(claim.simhash, lease_id), claim.digest)
-        self._batch.put(keys.DIGEST + claim.digest, encode(claim))
+        if claim is not None:
+            for key, value in claim_changes(self._batch.get, claim, lease_id).items():
+                self._batch.put(key, value)
 
     def _enqueue(self, candidate: Candidate, now: float) -> None:
         """Queue *candidate*, which is counted as LATER, unless its date is in the future."""
