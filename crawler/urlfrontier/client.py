@@ -116,10 +116,10 @@ class FrontierClient:
         if with_tls:
             roots = None if certificate is None else certificate.read_bytes()
             trusted = grpc.ssl_channel_credentials(roots)
-            self._channel = grpc.aio.secure_channel(target, trusted, options)
+            self.channel = grpc.aio.secure_channel(target, trusted, options)
         else:
-            self._channel = grpc.aio.insecure_channel(target, options)
-        self._stub: Any = rpc.URLFrontierStub(self._channel)  # type: ignore[no-untyped-call]  # made by grpc
+            self.channel = grpc.aio.insecure_channel(target, options)
+        self._stub: Any = rpc.URLFrontierStub(self.channel)  # type: ignore[no-untyped-call]  # made by grpc
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._takes_batches = True
         self.crawl_id = crawl_id
@@ -132,7 +132,7 @@ class FrontierClient:
         await self.close()
 
     async def close(self) -> None:
-        await self._channel.close()
+        await self.channel.close()
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Make *attempt* again while the server cannot be reached."""
