@@ -213,18 +213,26 @@ def _assemble(crawler: Crawler) -> Crawl:
     address = redis_address(crawler.settings, config)
     if address is not None and arguments is not None and arguments.has_rounds:
         raise ConfigError("rounds are for a crawl of one process: leave CRAWLER_FRONTIER_URL out")
+    server = None
+    if config.shared.url_frontier:
+        from crawler.assembly.remote import open_server  # noqa: PLC0415  # 0.1 s, for gRPC
+
+        server = open_server(config, arguments)
     with ExitStack() as opened:
         data = _data(crawler, config)
         opened.callback(data.close)
-        refuse_other_kind(data, is_shared=address is not None)
+        own = data.frontier if address is None else data.worker
+        if server is not None:
+            own = data.remote
+        refuse_other_kind(data, own)
         with long_step("Opening the store"):
-            store = RocksStore(data.frontier if address is None else data.worker)
+            store = RocksStore(own)
         opened.callback(store.close)
         random = Random()
         delivery = delivery_of(config, data, random)
         retention = retention_of(config, data, is_shared=address is not None)
         previous_archive = PreviousArchive(config, data, is_complete=delivery is None)
-        if address is None:
+        if own == data.frontier:
             previous_archive.claim_unfinished(store)
         stats, lifecycle = CrawlStats(crawler.stats), Lifecycle(crawler)
         cache_in(data.path / COMPILED)
@@ -287,7 +295,15 @@ def _assemble(crawler: Crawler) -> Crawl:
             addresses=LateAddresses() if config.politeness.host_unit is HostUnit.ADDRESS else None,
         )
         with long_step("Opening the frontier"):
-            parts = embedded_parts(base) if joined is None else _shared_parts(base, joined, sender)
+            if server is not None:
+                from crawler.assembly.remote import remote_parts  # noqa: PLC0415  # as above
+
+                rules = RulesFile(rules_path(config, data.path))
+                parts = remote_parts(base, server, rules)
+            elif joined is None:
+                parts = embedded_parts(base)
+            else:
+                parts = _shared_parts(base, joined, sender)
         if address is None:
             if kept.arguments is not None:
                 data.keep_arguments(kept.arguments)
@@ -473,6 +489,7 @@ def _crawl(
             put_back_count=parts.put_back_count,
             embedded=parts.embedded,
             shared=parts.shared,
+            remote=parts.remote,
             addresses=base.addresses,
         ),
         selection=Selection(

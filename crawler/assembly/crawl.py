@@ -43,6 +43,7 @@ from crawler.policy.body_caps import cap_bytes
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
     from crawler.shared.owned.worker import OwnedWorker
     from crawler.shared.worker.names import SharedNames
+    from crawler.urlfrontier.remote_frontier import RemoteFrontier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +72,16 @@ class Leases:
     put_back_count: int  # how many leases of the last run were put back
     embedded: EmbeddedFrontier | None  # the same frontier, if it is in the data directory
     shared: OwnedWorker | None  # the same frontier, if workers share it
+    remote: RemoteFrontier | None  # the same frontier, if its URLs are in a URL Frontier
     addresses: LateAddresses | None  # by which it groups hosts; None: it does not
 
     @property
-    def own_frontier(self) -> TwoTierFrontier:
-        """What this process leases from: all of the frontier, or the shards of this worker."""
+    def own_frontier(self) -> TwoTierFrontier | None:
+        """What this process leases from: all of the frontier, or the shards of this worker. None:
+        it leases from a URL Frontier."""
         if self.shared is not None:
             return self.shared.frontier.frontier
-        assert self.embedded is not None, "a frontier is embedded or shared"
-        return self.embedded.frontier
+        return self.embedded.frontier if self.embedded is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +171,8 @@ class Crawl:
             embedded.work.begin(embedded.frontier, self.leases.clock.now)
         if shared is not None:
             shared.begin()
+        if self.leases.remote is not None:
+            self.leases.remote.begin()
 
     def begin_stop(self) -> None:
         """Take no more leases. Called when the engine begins to wait for requests under way."""
@@ -177,6 +181,8 @@ class Crawl:
         self.loop.bundles.give_back_all(self.leases.clock.now())
         if self.leases.shared is not None:
             self.leases.shared.stop_leasing()
+        if self.leases.remote is not None:
+            self.leases.remote.stop_leasing()
         self.lifecycle.note_stopping()
 
     async def close(self, *, is_finished: bool) -> None:
@@ -194,6 +200,8 @@ class Crawl:
                 await self.leases.embedded.work.close()
             if self.leases.shared is not None:
                 await self.leases.shared.close()
+            if self.leases.remote is not None:
+                await self.leases.remote.close()
         finally:
             self.abandon()
             self.stats.hand_over()

@@ -40,6 +40,7 @@ from crawler.policy.robots_cache import RobotsCache, RobotsStore
 if TYPE_CHECKING:  # only a shared crawl imports it: 30 ms
     from crawler.shared.owned.worker import OwnedWorker
     from crawler.shared.worker.names import SharedNames
+    from crawler.urlfrontier.remote_frontier import RemoteFrontier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +78,12 @@ class BaseParts:
             prioritizer=self.prioritizer,
         )
 
-    def lease_rules(self, origins: AllowedOrigins, now: Callable[[], float]) -> LeaseRules:
-        return CurrentRules(origins, self.outcomes.append_all, self.stats.count, now)
+    def lease_rules(
+        self, origins: AllowedOrigins, now: Callable[[], float], *, are_kept: bool = True
+    ) -> LeaseRules:
+        """*are_kept*: as of CurrentRules."""
+        log, count = self.outcomes.append_all, self.stats.count
+        return CurrentRules(origins, log, count, now, are_kept=are_kept)
 
     def precheck(
         self,
@@ -113,4 +118,5 @@ class FrontierParts:
     outcomes: OutcomeSink
     embedded: EmbeddedFrontier | None = None
     shared: OwnedWorker | None = None
+    remote: RemoteFrontier | None = None
     shared_names: SharedNames | None = None

@@ -79,6 +79,11 @@ def run(args: list[str], opts: argparse.Namespace, settings: Settings) -> int:
 
 def _plan(settings: BaseSettings, spider: str, opts: argparse.Namespace) -> WorkersPlan:
     config = read_config({name: settings[name] for name in settings})
+    if config.shared.url_frontier:
+        raise ConfigError(
+            "workers share a crawl by Redis. Over a URL Frontier (CRAWLER_FRONTIER_URL) start each"
+            " crawler by itself, with a CRAWLER_DATA_DIR of its own"
+        )
     began_at, arguments = time.time(), _arguments(settings, spider, opts)
     return WorkersPlan(
         workers=_workers(opts.workers),

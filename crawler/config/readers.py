@@ -441,12 +441,14 @@ DENIED_EXTENSIONS: Final = tuple(
 )
 
 
-# The URL of the Redis server of a shared frontier, or of a file that holds this URL. No text made
-# here has any part of the URL: a password with an unescaped # or / may be in any of them.
+# The URL of the Redis server of a shared frontier, or of a file that holds this URL; or of a URL
+# Frontier. No text made here has any part of the URL: a password with an unescaped # or / may be in
+# any of them.
 
 MAX_PORT: Final = 65_535
 WANT_REDIS_URL: Final = "redis://, rediss:// or unix:// as in redis://:password@host:6379/0"
 WANT_FILE: Final = "or file:/path of a file that holds such a URL"
+WANT_URL_FRONTIER: Final = "or grpc://host:7071 or grpcs:// of a URL Frontier"
 HINT: Final = "a password's / ? # @ and % are written %2F %3F %23 %40 and %25"
 SERVER: Final = re.compile(
     r"rediss?://([^/?#\s]*@)?"
@@ -454,12 +456,17 @@ SERVER: Final = re.compile(
     r"(/[0-9]*)?(\?[^#\s]*)?"
 )
 SOCKET: Final = re.compile(r"unix://([^/?#\s]*@)?/[^?#\s]+(\?[^#\s]*)?")
+URL_FRONTIER: Final = re.compile(
+    r"grpcs?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?/?(\?[^#\s]*)?"
+)
 FILE: Final = re.compile(r"file:(?://)?(?P<path>/[^/\0\r\n][^\0\r\n]*)")
 
 
 def frontier_url() -> Kind[str]:
-    """Accept a Redis URL, the file of one, or the empty string if the crawl is not shared."""
-    return Kind(f"{WANT_REDIS_URL}, {WANT_FILE}", "URL", _read_frontier, secret=True)
+    """Accept a Redis URL, the file of one, the URL of a URL Frontier, or the empty string if the
+    frontier is in the data directory."""
+    want = f"{WANT_REDIS_URL}, {WANT_FILE}, {WANT_URL_FRONTIER}"
+    return Kind(want, "URL", _read_frontier, secret=True)
 
 
 def redis_url() -> Kind[str]:
@@ -467,11 +474,20 @@ def redis_url() -> Kind[str]:
     return Kind(WANT_REDIS_URL, "URL", _read_redis_url, secret=True)
 
 
+def is_of_url_frontier(url: str) -> bool:
+    """Return whether *url*, as it was set, is meant for a URL Frontier."""
+    return url.startswith(("grpc://", "grpcs://"))
+
+
 def refuse_bad_url(url: str) -> None:
     """Raise InvalidValue unless *url* is a Redis URL, as a setting and a file must hold it."""
     server = SERVER.fullmatch(url)
     if not (server or SOCKET.fullmatch(url)):
         raise InvalidValue(HINT)
+    _refuse_bad_port(server)
+
+
+def _refuse_bad_port(server: re.Match[str] | None) -> None:
     if server and server["port"] and not 0 < int(server["port"]) <= MAX_PORT:
         raise InvalidValue(f"a port is from 1 to {MAX_PORT}")
 
@@ -484,6 +500,12 @@ def file_of(url: str) -> str | None:
 
 def _read_frontier(value: object) -> str:
     if isinstance(value, str) and (not value or file_of(value) is not None):
+        return value
+    if isinstance(value, str) and is_of_url_frontier(value):
+        server = URL_FRONTIER.fullmatch(value)
+        if server is None:
+            raise InvalidValue("a URL Frontier has a host, a port and perhaps options after ?")
+        _refuse_bad_port(server)
         return value
     return _read_redis_url(value)
 

@@ -27,6 +27,7 @@ from crawler.config.readers import (
     frontier_url,
     integer,
     is_mail,
+    is_of_url_frontier,
     list_of,
     network,
     number,
@@ -239,14 +240,14 @@ class SharedSettings:
     frontier_url: str = setting(
         "",
         frontier_url(),
-        "The Redis (or file:/path of its URL) that holds the frontier; empty: the data directory.",
+        "The Redis (or file:/path of its URL), or URL Frontier; empty: the data directory has it.",
     )
     frontier_name: str = setting(
         "gossamer",
         text(
             "1 to 40 letters, digits, dots, hyphens, underscores", "name", r"[A-Za-z0-9._-]{1,40}"
         ),
-        "What the crawl's keys begin with, so that one Redis can hold several crawls.",
+        "What the crawl's keys begin with in its Redis; its crawlID in a URL Frontier.",
     )
     frontier_shards: int = setting(
         64,
@@ -288,6 +289,11 @@ class SharedSettings:
         flag(),
         "Whether workers of a shared crawl use each other's answers of name servers.",
     )
+
+    @property
+    def url_frontier(self) -> str:
+        """The URL of the URL Frontier that has the frontier of the crawl; empty: none has."""
+        return self.frontier_url if is_of_url_frontier(self.frontier_url) else ""
 
     def full_bytes(self, maxmemory_bytes: int) -> int | None:
         """Return when a server of *maxmemory_bytes* (0: no limit) counts as full; None: never."""

@@ -268,8 +268,12 @@ class CurrentRules:
         log: Callable[[Iterable[Outcome]], None],
         count: Callable[[str, int], None],
         now: Callable[[], float],
+        *,
+        are_kept: bool = True,
     ) -> None:
-        """*log* writes outcomes; *count* adds to a counter of the run, by its name."""
+        """*log* writes outcomes; *count* adds to a counter of the run, by its name. *are_kept*:
+        whether the frontier keeps what is refused."""
+        self._are_kept = are_kept
         self._origins = origins
         self._log = log
         self._count = count
@@ -299,9 +303,12 @@ class CurrentRules:
                 self._origins.log_refused(candidate.url, refusal.reason, refusal.advise())
         if not self._has_refused:
             self._has_refused = True
+            fate = (
+                "kept for a start that admits them" if self._are_kept else "done, for all crawlers"
+            )
             logger.info(
-                "Waiting URLs that the rules of this start refuse are kept for a start that admits"
-                " them; the first: %s: %s",
+                "Waiting URLs that the rules of this start refuse are %s; the first: %s: %s",
+                fate,
                 urls[0][0].url,
                 urls[0][1].explain(),
             )

@@ -34,6 +34,7 @@ _LOCK: Final = "crawl.lock"
 FORMAT_FILE: Final = "format.json"
 WORKER: Final = "worker"  # of a shared crawl: the worker's outbox and robots.txt
 SHARDS: Final = "shards"  # of a shared crawl: the shards that the worker has; a copy
+REMOTE: Final = "remote"  # of a crawl whose URLs are in a URL Frontier: what it keeps of hosts
 WORKERS: Final = "workers"  # the data directories of several workers on this machine
 SERVED: Final = "served"  # the crawls of other crawlers that are served from here
 WARC: Final = "warc"
@@ -144,6 +145,10 @@ class DataDir:
         return self.path / WORKER
 
     @property
+    def remote(self) -> Path:
+        return self.path / REMOTE
+
+    @property
     def warc(self) -> Path:
         return self.path / WARC
 
@@ -174,15 +179,16 @@ def kept_file(path: Path) -> bytes | None:
     return None
 
 
-def refuse_other_kind(data: DataDir, is_shared: bool) -> None:
-    """Raise DataDirError if *data* is of the other kind: a crawl with its own frontier, or a worker
-    of a shared one. Neither would have the URLs of the other."""
-    if is_shared and data.frontier.exists():
+def refuse_other_kind(data: DataDir, own: Path) -> None:
+    """Raise DataDirError if *data* is of another kind than a crawl with its store in *own*: one
+    with its own frontier, a worker of a shared one, or one whose URLs are in a URL Frontier. None
+    would have the URLs of another."""
+    if own != data.frontier and data.frontier.exists():
         raise DataDirError(
             f"{data.path} holds a crawl with a frontier of its own: finish it without"
             " CRAWLER_FRONTIER_URL, or give this worker another CRAWLER_DATA_DIR"
         )
-    if not is_shared and data.worker.exists():
+    if own != data.worker and data.worker.exists():
         raise DataDirError(
             f"{data.path} belongs to a worker of a shared crawl: set CRAWLER_FRONTIER_URL as it"
             " was, or choose another CRAWLER_DATA_DIR"
@@ -191,10 +197,25 @@ def refuse_other_kind(data: DataDir, is_shared: bool) -> None:
         raise DataDirError(
             f"{data.path} holds what is served to other crawlers: choose another CRAWLER_DATA_DIR"
         )
+    if own != data.remote and data.remote.exists():
+        raise DataDirError(
+            f"{data.path} belongs to a crawl whose URLs are in a URL Frontier: set"
+            " CRAWLER_FRONTIER_URL as it was, or choose another CRAWLER_DATA_DIR"
+        )
     if (data.path / WORKERS).exists():
         raise DataDirError(
             f"{data.path} holds a crawl by several workers: go on with {PROGRAM} share (make crawl"
             " WORKERS=2), or choose another CRAWLER_DATA_DIR"
+        )
+
+
+def refuse_remote(path: Path) -> None:
+    """Raise DataDirError if the URLs of the crawl in *path* are in a URL Frontier, where no command
+    of ours reads them."""
+    if (path / REMOTE).is_dir():
+        raise DataDirError(
+            f"the URLs of the crawl in {path} are in a URL Frontier: this works only with a"
+            " frontier in the data directory or in Redis. Ask the server of the URL Frontier"
         )
 
 
@@ -316,8 +337,8 @@ def _refuse_other_spider(path: Path, begun_by: str, spider: str) -> None:
 
 def _refuse_lost_frontier(path: Path) -> None:
     """Raise DataDirError if the frontier is gone: everything would be fetched again, unnoticed."""
-    # Of a shared crawl the frontier is elsewhere.
-    stores = (path / FRONTIER, path / WORKER, path / SERVED)
+    # Of a shared crawl the frontier is elsewhere, and of one over a URL Frontier.
+    stores = (path / FRONTIER, path / WORKER, path / REMOTE, path / SERVED)
     if (path / OUTCOMES).exists() and not any(store.exists() for store in stores):
         raise DataDirError(
             f"{path} is damaged: its crawl has outcomes, but the folder {FRONTIER} is gone. Put it"

@@ -152,8 +152,10 @@ def _port(crawler: Crawler, crawl: Crawl) -> FetchPort:
 
 def _note_known(crawl: Crawl, host: HostKey) -> None:
     """Let *host*, whose name was looked up, be leased."""
+    frontier = crawl.leases.own_frontier
+    assert frontier is not None, "a URL Frontier knows no addresses"
     try:
-        crawl.leases.own_frontier.note_known(host, crawl.leases.clock.now())
+        frontier.note_known(host, crawl.leases.clock.now())
     except StoreUnavailable as error:
         crawl.lifecycle.fail(error)
     crawl.lifecycle.wake()
@@ -167,9 +169,9 @@ most."""
 def _upcoming_names(crawl: Crawl, resolver: Resolver, within_s: float) -> list[str]:
     """Return the unknown names of the hosts that are fetched from next, but not of those that the
     operator has refused or paused."""
-    if not crawl.loop.may_lease():
-        return []
     now, frontier = crawl.leases.clock.now(), crawl.leases.own_frontier
+    if frontier is None or not crawl.loop.may_lease():
+        return []
     names: list[str] = []
     try:
         hosts = frontier.upcoming_hosts(now + within_s, _UPCOMING)

@@ -146,10 +146,57 @@ class LocalQueues:
         return True
 
 
+class RemoteQueues:
+    """Implements Queues where the URLs are in a URL Frontier: what waits there is out of reach, and
+    is judged by the rules in force when it is leased."""
+
+    async def sweep(
+        self,
+        hosts: Iterable[HostKey] | None,
+        may_concern: Callable[[HostKey], bool],
+        fate: Callable[[Candidate], Fate],
+        now: Callable[[], float],
+    ) -> AsyncIterator[int]:
+        logger.warning("URLs that wait in the URL Frontier are not changed: only rules apply")
+        return
+        yield  # so that it is a generator
+
+    async def put_back(
+        self,
+        is_chosen: Callable[[DeadLetter], bool],
+        now: Callable[[], float],
+        domains: Collection[str] | None = None,
+    ) -> AsyncIterator[int]:
+        logger.warning("The dead letters of a URL Frontier are not put back")
+        return
+        yield  # so that it is a generator
+
+    async def forget_kept(
+        self, is_meant: Callable[[str], bool], now: Callable[[], float]
+    ) -> AsyncIterator[int]:
+        return
+        yield  # so that it is a generator
+
+    async def forget_unsent(self, is_meant: Callable[[str], bool]) -> None:
+        """Do nothing: what is not sent yet is refused when it is leased."""
+
+    async def carry_out(
+        self,
+        acts: Sequence[Act],
+        do: Callable[[Act], Awaitable[int]],
+        note: Callable[[Act, int], Awaitable[None]],
+    ) -> bool:
+        for act in acts:
+            await note(act, await do(act))
+        return True
+
+
 def queues_of(crawl: Crawl) -> Queues:
     """Return what of *crawl* acts are carried out in."""
     if crawl.leases.embedded is not None:
         return LocalQueues(crawl, crawl.leases.embedded.frontier)
+    if crawl.leases.remote is not None:
+        return RemoteQueues()
     frontier, store = crawl.leases.shared, crawl.operator_store
     assert frontier is not None
     from crawler.shared.operator_store import SharedStore  # noqa: PLC0415  # 15 ms

@@ -23,6 +23,7 @@ from crawler.data.data_dir import (
     DataDir,
     lock_owner,
     read_format,
+    refuse_remote,
 )
 from crawler.data.local_stores import RobotsRecords
 from crawler.data.operator_files import (
@@ -59,6 +60,8 @@ from crawler.view.identity import UrlIdentifier
 from crawler.view.local import LocalView
 from crawler.view.place import CrawlPlace, known_urls
 
+NEED_QUEUES: Final = ("level", "drop", "retry")
+"""Verbs that do something to waiting URLs or dead letters and nothing else."""
 _SEEN_AT_ONCE: Final = 500_000  # URLs: 200 MB
 _COUNTS: Final = 3  # of a crawl at work, until nothing is removed meanwhile
 _DYING_S: Final = 2.0  # a process that was killed may close its socket before it frees its lock
@@ -68,6 +71,7 @@ def snapshot_of(path: Path, target: Path) -> Snapshot:
     """Copy the data directory *path*, as it is at one moment, to *target*. If a crawl uses it, that
     crawl does its part. Raises CrawlerError; then *target* is as before."""
     crawl_format = read_format(path)
+    refuse_remote(path)
     if not (path / FRONTIER).is_dir():
         raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
     target = target.absolute()
@@ -109,6 +113,8 @@ class LocalClient:
 
     def act(self, request: ActRequest) -> ActAnswer:
         read_format(self._path)  # else a mistyped directory would be created
+        if request.verb in NEED_QUEUES:
+            refuse_remote(self._path)
         if request.dry_run:
             return count_waiting(self._place, request).answer()
         try:
@@ -123,6 +129,7 @@ class LocalClient:
             return asyncio.run(operator.act(request, getpass.getuser()))
 
     def check(self, is_repair: bool) -> FrontierCheck:
+        refuse_remote(self._path)
         if not is_repair:
             return FrontierCheck(self._counted(), is_repaired=False)
         read_format(self._path)  # else a mistyped directory would be created
@@ -151,6 +158,7 @@ class LocalClient:
         raise AssertionError
 
     def take_over(self, index: Path) -> SeenUrls:
+        refuse_remote(self._path)
         with (
             closing(DataDir(self._path, identity_of_urls(self._config))) as data,
             closing(

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 from crawler.assembly.crawl import Crawl
 from crawler.data.changes import ConsumerWatch
 from crawler.engine.stats import Histogram
-from crawler.frontier.later import DAY_S
+from crawler.frontier.later import DAY_S, VisitPlan
 from crawler.loop.outcome import FAILURES
 from crawler.loop.visit import VisitResult
 from crawler.model.counts import Counts
@@ -127,6 +127,11 @@ def _hosts(crawl: Crawl) -> Value:
     return {"active": active, "resting": counts.resting, "due": counts.due, "paused": paused}
 
 
+def _visit_plan(crawl: Crawl) -> VisitPlan | None:
+    frontier = crawl.leases.own_frontier
+    return frontier.visit_plan() if frontier is not None else None
+
+
 def _front_hosts(crawl: Crawl) -> Value:
     embedded = crawl.leases.embedded
     if embedded is None:
@@ -214,12 +219,12 @@ METRICS: Final = (
     _gauge(
         "revisit_budget",
         "Visits a day of pages without a date for the next one (of this worker's hosts).",
-        lambda crawl: crawl.leases.own_frontier.visit_plan().visits_per_day,
+        lambda crawl: plan.visits_per_day if (plan := _visit_plan(crawl)) else None,
     ),
     _gauge(
         "revisit_worth_seconds",
         "For how much longer a copy must be fresh by its visit to be due.",
-        lambda crawl: crawl.leases.own_frontier.visit_plan().worth * DAY_S or None,
+        lambda crawl: plan.worth * DAY_S or None if (plan := _visit_plan(crawl)) else None,
     ),
     _gauge(
         "fresh_share",

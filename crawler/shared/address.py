@@ -129,8 +129,10 @@ class RedisAddress(NamedTuple):
 
 
 def redis_address(settings: BaseSettings, config: Config) -> RedisAddress | None:
-    """Return the Redis to share, or None if the frontier is in the data directory.
-    Raises ConfigError."""
+    """Return the Redis to share, or None if the frontier is in the data directory, or in a URL
+    Frontier. Raises ConfigError."""
+    if config.shared.url_frontier:
+        return None
     if URL_SETTING in settings:
         address = RedisAddress(config.shared.frontier_url, {})
     else:

@@ -113,7 +113,8 @@ def archive_of(settings: BaseSettings, config: Config) -> ArchivePlace:
         raise DataDirError(
             f"{path} holds no archive: there is no {path / WARC}. CRAWLER_DATA_DIR says where"
         )
-    is_shared = bool(config.shared.frontier_url) or (path / WORKER).exists()
+    has_redis = bool(config.shared.frontier_url) and not config.shared.url_frontier
+    is_shared = has_redis or (path / WORKER).exists()
     return ArchivePlace(path, folders, config.archive.archive_url, is_shared)
 
 

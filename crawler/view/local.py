@@ -22,6 +22,7 @@ from crawler.data.data_dir import (
     kept_file,
     lock_owner,
     read_format,
+    refuse_remote,
 )
 from crawler.data.local_stores import LocalPatternStats
 from crawler.data.operator_files import AUDIT, RULES, Act, ActResult, Audit, RulesFile
@@ -102,6 +103,7 @@ class LocalView:
         self.path = path
         found = read_format(path)
         self.crawl = CrawlIdentity(str(path), False, found.key_seed, found.identity)
+        refuse_remote(path)
         if not (path / FRONTIER).is_dir():
             raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
         self._rules = rules or path / RULES

@@ -89,6 +89,8 @@ def place_within(crawl: Crawl, settings: BaseSettings) -> CrawlPlace:
     """Return the place of *crawl*, which runs in this process. *settings*: Scrapy's."""
     config, path = crawl.settings.config, crawl.storage.data.path
     address = redis_address(settings, config)
+    if crawl.leases.remote is not None:
+        return CrawlPlace(path, config)  # its view says that there is nothing to look at
     if address is None:
         # To open it another time would hold the interpreter, for 40 ms at 1e7 URLs.
         return CrawlPlace(path, config, store=OpenedStore(crawl.storage.store))
