@@ -21,8 +21,10 @@ from crawler.policy.revisits import after_visit, longest_days, pack_rate, prior,
 PACKED: Final = "g"
 DEAD: Final = "dead"  # why a URL was given up
 REFUSED: Final = "refused"  # why our rules did not admit it
-MOST_PACKED: Final = 1024 * 1024
-"""Characters: a quarter of what gRPC takes of one message by default."""
+MOST_PACKED: Final = 56_000
+"""Characters. Our own server keeps 64 kB with a URL, and a candidate may grow."""
+_MOST_KEPT: Final = 60_000
+"""The same, with the metadata of another crawler."""
 FIRST: Final = 1
 """The date of what goes before all others of its queue; 0 would say that it is done."""
 _DAY_S: Final = 86_400.0
@@ -59,18 +61,27 @@ def remote_url(candidate: Candidate, mark: Callable[[], int]) -> RemoteUrl:
         name += f"#{candidate.key:016x}"
     elif candidate.purpose is Purpose.CHECK:
         name += "#check"
-    return with_candidate(RemoteUrl(name, candidate.host), candidate)
-
-
-def with_candidate(url: RemoteUrl, candidate: Candidate) -> RemoteUrl:
-    """Return *url* with *candidate*, all else as it was. Raises UnstorableRequest."""
-    packed = b64encode(encode(candidate)).decode()
+    packed = _packed(candidate)
     if len(packed) > MOST_PACKED:
         raise UnstorableRequest(
             f"{candidate.url}: its request has {len(packed):,} characters when packed; a URL"
             f" Frontier is given {MOST_PACKED:,} at most"
         )
-    return RemoteUrl(url.url, url.key, {**as_done(url).metadata, PACKED: (packed,)})
+    return RemoteUrl(name, candidate.host, {PACKED: (packed,)})
+
+
+def with_candidate(url: RemoteUrl, candidate: Candidate) -> RemoteUrl:
+    """Return *url* with *candidate*, all else as it was. If another crawler has put more with it
+    than leaves room for that, it is left out, as the URL alone says enough."""
+    packed, kept = _packed(candidate), as_done(url).metadata
+    size = sum(len(name) + sum(map(len, values)) for name, values in kept.items())
+    if not url.is_ours and len(packed) + size > _MOST_KEPT:
+        return RemoteUrl(url.url, url.key, kept)
+    return RemoteUrl(url.url, url.key, {**kept, PACKED: (packed,)})
+
+
+def _packed(candidate: Candidate) -> str:
+    return b64encode(encode(candidate)).decode()
 
 
 def as_done(url: RemoteUrl) -> RemoteUrl:

@@ -302,7 +302,14 @@ def test_requests_with_one_url_are_told_apart_and_large_ones_are_refused(remote)
     check = candidate("form", purpose=Purpose.CHECK)
     assert frontier.add([check], 0.0).new == 1
     with pytest.raises(UnstorableRequest, match="at most"):
-        frontier.add([candidate("x", request=bytes(2_000_000))], 0.0)
+        frontier.add([candidate("x", request=bytes(50_000))], 0.0)
+
+
+def test_large_metadata_of_another_crawler_are_kept_and_ours_left_out(remote):
+    frontier = remote.reopen(0.0)
+    put(remote, "http://a/x", {"theirs": ["x" * 59_990]})
+    frontier.finish(lease_one(frontier, 0.0), RetryAt(5.0), 1.0)
+    assert list(kept(remote, "http://a/x")[1]) == ["theirs"]
 
 
 def test_a_dead_letter_keeps_its_reason_and_its_candidate(remote):
