@@ -100,8 +100,9 @@ fresh: $(WORK)  ## how fresh simulated crawls keep 10,000 pages, at a visit in 7
 documentation-sites: $(WORK)  ## what it costs to find what changed in Debian's documentation, published anew: half an hour, 150 MB by apt-get
 	$(PY) -m bench.documentation_sites --folder .bench/documentation
 
-kills: $(WORK)  ## crawls killed 0 to 100 ms after a 429, five of each kind: is its Retry-After kept?
+kills: $(WORK)  ## crawls killed 0 to 100 ms after a 429, five of each kind: is its Retry-After kept? and 30 lives of a served frontier
 	$(PY) -m tests.harness.retry_after_kills 5
+	SERVED_LIVES=30 $(PY) -m pytest -q -n 2 tests/integration/test_served_frontier.py
 
 paces: $(WORK)  ## five minutes of 200 hosts at their own pace, by name, domain and address, with kills: what do their logs say?
 	for unit in host domain address; do $(PY) -m tests.harness.paced_hosts --unit $$unit || exit 1; done

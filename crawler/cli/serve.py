@@ -97,13 +97,14 @@ class _Serving:
         limits = frontier_limits(self._config)
         crawls = FrontierCrawls(self._data, limits, clock.now, room, self._fail)
         server = FrontierServer(crawls, self._access, clock.now)
-        scraped = ApiServer(metrics_application(server.metrics), "metrics")
+        scraped = ApiServer(metrics_application(server.metrics), "page of metrics")
         try:
             taken = await server.start(*address)
             if metrics is not None:
                 await scraped.open_port(*metrics, self._access.tokens)
             names = crawls.names()
-            print(f"{many(len(names), 'crawl')}: grpc://{address[0]}:{taken}", flush=True)
+            served = many(len(names), "crawl")
+            print(f"Serving {served} of other crawlers: grpc://{address[0]}:{taken}", flush=True)
             await self._stopped.wait()
         finally:
             await server.stop(_GRACE_S)

@@ -121,6 +121,11 @@ class DataDir:
             _read(path / FORMAT_FILE)  # one of another format is refused before the lock is written
         self._lock = _locked(path)
         try:
+            if identity and (path / SERVED).exists():
+                raise DataDirError(
+                    f"{path} holds what is served to other crawlers: choose another"
+                    " CRAWLER_DATA_DIR for a crawl"
+                )
             self.format = _read_or_begin(path / FORMAT_FILE, identity, spider)
             _refuse_other_identity(path, self.format.identity, identity)
             _refuse_other_spider(path, self.format.spider, spider)
@@ -192,10 +197,6 @@ def refuse_other_kind(data: DataDir, own: Path) -> None:
         raise DataDirError(
             f"{data.path} belongs to a worker of a shared crawl: set CRAWLER_FRONTIER_URL as it"
             " was, or choose another CRAWLER_DATA_DIR"
-        )
-    if (data.path / SERVED).exists():
-        raise DataDirError(
-            f"{data.path} holds what is served to other crawlers: choose another CRAWLER_DATA_DIR"
         )
     if own != data.remote and data.remote.exists():
         raise DataDirError(

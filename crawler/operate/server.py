@@ -310,7 +310,8 @@ class ApiServer:
         ConfigError."""
         if not _is_loopback(host) and not tokens:
             raise ConfigError(
-                f"CRAWLER_HTTP is {host}:{port}, which others can reach: set CRAWLER_HTTP_TOKENS"
+                f"the {self._what} is to be at {host}:{port}, which others can reach: set"
+                " CRAWLER_HTTP_TOKENS"
             )
         names = {host.strip("[]").lower(), "localhost", "127.0.0.1", "::1"}
         if tokens:
@@ -329,15 +330,16 @@ class ApiServer:
                     tried,
                     backlog=BACKLOG,
                 )
-                if tried != port:
+                bound = int(self._listening.sockets[0].getsockname()[1])
+                if port and bound != port:
                     taken = "Port %d is taken: the %s is at port %d"
-                    logger.warning(taken, port, self._what, tried)
-                logger.info("The %s is at http://%s:%d/", self._what, host, tried)
+                    logger.warning(taken, port, self._what, bound)
+                logger.info("The %s is at http://%s:%d/", self._what, host, bound)
                 if self._data is None:
-                    return tried
-                written = f"{host}:{tried}\n".encode()  # in place of a link, which is not followed
+                    return bound
+                written = f"{host}:{bound}\n".encode()  # in place of a link, which is not followed
                 await asyncio.to_thread(replace_file, self._data / CONSOLE, written)
-                return tried
+                return bound
         raise ConfigError(f"CRAWLER_HTTP: no port from {port} to {port + _PORTS - 1} is free")
 
     async def close(self) -> None:

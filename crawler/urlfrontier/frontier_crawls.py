@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from dataclasses import replace as with_limits
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import islice
 from math import ceil
 from pathlib import Path
@@ -53,6 +53,7 @@ DEFAULT_DELAY_S: Final = 1
 _OF_ALL: Final = HostKey("")  # the queue whose delay is that of all others
 _HELD: Final = float(1 << 40)  # until when a queue at its limit rests
 _DAY_S: Final = 86_400
+_STALE: Final = 1_000  # entries of the heap of leases that may be those of leases that have ended
 # Front levels: URLs whose date had passed when it was said, which have priority, and others.
 _OVERDUE, _USUAL = 0, 1
 _OK, _SKIPPED = PutStatus.OK, PutStatus.SKIPPED
@@ -142,6 +143,7 @@ class FrontierCrawl:
         self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
     ) -> list[QueuedUrl]:
         self._admit_arrived(now)
+        self._in_process(now)  # else those whose leases have ended stay in memory
         until = now + lease_s
 
         def rest_until(host: HostKey, lent: Sequence[LentUrl]) -> float:
@@ -166,6 +168,9 @@ class FrontierCrawl:
     def _note_served(self, key: int, until: float) -> None:
         self._served[key] = until
         heappush(self._ends, (until, key))
+        if len(self._ends) > 2 * len(self._served) + _STALE:
+            self._ends = [(end, each) for each, end in self._served.items()]
+            heapify(self._ends)
 
     def _in_process(self, now: float) -> int:
         """Return how many leases of the crawl are not over."""

@@ -4,24 +4,30 @@ acknowledged, and checks each URL that is served."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from argparse import ArgumentParser
 from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from urllib.request import urlopen
 
 import grpc
 import pytest
+from scrapy.utils.project import get_project_settings
 
+from crawler.cli import frontier
+from crawler.commands.frontier import FrontierCommand
 from crawler.frontier.rocks_store import RocksStore
 from crawler.urlfrontier import urlfrontier_pb2 as pb
 from crawler.urlfrontier import urlfrontier_pb2_grpc as rpc
 from crawler.urlfrontier.client import discovered, known, url_info
 
-LIVES = int(os.environ.get("SERVED_LIVES", "2"))  # `make kills`
-STEPS = 60
+LIVES = int(os.environ.get("SERVED_LIVES", "1"))  # `make kills`
+STEPS = 50
 BEGIN = 1_800_000_000
 
 
@@ -230,3 +236,51 @@ def test_a_purged_url_is_in_no_record_and_is_new_again(tmp_path):
         assert life.put_one_by_one([url_info(url) for url in marked]) == [0, 0, 0]
     finally:
         life.kill()
+
+
+def test_the_command_serves_until_it_is_stopped(tmp_path):
+    place = ("-s", f"CRAWLER_DATA_DIR={tmp_path / 'served'}")
+    serve = (sys.executable, "-m", "scrapy", "frontier", "serve")
+    for _ in range(2):
+        process = subprocess.Popen(
+            [*serve, "127.0.0.1:0", "--metrics", "127.0.0.1:0", *place],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        address = process.stdout.readline().rpartition("//")[2].strip()
+        metrics = re.search(r"http://\S+", process.stderr.readline()).group()
+        with grpc.insecure_channel(address) as channel:
+            stub = rpc.URLFrontierStub(channel)
+            (ack,) = stub.PutURLs(iter([known(url_info("http://q1/1"), 9)]), timeout=20)
+            assert ack.status == 0
+            assert stub.CountURLs(pb.CountUrlParams(), timeout=20).value == 1, "it is kept"
+        with urlopen(f"{metrics}metrics", timeout=20) as answer:  # noqa: S310  # http, ours
+            assert b"frontier_putURLs_total 1.0" in answer.read()
+        process.terminate()
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+    crawl = [sys.executable, "-m", "scrapy", "crawl", "web", "-a", "seeds=http://127.0.0.1:9/"]
+    refused = subprocess.run([*crawl, *place], capture_output=True, text=True, check=False)
+    assert "holds what is served to other crawlers" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("localhost",), "serve takes HOST:PORT"),
+        (("127.0.0.1:99999",), "serve takes HOST:PORT"),
+        (("0.0.0.0:7071",), "which others can reach"),
+        (("127.0.0.1:0", "--certificate", "nowhere.pem"), "nowhere.pem"),
+        (("127.0.0.1:0", "--metrics", "0.0.0.0:7072"), "which others can reach"),
+    ],
+)
+def test_what_cannot_be_served_is_said(words, error, tmp_path, capsys):
+    settings = get_project_settings()
+    settings.set("CRAWLER_DATA_DIR", str(tmp_path / "data"))
+    command, parser = FrontierCommand(), ArgumentParser()
+    command.settings = settings
+    command.add_options(parser)
+    given, opts = ["serve", words[0]], parser.parse_args(words[1:])
+    assert frontier.run(given, opts, settings) == 1
+    assert error in capsys.readouterr().err
