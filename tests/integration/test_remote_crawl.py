@@ -3,24 +3,25 @@ of the server; what a start and commands say."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
 from collections import Counter
 
 import pytest
 
+from bench.urlfrontier_dict import DictCrawls
 from crawler.model.types import ConfigError
 from crawler.shared.faults import Unreachable
 from crawler.urlfrontier import remote_server
 from crawler.urlfrontier.client import url_info
-from crawler.urlfrontier.port import PutItem
 from crawler.urlfrontier.remote_server import UrlFrontierAddress, UrlFrontierServer
-from crawler.urlfrontier.server import ServerAccess
+from crawler.urlfrontier.server import FrontierServer, ServerAccess
 from tests.harness.commands import crawl_command
 from tests.harness.fork_server import run, running
 from tests.servers.judge import Gap, Rules, judge
 from tests.servers.loopback import LoopbackWeb, Reply, page
-from tests.servers.url_frontier import NAME, UrlFrontier
+from tests.servers.url_frontier import UrlFrontier
 
 HOSTS = ("127.0.4.1", "127.0.4.2", "127.0.4.3")
 MIN_DELAY_S = 0.05
@@ -41,22 +42,22 @@ def web(ask):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """Two crawls at once over one URL Frontier, which ends all calls and comes back at once; it has
-    two URLs of a third crawler. Returns what is left of all."""
+    """Two crawls at once over one URL Frontier, ours, which is killed and started again; it has two
+    URLs of a third crawler. Returns what is left of all."""
     folder = tmp_path_factory.mktemp("crawls")
     seeds, log = folder / "seeds.txt", folder / "log"
-    with LoopbackWeb(web, HOSTS) as served, UrlFrontier() as frontier:
+    with LoopbackWeb(web, HOSTS) as served, UrlFrontier(folder / "served") as frontier:
         seeds.write_text("\n".join(served.url(host) for host in HOSTS))
-        foreign = served.url(HOSTS[0], "/foreign#part")
-        metadata = url_info("", metadata={"depth": ["2"]}).SerializeToString()
-        puts = [PutItem(foreign, HOSTS[0], metadata, None), PutItem(INSIDE, "10.1.2.3", b"", None)]
-        frontier.look(lambda crawls: crawls.open(NAME).put(puts, 1.0))
+        foreign = url_info(
+            served.url(HOSTS[0], "/foreign#part"), key=HOSTS[0], metadata={"depth": ["2"]}
+        )
+        frontier.ask(lambda client: client.put_discovered([foreign, INSIDE]))
         settings = {"CRAWLER_MIN_DELAY_S": MIN_DELAY_S, "CRAWLER_FRONTIER_URL": frontier.url}
         commands = [crawl_command(folder / name, settings, seeds=seeds) for name in ("1", "2")]
         with running(commands[0], log) as first:
             while len(served.visits) < 4:
                 assert first.poll() is None, log.read_text()
-            frontier.stop()
+            frontier.kill()
             frontier.start()
             second = run(commands[1])
             assert (second.returncode, first.wait(60)) == (0, 0), second.stderr + log.read_text()
@@ -155,10 +156,18 @@ def test_a_server_that_does_not_answer_is_an_error_after_some_tries(monkeypatch)
 def test_a_token_is_sent_where_it_is_safe(tmp_path):
     token = tmp_path / "token"
     token.write_text("secret\n")
-    with UrlFrontier(access=ServerAccess({"crawler": "secret"})) as shut:
-        with pytest.raises(ConfigError, match="with a token only"):
-            server(shut.url).check()
-        server(f"{shut.url}?token_file={token}").check()
+
+    async def check():
+        shut = FrontierServer(DictCrawls(), ServerAccess({"crawler": "secret"}))
+        url = f"grpc://127.0.0.1:{await shut.start('127.0.0.1', 0)}"
+        try:
+            with pytest.raises(ConfigError, match="with a token only"):
+                await asyncio.to_thread(server(url).check)
+            await asyncio.to_thread(server(f"{url}?token_file={token}").check)
+        finally:
+            await shut.stop(0)
+
+    asyncio.run(check())
     with pytest.raises(ConfigError, match="grpcs://"):
         server(f"grpc://frontier.example?token_file={token}").check()
     assert "secret" not in str(UrlFrontierAddress.parse(f"grpc://h?token_file={token}"))
