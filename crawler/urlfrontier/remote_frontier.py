@@ -15,7 +15,7 @@ import asyncio
 import heapq
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -78,6 +78,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BATCH: Final = 200  # URLs of a batch; larger ones are hardly faster
+BATCH_CHARS: Final = 1_000_000  # of its texts: gRPC takes 4 MiB of a message by default
 AFTER_S: Final = 15.0
 """For how long a lease holds at least after the longest fetch: until the page is stored."""
 SPARE_S: Final = 30.0  # of a lease, beyond the longest fetch
@@ -624,8 +625,8 @@ class RemoteFrontier:
             return
         unsent, self._unsent, self._is_sending = self._unsent, _Unsent(), True
         self._under_way = len(unsent.links)
-        for at in range(0, len(unsent.links), BATCH):
-            await self._send_links(unsent.links[at : at + BATCH])
+        for batch in _batches(unsent.links):
+            await self._send_links(batch)
         await self._persist(partial(self._send_blocks, unsent.blocks))
         await self._send_knowns(unsent.knowns)
         self._hooks.log(unsent.outcomes)
@@ -850,3 +851,18 @@ class RemoteFrontier:
         if not stats.size and not stats.in_process:
             self._is_over = True
             self._hooks.wake()
+
+
+def _batches(links: Iterable[tuple[RemoteUrl, bool]]) -> Iterator[list[tuple[RemoteUrl, bool]]]:
+    """Divide *links* into batches of a size that each server takes."""
+    batch: list[tuple[RemoteUrl, bool]] = []
+    chars = 0
+    for link in links:
+        size = link[0].size
+        if batch and (len(batch) == BATCH or chars + size > BATCH_CHARS):
+            yield batch
+            batch, chars = [], 0
+        batch.append(link)
+        chars += size
+    if batch:
+        yield batch

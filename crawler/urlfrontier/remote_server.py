@@ -47,7 +47,6 @@ _SURE: Final = {
     grpc.StatusCode.PERMISSION_DENIED: _SHUT,
     grpc.StatusCode.UNIMPLEMENTED: "is no URL Frontier, or an old one",
     grpc.StatusCode.INVALID_ARGUMENT: "refuses a call",
-    grpc.StatusCode.RESOURCE_EXHAUSTED: "refuses a call",
 }
 """What a server says when it is of no use to try again."""
 

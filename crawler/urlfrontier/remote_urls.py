@@ -42,6 +42,12 @@ class RemoteUrl(msgspec.Struct, frozen=True, gc=False):
     def is_ours(self) -> bool:
         return PACKED in self.metadata
 
+    @property
+    def size(self) -> int:
+        """The characters of its texts."""
+        metadata = self.metadata.items()
+        return len(self.url) + sum(len(name) + sum(map(len, texts)) for name, texts in metadata)
+
 
 class Place(NamedTuple):
     """Where a URL belongs by our settings."""
@@ -73,11 +79,9 @@ def remote_url(candidate: Candidate, mark: Callable[[], int]) -> RemoteUrl:
 def with_candidate(url: RemoteUrl, candidate: Candidate) -> RemoteUrl:
     """Return *url* with *candidate*, all else as it was. If another crawler has put more with it
     than leaves room for that, it is left out, as the URL alone says enough."""
-    packed, kept = _packed(candidate), as_done(url).metadata
-    size = sum(len(name) + sum(map(len, values)) for name, values in kept.items())
-    if not url.is_ours and len(packed) + size > _MOST_KEPT:
-        return RemoteUrl(url.url, url.key, kept)
-    return RemoteUrl(url.url, url.key, {**kept, PACKED: (packed,)})
+    kept = as_done(url)
+    found = RemoteUrl(url.url, url.key, {**kept.metadata, PACKED: (_packed(candidate),)})
+    return kept if not url.is_ours and found.size > _MOST_KEPT else found
 
 
 def _packed(candidate: Candidate) -> str:

@@ -305,6 +305,16 @@ def test_requests_with_one_url_are_told_apart_and_large_ones_are_refused(remote)
         frontier.add([candidate("x", request=bytes(50_000))], 0.0)
 
 
+def test_batches_are_no_larger_than_a_server_takes(remote):
+    stepped = remote.reopen(0.0)
+    large = [candidate(str(n), request=bytes(40_000)) for n in range(30)]
+    small = [candidate(str(n), host="b") for n in range(401)]
+    assert stepped.add(large, 0.0).new == 30
+    assert remote.server.calls.count("discovered") == 2
+    assert stepped.add(small, 0.0).new == 401
+    assert remote.server.calls.count("discovered") == 5
+
+
 def test_large_metadata_of_another_crawler_are_kept_and_ours_left_out(remote):
     frontier = remote.reopen(0.0)
     put(remote, "http://a/x", {"theirs": ["x" * 59_990]})
