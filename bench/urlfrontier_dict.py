@@ -144,7 +144,7 @@ class DictCrawl:
     async def wait_until_durable(self) -> None:
         """All is as durable as it will be."""
 
-    def lease(
+    async def lease(
         self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
     ) -> list[QueuedUrl]:
         found: list[QueuedUrl] = []

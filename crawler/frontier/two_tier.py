@@ -102,7 +102,7 @@ _LEASE, _FINISH = UrlEvent.LEASE, UrlEvent.FINISH
 # hosts, and does not admit or search for URLs before their time: else, when all other slots are
 # taken, that was done every 40 pages.
 _ANSWERS: Final = Standing.ANSWERS
-_LENT: Final = Pace(standing=_ANSWERS)  # of a host whose URLs others fetch
+NOT_LENT: Final = "it waited on a worker that only leases to other crawlers"
 _Taken = TypeVar("_Taken", Lease, "LentUrl")
 
 
@@ -120,6 +120,20 @@ class LentUrl(NamedTuple):
     host: HostKey
     key: int
     listed: ListedUrl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lending:
+    """What is lent in one call, and what that means for hosts."""
+
+    per_host: int  # URLs of a host, at most
+    until: float  # when they wait again
+    rest_until: Callable[[HostKey, Sequence[LentUrl]], float]
+    """Returns until when a host rests of which these were lent."""
+    held_until: Callable[[str], float | None] = lambda _: None
+    """Returns until when the host of a URL gets no turn, or None."""
+    set_aside: Callable[[Candidate], None] = lambda _: None
+    """Called with what waits no more, as no other crawler can fetch it: it is no page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,16 +334,15 @@ class TwoTierFrontier:
         self,
         now: float,
         limit: int,
-        per_host: int,
-        until: float,
-        rest_until: Callable[[HostKey, Sequence[LentUrl]], float],
+        lending: Lending,
         standings: Sequence[Standing] = STANDINGS,
         host: HostKey | None = None,
     ) -> list[LentUrl]:
         """Take URLs as `lease` does, and put them off until a time, as whoever has them may never
-        come back: an update ends that. They are on the disk as long as they are away. Each host
-        rests as long as *rest_until* says, which is called with what was taken of it."""
-        take = partial(self._lend, now=now, per_host=per_host, until=until, rest_until=rest_until)
+        come back: an update ends that. They are on the disk as long as they are away, and wherever
+        their shard is. A request of a spider's own code becomes a dead letter, and so does a check
+        of a link: both need a process of ours."""
+        take = partial(self._lend, now=now, lending=lending)
         return self._take_turns(now, limit, standings, host, take)
 
     def _take_turns(
@@ -852,26 +865,25 @@ class TwoTierFrontier:
             self._scheduler.on_fetch_ended(active, now)
         return leases
 
-    def _lend(
-        self,
-        active: ActiveHost,
-        now: float,
-        per_host: int,
-        until: float,
-        rest_until: Callable[[HostKey, Sequence[LentUrl]], float],
-    ) -> list[LentUrl]:
+    def _lend(self, active: ActiveHost, now: float, lending: Lending) -> list[LentUrl]:
         host, lent = active.host, list[LentUrl]()
+        held_until = lending.held_until(decode_candidate(active.head[0]).url)
+        if held_until is not None:
+            self._scheduler.on_fetch_ended(active, now)
+            self._scheduler.set_rest(host, held_until, now)
+            return lent
         turn: ActiveHost | None = active
         while turn is not None:
-            self._lend_head(turn, per_host - len(lent), until, lent)
-            if len(lent) == per_host:
+            self._lend_head(turn, now, lending, lent)
+            if len(lent) == lending.per_host:
                 break
             self._scheduler.on_fetch_ended(turn, now)
             turn = self._scheduler.begin_turn(host, now)  # another level, or the next URLs of it
         record = self._batch.host(host)
         if lent:
-            record.pace = _LENT
-            rests_until = rest_until(host, lent)
+            if record.pace.standing is Standing.NEW:
+                record.pace = replace(record.pace, standing=_ANSWERS)
+            rests_until = lending.rest_until(host, lent)
             if turn is None:
                 self._scheduler.set_rest(host, rests_until, now)
             else:
@@ -880,23 +892,41 @@ class TwoTierFrontier:
             self._scheduler.on_fetch_ended(turn, now)
         return lent
 
-    def _lend_head(self, turn: ActiveHost, most: int, until: float, lent: list[LentUrl]) -> None:
-        """Lend up to *most* URLs of the head of *turn*, and append them to *lent*."""
-        host, table = turn.host, self.table
+    def _lend_head(
+        self, turn: ActiveHost, now: float, lending: Lending, lent: list[LentUrl]
+    ) -> None:
+        """Lend URLs of the head of *turn*, and append them to *lent*."""
+        host = turn.host
         record, shard = self._batch.host(host), self._batch.shards.of(host)
+        leased = self._leased_keys()
         before = len(lent)
-        while turn.head and len(lent) - before < most:
+        while turn.head and len(lent) < lending.per_host:
             packed = turn.head.popleft()
             self._queues.drop_head(host, record, turn.level)
             page = decode_candidate(packed)
-            listed = table.get(host, page.key)
-            if listed is None or listed.is_done or listed.place != IN_QUEUE:
-                self._batch.count(shard, _WAITING, UrlEvent.FORGET)
+            is_page = page.purpose is _PAGE and (self.table.lists_all or not page.request)
+            if not is_page:
+                self._set_aside(page, lending, now)
                 continue
-            place = self._later.put(replace(page, not_before=until, request=listed.kept))
-            table.put(page, replace(listed, place=place), listed)
-            lent.append(LentUrl(host, page.key, listed))
+            put_later = partial(self._put_lent, page, lending.until)
+            listed = self.table.lend_from_queue(page, leased, now, put_later)
+            if listed is None:
+                self._batch.count(shard, _WAITING, UrlEvent.FORGET)
+            else:
+                lent.append(LentUrl(host, page.key, listed))
         self._batch.count(shard, _WAITING, UrlEvent.POSTPONE, len(lent) - before)
+
+    def _set_aside(self, page: Candidate, lending: Lending, now: float) -> None:
+        shard = self._batch.shards.of(page.host)
+        if page.purpose is _ROBOTS:
+            self._batch.count(shard, _WAITING, UrlEvent.FORGET)
+        else:
+            self._batch.count(shard, _WAITING, UrlEvent.DROP)
+            self._keep_letter(DeadLetter(page, NOT_LENT, now))
+        lending.set_aside(page)
+
+    def _put_lent(self, page: Candidate, until: float, kept: bytes) -> bytes:
+        return self._later.put(replace(page, not_before=until, request=kept))
 
     def _leased_keys(self) -> set[int]:
         return {held.lease.candidate.key for held in self._open.values()}
@@ -980,9 +1010,7 @@ class TwoTierFrontier:
                 count(UrlState.LEASED, UrlEvent.GIVE_UP)
                 if self.table.is_used:
                     self.table.set_place(candidate, GIVEN_UP)
-                letter = DeadLetter(candidate, reason, now)
-                key = keys.numbered(keys.DEAD, self._batch.next_number(shard))
-                self._batch.put(key, encode(letter))
+                self._keep_letter(DeadLetter(candidate, reason, now))
             case PutBack(is_first, was_asked):
                 count(UrlState.LEASED, UrlEvent.PUT_BACK)
                 if not was_asked:
@@ -991,6 +1019,10 @@ class TwoTierFrontier:
                     self._scheduler.put_back(candidate)
                 else:
                     self._append((candidate.host, candidate.level), [candidate])
+
+    def _keep_letter(self, letter: DeadLetter) -> None:
+        number = self._batch.next_number(self._batch.shards.of(letter.candidate.host))
+        self._batch.put(keys.numbered(keys.DEAD, number), encode(letter))
 
     def _visit_again(self, candidate: Candidate, again: Again, now: float) -> None:
         record = self._batch.host(candidate.host)

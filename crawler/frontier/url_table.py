@@ -2,12 +2,12 @@
 
 Rule: a URL that is in the table has the one place that stands there. What else a queue still has
 of it is stale, and is dropped when its turn comes. In an ordinary crawl only URLs that were updated
-are in it.
+or lent are in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -115,10 +115,25 @@ class UrlTable:
         before = self.get(page.host, page.key)
         if before is None:
             return None if self.lists_all else page
-        if before.is_done or before.place not in (IN_QUEUE, UNDER_LEASE) or page.key in leased:
+        if not _waits(before) or page.key in leased:
             return None
         self._batch.put(self._key(page), encode(replace(before, place=UNDER_LEASE)))
         return page if page.request == before.kept else replace(page, request=before.kept)
+
+    def lend_from_queue(
+        self, page: Candidate, leased: Iterable[int], now: float, put_later: Callable[[bytes], bytes]
+    ) -> ListedUrl | None:
+        """List *page*, whose turn has come, in the place that *put_later* returns, which is called
+        with what is kept of it. Return what stood here before, or would have stood. Returns None if
+        the page is stale. *leased*: the keys of URLs that are under a lease."""
+        before = self.get(page.host, page.key)
+        if before is None and self.lists_all:
+            return None
+        if before is not None and (not _waits(before) or page.key in leased):
+            return None
+        stood = before or ListedUrl(page.url, int(now), page.not_before or now, kept=page.request)
+        self.put(page, replace(stood, place=put_later(stood.kept)), before)
+        return stood
 
     def take_from_later(self, key: bytes, page: Candidate) -> bool:
         """Note that *page*, which was among the later URLs under *key*, waits in its queue. Returns
@@ -207,6 +222,11 @@ class UrlTable:
         queues = (queue.urls > 0) - had
         active = (queue.urls > queue.done) - was_active
         self._batch.count_listed(self._batch.shards.of(host), urls, done, queues, active)
+
+
+def _waits(listed: ListedUrl) -> bool:
+    """Return whether its entry in a queue counts. A lease may have been lost, with its process."""
+    return not listed.is_done and listed.place in (IN_QUEUE, UNDER_LEASE)
 
 
 def _done(listed: ListedUrl | None) -> int:

@@ -38,7 +38,7 @@ from crawler.frontier.records import (
 )
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.sweep import Forget
-from crawler.frontier.two_tier import LentUrl, TwoTierFrontier
+from crawler.frontier.two_tier import Lending, LentUrl, TwoTierFrontier
 from crawler.model.types import Candidate, CrawlerError, HostKey, Standing, StoreUnavailable
 from crawler.urlfrontier.port import (
     PutItem,
@@ -139,7 +139,7 @@ class FrontierCrawl:
         if found:
             self._frontier.add([page for _, page in found.values()], now)
 
-    def lease(
+    async def lease(
         self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
     ) -> list[QueuedUrl]:
         self._admit_arrived(now)
@@ -156,9 +156,9 @@ class FrontierCrawl:
 
         self._calls += 1
         order = _ORDERS[self._calls % len(_ORDERS)]
-        lent = self._frontier.lend(
-            *(now, queues, per_queue, until, rest_until, order), HostKey(key) or None
-        )
+        lending = Lending(per_host=per_queue, until=until, rest_until=rest_until)
+        lent = self._frontier.lend(now, queues, lending, order, HostKey(key) or None)
+        await self.wait_until_durable()
         return [_queued(each.host, each.listed) for each in lent]
 
     def _admit_arrived(self, now: float) -> None:

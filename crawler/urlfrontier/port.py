@@ -2,9 +2,9 @@
 serves. The tests of the protocol run over every implementation.
 
 Rule: a URL is known by its exact string within (crawlID, key): http://x and http://x/ are two.
-Calls return at once; *now* is epoch seconds. What a call has changed counts for all calls after it,
-and is durable when `wait_until_durable`, awaited after it, returns: acknowledgements, and URLs that
-are leased, are sent after that.
+Calls return at once, but for those that can be awaited; *now* is epoch seconds. What a call has
+changed counts for all calls after it, and is durable when `wait_until_durable`, awaited after it,
+returns: acknowledgements are sent after that.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ServedCrawl(Protocol):
         """Return when every call made before it is durable. Raises StoreUnavailable if that cannot
         come any more."""
 
-    def lease(
+    async def lease(
         self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
     ) -> list[QueuedUrl]:
         """Take up to *per_queue* due URLs of each of up to *queues* queues, or of that of *key*,
@@ -80,7 +80,7 @@ class ServedCrawl(Protocol):
         queue are one after another, by date and then by URL. Left out are queues that are blocked,
         at their limit, served less than their delay ago, or of which *per_queue* URLs are leased.
         None are returned when no queue is left; a second call with the same *now* goes on with
-        other queues."""
+        other queues. Durable when this returns. Raises StoreUnavailable."""
 
     def stats(self, key: str, now: float) -> QueueStats:
         """Return the counts of the queue of *key*; of the crawl, if that is empty."""

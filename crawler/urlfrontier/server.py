@@ -479,7 +479,7 @@ class _Calls(rpc.URLFrontierServicer):
                 crawl = self._crawls.find(name)  # it may be deleted meanwhile
                 if crawl is None:
                     break
-                found = crawl.lease(
+                found = await crawl.lease(
                     now,
                     queues=min(queues, max(1, _SLICE // per_queue)),
                     per_queue=per_queue,
@@ -488,7 +488,6 @@ class _Calls(rpc.URLFrontierServicer):
                 )
                 if not found:
                     break
-                await crawl.wait_until_durable()
                 for each in found:
                     await context.write(url_info(each, name))
                 self._counts.got += len(found)

@@ -9,7 +9,17 @@ from random import Random
 import pytest
 
 from crawler.frontier.records import NEVER
-from crawler.model.types import Again, Dead, Done, Moved, PageHistory, PutBack, RetryAt
+from crawler.frontier.two_tier import Lending
+from crawler.model.types import (
+    Again,
+    Dead,
+    Done,
+    Moved,
+    PageHistory,
+    Purpose,
+    PutBack,
+    RetryAt,
+)
 from tests.harness.frontiers import TIGHT, candidate, drain, rest
 
 LIVES = int(os.environ.get("UPDATED_LIVES", "6"))  # `make lives`
@@ -187,7 +197,7 @@ class UpdatedLife:
     def step(self):
         random = self.random
         self.now += random.choice([0.0, 0.5, 2.0, 7.0])
-        step = random.choice(["add", "update", "update", "lease", "lease", "finish", "crash"])
+        step = random.choice(["add", "update", "update", "lease", "lend", "finish", "crash"])
         getattr(self, step)()
         self.world.check(self.frontier)
 
@@ -222,6 +232,12 @@ class UpdatedLife:
             assert host in (None, lease.candidate.host)
             assert self.due.pop(url) <= self.now + 1e-5, f"{url} is fetched before its date"
             self.leased[url] = lease
+
+    def lend(self):
+        until, per_host = self.now + 6.0, self.random.choice([1, 3])
+        for url in lend(self.frontier, self.now, until, 2, per_host, rest_s=0.0):
+            assert self.due.pop(url) <= self.now + 1e-5, f"{url} is lent before its date"
+            self.due[url] = until
 
     def finish(self):
         if not self.leased:
@@ -276,3 +292,85 @@ def test_a_table_counts_urls_and_queues(embedded):
     queues = {host: (queue.urls, queue.done) for host, queue in frontier.table.queues()}
     assert queues == {"a": (3, 0), "b": (1, 1), "c": (1, 1)}
     assert frontier.table.get("b", candidate("x", host="b").key).created_at == 0
+
+
+def lend(frontier, now, until, limit=4, per_host=1, rest_s=1.0, **given):
+    """Lend what is due, and return the URLs. Hosts rest until *rest_s* after the end."""
+    lending = Lending(
+        per_host=per_host, until=until, rest_until=lambda *_: until + rest_s, **given
+    )
+    return [each.listed.url for each in frontier.lend(now, limit, lending)]
+
+
+def test_a_url_that_is_lent_comes_back_when_its_time_is_over(listing):
+    frontier = listing.reopen(0.0)
+    frontier.add([candidate(each) for each in "xyz"], 0.0)
+    assert lend(frontier, 1.0, 31.0, per_host=2) == ["http://a/x", "http://a/y"]
+    listing.check(frontier)
+    assert lend(frontier, 2.0, 32.0) == fetch_all(frontier, 31.9) == [], "the host rests"
+    frontier = listing.reopen(3.0)
+    assert lend(frontier, 31.9, 60.0) == [], "a restart, or another owner, keeps lease and rest"
+    assert sorted(lend(frontier, 32.1, 62.0, per_host=9)) == [f"http://a/{each}" for each in "xyz"]
+    listing.check(frontier)
+
+
+def test_an_update_ends_what_is_lent(listing):
+    frontier = listing.reopen(0.0)
+    frontier.add([candidate(each) for each in "xyz"], 0.0)
+    assert len(lend(frontier, 1.0, 31.0, per_host=3)) == 3
+    assert frontier.update([later("x", NEVER), later("y", 500.0)], 5.0) == 0
+    frontier = listing.reopen(6.0)
+    listing.check(frontier)
+    assert frontier.add([candidate(each) for each in "xyz"], 7.0).new == 0
+    assert fetch_all(frontier, 33.0) == ["http://a/z"]
+    assert fetch_all(frontier, 499.0) == []
+    assert fetch_all(frontier, 501.0) == ["http://a/y"]
+    assert fetch_all(frontier, 1e6) == []
+    assert frontier.is_over()
+
+
+def test_a_url_that_a_process_has_leased_is_lent_after_its_death(listing):
+    frontier = listing.reopen(0.0)
+    frontier.update([later("x", 1.0)], 0.0)
+    assert len(drain(frontier, 2.0)) == 1
+    assert lend(frontier, 2.0, 30.0) == []
+    frontier = listing.reopen(3.0)
+    assert lend(frontier, 1e6, 2e6) == ["http://a/x"]
+
+
+def test_a_page_that_is_visited_again_can_be_lent(listing):
+    frontier = listing.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    fetch_all(frontier, 0.0, Done(again=Again(PageHistory(1, 0, 0), at=15.0)))
+    assert lend(frontier, 16.0, 46.0) == ["http://a/x"]
+    listing.check(frontier)
+    frontier.update([later("x", NEVER)], 17.0)
+    listing.check(frontier)
+    assert fetch_all(frontier, 1e6) == []
+
+
+def test_a_host_that_is_held_is_not_lent_of(listing):
+    frontier = listing.reopen(0.0)
+    frontier.add([candidate("x"), candidate("x", host="b")], 0.0)
+
+    def held_until(url):
+        return 20.0 if url == "http://a/x" else None
+
+    assert lend(frontier, 1.0, 31.0, held_until=held_until) == ["http://b/x"]
+    listing.check(frontier)
+    assert lend(frontier, 19.0, 49.0) == []
+    assert lend(frontier, 20.1, 50.0) == ["http://a/x"]
+
+
+def test_what_no_other_crawler_can_fetch_is_not_lent(world):
+    frontier = world.reopen(0.0)
+    robots = candidate("robots.txt", purpose=Purpose.ROBOTS, authority="http://b")
+    check = candidate("check", purpose=Purpose.CHECK)
+    frontier.add([candidate("x"), candidate("post", request=b"a request"), check, robots], 0.0)
+    aside = []
+    assert lend(frontier, 1.0, 31.0, per_host=9, set_aside=aside.append) == ["http://a/x"]
+    assert sorted(each.url for each in aside) == [
+        f"http://a/{each}" for each in ("check", "post", "robots.txt")
+    ]
+    world.check(frontier)
+    assert frontier.counts().dead == 2, "a robots.txt is asked for again"
