@@ -169,6 +169,7 @@ class DictCrawl:
         for queue in full:
             queue.ready_at = inf
             self._file(queue)
+        await self.wait_until_durable()
         return found
 
     def _ready(self, now: float) -> Iterator[_Queue]:

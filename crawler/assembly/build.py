@@ -293,6 +293,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             stats=stats,
             lifecycle=lifecycle,
             addresses=LateAddresses() if config.politeness.host_unit is HostUnit.ADDRESS else None,
+            fetches=getattr(crawler.spider, "fetches", True),
         )
         with long_step("Opening the frontier"):
             if server is not None:

@@ -65,6 +65,7 @@ class BaseParts:
     stats: CrawlStats
     lifecycle: Lifecycle
     addresses: LateAddresses | None  # by which hosts are grouped; None: they are not
+    fetches: bool  # False: other crawlers fetch what this worker has
 
     def allowed_origins(self, key_seed: int, now: float) -> AllowedOrigins:
         return AllowedOrigins(

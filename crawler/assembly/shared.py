@@ -107,6 +107,7 @@ def shared_parts(
         pushing=_pushed_context(base, origins),
         changes=changes,
         open_fetches=lambda: base.lives.open_fetches(base.slots.received_bytes),
+        fetches=base.fetches,
     )
     pattern_stats = LocalPatternStats(
         frontier.frontier.records, config.patterns, shards=Shards(worker.settings.shards)

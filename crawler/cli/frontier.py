@@ -568,7 +568,9 @@ def _serve(args: FrontierArguments) -> CommandOutput:
         Path(opts.key) if opts.key else None,
         opts.metrics,
     )
-    serve.serve(args.settings, args.config, options)
+    status = serve.serve(args.settings, args.config, options, opts.spargs or ())
+    if status:
+        sys.exit(status)
     return None, ()
 
 
@@ -600,7 +602,7 @@ _ACTIONS: Final = MappingProxyType(
             frozenset({"begin", "limit", "consumer", "taken", "follow", "consumers", "forget"}),
         ),
         "workers": (_workers, "", frozenset({"forget"})),
-        "serve": (_serve, _MAY_TAKE, frozenset({"certificate", "key", "metrics"})),
+        "serve": (_serve, _MAY_TAKE, frozenset({"certificate", "key", "metrics", "spargs"})),
     }
 )
 _OPTIONS: Final = _OPTIONS_OF_VERBS.union(*(options for _, _, options in _ACTIONS.values()))

@@ -159,7 +159,7 @@ class FrontierCommand(ScrapyCommand):
             dest="spargs",
             action="append",
             metavar="NAME=VALUE",
-            help="why, plan: an argument of the crawl, such as seeds, scope or deny",
+            help="why, plan, serve: an argument of the crawl, such as seeds, scope or deny",
         )
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:

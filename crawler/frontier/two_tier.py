@@ -41,6 +41,7 @@ from crawler.frontier.records import (
     LAST_DATE,
     NEVER,
     DeadLetter,
+    HostRecord,
     ListedUrl,
     OpenRecord,
     UrlEvent,
@@ -56,7 +57,7 @@ from crawler.frontier.rounds import Rounds
 from crawler.frontier.run_files import Keys, RunFolder
 from crawler.frontier.seen import SeenSet
 from crawler.frontier.shards import Shards
-from crawler.frontier.staging import WriteBatch
+from crawler.frontier.staging import WriteBatch, all_records
 from crawler.frontier.sweep import Fate, Sweep
 from crawler.frontier.url_table import ListedCounts, UrlTable
 from crawler.model.counts import Counts
@@ -130,10 +131,10 @@ class Lending:
     until: float  # when they wait again
     rest_until: Callable[[HostKey, Sequence[LentUrl]], float]
     """Returns until when a host rests of which these were lent."""
-    held_until: Callable[[str], float | None] = lambda _: None
-    """Returns until when the host of a URL gets no turn, or None."""
-    set_aside: Callable[[Candidate], None] = lambda _: None
-    """Called with what waits no more, as no other crawler can fetch it: it is no page."""
+    held_until: Callable[[str], float | None] | None = None
+    """Returns until when the host of a URL gets no turn, or None. None: none is held."""
+    set_aside: Callable[[Candidate], None] | None = None
+    """Called with what waits no more, as no other crawler can fetch it. None: all can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,8 +341,8 @@ class TwoTierFrontier:
     ) -> list[LentUrl]:
         """Take URLs as `lease` does, and put them off until a time, as whoever has them may never
         come back: an update ends that. They are on the disk as long as they are away, and wherever
-        their shard is. A request of a spider's own code becomes a dead letter, and so does a check
-        of a link: both need a process of ours."""
+        their shard is. Of what is set aside, a check of a link and a request of a spider's own code
+        become dead letters, and a robots.txt is forgotten."""
         take = partial(self._lend, now=now, lending=lending)
         return self._take_turns(now, limit, standings, host, take)
 
@@ -644,6 +645,26 @@ class TwoTierFrontier:
         found = self._queues.read(host, level, first, first + 1)
         return decode_candidate(found[0]).url if found else None
 
+    def record_of(self, host: HostKey) -> HostRecord:
+        """Return what is known of *host*, not to be changed."""
+        return self._batch.peek(host)
+
+    def known_hosts(self) -> Iterator[HostKey]:
+        """Yield the hosts of all earlier commits. It reads the disk; other calls may be made before
+        it ends."""
+        for key, _ in all_records(self._batch, keys.HOST):
+            yield HostKey(keys.name_in_shard(key))
+
+    def waiting_of(self, host: HostKey) -> Iterator[Candidate]:
+        """Yield the URLs in the queues of *host*, stale ones too, the best level first. It reads
+        the disk; other calls may be made before it ends."""
+        for level, ends in enumerate(self._batch.peek(host).queue_ends):
+            first, size = ends.head, self._limits.chunk_urls
+            while first < ends.tail:
+                found = self._queues.read(host, level, first, min(first + size, ends.tail))
+                yield from map(decode_candidate, found)
+                first += size
+
     def longest_hosts(self, limit: int) -> list[HostWork]:
         active = self._scheduler.active
         return self._longest.longest(
@@ -867,11 +888,12 @@ class TwoTierFrontier:
 
     def _lend(self, active: ActiveHost, now: float, lending: Lending) -> list[LentUrl]:
         host, lent = active.host, list[LentUrl]()
-        held_until = lending.held_until(decode_candidate(active.head[0]).url)
-        if held_until is not None:
-            self._scheduler.on_fetch_ended(active, now)
-            self._scheduler.set_rest(host, held_until, now)
-            return lent
+        if lending.held_until is not None:
+            held_until = lending.held_until(decode_candidate(active.head[0]).url)
+            if held_until is not None:
+                self._scheduler.on_fetch_ended(active, now)
+                self._scheduler.set_rest(host, held_until, now)
+                return lent
         turn: ActiveHost | None = active
         while turn is not None:
             self._lend_head(turn, now, lending, lent)
@@ -904,9 +926,9 @@ class TwoTierFrontier:
             packed = turn.head.popleft()
             self._queues.drop_head(host, record, turn.level)
             page = decode_candidate(packed)
-            is_page = page.purpose is _PAGE and (self.table.lists_all or not page.request)
-            if not is_page:
-                self._set_aside(page, lending, now)
+            if lending.set_aside is not None and (page.purpose is not _PAGE or page.request):
+                self._set_aside(page, now)
+                lending.set_aside(page)
                 continue
             put_later = partial(self._put_lent, page, lending.until)
             listed = self.table.lend_from_queue(page, leased, now, put_later)
@@ -916,14 +938,13 @@ class TwoTierFrontier:
                 lent.append(LentUrl(host, page.key, listed))
         self._batch.count(shard, _WAITING, UrlEvent.POSTPONE, len(lent) - before)
 
-    def _set_aside(self, page: Candidate, lending: Lending, now: float) -> None:
+    def _set_aside(self, page: Candidate, now: float) -> None:
         shard = self._batch.shards.of(page.host)
         if page.purpose is _ROBOTS:
             self._batch.count(shard, _WAITING, UrlEvent.FORGET)
         else:
             self._batch.count(shard, _WAITING, UrlEvent.DROP)
             self._keep_letter(DeadLetter(page, NOT_LENT, now))
-        lending.set_aside(page)
 
     def _put_lent(self, page: Candidate, until: float, kept: bytes) -> bytes:
         return self._later.put(replace(page, not_before=until, request=kept))

@@ -121,7 +121,11 @@ class UrlTable:
         return page if page.request == before.kept else replace(page, request=before.kept)
 
     def lend_from_queue(
-        self, page: Candidate, leased: Iterable[int], now: float, put_later: Callable[[bytes], bytes]
+        self,
+        page: Candidate,
+        leased: Iterable[int],
+        now: float,
+        put_later: Callable[[bytes], bytes],
     ) -> ListedUrl | None:
         """List *page*, whose turn has come, in the place that *put_later* returns, which is called
         with what is kept of it. Return what stood here before, or would have stood. Returns None if

@@ -22,6 +22,10 @@ class UnknownQueue(CrawlerError):
     """A crawl has no queue of that key. Caller: answer so."""
 
 
+class NotServed(CrawlerError):
+    """That is not for clients of this server to say or ask. Caller: answer so."""
+
+
 class PutStatus(IntEnum):
     """What became of an item; the numbers are those of AckMessage.Status."""
 
@@ -122,7 +126,8 @@ class ServedCrawl(Protocol):
 
 
 class Crawls(Protocol):
-    """All crawlIDs of a server. An empty one never comes here: it is called DEFAULT."""
+    """All crawlIDs of a server. An empty one never comes here: it is called DEFAULT. Calls raise
+    NotServed where what is served is not for clients to change so."""
 
     def names(self) -> list[str]:
         """Return those that are kept, sorted."""

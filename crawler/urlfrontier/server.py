@@ -56,6 +56,7 @@ from crawler.urlfrontier.mapping import (
 )
 from crawler.urlfrontier.port import (
     Crawls,
+    NotServed,
     PutItem,
     PutStatus,
     QueuedUrl,
@@ -276,6 +277,7 @@ _CODES: Final = (
     (_NotFound, grpc.StatusCode.NOT_FOUND),
     (UnknownQueue, grpc.StatusCode.NOT_FOUND),
     (_Deleted, grpc.StatusCode.ABORTED),
+    (NotServed, grpc.StatusCode.UNIMPLEMENTED),
     (StoreUnavailable, grpc.StatusCode.UNAVAILABLE),
 )
 

@@ -296,9 +296,7 @@ def test_a_table_counts_urls_and_queues(embedded):
 
 def lend(frontier, now, until, limit=4, per_host=1, rest_s=1.0, **given):
     """Lend what is due, and return the URLs. Hosts rest until *rest_s* after the end."""
-    lending = Lending(
-        per_host=per_host, until=until, rest_until=lambda *_: until + rest_s, **given
-    )
+    lending = Lending(per_host=per_host, until=until, rest_until=lambda *_: until + rest_s, **given)
     return [each.listed.url for each in frontier.lend(now, limit, lending)]
 
 

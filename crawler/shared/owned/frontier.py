@@ -33,7 +33,7 @@ from crawler.frontier.port import (
 )
 from crawler.frontier.records import SHARD_BYTES
 from crawler.frontier.shards import Shards
-from crawler.frontier.two_tier import Background
+from crawler.frontier.two_tier import Background, Lending, LentUrl
 from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
@@ -268,6 +268,27 @@ class OwnedFrontier:
         for lease in ready:
             self._ahead[lease.pace.standing].remove(lease)
         return ready
+
+    async def lend(
+        self,
+        now: float,
+        limit: int,
+        lending: Lending,
+        standings: Sequence[Standing] = STANDINGS,
+        host: HostKey | None = None,
+    ) -> list[LentUrl]:
+        """Lend URLs of the shards that are here, and return those of which Redis has that: whoever
+        owns their shards from then on keeps it. One that is not returned, as its shard was lost
+        meanwhile or half of the time is over, comes back by itself. Raises StoreUnavailable."""
+        lent = self.frontier.lend(now, limit, lending, standings, host)
+        if not lent or not self.commit():
+            return []
+        owners = {each.host: self._loaded[self._shards.of(each.host)] for each in lent}
+        noted = {owner: owner.mirror.position for owner in owners.values()}
+        await self.wait_until_durable()
+        if self._now() - now > (lending.until - now) / 2:
+            return []
+        return [each for each in lent if (owner := owners[each.host]).acked >= noted[owner]]
 
     def update(self, found: Iterable[Candidate], now: float) -> int:
         refused = 0

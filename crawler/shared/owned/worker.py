@@ -27,6 +27,7 @@ from crawler.frontier.port import (
     PerHost,
     one,
 )
+from crawler.frontier.two_tier import Lending, LentUrl
 from crawler.loop.life import OpenFetch
 from crawler.model.choices import LaterVisits
 from crawler.model.counts import Counts
@@ -106,6 +107,7 @@ class OwnedWorker:
         pushing: PushedContext | None,
         changes: ChangeSender | None = None,
         open_fetches: Callable[[], list[OpenFetch]] = list,
+        fetches: bool = True,
     ) -> None:
         """*crawl*: its format, with which this worker has joined. *work* does the work of the
         frontier, whose *store*, in *folder*, is empty. Without *lease_rules* no URL is judged
@@ -114,12 +116,13 @@ class OwnedWorker:
         which had noted *rests*. *free_slots* returns how many fetches of such hosts may begin;
         *wake* lets the engine ask. *on_taken_in* is called when a shard has come, *on_robots*
         with an authority and what another worker has fetched for its robots.txt. *open_fetches*
-        returns how far each fetch is, for what this worker announces."""
+        returns how far each fetch is, for what this worker announces. It *fetches*, or its URLs are
+        for others (`lend`)."""
         me, settings, scripts = base.make_record(), base.settings, OwnedScripts()
         self.nodes, self.worker, self.outbox = base.nodes, me.name, base.outbox
         self.changes = changes
         self._base, self._work, self._wake = base, work, wake
-        self._open_fetches = open_fetches
+        self._open_fetches, self._fetches = open_fetches, fetches
         self._duplicates, self._near_duplicates = contents
         self._status_log = base.status_log
         settles = not (settings.is_ack_durable or base.nodes.single_server)
@@ -253,9 +256,25 @@ class OwnedWorker:
         per_host: PerHost = one,
         host: HostKey | None = None,
     ) -> list[Lease]:
-        if self._base.disk.is_full or self._pushes.is_congested or self._state == "stopping":
+        if not self._fetches or self._is_held_up():
             return []
         return self.frontier.lease(now, limit, standings, per_host, host)
+
+    async def lend(
+        self,
+        now: float,
+        limit: int,
+        lending: Lending,
+        standings: Sequence[Standing] = STANDINGS,
+        host: HostKey | None = None,
+    ) -> list[LentUrl]:
+        """Lend URLs as OwnedFrontier.lend."""
+        if self._is_held_up():
+            return []
+        return await self.frontier.lend(now, limit, lending, standings, host)
+
+    def _is_held_up(self) -> bool:
+        return self._base.disk.is_full or self._pushes.is_congested or self._state == "stopping"
 
     def update(self, found: Iterable[Candidate], now: float) -> int:
         self._reading.mark_unfinished()
@@ -280,7 +299,9 @@ class OwnedWorker:
         return is_held
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
-        return None if self.is_congested() else self.frontier.wake_at(standings)
+        if not self._fetches or self.is_congested():
+            return None
+        return self.frontier.wake_at(standings)
 
     def counts(self) -> Counts:
         """Return the counts of the whole crawl, a second old. Of what workers have only in memory
