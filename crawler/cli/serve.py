@@ -30,6 +30,7 @@ from crawler.config.settings import Config
 from crawler.data.data_dir import FORMAT_FILE, SERVED, DataDir
 from crawler.data.disk_room import DiskRoom, WaitWarnings
 from crawler.frontier.open import frontier_limits
+from crawler.model.choices import HostUnit
 from crawler.model.clock import Clock
 from crawler.model.types import ConfigError, CrawlerError, DataDirError
 from crawler.operate.server import ApiServer, metrics_application, read_tokens
@@ -101,7 +102,16 @@ def serve(
     """Serve until SIGINT or SIGTERM, and return the exit status. *arguments*: of the spider `web`,
     NAME=VALUE, if workers share the crawl. Raises CrawlerError."""
     ports = _Ports(config, options)
+    if config.shared.url_frontier:
+        raise ConfigError(
+            "CRAWLER_FRONTIER_URL is a URL Frontier: other crawlers ask it themselves"
+        )
     if redis_address(settings, config) is not None:
+        if config.politeness.host_unit is HostUnit.ADDRESS:
+            raise ConfigError(
+                "CRAWLER_HOST_UNIT=address: other crawlers look names up themselves, so hosts of"
+                " one address cannot wait for each other"
+            )
         return _ServingWorker(Settings(settings), arguments, ports).serve()
     if arguments:
         raise ConfigError("serve takes -a only where workers share a crawl: CRAWLER_FRONTIER_URL")

@@ -49,6 +49,8 @@ SHARD_KEYS: Final = (
     RedisKey("<root>:O", "hash", "Chunks of URLs over a domain's budget.", "URLs spilled"),
     RedisKey("<root>:L", "hash", "What was fetched of seeds with limits.", "such seeds"),
     RedisKey("<root>:y", "hash", "Statistics of patterns of URLs.", "patterns of URLs"),
+    RedisKey("<root>:U", "hash", "URLs that were updated or lent: their place.", "such URLs"),
+    RedisKey("<root>:Q", "hash", "Hosts of these: leases, blocks, delays.", "such hosts"),
     RedisKey("<root>:A", "hash", "Until when addresses of hosts rest.", "addresses, if grouped"),
     RedisKey(
         "<root>:w:<address>",
