@@ -34,6 +34,7 @@ LONGEST: Final = (
     "test_full_redis",
     "test_frontier_lives",
     "test_simulated_workers",
+    "test_remote_crawl",
     "test_simulate",
     "test_shared_crawl",
     "test_shared_repeats",
