@@ -671,7 +671,13 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
         )
 
 
-COUNTED: Final = {"later": LATER, "leased": OPEN, "dead": DEAD, "refused": REFUSED}
+COUNTED: Final = {
+    "later": LATER,
+    "leased": OPEN,
+    "dead": DEAD,
+    "refused": REFUSED,
+    "listed": LISTED,
+}
 """Counters of FrontierTotals that are the number of records of a letter."""
 
 
