@@ -5,22 +5,28 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 from urllib.request import urlopen
 
 import pytest
 
 from crawler.urlfrontier.client import FrontierClient, known
-from crawler.urlfrontier.frontier_crawls import DEFAULT_DELAY_S, FrontierCrawl
+from crawler.urlfrontier.frontier_crawls import DEFAULT_DELAY_S, FrontierCrawl, FrontierCrawls
+from crawler.urlfrontier.server import FrontierServer
 from tests.harness.commands import crawl_command
 from tests.harness.fork_server import running
 from tests.harness.url_frontier import frontier_crawls
 from tests.servers.loopback import LoopbackWeb, Reply, page
-from tests.servers.url_frontier import NAME, UrlFrontier
+from tests.servers.url_frontier import NAME
 
 HOSTS = tuple(f"127.0.4.{number}" for number in range(21, 27))
 PAGES = 4
+T = TypeVar("T")
 
 
 def web(ask):
@@ -28,6 +34,26 @@ def web(ask):
         return Reply("", 404)
     links = [f"http://{host}:{ask.port}/" for host in HOSTS] + [f"/{n}" for n in range(PAGES)]
     return page(*links, text=f"{ask.path} of {ask.host}")
+
+
+@contextmanager
+def serving(crawls: FrontierCrawls) -> Iterator[str]:
+    """Serve *crawls* by a thread of this process, and yield the address."""
+    loop, server = asyncio.new_event_loop(), FrontierServer(crawls)
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def run(work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+    try:
+        yield f"127.0.0.1:{run(server.start('127.0.0.1', 0))}"
+        run(server.stop(0))
+        run(crawls.close())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 class Ledger:
@@ -40,8 +66,8 @@ class Ledger:
         self.faults: list[str] = []
         lease, put = FrontierCrawl.lease, FrontierCrawl.put
 
-        def leasing(crawl, now, **given):
-            found = lease(crawl, now, **given)
+        async def leasing(crawl, now, **given):
+            found = await lease(crawl, now, **given)
             self.note_leases(found, now, now + given["lease_s"])
             return found
 
@@ -74,7 +100,7 @@ class Ledger:
                 self.free_at[item.key] = now + DEFAULT_DELAY_S
 
 
-async def crawl_as_others_do(url: str, per_queue: int, fetched: list[str]) -> None:
+async def crawl_as_others_do(address: str, per_queue: int, fetched: list[str]) -> None:
     """Fetch what is given, follow each link, and say that pages are never fetched again."""
 
     def links_of(page_url: str) -> list[str]:
@@ -83,7 +109,7 @@ async def crawl_as_others_do(url: str, per_queue: int, fetched: list[str]) -> No
         root = "/".join(page_url.split("/")[:3])
         return [root + link if link.startswith("/") else link for link in found]
 
-    async with FrontierClient(url.removeprefix("grpc://"), crawl_id=NAME) as client:
+    async with FrontierClient(address, crawl_id=NAME) as client:
         while True:
             found = await client.get_urls(queues=1, per_queue=per_queue, lease_s=30)
             for info in found:
@@ -100,9 +126,9 @@ def test_two_crawlers_of_others_and_one_of_ours(tmp_path, monkeypatch):
     ledger, fetched = Ledger(monkeypatch), ([], [])
     seeds, log = tmp_path / "seeds.txt", tmp_path / "log"
     crawls = frontier_crawls(tmp_path / "served", time.time)
-    with LoopbackWeb(web, HOSTS) as served, UrlFrontier(crawls) as frontier:
+    with LoopbackWeb(web, HOSTS) as served, serving(crawls) as address:
         seeds.write_text("\n".join(served.url(host) for host in HOSTS))
-        settings = {"CRAWLER_FRONTIER_URL": frontier.url, "CRAWLER_MIN_DELAY_S": 1.0}
+        settings = {"CRAWLER_FRONTIER_URL": f"grpc://{address}", "CRAWLER_MIN_DELAY_S": 1.0}
         with running(crawl_command(tmp_path / "ours", settings, seeds=seeds), log) as ours:
             while not served.visits:
                 assert ours.poll() is None, log.read_text()
@@ -110,7 +136,7 @@ def test_two_crawlers_of_others_and_one_of_ours(tmp_path, monkeypatch):
 
             async def others() -> None:
                 crawls = (
-                    crawl_as_others_do(frontier.url, n + 1, each) for n, each in enumerate(fetched)
+                    crawl_as_others_do(address, n + 1, each) for n, each in enumerate(fetched)
                 )
                 await asyncio.gather(*crawls)
 
