@@ -211,8 +211,6 @@ def _assemble(crawler: Crawler) -> Crawl:
         encode_kept(_kept_settings(crawler.settings)),
     )
     address = redis_address(crawler.settings, config)
-    if address is not None and arguments is not None and arguments.has_rounds:
-        raise ConfigError("rounds are for a crawl of one process: leave CRAWLER_FRONTIER_URL out")
     server = None
     if config.shared.url_frontier:
         from crawler.assembly.remote import open_server  # noqa: PLC0415  # 0.1 s, for gRPC

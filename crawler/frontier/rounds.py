@@ -73,6 +73,9 @@ class Rounds:
         if not self.are_any:
             self._state.first = 0
             return
+        if self._caps.are_led:
+            self.left, self._look_below = 0, -1
+            return
         if not self._state.first:
             self._state.first = self._state.number + 1
             self._begin(self._state.first)
@@ -188,6 +191,9 @@ class Rounds:
         if self.has_domains:
             self._count_domain(host, -urls)
         self._leased -= urls
+        if self._caps.are_led:
+            self.left += urls
+            return
         if self._end is RoundEnd.COUNT:
             self._end, self.look_at = None, 0.0
         self._set_left()
@@ -201,6 +207,35 @@ class Rounds:
         if self.are_any:
             self._asked_for_robots.add(host)
             self._set_special()
+
+    # Rounds that are led elsewhere
+
+    def follow(self, number: int, why: str, *, is_over: bool) -> None:
+        """Be in round *number*, as the one before was over for *why*; *is_over*: all are."""
+        if why and self.number and (number != self.number or is_over > self.is_over):
+            self._ended.append(RoundEnd(why))
+        self.is_over = is_over
+        if number != self.number:
+            self.number, self._base = number, keys.round_base(number)
+            self._held_from, self.is_looking = keys.HELD, True
+        self._leased = self.left = 0
+
+    def grant(self, urls: int) -> None:
+        """Let *urls* more be leased in the round."""
+        self.left += urls
+
+    def give_up(self) -> int:
+        """Lease no more in the round, and return how many URLs were left."""
+        left, self.left = self.left, 0
+        return left
+
+    def has_leased(self) -> bool:
+        """Return whether a URL of the round was leased."""
+        return self._leased > 0
+
+    def pages(self, now: float) -> int:
+        """Return how many pages have come lately."""
+        return self._rate.pages(now)
 
     # Where it ends
 

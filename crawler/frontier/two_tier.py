@@ -744,11 +744,15 @@ class TwoTierFrontier:
 
     def is_dry(self, now: float) -> bool:
         """Return whether nothing may be leased, and nothing will be before a date comes."""
-        if self._open or self._refusals.is_pending or self.undecided():
-            return False
+        return not (self._open or self.waits(now))
+
+    def waits(self, now: float) -> bool:
+        """Return whether anything may be leased, or will be though no date comes."""
+        if self._refusals.is_pending or self.undecided() or self._rounds.is_looking:
+            return True
         times = (self._later.next_at, self.budgets.next_at)
         is_due = any(at is not None and at <= now for at in times)
-        return not (is_due or self.budgets.may_be_idle or self._scheduler.has_hosts())
+        return is_due or self.budgets.may_be_idle or self._scheduler.has_hosts()
 
     def end_dry_round(self, now: float) -> bool:
         if not self._rounds.are_any or not self.is_dry(now):
@@ -757,6 +761,16 @@ class TwoTierFrontier:
         has_ended = self._rounds.end_dry(now, waits=waits)
         self._end_call(now)
         return has_ended
+
+    @property
+    def rounds(self) -> Rounds:
+        """Its rounds, for what leads them where several workers are in one."""
+        return self._rounds
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether any lease is open."""
+        return bool(self._open)
 
     @property
     def round_number(self) -> int:

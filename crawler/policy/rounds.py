@@ -50,6 +50,8 @@ class RoundCaps:
     floor: float | None = None  # pages a second, over FLOOR_WINDOW_S
     kind: RoundKind = RoundKind.BOTH
     rounds: int = 1  # after which the run is over
+    # Number and URLs of all are decided elsewhere, for all workers of a crawl.
+    are_led: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,8 @@ class FrontierScheduler(BaseScheduler):
         if progress is None:
             return
         for why in progress.ended[self._rounds_noted :]:
-            self._crawl.stats.count(f"rounds/{why}")
+            if self._crawl.leases.shared is None:  # else each worker counts the rounds of all
+                self._crawl.stats.count(f"rounds/{why}")
             last = progress.number - (not progress.is_over)
             number = last - len(progress.ended) + self._rounds_noted + 1
             logger.info("Round %d is over: %s", number, ROUND_ENDS[why])

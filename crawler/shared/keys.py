@@ -116,6 +116,7 @@ CRAWL_KEYS: Final = (
         "100 hosts a worker",
     ),
     RedisKey("<name>:plan", "hash", "Which worker is to have which shard.", "one"),
+    RedisKey("<name>:rounds", "hash", "The round, and what workers say of it.", "workers"),
     RedisKey("<name>:opened", "zset", "Hosts that pushed seeds opened, in order.", "hosts pushed"),
     RedisKey("<name>:urgent", "list", "Pushed URLs that go before all others.", "what was pushed"),
     RedisKey("{<name>:urgent}:taken", "hash", "Items taken and not yet added.", "what is taken"),

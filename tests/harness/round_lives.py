@@ -99,7 +99,7 @@ def crawl_in_rounds(world: EmbeddedWorld, seed: int, limits: FrontierLimits = TI
                     open_[lease.id] = lease
             case "end" if open_:
                 lease = open_.pop(random.choice(sorted(open_)))
-                verdict = _verdict(random, lease, now)
+                verdict = random_verdict(random, lease, now)
                 if not (isinstance(verdict, PutBack) and not verdict.was_asked):
                     books.note(lease)
                 waiting -= isinstance(verdict, Done | Dead)
@@ -123,7 +123,7 @@ def crawl_in_rounds(world: EmbeddedWorld, seed: int, limits: FrontierLimits = TI
     raise AssertionError(f"{waiting} URLs are left of seed {seed}, {caps}")
 
 
-def _verdict(random: Random, lease: Lease, now: float) -> Verdict:
+def random_verdict(random: Random, lease: Lease, now: float) -> Verdict:
     kinds = ("done", "retry", "back", "asked", "moved", "dead")
     match random.choices(kinds, (8, 1, 2, 1, 1, 1))[0]:
         case "retry":

@@ -6,13 +6,16 @@ import json
 import re
 import sys
 from collections import Counter
+from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
+from crawler.data.outcomes import read_outcomes
 from crawler.model.types import ConfigError
-from tests.harness.commands import run
+from tests.harness.commands import QUICK, run
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Routes, page, site
 
@@ -77,3 +80,33 @@ def test_a_plan_says_what_comes_and_is_fetched_as_it_says(tmp_path: Path) -> Non
         assert [each.url for each in ran.outcomes[1:]] == [each["url"] for each in planned]
         assert crawl(data).reason == "finished"
         assert [web.hits[link] for link in (*links, "/found")] == [1] * 9, "each once, in all"
+
+
+def test_workers_are_in_one_round_together(tmp_path: Path) -> None:
+    """Its books are the servers': what each was asked for, and in which round."""
+    hosts = [f"127.0.14.{number}" for number in range(101, 107)]
+    links = [f"/{n}" for n in range(6)]
+
+    def routes(host: str) -> Routes:
+        return {"/": page(*links, text=host), **{link: page(text=host + link) for link in links}}
+
+    with ExitStack() as opened:
+        webs = [opened.enter_context(site(host, routes(host))) for host in hosts]
+        seeds = tmp_path / "seeds.txt"
+        seeds.write_text("\n".join(web.url("/") for web in webs))
+        command = [sys.executable, "-m", "scrapy", "share", "web", "--workers", "2"]
+        settings = {**QUICK, "CRAWLER_DATA_DIR": tmp_path / "data", "CRAWLER_FRONTIER_SHARDS": 8}
+        settings |= {"CRAWLER_ALLOW_INSIDE": "127.0.0.0/8", "CRAWLER_LEASE_S": 10}
+        for name, value in settings.items():
+            command += ["-s", f"{name}={value}"]
+        given = {"seeds": seeds, "scope": "host", "round": 10, "round_per_host": 2, "rounds": 2}
+        ended = run([*command, *chain.from_iterable(("-a", f"{n}={v}") for n, v in given.items())])
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        assert sum(web.hits[link] for web in webs for link in ("/", *links)) == 20
+        files = (tmp_path / "data").rglob("outcomes.jsonl")
+        outcomes = [each for file in files for each in read_outcomes(file)]
+        by_round = Counter(each.round for each in outcomes)
+        assert by_round == {1: 10, 2: 10}
+        assert max(Counter((each.host, each.round) for each in outcomes).values()) <= 2
+        first_ended = max(each.at for each in outcomes if each.round == 1)
+        assert first_ended <= min(each.at for each in outcomes if each.round == 2)

@@ -388,6 +388,11 @@ class OwnedFrontier:
 
     # What acts of operators ask for
 
+    @property
+    def is_taking_in(self) -> bool:
+        """Whether shards have come of which nothing is leased yet."""
+        return bool(self._coming)
+
     def taken_in(self) -> list[OwnedShard]:
         """Return the shards that URLs are leased of."""
         return list(self._taken_in.values())

@@ -38,7 +38,7 @@ Command: TypeAlias = tuple[Argument, ...]
 SEEN_KEYS: Final = "s"
 INBOX: Final = "inbox"  # "i" has the records of this letter
 ACTS: Final = "acts"
-_NAMES: Final = ("open", "claim", "apply", "release", "push", "plan", "address")
+_NAMES: Final = ("open", "claim", "apply", "release", "push", "plan", "address", "round")
 _CONTENT_NAMES: Final = (
     *("reserve_content", "claim_content", "owner_of_content"),
     *("near", "outbox", "names"),

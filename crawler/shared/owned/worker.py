@@ -8,6 +8,7 @@ speak to Redis: they claim, send and hand over shards, and do the rest once a se
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -62,6 +63,7 @@ from crawler.shared.owned.inbox import VERDICT_DELAY_S, LinkPushes
 from crawler.shared.owned.leader import PlanLeader
 from crawler.shared.owned.overview import CrawlReading
 from crawler.shared.owned.pushed_links import InboxDelivery
+from crawler.shared.owned.rounds import RoundFollower
 from crawler.shared.owned.scripts import AddressCommands, InboxCommands, OwnedScripts
 from crawler.shared.owned.side_calls import SideSender
 from crawler.shared.owned.takeover import NotedRest
@@ -119,6 +121,10 @@ class OwnedWorker:
         returns how far each fetch is, for what this worker announces. It *fetches*, or its URLs are
         for others (`lend`)."""
         me, settings, scripts = base.make_record(), base.settings, OwnedScripts()
+        if limits.rounds is not None:
+            limits = dataclasses.replace(
+                limits, rounds=dataclasses.replace(limits.rounds, are_led=True)
+            )
         self.nodes, self.worker, self.outbox = base.nodes, me.name, base.outbox
         self.changes = changes
         self._base, self._work, self._wake = base, work, wake
@@ -162,6 +168,14 @@ class OwnedWorker:
             address_leases=self._address_leases,
             on_decided=base.listener.on_added,
         )
+        self._rounds = None
+        if limits.rounds is not None:
+            self._rounds = RoundFollower(
+                *(base.nodes, scripts, f"{me.name}/{me.session}", limits.rounds),
+                self.frontier.frontier.rounds,
+                lease_s=settings.lease_s,
+                wake=wake,
+            )
         self._outbox_note = OutboxNote(base.nodes, base.contents, me.name, base.outbox)
         overflow = Overflow(
             outbox=base.outbox,
@@ -394,6 +408,10 @@ class OwnedWorker:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        if self._rounds is not None:
+            with suppress(TimeoutError, CrawlerError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._rounds.leave()
         if self.changes is not None:
             self.changes.log_unsent()
         await self.holder.close()
@@ -471,6 +489,7 @@ class OwnedWorker:
             if self._pushed_urls is not None:
                 await self._pushed_urls.tick()
             await self._read_crawl(is_announced)
+            await self._follow_round()
             longest = self.frontier.longest_hosts(MOST_READ)
             await self._own_hosts.write(longest, self.frontier.sampled_paces())
             await self._longest.refresh()
@@ -492,6 +511,20 @@ class OwnedWorker:
                 self._status_log.on_waiting_for_workers(await self._silent_outboxes())
         if self._reading.is_over or self._state == "starting":
             self._wake()  # the engine asks for a lease, or whether the crawl is over
+
+    async def _follow_round(self) -> None:
+        if self._rounds is None:
+            return
+        now, frontier = self._base.now(), self.frontier.frontier
+        is_coming = self._state == "starting" or self.frontier.is_taking_in
+        try:
+            await self._rounds.step(
+                may_lease_more=self._state != "stopping" and frontier.waits(now),
+                is_busy=frontier.has_leases or is_coming or not self._pushes.is_idle(),
+                now=now,
+            )
+        except StoreUnavailable as fault:
+            self._status_log.on_server_error(fault)
 
     async def _silent_outboxes(self) -> dict[str, int]:
         """Return the links on the disks of silent workers, by name, as last announced."""
