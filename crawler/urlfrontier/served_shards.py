@@ -95,8 +95,11 @@ class ServedShards:
     def _discover(
         self, found: dict[int, tuple[int, Candidate]], statuses: list[PutStatus], now: float
     ) -> None:
-        """Add *found*. Of those whose shards are elsewhere it is not known whether they are new."""
-        known = self._frontier.known_of(found) if found else ()
+        """Add *found*. Of those whose shards are elsewhere, or that only the disk knows, the status
+        does not say whether they are new."""
+        if not found:
+            return
+        known, _ = self._frontier.known_of(found)
         new = {key: each for key, each in found.items() if key not in known}
         for place, _ in new.values():
             statuses[place] = _OK

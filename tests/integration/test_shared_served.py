@@ -19,9 +19,19 @@ import grpc
 import grpc.aio
 import pytest
 
+from crawler.config.settings import read_config
+from crawler.data.allowed_origins import AllowedOrigins
+from crawler.frontier.memory_store import MemoryStore
+from crawler.policy.operator_rules import NO_RULES, read_rules
+from crawler.shared.keys import root
 from crawler.urlfrontier.client import OK, SKIPPED, FrontierClient, discovered, known, url_info
+from crawler.urlfrontier.port import PutItem
+from crawler.urlfrontier.served_shards import PAUSE_LOOK_S, ServedShards
 from tests.harness.commands import QUICK, crawl_command
 from tests.harness.fork_server import SCRAPY, running
+from tests.harness.lone_worker import NAME as LONE
+from tests.harness.lone_worker import LoneWorker
+from tests.harness.lone_worker import running as lone
 from tests.harness.pushed_url_workers import RunLoop
 from tests.harness.waiting import wait_until, wait_until_async
 from tests.harness.workers import QUICK_LEASES
@@ -225,3 +235,82 @@ def test_other_crawlers_and_a_worker_share_a_crawl(
         for before, after in pairwise(sorted(own, key=lambda visit: visit.arrival_s)):
             by_one = before.agent == after.agent  # the other crawlers take two pages in a row
             assert by_one or after.arrival_s - before.end_s >= DELAY_S, (before, after)
+
+
+def origins() -> AllowedOrigins:
+    config = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
+    return AllowedOrigins(config, None, MemoryStore(), 7, time.time())
+
+
+def put_item(url: str, refetch_at: float | None = None) -> PutItem:
+    return PutItem(url, "", b"", None if refetch_at is None else int(refetch_at))
+
+
+PAUSED: Final = read_rules('[[rule]]\nfor = "one.org"\npaused = true\n', 3)
+X, Y, OTHER = "http://one.org/x", "http://one.org/y", "http://two.org/x"
+
+
+def test_hosts_rest_by_the_crawl_and_longer_by_what_clients_say(
+    tmp_path: Path, server: RedisServer, run_loop: RunLoop
+) -> None:
+    async def scenario() -> None:
+        async with lone(LoneWorker(server.url, tmp_path)) as worker:
+            rules = origins()
+            served = ServedShards(worker.frontier, rules, 1.0, lambda: False)
+            begin = time.time() + 1.0
+
+            def put(after_s: float, *items: PutItem) -> list[int]:
+                return list(served.put(items, begin + after_s))
+
+            async def lease(after_s: float) -> list[str]:
+                found = await served.lease(begin + after_s, queues=9, per_queue=1, lease_s=30)
+                return sorted(each.url for each in found)
+
+            assert put(0, put_item(X), put_item(Y), put_item(X), put_item(OTHER)) == [0, 0, 1, 0]
+            async with asyncio.timeout(BOUND_S):
+                found: list[str] = []
+                while len(found) < 2:  # the shards come
+                    found += await lease(0)
+                    await asyncio.sleep(0.02)
+            assert sorted(found) == [X, OTHER]
+            assert put(0, put_item(Y)) == [SKIPPED]
+            assert served.stats("one.org", begin + 1).in_process == 1
+            assert await lease(29) == [], "the hosts rest until the leases end, and no longer read"
+            assert put(29, put_item(X, 0)) == [OK]
+            assert await lease(29.9) == [], "the host rests after an update"
+            assert await lease(30.1) == [Y]
+            served.block("one.org", int(begin) + 200, begin + 31)
+            assert put(32, put_item(Y, begin + 40)) == [OK]
+            assert await lease(50) == [OTHER], "its lease is over, and the other host is blocked"
+            served.block("one.org", 0, begin + 51)
+            served.set_delay("one.org", 20, begin + 51)
+            rules.set_operator_rules(PAUSED)
+            assert await lease(52) == [], "an operator has paused the host"
+            rules.set_operator_rules(NO_RULES)
+            assert Y in await lease(53 + PAUSE_LOOK_S)
+            assert put(120, put_item(Y, begin + 121)) == [OK]
+            assert Y not in await lease(139)
+            assert Y in await lease(141)
+            await served.wait_until_durable()
+            assert served.status(X, "", begin).refetch_at == 0
+            assert [each.url for each in served.urls("one.org", 0, 9, begin)] == [X, Y]
+
+    run_loop(scenario())
+
+
+def test_nothing_is_sent_of_a_shard_that_was_lost(
+    tmp_path: Path, server: RedisServer, run_loop: RunLoop
+) -> None:
+    async def scenario() -> None:
+        async with lone(LoneWorker(server.url, tmp_path, shards=1)) as worker:
+            served = ServedShards(worker.frontier, origins(), 1.0, lambda: False)
+            served.put([put_item(X)], time.time())
+            await wait_until_async(lambda: worker.frontier.frontier.counts().left, BOUND_S)
+            await served.wait_until_durable()
+            with server.client() as client:
+                client.hset(root(LONE, 0), "owner", "another/one.1")
+            found = served.lease(time.time(), queues=9, per_queue=9, lease_s=30)
+            async with asyncio.timeout(BOUND_S):
+                assert await found == []
+
+    run_loop(scenario())
