@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 from scrapy import signals
 from scrapy.crawler import AsyncCrawlerProcess, Crawler
@@ -129,6 +129,15 @@ class ServingSpider(WebSpider):
     """The spider of a worker whose URLs other crawlers fetch."""
 
     fetches = False
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        if spider.arguments.has_rounds:
+            raise ConfigError(
+                "rounds count what our workers fetch: other crawlers cannot be served in them"
+            )
+        return spider
 
 
 class _ServingWorker(CrawlRun):
