@@ -72,18 +72,12 @@ class UrlTable:
         if new:
             prefix = keys.listed_of(self._batch.shards.of(new[0].host), new[0].host)
             names = keys.all_numbered(prefix, [each.key for each in new])
+            today = int(now)
+            # ListedUrls, which take as long to make as to encode.
             records = [
-                # A ListedUrl, which takes as long to make as to encode.
-                encode(
-                    (
-                        each.url,
-                        int(min(each.not_before or now, now)),
-                        each.not_before or now,
-                        IN_QUEUE,
-                        each.request,
-                    )
-                )
+                encode((each.url, min(int(at), today), at, IN_QUEUE, each.request))
                 for each in new
+                for at in (each.not_before or now,)
             ]
             self._batch.put_all(zip(names, records, strict=True))
             self._count(new[0].host, len(new), 0)
