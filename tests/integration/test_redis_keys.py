@@ -16,11 +16,11 @@ from tests.servers.redis_monitor import Asked, monitored
 NAME = "glossary"
 RARE = {
     *("<root>:outboxes", "<root>:x", "<root>:c", "<root>:v", "<root>:names"),
-    *("<root>:G", "<root>:S", "<root>:O"),
+    *("<root>:G", "<root>:S", "<root>:O", "<root>:U", "<root>:Q"),
 }
 """No link waits on a disk in this crawl, no rule refuses one later, none is over a budget, so few
 URLs are new that none is looked for in files, the host has no name, and no page is visited again:
-none is found gone, or has a date."""
+none is found gone, or has a date. Nothing is served to others."""
 
 
 def test_every_key_of_a_crawl_is_in_the_glossary(tmp_path: Path) -> None:
