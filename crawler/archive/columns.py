@@ -194,6 +194,12 @@ COLUMNS: Final = (
         group=ColumnGroup.CRAWL,
     ),
     Column(
+        "round",
+        pa.int32(),
+        "in which it was fetched; null: the run had none",
+        group=ColumnGroup.CRAWL,
+    ),
+    Column(
         "markdown",
         pa.string(),
         "`text` with its headings, lists, links, tables and code; null of an exact copy",

@@ -86,6 +86,8 @@ CRAWL_ID: Final = "isPartOf"
 """The field of a file's first record with the id of the crawl (WARC 1.1, section 6.2)."""
 DEPTH: Final = "depth"
 """The metadata field with the hops from a seed to a page."""
+ROUND: Final = "round"
+"""The metadata field with the round in which a page was fetched."""
 SEED: Final = "seed"
 """The metadata field with the part of the web of its seed."""
 _FLAWS: Final = frozenset(Flaw)
@@ -122,7 +124,9 @@ async def rows(
             page = await _page(stored, rebuild_settings, parse, earlier)
             depth = stored.metadata_value(DEPTH)
             hops = int(depth) if _is_number(depth) else None
-            crawl = Provenance(hops, crawl_id, stored.metadata_value(SEED))
+            number = stored.metadata_value(ROUND)
+            in_round = int(number) if _is_number(number) else None
+            crawl = Provenance(hops, crawl_id, stored.metadata_value(SEED), in_round)
             row = row_of(page, stored.fetched_at, rebuild_settings.groups, crawl)
             if row is not None:
                 parsed = page.parsed or Parsed()

@@ -18,6 +18,7 @@ from crawler.archive.columns_companion import (
     DEPTH,
     ELSEWHERE,
     MAY_REPEAT,
+    ROUND,
     SEED,
     SITEMAP,
     UNREADABLE,
@@ -189,7 +190,7 @@ async def _archive_info(
 
 
 def _provenance(page: Page, asked: AskedColumns) -> Provenance:
-    return Provenance(page.depth, asked.crawl_id, page.seed)
+    return Provenance(page.depth, asked.crawl_id, page.seed, page.round or None)
 
 
 def wire_sha1(exchange: Exchange | None, body: bytes, digest: bytes) -> bytes:
@@ -233,6 +234,7 @@ def _metadata(
         known.append((VISITS, str(page.visits)))
     if ColumnGroup.CRAWL in asked.groups:
         known += [(DEPTH, str(page.depth)), (SEED, page.seed)]
+        known.append((ROUND, str(page.round or "")))
     return [pair for pair in known if pair[1]]
 
 

@@ -328,6 +328,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     lease_id: int
     seed: str = ""  # the part of the web of its seed, as Provenance has it
+    round: int = 0  # in which it was fetched; 0: the run has none
     exchange: Exchange | None = None  # None if it was not recorded
     flags: tuple[str, ...] = ()  # truncated_length, decoded_broken...
     media_type: str = ""  # as declared, or by the bytes if nothing is declared
@@ -442,6 +443,7 @@ class Provenance(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # The narrowest part of the web in which a seed's scope lies that it is in: the seed itself,
     # example.org/docs/, example.org, *.example.org. Empty: none has an end, or it is outside.
     seed: str = ""
+    round: int | None = None  # in which it was fetched; None: the run had none
 
 
 class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):

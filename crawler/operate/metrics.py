@@ -35,6 +35,7 @@ from crawler.page.challenge import SIGNATURES, Reception
 from crawler.policy.pacing import PaceChange
 from crawler.policy.politeness import STORM_NAME
 from crawler.policy.refusal import Reason
+from crawler.policy.rounds import RoundProgress
 
 PREFIX: Final = "gossamer_"
 OTHER: Final = "other"
@@ -462,6 +463,16 @@ METRICS: Final = (
         _changes(lambda consumers: consumers.is_behind),
     ),
     _gauge(
+        "round",
+        "Number of the round; 0: the run has none (-a round=).",
+        lambda crawl: round_of(crawl).number,
+    ),
+    _gauge(
+        "round_urls",
+        "URLs that were leased in the round so far, by this worker.",
+        lambda crawl: round_of(crawl).leased,
+    ),
+    _gauge(
         "redis_lag_seconds",
         "Time since all of Redis last answered this worker, which asks once a second.",
         lambda crawl: crawl.leases.shared.lag_s() if crawl.leases.shared else None,
@@ -495,6 +506,14 @@ METRICS: Final = (
         "part",
     ),
 )
+
+
+_NO_ROUND: Final = RoundProgress(0, 0, is_over=False, ended=())
+
+
+def round_of(crawl: Crawl) -> RoundProgress:
+    """Return where *crawl* is in its rounds."""
+    return crawl.leases.frontier.round_progress() or _NO_ROUND
 
 
 class CrawlCollector(Collector):

@@ -28,6 +28,7 @@ def page_of(response: Response, spider: Spider) -> Page | None:
         depth=life.candidate.depth,
         lease_id=life.lease.id,
         seed=place.name if place else "",
+        round=life.lease.round,
         exchange=life.exchange,
         flags=tuple(response.flags),
     )

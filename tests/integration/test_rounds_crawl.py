@@ -15,6 +15,7 @@ import pytest
 
 from crawler.data.outcomes import read_outcomes
 from crawler.model.types import ConfigError
+from tests.harness.archive_judges import read_rows
 from tests.harness.commands import QUICK, run
 from tests.harness.crawling import crawl
 from tests.servers.loopback import Routes, page, site
@@ -35,6 +36,8 @@ def test_a_run_has_its_rounds_and_the_next_one_goes_on(tmp_path: Path) -> None:
         assert ran.reason == "rounds"
         by_round = Counter((each.host, each.round) for each in ran.outcomes)
         assert by_round == {(host, number): 3 for host in HOSTS for number in (1, 2)}
+        rows = [row for file in (data / "warc").glob("*.parquet") for row in read_rows(file)]
+        assert Counter((row["host"], row["round"]) for row in rows) == by_round
         summary = json.loads((data / "summary.json").read_bytes())
         assert summary["unfinished"] and summary["ended"] == "Finished: its rounds are over"
         assert summary["rounds"] == {

@@ -89,7 +89,7 @@ FULL: Final = row(
     answer=AnswerFacts("text/html", "UTF-8", "utf-8", "length", '"1"', "a date", "nginx", "all"),
     about=About("A. Author", "said", "A Site", "http://l.example/", "index", "Head"),
     link_share=0.5,
-    crawl=Provenance(0, "abc", "a.example"),
+    crawl=Provenance(0, "abc", "a.example", 7),
     markdown="# What",
 )
 LINKS: Final = [
@@ -190,6 +190,7 @@ def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
             "depth": 0,
             "crawl_id": "abc",
             "seed": "a.example",
+            "round": 7,
             "markdown": "# What",
         }
     )

@@ -50,6 +50,7 @@ from crawler.shared.owned.scripts import (
 logger = logging.getLogger(__name__)
 
 _LOADED_AT_ONCE: Final = 16
+_MOVED_S: Final = 3.0  # more than each worker takes to read a new plan, and to say what it has
 _IDLE_AGAIN_S: Final = 0.1
 _TRIED_LATE: Final = 8  # shards that a worker claims in one step without a plan
 
@@ -149,6 +150,16 @@ class ShardHolder:
         self._loading = asyncio.Semaphore(_LOADED_AT_ONCE)
         self._tasks: dict[int, asyncio.Task[None]] = {}  # that take, hand over or drop a shard
         self._changed = asyncio.Event()  # something that a step may wait for
+        self._moved_at_s = now_s()  # when a shard came or went last
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a shard comes, goes, or did so just now: for a moment it may be nowhere, or
+        where its next owner does not know of it."""
+        plan = self._leader.plan
+        is_wanted = any(shard not in self.held for shard in plan.shards_of(self._worker))
+        has_moved = self._now_s() - self._moved_at_s < _MOVED_S
+        return bool(self._tasks or self._leaving) or is_wanted or has_moved
 
     async def run(self) -> None:
         """Make steps until this is cancelled."""
@@ -241,6 +252,7 @@ class ShardHolder:
             self._on_failed(CrawlerError(f"shard {shard} cannot be taken or handed over: {bug!r}"))
         finally:
             del self._tasks[shard]
+            self._moved_at_s = self._now_s()
             self._changed.set()
 
     async def _take(self, shard: int) -> None:

@@ -517,6 +517,7 @@ class OwnedWorker:
             return
         now, frontier = self._base.now(), self.frontier.frontier
         is_coming = self._state == "starting" or self.frontier.is_taking_in
+        is_coming = is_coming or self.holder.is_moving
         try:
             await self._rounds.step(
                 may_lease_more=self._state != "stopping" and frontier.waits(now),
