@@ -148,7 +148,7 @@ FAULTS = [
         "an address is given back without its rest",
         " s after http",
         address_given_without_rest,
-        first_seed=435,
+        first_seed=775,
         policy=SHARED_ADDRESSES_OF_WORKERS,
     ),
     WorkerFault(
