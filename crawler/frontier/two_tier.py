@@ -95,6 +95,9 @@ _ROBOTS: Final = Purpose.ROBOTS
 # URLs admitted in one call that are written at once: else each read of a queue in this turn of the
 # event loop would look for its chunks among all that is staged.
 _LARGE: Final = 256
+# Hosts in one call of which nothing was taken: what they had was stale, or in no round; 5 ms.
+_MOST_WITHOUT: Final = 64
+_MOST_TURNS: Final = 8  # of a host in one call that lends: 256 URLs
 _MOST_IDLE: Final = 8  # releases of spilled URLs in one call, each of up to 64 URLs: 5 ms
 # Bound once, because each look-up of a member of an enumeration takes 0.1 us.
 _WAITING, _LEASED = UrlState.WAITING, UrlState.LEASED
@@ -465,6 +468,10 @@ class TwoTierFrontier:
             known |= self._admitter.undecided.keys() & set(wanted)
         return known, [key for key in perhaps if key not in known]
 
+    def undecided_of(self, wanted: Collection[int]) -> set[int]:
+        """Return of which of the keys *wanted* it is not known yet whether they are new."""
+        return self._admitter.undecided.keys() & set(wanted)
+
     def mark_seen(self, found: Sequence[int], now: float) -> int:
         """Count the keys *found* as admitted, though their URLs do not wait. Returns how many are
         new. It reads the disk, and writes all at once."""
@@ -812,14 +819,18 @@ class TwoTierFrontier:
         if self._are_arrived_due(now):
             self._admit_some(now)
         found: list[_Taken] = []
-        hosts, idle = 0, _MOST_IDLE
+        hosts, without, idle = 0, 0, _MOST_IDLE
         if self._rounds.look_at <= now:
             self._rounds.look(now, is_idle=not self._open)
         while hosts < limit and self._rounds.left > 0:
             active = self._scheduler.next_due(now, standings)
             if active is not None:
-                hosts += 1
-                found += take(active)
+                taken = take(active)
+                found += taken
+                hosts += bool(taken)
+                without += not taken
+                if without == _MOST_WITHOUT:
+                    break
             elif _ANSWERS not in standings:
                 break
             elif not self._admit_some(now):
@@ -909,9 +920,11 @@ class TwoTierFrontier:
                 self._scheduler.set_rest(host, held_until, now)
                 return lent
         turn: ActiveHost | None = active
+        turns = 0
         while turn is not None:
             self._lend_head(turn, now, lending, lent)
-            if len(lent) == lending.per_host:
+            turns += 1
+            if len(lent) == lending.per_host or turns == _MOST_TURNS:
                 break
             self._scheduler.on_fetch_ended(turn, now)
             turn = self._scheduler.begin_turn(host, now)  # another level, or the next URLs of it

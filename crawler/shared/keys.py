@@ -45,10 +45,6 @@ SHARD_KEYS: Final = (
     RedisKey("<root>:x", "hash", "URLs that a rule refused at their turn.", "URLs refused"),
     RedisKey("<root>:G", "hash", "Pages that are gone.", "200,000 a worker"),
     RedisKey("<root>:S", "hash", "Where pages that have dates wait.", "pages of sitemaps"),
-    RedisKey(
-        "<root>:U", "hash", "URLs that were updated: where they are.", "URLs served to others"
-    ),
-    RedisKey("<root>:Q", "hash", "Queues that are served to others.", "hosts served to others"),
     RedisKey("<root>:c", "hash", "Domain to its record: budget, who links to it.", "known domains"),
     RedisKey("<root>:O", "hash", "Chunks of URLs over a domain's budget.", "URLs spilled"),
     RedisKey("<root>:L", "hash", "What was fetched of seeds with limits.", "such seeds"),

@@ -39,7 +39,14 @@ from crawler.frontier.records import (
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.sweep import Forget
 from crawler.frontier.two_tier import Lending, LentUrl, TwoTierFrontier
-from crawler.model.types import Candidate, CrawlerError, HostKey, Standing, StoreUnavailable
+from crawler.model.types import (
+    Candidate,
+    CrawlerError,
+    HostKey,
+    Standing,
+    StoreFull,
+    StoreUnavailable,
+)
 from crawler.urlfrontier.port import (
     PutItem,
     PutStatus,
@@ -63,7 +70,9 @@ _ORDERS: Final = (
     (Standing.NEW, Standing.ANSWERS, Standing.FAILS),
 )
 _REMOVED: Final = ".removed"  # how the name of a folder ends that is being removed
-_PAUSED: Final = "paused"  # a file, while nothing is leased
+_PAUSED: Final = ".paused"  # a file, while nothing is leased; no folder has a dot in its name
+MOST_CRAWLS: Final = 100
+"""Of a server: each takes some 10 MB of memory, and six files are open."""
 _DUE_SLICE: Final = 512  # URLs that come due in one call: 10 ms
 _MAX_REST_S: Final = float(1 << 32)  # a lease is as long as the client says
 
@@ -71,9 +80,12 @@ _MAX_REST_S: Final = float(1 << 32)  # a lease is as long as the client says
 class FrontierCrawl:
     """Implements port.ServedCrawl over a frontier that lists its URLs."""
 
-    def __init__(self, frontier: TwoTierFrontier, key_seed: int) -> None:
-        """*key_seed*: of the hash of URLs."""
+    def __init__(
+        self, frontier: TwoTierFrontier, key_seed: int, is_full: Callable[[], bool]
+    ) -> None:
+        """*key_seed*: of the hash of URLs. *is_full*: the disk has no room."""
         self._frontier = frontier
+        self._is_full = is_full
         self._table = frontier.table
         self._seed = key_seed
         self._calls = 0
@@ -88,6 +100,7 @@ class FrontierCrawl:
         await self._frontier.wait_until_durable()
 
     def put(self, items: Sequence[PutItem], now: float) -> Sequence[PutStatus]:
+        self._refuse_while_full()
         statuses = [_OK] * len(items)
         found: dict[int, tuple[int, Candidate]] = {}  # discovered ones: their places in *items*
         for place, item in enumerate(items):
@@ -109,6 +122,12 @@ class FrontierCrawl:
             self._discover(found, statuses, now)
         return statuses
 
+    def _refuse_while_full(self) -> None:
+        """Raise StoreFull: what cannot be written would fill the memory, and lease queues to
+        nobody."""
+        if self._is_full():
+            raise StoreFull("the disk has no room: nothing is taken or leased until it has")
+
     def _page(self, item: PutItem, level: int, not_before: float) -> Candidate:
         key, queue = self._key(item.key, item.url), item.key
         if not item.metadata:
@@ -125,23 +144,29 @@ class FrontierCrawl:
     ) -> None:
         """Add *found*, and note those of them that are known as SKIPPED."""
         known, perhaps = self._frontier.known_of(found)
-        for key in (*known, *perhaps):
+        asked = [key for key in (*known, *perhaps) if self._has_deleted(found[key][1].host)]
+        if asked:
+            self._admit_arrived(now)  # what has arrived is in the table then
+            undecided = self._frontier.undecided_of(asked)
+        for key in asked:
             place, page = found[key]
-            if not self._table.peek_queue(page.host).has_deleted:
-                if key in known:
-                    statuses[place] = _SKIPPED
-                    del found[key]
-            elif self._table.get(page.host, key) is not None:
-                statuses[place] = _SKIPPED
-                del found[key]
-            else:
+            known.discard(key)
+            if key in undecided or self._table.get(page.host, key) is not None:
+                known.add(key)
+            else:  # it was deleted, or is new
                 found[key] = place, replace(page, needs_seen_test=False)
+        for key in known:
+            statuses[found.pop(key)[0]] = _SKIPPED
         if found:
             self._frontier.add([page for _, page in found.values()], now)
+
+    def _has_deleted(self, host: HostKey) -> bool:
+        return self._table.peek_queue(host).has_deleted
 
     async def lease(
         self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
     ) -> list[QueuedUrl]:
+        self._refuse_while_full()
         self._admit_arrived(now)
         self._in_process(now)  # else those whose leases have ended stay in memory
         until = now + lease_s
@@ -241,23 +266,28 @@ class FrontierCrawl:
             self._forget(host, place, listed)
             urls += 1
         if urls:
-            kept = QueueRecord(has_deleted=True)
+            # Its host may be fetched from, and rests as before.
+            kept = replace(self._table.peek_queue(host), done=0, limit=0, served={})
             self._table.replace_queue(host, kept)
             self._set_rest(host, kept, now)
         return urls
 
     def purge(self, key: str, days: int, now: float) -> int:
         self._admit_arrived(now)
-        before, urls = now - days * _DAY_S, 0
+        before, urls, touched = now - days * _DAY_S, 0, set[HostKey]()
         for place, host, listed in self._table.urls(HostKey(key) if key else None):
             if listed.created_at < before:
                 self._forget(host, place, listed)
+                touched.add(host)
                 urls += 1
+        for host in touched:  # those at their limits have room again
+            self._set_rest(host, self._table.peek_queue(host), now)
         return urls
 
     def _forget(self, host: HostKey, place: bytes, listed: ListedUrl) -> None:
         url_key = number_of(place)
         self._table.remove(host, url_key, listed)
+        self._table.queue(host).served.pop(url_key, None)
         self._served.pop(url_key, None)
 
     def block(self, key: str, until: int, now: float) -> None:
@@ -316,11 +346,24 @@ def served_limits(limits: FrontierLimits) -> FrontierLimits:
     )
 
 
+def _stores(data: DataDir) -> list[Path]:
+    """Return the folders of the stores of the crawls in *data*, after what a process left that was
+    killed while it made or removed one is removed."""
+    for folder in (data.path / SERVED).glob(f"*{_REMOVED}"):
+        shutil.rmtree(folder)
+    stores = sorted((data.path / SERVED).glob(f"*/{FRONTIER}"))
+    for store in stores:
+        # Until it has this file, nothing is in it. One with tables and without the file is damaged.
+        if not (store / "CURRENT").exists() and not any(store.glob("*.sst")):
+            shutil.rmtree(store.parent)
+    return [store for store in stores if store.exists()]
+
+
 def latest_time(data: DataDir) -> float:
     """Return the latest time of any call of earlier servers of *data*, epoch seconds: the clock
     must not go back before it. Raises DataDirError."""
     latest = 0.0
-    for folder in (data.path / SERVED).glob(f"*/{FRONTIER}"):
+    for folder in _stores(data):
         with closing(RocksStore(folder, read_only=True)) as store:
             packed = store.get(TOTALS)
             latest = max(latest, decode_totals(packed).clock if packed else 0.0)
@@ -333,7 +376,7 @@ def purge_served(
     """Forget all URLs of the crawls in *data* that *is_meant* is true for, with all that is kept
     with them, and return how many they were. Nothing serves them meanwhile. Raises CrawlerError."""
     urls = 0
-    for folder in sorted((data.path / SERVED).glob(f"*/{FRONTIER}")):
+    for folder in _stores(data):
         frontier = open_frontier(folder.parent, served_limits(limits), now)
         with closing(frontier):
             frontier.admit_arrived(now)
@@ -378,9 +421,7 @@ class FrontierCrawls:
         self._clock, self._room, self._fail = clock, room, fail
         self._open: dict[str, _OpenCrawl] = {}
         self._leaving: set[str] = set()  # those that are being deleted
-        for each in self._folder.iterdir():
-            if each.name.endswith(_REMOVED):
-                shutil.rmtree(each)
+        _stores(data)
 
     def names(self) -> list[str]:
         kept = (each.name for each in self._folder.iterdir() if each.is_dir())
@@ -399,12 +440,18 @@ class FrontierCrawls:
         if known is None:
             if crawl_id in self._leaving:
                 raise StoreUnavailable(f"{crawl_id} is being deleted: try again")
+            if len(self._open) >= MOST_CRAWLS:
+                raise StoreUnavailable(
+                    f"{MOST_CRAWLS} crawls are open, which is the most: delete one that is over"
+                )
             work = FrontierWork(lambda _: None, self._room, self._fail, lambda: None)
             path = self._path(crawl_id)
             path.mkdir(exist_ok=True)
             frontier = open_frontier(path, self._limits, self._clock(), background=work)
             work.begin(frontier, self._clock)
-            known = _OpenCrawl(frontier, work, FrontierCrawl(frontier, self._seed))
+            known = _OpenCrawl(
+                frontier, work, FrontierCrawl(frontier, self._seed, lambda: self._room.is_full)
+            )
             self._open[crawl_id] = known
         return known.served
 

@@ -110,6 +110,8 @@ class ServedShards:
         self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
     ) -> list[QueuedUrl]:
         self._refuse_unless_open()
+        if self._origins.operator.paused_until(now) is not None:
+            return []
         self._frontier.admit_arrived(now)
         lending = Lending(
             per_host=per_queue,

@@ -538,7 +538,7 @@ class _Calls(rpc.URLFrontierServicer):
                     yield found
                 if passed >= start + size:
                     return
-            elif number % _BATCH == 0:
+            if number % _BATCH == 0:
                 await asyncio.sleep(0)
             if self._crawls.find(name) is not crawl:
                 raise _Deleted(f"the crawl {name} was deleted while its URLs were read")

@@ -45,7 +45,7 @@ OF_URL_FRONTIERS = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "world" in metafunc.fixturenames:
+    if "world" in metafunc.fixturenames and not hasattr(metafunc.module, "world"):
         is_for_all = metafunc.function.__name__ in OF_URL_FRONTIERS
         kinds = [*WORLDS, RemoteWorld] if is_for_all else WORLDS
         names = [kind.__name__ for kind in kinds]

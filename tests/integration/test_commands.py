@@ -346,7 +346,7 @@ def test_each_verb_is_named_once_where_a_word_is_wanted(data: Path) -> None:
 
 
 def test_counters_are_counted_again_and_repaired(data: Path) -> None:
-    assert "9 counters counted again: all are right" in frontier(data, "check").stdout
+    assert "10 counters counted again: all are right" in frontier(data, "check").stdout
     kept = answer(data, "check")
     with closing(RocksStore(data / "frontier")) as store:
         totals = decode_totals(store.get(keys.TOTALS) or b"")

@@ -50,18 +50,21 @@ def server(
 OTHERWISE = {
     "frontier": {
         "test_of_one_date_the_order_is_that_of_the_urls": "in the order in which they came"
-    }
+    },
+    "dict": {"test_a_limit_counts_what_is_left": "the yardstick is no server for use"},
 }
 
 
 @pytest.fixture
-def served(server: ServedFrontier, request: pytest.FixtureRequest) -> ServedFrontier:
+def served(server: ServedFrontier, request: pytest.FixtureRequest) -> Iterator[ServedFrontier]:
     """The server, with a crawl of its own."""
     others = OTHERWISE.get(request.node.callspec.params["server"], {})
     if (reason := others.get(request.node.originalname)) is not None:
         request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     server.begin_crawl()
-    return server
+    yield server
+    for name in server.call("ListCrawls", pb.Local()).values:
+        server.delete_crawl(name)
 
 
 class TestGetURLsReservation:
@@ -870,3 +873,64 @@ def call_head(name: str) -> bytes:
     texts = [text.encode() for pair in fields.items() for text in pair]
     sized = [bytes((len(text),)) + text for text in texts]
     return b"".join(b"\0" + sized[n] + sized[n + 1] for n in range(0, len(sized), 2))
+
+
+class TestDeletedUrls:
+    """URLs that were deleted are new again, and their hosts rest as before."""
+
+    def test_put_twice_it_is_there_once(self, served: ServedFrontier) -> None:
+        served.discover(A, B, key=KEY)
+        served.delete_queue(KEY)
+        assert served.discover(A, key=KEY) == [OK]
+        assert served.discover(A, key=KEY) == [SKIPPED]
+        assert served.stats(KEY).size == served.count(key=KEY) == 1
+        assert served.get(KEY) == [A]
+        served.update(A, 0, KEY)
+        assert (served.stats(KEY).size, served.delete_queue(KEY)) == (0, 1)
+
+    def test_its_queue_keeps_its_block(self, served: ServedFrontier) -> None:
+        served.discover(A, key=KEY)
+        served.block(KEY, served.now() + 60)
+        served.delete_queue(KEY)
+        served.discover(A, key=KEY)
+        assert served.get(KEY) in ([], [A]), "the reference forgets it"
+        served.clock.now += 61
+        assert served.stats(KEY).size == 1
+
+    def test_a_limit_counts_what_is_left(self, served: ServedFrontier) -> None:
+        served.update(A, 0, KEY)
+        served.set_limit(KEY, 1)
+        served.clock.now += 3 * DAY_S
+        served.discover(B, key=KEY)
+        assert served.get(KEY) == []
+        request = pb.PurgeUrlParams(key=KEY, crawlID=served.crawl, days=1)
+        assert served.call("PurgeURLs", request).value == 1
+        assert served.get(KEY) == [B]
+
+    def test_the_lease_of_a_purged_url_holds_nothing_up(self, served: ServedFrontier) -> None:
+        served.discover(A, key=KEY)
+        served.clock.now += 3 * DAY_S
+        served.discover(B, key=KEY)
+        assert len(served.get(KEY, lease_s=3_000)) == 2
+        served.call("PurgeURLs", pb.PurgeUrlParams(key=KEY, crawlID=served.crawl, days=1))
+        assert served.stats(KEY).inProcess == 1
+        served.update(B, served.now() + 5, KEY)
+        served.clock.now += 6
+        assert served.get(KEY) == [B]
+
+
+def test_a_crawl_may_have_any_name(served: ServedFrontier) -> None:
+    for name in ("paused", ".paused", "..", "a/b", "x.removed"):
+        served.crawl = name
+        assert served.discover(A) == [OK]
+        assert served.get() == [A], name
+        served.delete_crawl(name)
+
+
+def test_stale_entries_of_many_queues_hold_nothing_up(served: ServedFrontier) -> None:
+    urls = [f"http://site{number}.com/" for number in range(300)]
+    served.discover(*urls)
+    served.put(*[known(served.info(url)) for url in urls])
+    served.discover(A)
+    found = [served.get(per_queue=500) for _ in range(8)]
+    assert [A] in found
