@@ -75,7 +75,8 @@ class DirectServer:
         return [int(status) for status in self.crawl.put(packed, self._check(call))]
 
     async def get_urls(self, queues: int, lease_s: int) -> Sequence[RemoteUrl]:
-        found = self.crawl.lease(self._check("get"), queues=queues, per_queue=1, lease_s=lease_s)
+        now = self._check("get")
+        found = await self.crawl.lease(now, queues=queues, per_queue=1, lease_s=lease_s)
         return [
             RemoteUrl(each.url, each.key, msgspec.msgpack.decode(each.metadata)) for each in found
         ]

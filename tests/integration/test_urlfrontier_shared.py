@@ -148,5 +148,3 @@ def test_two_crawlers_of_others_and_one_of_ours(tmp_path, monkeypatch):
     expected = {(host, path) for host in HOSTS for path in ("/", *(f"/{n}" for n in range(PAGES)))}
     assert pages == dict.fromkeys(expected, 1), "each page once"
     assert max(robots) <= 1
-    assert all(fetched), "each has had its part"
-    assert len(fetched[0]) + len(fetched[1]) < len(expected)

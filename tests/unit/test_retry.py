@@ -112,7 +112,7 @@ def test_a_host_that_is_down_costs_its_urls_no_retry(
 
 
 def test_our_own_cancellations_cost_no_attempt() -> None:
-    assert fated(Answer(0.1, None, "cancelled"), attempts=9) == PutBack()
+    assert fated(Answer(0.1, None, "cancelled"), attempts=9) == PutBack(was_asked=True)
 
 
 def test_a_dead_letter_has_its_reason() -> None:
