@@ -46,6 +46,7 @@ SKIPPED: Final = 1  # known before, or malformed: not to be sent again
 FAIL: Final = 2  # may be sent again
 MOST_UNACKNOWLEDGED: Final = 1_024  # of a PutStream; with more a server reads no further
 _BATCH: Final = 100  # URLs of a message of PutDiscovered, as StormCrawler sends them
+_SHOWN: Final = 200  # characters of a URL in a message
 _CHUNK: Final = 10_000  # lines of a dump that are put at once
 _FIRST_WAIT_S: Final = 0.2
 _LONGEST_WAIT_S: Final = 10.0
@@ -338,16 +339,23 @@ class FrontierClient:
 
     async def load(self, lines: Iterable[str], tell: Tell) -> int:
         """Put the URLs of a dump, or of lines that are URLs, and return how many the server has
-        taken or knew. *tell*: what is wrong with a line, which is left out."""
+        taken or knew. *tell*: what is wrong with a line, which is left out, and which URLs the
+        server has refused."""
         taken = 0
         items = _read_items(lines, tell)
         while chunk := list(islice(items, _CHUNK)):
-            for is_known, part in groupby(chunk, key=lambda item: item.HasField("known")):
-                if is_known:
-                    statuses = await self.put(part)
-                else:
-                    statuses = await self.put_discovered([each.discovered.info for each in part])
-                taken += len(statuses) - statuses.count(FAIL)
+            for is_known, same in groupby(chunk, key=lambda item: item.HasField("known")):
+                part = list(same)
+                infos = [each.known.info if is_known else each.discovered.info for each in part]
+                urls = [info.url for info in infos]
+                statuses = await (self.put(part) if is_known else self.put_discovered(infos))
+                # A known URL is skipped only if it is more than the server keeps.
+                refused = (FAIL, SKIPPED) if is_known else (FAIL,)
+                for url, status in zip(urls, statuses, strict=True):
+                    if status in refused:
+                        tell(f"the server has not taken {url[:_SHOWN]}")
+                    else:
+                        taken += 1
         return taken
 
 

@@ -81,8 +81,9 @@ class ServedCrawl(Protocol):
     ) -> list[QueuedUrl]:
         """Take up to *per_queue* due URLs of each of up to *queues* queues, or of that of *key*,
         for *lease_s* seconds, in which they are not taken again unless they are put. Those of a
-        queue are one after another, by date and then by URL. Left out are queues that are blocked,
-        at their limit, served less than their delay ago, or of which *per_queue* URLs are leased.
+        queue are one after another, those whose dates had passed when they were put first, then as
+        they came. Left out are queues that are blocked, at their limit, in their delay, or of which
+        URLs are leased.
         None are returned when no queue is left; a second call with the same *now* goes on with
         other queues. Durable when this returns. Raises StoreUnavailable."""
 

@@ -221,6 +221,7 @@ class RemoteFrontier:
         self._open: dict[int, _Held] = {}  # of these, those that were given away, by lease
         self._busy: Counter[HostKey] = Counter()  # unreleased leases
         self._ready: dict[Standing, deque[_Ready]] = {each: deque() for each in STANDINGS}
+        self._blocking = asyncio.Lock()  # else a block sent again may come after a newer one
         self._resting: list[tuple[float, int, _Ready]] = []  # a heap, by the ends of rests
         self._tie = count()
         self._unsent = _Unsent()
@@ -662,9 +663,10 @@ class RemoteFrontier:
 
     async def _send_blocks(self, blocks: Mapping[str, int]) -> None:
         wanted = list(blocks.items())
-        for at in range(0, len(wanted), _AT_ONCE):
-            some = wanted[at : at + _AT_ONCE]
-            await asyncio.gather(*[self._server.block(key, until) for key, until in some])
+        async with self._blocking:
+            for at in range(0, len(wanted), _AT_ONCE):
+                some = wanted[at : at + _AT_ONCE]
+                await asyncio.gather(*[self._server.block(key, until) for key, until in some])
 
     async def _send_knowns(self, knowns: Sequence[_Known]) -> None:
         left = list(knowns)

@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -56,7 +56,7 @@ class UrlFrontierAddress:
     """Where a URL Frontier is. `str()` shows no token."""
 
     url: str  # grpc://host:port, or grpcs://
-    token: str = ""
+    token: str = field(default="", repr=False)
     ca_file: Path | None = None  # of certificates; None: those of this machine
 
     @classmethod

@@ -89,7 +89,7 @@ class ServerAccess:
     """Who may call: by name, the tokens, of which a call needs one if there are any; and the files
     of the certificate and its key, in PEM."""
 
-    tokens: Mapping[str, str] = field(default_factory=dict)
+    tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
     certificate: Path | None = None
     key: Path | None = None
 

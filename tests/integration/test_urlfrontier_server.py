@@ -338,10 +338,12 @@ class TestCommandLine:
         address, lines = f"127.0.0.1:{served.port}", tmp_path / "urls.txt"
         lines.write_text(
             f'{URL}\n\n{{"known": {{"info": {{"url": "{URL}2"}}}}}}\n{{"no\n{{"ID": "x"}}\n'
+            f'{{"known": {{"info": {{"url": "{URL}{"x" * 9_000}"}}}}}}\n'
         )
         assert served.command("load", address, str(lines)) == 1
         said = capsys.readouterr().err
         assert "line 4 is left out" in said and "line 5 is left out" in said and "2 URLs" in said
+        assert f"the server has not taken {URL}xxx" in said
         assert (
             served.command("stats", address, "--crawl", "") == served.command("get", address) == 0
         )
