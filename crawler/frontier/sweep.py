@@ -19,6 +19,7 @@ from crawler.frontier import records as keys
 from crawler.frontier.budgets import DomainBudgets
 from crawler.frontier.hosts import HostScheduler
 from crawler.frontier.later import LaterUrls
+from crawler.frontier.port import OrderedStore
 from crawler.frontier.queues import QueueName, UrlQueues
 from crawler.frontier.records import (
     DeadLetter,
@@ -32,7 +33,7 @@ from crawler.frontier.records import (
     encode,
 )
 from crawler.frontier.refusals import Refusals
-from crawler.frontier.staging import WriteBatch
+from crawler.frontier.staging import WriteBatch, slices
 from crawler.frontier.url_table import UrlTable
 from crawler.model.types import Candidate, Dead, HostKey
 from crawler.policy.refusal import Refusal
@@ -286,3 +287,13 @@ _KEPT: Final = (
     (keys.DIGEST, None, _urls_of_claim),
     (keys.PATTERN, None, _urls_of_pattern),
 )
+
+
+def forget_kept_here(store: OrderedStore, is_meant: Callable[[str], bool]) -> Iterator[int]:
+    """Delete which page had a content first, and statistics of patterns, of the URLs that
+    *is_meant* is true for, in a *store* whose URLs wait elsewhere. Yields 0 after each step."""
+    for prefix, urls_of in ((keys.DIGEST, _urls_of_claim), (keys.PATTERN, _urls_of_pattern)):
+        for found in slices(store, prefix, _HOSTS):
+            meant = [key for key, packed in found if any(map(is_meant, urls_of(key, packed)))]
+            store.write(dict.fromkeys(meant))
+            yield 0

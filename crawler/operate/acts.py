@@ -19,7 +19,7 @@ from collections.abc import (
 )
 from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import Config
@@ -42,6 +42,9 @@ from crawler.policy.targets import UrlTarget, read_target
 from crawler.view.formats import many
 from crawler.view.local import LocalView
 from crawler.view.place import CrawlPlace, known_urls
+
+if TYPE_CHECKING:  # only a crawl whose URLs are in a URL Frontier imports it
+    from crawler.urlfrontier.remote_frontier import RemoteFrontier
 
 logger = logging.getLogger(__name__)
 
@@ -150,6 +153,9 @@ class RemoteQueues:
     """Implements Queues where the URLs are in a URL Frontier: what waits there is out of reach, and
     is judged by the rules in force when it is leased."""
 
+    def __init__(self, frontier: RemoteFrontier) -> None:
+        self._frontier = frontier
+
     async def sweep(
         self,
         hosts: Iterable[HostKey] | None,
@@ -174,8 +180,9 @@ class RemoteQueues:
     async def forget_kept(
         self, is_meant: Callable[[str], bool], now: Callable[[], float]
     ) -> AsyncIterator[int]:
-        return
-        yield  # so that it is a generator
+        for touched in self._frontier.forget_kept(is_meant):
+            yield touched
+            await asyncio.sleep(0)
 
     async def forget_unsent(self, is_meant: Callable[[str], bool]) -> None:
         """Do nothing: what is not sent yet is refused when it is leased."""
@@ -196,7 +203,7 @@ def queues_of(crawl: Crawl) -> Queues:
     if crawl.leases.embedded is not None:
         return LocalQueues(crawl, crawl.leases.embedded.frontier)
     if crawl.leases.remote is not None:
-        return RemoteQueues()
+        return RemoteQueues(crawl.leases.remote)
     frontier, store = crawl.leases.shared, crawl.operator_store
     assert frontier is not None
     from crawler.shared.operator_store import SharedStore  # noqa: PLC0415  # 15 ms

@@ -31,6 +31,7 @@ from crawler.data.disk_room import WaitWarnings
 from crawler.frontier import records as keys
 from crawler.frontier.port import FrontierLimits, LeaseRules, OrderedStore, PerHost, one
 from crawler.frontier.records import NEVER, claim_changes, encode
+from crawler.frontier.sweep import forget_kept_here
 from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
@@ -445,6 +446,10 @@ class RemoteFrontier:
         else:
             self._unsent.links.append((moved, False))
         self._decide(held, as_done(held.url), 0)
+
+    def forget_kept(self, is_meant: Callable[[str], bool]) -> Iterator[int]:
+        """Forget what is kept here of the URLs that *is_meant* is true for, step by step."""
+        return forget_kept_here(self._store, is_meant)
 
     def _write_claim(self, claim: Claim | None, lease: Lease) -> None:
         if claim is not None:

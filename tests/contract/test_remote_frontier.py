@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from crawler.frontier.records import NEVER, encode
 from crawler.model.types import (
     Again,
+    Claim,
     Dead,
     Done,
     HostKey,
@@ -329,6 +330,17 @@ def test_a_dead_letter_keeps_its_reason_and_its_candidate(remote):
     date, metadata = kept(remote, "http://a/x")
     assert (date, metadata["dead"], "g" in metadata) == (0, ["timeout"], True)
     assert frontier.counts().dead == 1
+
+
+def test_what_is_kept_here_of_purged_urls_is_forgotten(remote):
+    frontier = remote.reopen(0.0)
+    frontier.add([candidate("marker"), candidate("kept", host="b")], 0.0)
+    for lease, digest in zip(frontier.lease(0.0, 4), (b"1" * 20, b"2" * 20), strict=True):
+        frontier.finish(lease, Done(Claim(digest, lease.candidate.url)), 0.5)
+    for _ in frontier.frontier.forget_kept(lambda url: "marker" in url):
+        pass
+    left = [remote.claim(digest) for digest in (b"1" * 20, b"2" * 20)]
+    assert sorted(claim.url if claim else "" for claim in left) == ["", "http://b/kept"]
 
 
 def test_a_stop_puts_back_what_is_not_used(remote):
