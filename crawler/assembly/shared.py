@@ -107,6 +107,7 @@ def shared_parts(
         pushing=_pushed_context(base, origins),
         changes=changes,
         open_fetches=lambda: base.lives.open_fetches(base.slots.received_bytes),
+        run_s=_run_s(base),
         fetches=base.fetches,
     )
     pattern_stats = LocalPatternStats(
@@ -133,6 +134,13 @@ def shared_parts(
         shared=frontier,
         shared_names=names,
     )
+
+
+def _run_s(base: BaseParts) -> float:
+    """Return for how long the run has gone on, by this machine's clock."""
+    now = time()
+    began_at: float = getattr(base.crawler.spider, "began_at", now) if base.arguments else now
+    return max(0.0, now - began_at)
 
 
 def _rests_of_dead(folder: Path) -> dict[HostKey, NotedRest]:

@@ -62,6 +62,7 @@ class Rounds:
         """Whether hosts are looked at that the last round held, or the caps of another start."""
         self._held_from = keys.HELD  # the next of these
         self._leased = 0  # URLs, in the round
+        self._are_any_full = False  # hosts or domains
         self._is_special = self.has_domains  # or a robots.txt is asked for
         self._look_below = _UNLIMITED
         """When so few are left, `take` says so: any number before the first, none after that."""
@@ -125,7 +126,9 @@ class Rounds:
             waits = (level for level, ends in enumerate(record.queue_ends) if len(ends))
             if not any(self.allows(host, level) for level in waits):
                 return True
-        return self.room(host, record) <= 0
+        is_full = self.room(host, record) <= 0
+        self._are_any_full |= is_full
+        return is_full
 
     # What is leased
 
@@ -218,6 +221,7 @@ class Rounds:
         if number != self.number:
             self.number, self._base = number, keys.round_base(number)
             self._held_from, self.is_looking = keys.HELD, True
+            self._are_any_full = False
         self._leased = self.left = 0
 
     def grant(self, urls: int) -> None:
@@ -230,8 +234,8 @@ class Rounds:
         return left
 
     def has_leased(self) -> bool:
-        """Return whether a URL of the round was leased."""
-        return self._leased > 0
+        """Return whether a URL of the round was leased, be it by a process that has died."""
+        return self._leased > 0 or self._are_any_full
 
     def pages(self, now: float) -> int:
         """Return how many pages have come lately."""

@@ -764,8 +764,7 @@ class TwoTierFrontier:
     def end_dry_round(self, now: float) -> bool:
         if not self._rounds.are_any or not self.is_dry(now):
             return False
-        waits = self._later.next_at is not None or self.budgets.next_at is not None
-        has_ended = self._rounds.end_dry(now, waits=waits)
+        has_ended = self._rounds.end_dry(now, waits=self.has_dates)
         self._end_call(now)
         return has_ended
 
@@ -773,6 +772,11 @@ class TwoTierFrontier:
     def rounds(self) -> Rounds:
         """Its rounds, for what leads them where several workers are in one."""
         return self._rounds
+
+    @property
+    def has_dates(self) -> bool:
+        """Whether anything that is left may be leased at a date, in whichever round."""
+        return self._later.next_at is not None or self.budgets.next_at is not None
 
     @property
     def has_leases(self) -> bool:

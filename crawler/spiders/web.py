@@ -89,6 +89,7 @@ class WebSpider(Spider):
     # Every answer is archived as a page, 404 too.
     custom_settings = {"HTTPERROR_ALLOW_ALL": True}  # noqa: RUF012 - Scrapy's own form
     arguments: Arguments
+    began_at: float  # epoch seconds; of a worker that was started again, when its run did
     ends_at: float | None  # epoch seconds, at the latest
     given: dict[str, Any]  # the same as text, with those of the last start
     seeds: Seeds | None = None  # None: they are pushed, or their list is not fetched yet
@@ -127,7 +128,7 @@ class WebSpider(Spider):
         for name, setting in SETTINGS_BY_ARGUMENT.items():
             if spider.given.get(name):
                 settings.set(setting, spider.given[name], priority="spider")
-        spider.ends_at = spider.arguments.ends_at(began_at)
+        spider.began_at, spider.ends_at = began_at, spider.arguments.ends_at(began_at)
         if changes := describe_changes(kwargs, kept):
             spider.logger.info("Arguments %s", changes)
         arguments = spider.arguments

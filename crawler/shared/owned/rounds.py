@@ -4,7 +4,8 @@ has reserved.
 Rule: what a worker leases it has reserved before, in slices. A worker that dies keeps what it has
 reserved, so a round may have fewer URLs, never more. A worker that has said that it leases no more
 leases nothing before it has taken that back: so the next round begins where no lease of the last
-one is open. The caps of hosts and domains are each owner's, as these are in one shard.
+one is open. A run that began after the last round was over begins another one. The caps of hosts
+and domains are each owner's, as these are in one shard.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class LedRounds(Protocol):
 
     number: int
     left: int
+    is_over: bool
 
     def follow(self, number: int, why: str, *, is_over: bool) -> None: ...
 
@@ -33,6 +35,8 @@ class LedRounds(Protocol):
     def give_up(self) -> int: ...
 
     def has_leased(self) -> bool: ...
+
+    def are_held(self) -> bool: ...
 
     def pages(self, now: float) -> int: ...
 
@@ -49,31 +53,40 @@ class RoundFollower:
         rounds: LedRounds,
         *,
         lease_s: float,
+        run_began_at: float,
         wake: Callable[[], None],
     ) -> None:
         """*worker*: of its session, that no other one has. *lease_s*: after which one that does not
-        ask counts no longer. *wake* is called when URLs may be leased that could not before."""
+        ask counts no longer. *run_began_at*: epoch seconds by the server's clock; that of a worker
+        that is started again is the same. *wake* is called when URLs may be leased that could not
+        before."""
         self._nodes, self._key = nodes, rounds_key(nodes.name)
         self._script = scripts.text("round")
         self._worker, self._caps, self._rounds = worker, caps, rounds
-        self._lease_s, self._wake = lease_s, wake
+        self._lease_s, self._run_began_at, self._wake = lease_s, run_began_at, wake
 
-    async def step(self, *, may_lease_more: bool, is_busy: bool, now: float) -> None:
+    async def step(
+        self, *, may_lease_more: bool, is_busy: bool, has_dates: bool, now: float
+    ) -> None:
         """Say how far this worker is. *may_lease_more*: URLs wait that the round may have.
-        *is_busy*: leases of it are open, or URLs are still to come here. Raises
-        StoreUnavailable."""
+        *is_busy*: leases of it are open, or URLs are still to come here. *has_dates*: URLs wait for
+        a date. Raises StoreUnavailable."""
         rounds, caps = self._rounds, self._caps
+        if rounds.is_over:
+            return
         number = rounds.number
         given_back = 0 if may_lease_more else rounds.give_up()
         wanted = max(0, SLICE - rounds.left) if may_lease_more else 0
         is_done = not (is_busy or (may_lease_more and rounds.left > 0))
+        left_over = 2 if has_dates else int(rounds.are_held())
         said = (
             *(self._worker, round(self._lease_s * 1000), number, int(rounds.has_leased())),
             *(int(is_done), given_back if caps.urls is not None else 0, wanted),
             *(rounds.pages(now), -1 if caps.urls is None else caps.urls),
             -1 if caps.seconds is None else round(caps.seconds * 1000),
             -1 if caps.floor is None else round(caps.floor * FLOOR_WINDOW_S),
-            *(round(FLOOR_WINDOW_S * 1000), caps.rounds),
+            *(round(FLOOR_WINDOW_S * 1000), caps.rounds, round(self._run_began_at * 1000)),
+            left_over,
         )
         reply = await self._nodes.checked_command(
             self._key, "EVAL", self._script, 1, self._key, *said
@@ -94,7 +107,8 @@ class RoundFollower:
 
 
 def rounds_key(name: str) -> str:
-    """A hash: number of the round and the first one of the run, over (1: all are), granted (URLs
-    that workers have reserved), began (ms), closed (why nothing more is leased in it), why (the one
-    before was over), w:<worker> (when it asked last, ms, and what it said)."""
+    """A hash: number of the round and the first one of the run (0: the next one is), over (when the
+    last one of a run was, ms), granted (URLs that workers have reserved), began (ms), closed (why
+    nothing more is leased in it), why (the one before was over), w:<worker> (when it asked last,
+    ms, and what it said)."""
     return f"{name}:rounds"

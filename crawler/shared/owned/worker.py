@@ -109,6 +109,7 @@ class OwnedWorker:
         pushing: PushedContext | None,
         changes: ChangeSender | None = None,
         open_fetches: Callable[[], list[OpenFetch]] = list,
+        run_s: float = 0.0,
         fetches: bool = True,
     ) -> None:
         """*crawl*: its format, with which this worker has joined. *work* does the work of the
@@ -118,7 +119,8 @@ class OwnedWorker:
         which had noted *rests*. *free_slots* returns how many fetches of such hosts may begin;
         *wake* lets the engine ask. *on_taken_in* is called when a shard has come, *on_robots*
         with an authority and what another worker has fetched for its robots.txt. *open_fetches*
-        returns how far each fetch is, for what this worker announces. It *fetches*, or its URLs are
+        returns how far each fetch is, for what this worker announces. *run_s*: for how long its run
+        has gone on, if it was started again. It *fetches*, or its URLs are
         for others (`lend`)."""
         me, settings, scripts = base.make_record(), base.settings, OwnedScripts()
         if limits.rounds is not None:
@@ -174,6 +176,7 @@ class OwnedWorker:
                 *(base.nodes, scripts, f"{me.name}/{me.session}", limits.rounds),
                 self.frontier.frontier.rounds,
                 lease_s=settings.lease_s,
+                run_began_at=base.now() - run_s,
                 wake=wake,
             )
         self._outbox_note = OutboxNote(base.nodes, base.contents, me.name, base.outbox)
@@ -522,6 +525,7 @@ class OwnedWorker:
             await self._rounds.step(
                 may_lease_more=self._state != "stopping" and frontier.waits(now),
                 is_busy=frontier.has_leases or is_coming or not self._pushes.is_idle(),
+                has_dates=frontier.has_dates,
                 now=now,
             )
         except StoreUnavailable as fault:
