@@ -6,6 +6,7 @@ Rule: nothing is kept on a disk, so what a call costs is what the protocol costs
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -145,7 +146,14 @@ class DictCrawl:
         """All is as durable as it will be."""
 
     async def lease(
-        self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
+        self,
+        now: float,
+        *,
+        queues: int,
+        per_queue: int,
+        lease_s: int,
+        key: str = "",
+        most_bytes: int = sys.maxsize,
     ) -> list[QueuedUrl]:
         found: list[QueuedUrl] = []
         full: list[_Queue] = []
@@ -156,7 +164,11 @@ class DictCrawl:
             queue.expire(now)
             if queue.ready_at <= now and queue.in_process < per_queue:
                 before = len(found)
-                found += queue.lease(now, per_queue - queue.in_process, lease_s)
+                for each in queue.lease(now, per_queue - queue.in_process, lease_s):
+                    found.append(each)
+                    most_bytes -= len(each.url) + len(each.metadata)
+                    if most_bytes <= 0:
+                        break
                 if len(found) > before:
                     queue.served_at = now
                     queues -= 1
@@ -164,7 +176,7 @@ class DictCrawl:
                 full.append(queue)
             else:
                 self._file(queue)
-            if queues == 0:
+            if queues == 0 or most_bytes <= 0:
                 break
         for queue in full:
             queue.ready_at = inf

@@ -6,6 +6,7 @@ first of them have happened, and the others not.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -138,6 +139,17 @@ class Lending:
     """Returns until when the host of a URL gets no turn, or None. None: none is held."""
     set_aside: Callable[[Candidate], None] | None = None
     """Called with what waits no more, as no other crawler can fetch it. None: all can be."""
+    most_bytes: int = sys.maxsize  # of URLs and what is kept with them, but for the last of them
+
+
+@dataclass(slots=True)
+class _Room:
+    """What more may be taken in a call."""
+
+    left_bytes: int
+
+
+_ENDLESS: Final = _Room(sys.maxsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,8 +358,9 @@ class TwoTierFrontier:
         come back: an update ends that. They are on the disk as long as they are away, and wherever
         their shard is. Of what is set aside, a check of a link and a request of a spider's own code
         become dead letters, and a robots.txt is forgotten."""
-        take = partial(self._lend, now=now, lending=lending)
-        return self._take_turns(now, limit, standings, host, take)
+        room = _Room(lending.most_bytes)
+        take = partial(self._lend, now=now, lending=lending, room=room)
+        return self._take_turns(now, limit, standings, host, take, room)
 
     def _take_turns(
         self,
@@ -356,13 +369,16 @@ class TwoTierFrontier:
         standings: Sequence[Standing],
         host: HostKey | None,
         take: Callable[[ActiveHost], list[_Taken]],
+        room: _Room = _ENDLESS,
     ) -> list[_Taken]:
         """Call *take* for up to *limit* hosts whose turn it is, or for *host* alone, and return all
         that it takes."""
         if host is not None:
             found = self._take_of(host, now, take)
         else:
-            found = [] if self.is_congested() else self._take_of_next(now, limit, standings, take)
+            found = []
+            if not self.is_congested():
+                found = self._take_of_next(now, limit, standings, take, room)
         if (
             not found
             and host is None
@@ -375,7 +391,7 @@ class TwoTierFrontier:
                 self._background.work_soon()
             else:
                 self._do_work(now)
-                found = self._take_of_next(now, limit, standings, take)
+                found = self._take_of_next(now, limit, standings, take, room)
         self._end_call(now)
         self._refusals.end_call()
         return found
@@ -817,6 +833,7 @@ class TwoTierFrontier:
         limit: int,
         standings: Sequence[Standing],
         take: Callable[[ActiveHost], list[_Taken]],
+        room: _Room,
     ) -> list[_Taken]:
         self._refusals.begin_call()
         self._move_due(now)
@@ -826,7 +843,7 @@ class TwoTierFrontier:
         hosts, without, idle = 0, 0, _MOST_IDLE
         if self._rounds.look_at <= now:
             self._rounds.look(now, is_idle=not self._open)
-        while hosts < limit and self._rounds.left > 0:
+        while hosts < limit and self._rounds.left > 0 and room.left_bytes > 0:
             active = self._scheduler.next_due(now, standings)
             if active is not None:
                 taken = take(active)
@@ -915,7 +932,7 @@ class TwoTierFrontier:
             self._scheduler.on_fetch_ended(active, now)
         return leases
 
-    def _lend(self, active: ActiveHost, now: float, lending: Lending) -> list[LentUrl]:
+    def _lend(self, active: ActiveHost, now: float, lending: Lending, room: _Room) -> list[LentUrl]:
         host, lent = active.host, list[LentUrl]()
         if lending.held_until is not None:
             held_until = lending.held_until(decode_candidate(active.head[0]).url)
@@ -926,9 +943,9 @@ class TwoTierFrontier:
         turn: ActiveHost | None = active
         turns = 0
         while turn is not None:
-            self._lend_head(turn, now, lending, lent)
+            self._lend_head(turn, now, lending, lent, room)
             turns += 1
-            if len(lent) == lending.per_host or turns == _MOST_TURNS:
+            if len(lent) == lending.per_host or turns == _MOST_TURNS or room.left_bytes <= 0:
                 break
             self._scheduler.on_fetch_ended(turn, now)
             turn = self._scheduler.begin_turn(host, now)  # another level, or the next URLs of it
@@ -946,14 +963,19 @@ class TwoTierFrontier:
         return lent
 
     def _lend_head(
-        self, turn: ActiveHost, now: float, lending: Lending, lent: list[LentUrl]
+        self,
+        turn: ActiveHost,
+        now: float,
+        lending: Lending,
+        lent: list[LentUrl],
+        room: _Room,
     ) -> None:
         """Lend URLs of the head of *turn*, and append them to *lent*."""
         host = turn.host
         record, shard = self._batch.host(host), self._batch.shards.of(host)
         leased = self._leased_keys()
         before = len(lent)
-        while turn.head and len(lent) < lending.per_host:
+        while turn.head and len(lent) < lending.per_host and room.left_bytes > 0:
             packed = turn.head.popleft()
             self._queues.drop_head(host, record, turn.level)
             page = decode_candidate(packed)
@@ -967,6 +989,7 @@ class TwoTierFrontier:
                 self._batch.count(shard, _WAITING, UrlEvent.FORGET)
             else:
                 lent.append(LentUrl(host, page.key, listed))
+                room.left_bytes -= len(listed.url) + len(listed.kept)
         self._batch.count(shard, _WAITING, UrlEvent.POSTPONE, len(lent) - before)
 
     def _set_aside(self, page: Candidate, now: float) -> None:

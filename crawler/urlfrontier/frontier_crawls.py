@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -164,7 +165,14 @@ class FrontierCrawl:
         return self._table.peek_queue(host).has_deleted
 
     async def lease(
-        self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
+        self,
+        now: float,
+        *,
+        queues: int,
+        per_queue: int,
+        lease_s: int,
+        key: str = "",
+        most_bytes: int = sys.maxsize,
     ) -> list[QueuedUrl]:
         self._refuse_while_full()
         self._admit_arrived(now)
@@ -181,7 +189,9 @@ class FrontierCrawl:
 
         self._calls += 1
         order = _ORDERS[self._calls % len(_ORDERS)]
-        lending = Lending(per_host=per_queue, until=until, rest_until=rest_until)
+        lending = Lending(
+            per_host=per_queue, until=until, rest_until=rest_until, most_bytes=most_bytes
+        )
         lent = self._frontier.lend(now, queues, lending, order, HostKey(key) or None)
         await self.wait_until_durable()
         return [_queued(each.host, each.listed) for each in lent]

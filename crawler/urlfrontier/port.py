@@ -9,6 +9,7 @@ returns: acknowledgements are sent after that.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Protocol
@@ -77,13 +78,20 @@ class ServedCrawl(Protocol):
         come any more."""
 
     async def lease(
-        self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
+        self,
+        now: float,
+        *,
+        queues: int,
+        per_queue: int,
+        lease_s: int,
+        key: str = "",
+        most_bytes: int = sys.maxsize,
     ) -> list[QueuedUrl]:
         """Take up to *per_queue* due URLs of each of up to *queues* queues, or of that of *key*,
         for *lease_s* seconds, in which they are not taken again unless they are put. Those of a
         queue are one after another, those whose dates had passed when they were put first, then as
         they came. Left out are queues that are blocked, at their limit, in their delay, or of which
-        URLs are leased.
+        URLs are leased. The URL with which all have *most_bytes* is the last one.
         None are returned when no queue is left; a second call with the same *now* goes on with
         other queues. Durable when this returns. Raises StoreUnavailable."""
 

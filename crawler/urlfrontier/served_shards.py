@@ -9,6 +9,7 @@ is.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import ceil
@@ -107,7 +108,14 @@ class ServedShards:
             self._worker.add([page for _, page in new.values()], now)
 
     async def lease(
-        self, now: float, *, queues: int, per_queue: int, lease_s: int, key: str = ""
+        self,
+        now: float,
+        *,
+        queues: int,
+        per_queue: int,
+        lease_s: int,
+        key: str = "",
+        most_bytes: int = sys.maxsize,
     ) -> list[QueuedUrl]:
         self._refuse_unless_open()
         if self._origins.operator.paused_until(now) is not None:
@@ -119,6 +127,7 @@ class ServedShards:
             rest_until=lambda host, lent: self._note_lent(host, lent, now + lease_s),
             held_until=lambda url: self._held_until(url, now),
             set_aside=self._set_aside,
+            most_bytes=most_bytes,
         )
         lent = await self._worker.lend(now, queues, lending, host=HostKey(key) if key else None)
         return [_queued(each.host, each.listed) for each in lent]

@@ -20,18 +20,17 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from dataclasses import dataclass, field
 from functools import wraps
 from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -67,21 +66,24 @@ from crawler.urlfrontier.port import (
 
 logger = logging.getLogger(__name__)
 
-MOST_UNACKNOWLEDGED: Final = 1_024  # items of a stream; then no more of it are read
-_MOST_HELD_BYTES: Final = 4 << 20  # of them; one message may be as large
-_MOST_CALLS: Final = 1_000  # at once, of all clients (guess): each may hold as much
+MOST_UNACKNOWLEDGED: Final = 1_024  # messages of a stream; then no more of it are read
+_MOST_HELD_BYTES: Final = 1 << 20  # of them; one may have 4 MB, the bound of gRPC
+_TAKEN_BYTES: Final = 64 << 10  # of messages that are put together, unless one has more
+MOST_IN_BATCH: Final = 10_000  # URLs of one message: 60 ms of the event loop
+_MOST_CALLS: Final = 256  # at once, of all clients (guess): each may hold some 5 MB of what is put
 _BATCH: Final = 256  # items that are put at once: a few milliseconds of the event loop
 _SLICE: Final = 256  # URLs that are leased before the first of them is sent
+_SLICE_BYTES: Final = 1 << 20  # of them
 _MOST_PER_QUEUE: Final = 10_000  # of a call, where a client names no limit: they are held at once
 _MOST_QUEUES: Final = 100_000  # of one answer, which is one message
 _ALL: Final = 1 << 32
 _LOG_ROOT: Final = "crawler"
+_SERVICE: Final = pb.DESCRIPTOR.services_by_name["URLFrontier"].full_name
 _LEVELS: Final = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 Clock = Callable[[], float]
 Q = TypeVar("Q")
 T = TypeVar("T")
-Put = TypeVar("Put", pb.URLItem, pb.DiscoveredBatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ class FrontierServer:
             maximum_concurrent_rpcs=_MOST_CALLS,
         )
         rpc.add_URLFrontierServicer_to_server(self._calls, server)  # type: ignore[no-untyped-call]  # made by grpc
+        server.add_registered_method_handlers(_SERVICE, self._calls.packed())  # instead of two
         address = f"{host}:{port}"
         try:
             taken: int = (
@@ -301,59 +304,108 @@ def _answering(
     return answered
 
 
-class PutReader(Generic[Put]):
-    """Reads a stream while what came before is put, up to MOST_UNACKNOWLEDGED items and some bytes
-    that are not acknowledged; the rest waits at the client."""
+class PutReader:
+    """Reads a stream while what came before is put, up to MOST_UNACKNOWLEDGED messages and some
+    bytes that are not acknowledged; the rest waits at the client. Messages stay packed: two bytes
+    of one may take a hundred when it is read."""
 
-    def __init__(self, requests: AsyncIterator[Put], items_in: Callable[[Put], int]) -> None:
-        self._items_in: Callable[[Put], int] = items_in
-        self._came: deque[Put] = deque()
+    def __init__(self, requests: AsyncIterator[bytes]) -> None:
+        self._came: deque[bytes] = deque()
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
-        self._items = self._bytes = 0
+        self._messages = self._bytes = 0
         self._taken = (0, 0)
         self._ended = False
         self._task = asyncio.create_task(self._read(requests))
 
-    async def _read(self, requests: AsyncIterator[Put]) -> None:
+    async def _read(self, requests: AsyncIterator[bytes]) -> None:
         try:
             async for message in requests:
-                self._items += self._items_in(message)
-                self._bytes += message.ByteSize()
+                self._messages += 1
+                self._bytes += len(message)
                 self._came.append(message)
                 self._changed.set()
-                while self._items >= MOST_UNACKNOWLEDGED or self._bytes >= _MOST_HELD_BYTES:
+                while self._messages >= MOST_UNACKNOWLEDGED or self._bytes >= _MOST_HELD_BYTES:
                     self._room.clear()
                     await self._room.wait()
-        except DecodeError as error:
-            raise InvalidRequest(f"a message cannot be read: {error}") from None
         finally:
             self._ended = True
             self._changed.set()
 
-    async def take(self) -> list[Put]:
-        """Return what has come, up to some hundred items, when there is something; nothing at the
-        end of the stream. What was taken before is acknowledged now."""
-        self._items -= self._taken[0]
+    async def take(self) -> list[bytes]:
+        """Return what has come, up to some hundred messages, when there is something; nothing at
+        the end of the stream. What was taken before is acknowledged now."""
+        self._messages -= self._taken[0]
         self._bytes -= self._taken[1]
         self._room.set()
         while not self._came and not self._ended:
             self._changed.clear()
             await self._changed.wait()
-        taken: list[Put] = []
-        items = held = 0
-        while self._came and items < _BATCH:
-            message = self._came.popleft()
-            taken.append(message)
-            items += self._items_in(message)
-            held += message.ByteSize()
-        self._taken = items, held
+        taken: list[bytes] = []
+        held = 0
+        while self._came and len(taken) < _BATCH and held < _TAKEN_BYTES:
+            taken.append(self._came.popleft())
+            held += len(taken[-1])
+        self._taken = len(taken), held
         if not taken:
-            await self._task  # where a message could not be read, that ends the call
+            await self._task  # an error of the stream ends the call
         return taken
 
     def close(self) -> None:
         self._task.cancel()
+
+
+def _unpack(message: bytes, into: Message) -> None:
+    try:
+        into.ParseFromString(message)
+    except DecodeError as error:
+        raise InvalidRequest(f"a message cannot be read: {error}") from None
+
+
+class _Found:
+    """What was put by some messages, sorted by its crawls, after what cannot be kept was left
+    out."""
+
+    def __init__(self) -> None:
+        self.size = 0  # with what was left out
+        self.of_crawls: dict[str, tuple[list[int], list[PutItem]]] = {}  # with their numbers
+        self._of_ids: dict[str, tuple[list[int], list[PutItem]]] = {}  # "" and DEFAULT share one
+
+    def add_item(self, message: bytes) -> str:
+        """Add what a message of PutURLs has, and return its name. Raises InvalidRequest."""
+        item = pb.URLItem()
+        _unpack(message, item)
+        if item.HasField("known"):
+            info, refetch_at = item.known.info, item.known.refetchable_from_date
+        else:
+            info, refetch_at = item.discovered.info, None
+        name = item.ID or info.url
+        self._add(info, refetch_at)
+        return name
+
+    def add_batch(self, message: bytes) -> tuple[str, int]:
+        """Add what a message of PutDiscovered has, and return its name, and how many URLs. Raises
+        InvalidRequest."""
+        batch = pb.DiscoveredBatch()
+        _unpack(message, batch)
+        size = len(batch.items)
+        if size > MOST_IN_BATCH:
+            raise InvalidRequest(f"a batch has {size} URLs: send up to {MOST_IN_BATCH} in one")
+        for info in batch.items:
+            self._add(info, None)
+        return batch.ID, size
+
+    def _add(self, info: pb.URLInfo, refetch_at: int | None) -> None:
+        self.size += 1
+        try:
+            crawl_id = info.crawlID
+            if crawl_id not in self._of_ids:
+                self._of_ids[crawl_id] = self.of_crawls.setdefault(crawl_of(crawl_id), ([], []))
+            numbers, items = self._of_ids[crawl_id]
+            items.append(put_item(info, refetch_at))
+            numbers.append(self.size - 1)
+        except InvalidRequest as error:
+            logger.debug("A URL was skipped: %s", error)
 
 
 class _Calls(rpc.URLFrontierServicer):
@@ -383,52 +435,45 @@ class _Calls(rpc.URLFrontierServicer):
 
     # What clients put.
 
+    def packed(self) -> dict[str, grpc.RpcMethodHandler]:
+        """Return handlers of what clients put, by names, which get the messages as they came."""
+        return {
+            call.__name__: grpc.stream_stream_rpc_method_handler(call, None, ack.SerializeToString)
+            for call, ack in ((self.PutURLs, pb.AckMessage), (self.PutDiscovered, pb.BatchAck))
+        }
+
     @_answering
-    async def PutURLs(self, requests: AsyncIterator[pb.URLItem], context: Context) -> None:
+    async def PutURLs(self, requests: AsyncIterator[bytes], context: Context) -> None:
         self._counts.put_calls += 1
-        reader = PutReader(requests, lambda _: 1)
+        reader = PutReader(requests)
         try:
-            while items := await reader.take():
-                names = [each.ID or _info_of(each)[0].url for each in items]
-                statuses = await self._put([_info_of(each) for each in items])
+            while messages := await reader.take():
+                found = _Found()
+                names = [found.add_item(message) for message in messages]
+                statuses = await self._put(found)
                 for name, status in zip(names, statuses, strict=True):
                     await context.write(pb.AckMessage(ID=name, status=status))
         finally:
             reader.close()
 
     @_answering
-    async def PutDiscovered(
-        self, requests: AsyncIterator[pb.DiscoveredBatch], context: Context
-    ) -> None:
+    async def PutDiscovered(self, requests: AsyncIterator[bytes], context: Context) -> None:
         self._counts.batch_calls += 1
-        reader = PutReader(requests, lambda batch: len(batch.items) or 1)
+        reader = PutReader(requests)
         try:
-            while batches := await reader.take():
-                found = [(info, None) for batch in batches for info in batch.items]
+            while messages := await reader.take():
+                found = _Found()
+                sizes = [found.add_batch(message) for message in messages]
                 statuses = iter(await self._put(found))
-                for batch in batches:
-                    own = list(islice(statuses, len(batch.items)))
-                    await context.write(pb.BatchAck(ID=batch.ID, statuses=own))
+                for name, size in sizes:
+                    await context.write(pb.BatchAck(ID=name, statuses=islice(statuses, size)))
         finally:
             reader.close()
 
-    async def _put(self, found: Sequence[tuple[pb.URLInfo, int | None]]) -> list[Any]:
-        """Put URLs with their dates, None for a discovered one, and return their statuses when they
-        are durable."""
-        statuses: list[Any] = [PutStatus.SKIPPED] * len(found)
-        of_crawls: dict[str, tuple[list[int], list[PutItem]]] = {}
-        of_ids: dict[str, tuple[list[int], list[PutItem]]] = {}  # of which "" and DEFAULT share one
-        for number, (info, refetch_at) in enumerate(found):
-            try:
-                crawl_id = info.crawlID
-                if crawl_id not in of_ids:
-                    of_ids[crawl_id] = of_crawls.setdefault(crawl_of(crawl_id), ([], []))
-                numbers, items = of_ids[crawl_id]
-                items.append(put_item(info, refetch_at))
-                numbers.append(number)
-            except InvalidRequest as error:
-                logger.debug("A URL was skipped: %s", error)
-        for name, (numbers, items) in of_crawls.items():
+    async def _put(self, found: _Found) -> list[Any]:
+        """Put what is *found*, and return the statuses when they are durable."""
+        statuses: list[Any] = [PutStatus.SKIPPED] * found.size
+        for name, (numbers, items) in found.of_crawls.items():
             if not items:
                 continue
             try:
@@ -487,6 +532,7 @@ class _Calls(rpc.URLFrontierServicer):
                     per_queue=per_queue,
                     lease_s=lease_s,
                     key=key,
+                    most_bytes=_SLICE_BYTES,
                 )
                 if not found:
                     break
@@ -630,10 +676,3 @@ class _Calls(rpc.URLFrontierServicer):
             logging.getLogger(request.package).setLevel(_LEVELS[request.level])
             return pb.Empty()
         raise InvalidRequest(f"want the package {_LOG_ROOT} or one in it, and a level")
-
-
-def _info_of(item: pb.URLItem) -> tuple[pb.URLInfo, int | None]:
-    """Return the URL, and its date: None if it is discovered."""
-    if item.HasField("known"):
-        return item.known.info, item.known.refetchable_from_date
-    return item.discovered.info, None

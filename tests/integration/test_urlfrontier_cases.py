@@ -19,7 +19,7 @@ import pytest
 from crawler.urlfrontier import urlfrontier_pb2 as pb
 from crawler.urlfrontier.client import discovered, known, url_info
 from crawler.urlfrontier.mapping import METADATA_BYTES, URL_CHARS
-from crawler.urlfrontier.server import MOST_UNACKNOWLEDGED, PutReader
+from crawler.urlfrontier.server import MOST_IN_BATCH, MOST_UNACKNOWLEDGED, PutReader
 from tests.harness.url_frontier import (
     FAIL,
     IMPLEMENTATIONS,
@@ -130,6 +130,24 @@ class TestGetURLsReservation:
         assert served.get(KEY) == []
         served.clock.now += 30 + 301
         assert sorted(served.get(KEY)) == [A, B]
+
+    @pytest.mark.parametrize(("queues", "per_queue"), [(1, 0), (40, 2)])
+    def test_large_urls_are_leased_as_they_are_read(
+        self, served: ServedFrontier, queues: int, per_queue: int
+    ) -> None:
+        """What is leased before the first of it is sent is bounded in bytes."""
+        large = "x" * 60_000
+        infos = [served.info(f"http://{n % queues}.com/{n}", large=large) for n in range(80)]
+        served.put(*[discovered(info) for info in infos])
+
+        async def read_one() -> None:
+            call = served.stub.GetURLs(served.params(per_queue=per_queue))
+            await call.read()
+            call.cancel()
+
+        served.run(read_one())
+        assert served.stats().inProcess <= 40
+        assert len(served.get()) == 0 if queues == 1 else len(served.get()) > 20
 
     def test_a_block_is_in_force_at_once(self, served: ServedFrontier) -> None:
         served.discover(A, key=KEY)
@@ -562,10 +580,10 @@ class TestPutURLsBackpressure:
             nonlocal sent
             for number in range(total):
                 sent += 1
-                yield discovered(url_info(f"http://host{number}.com/page"))
+                yield discovered(url_info(f"http://host{number}.com/page")).SerializeToString()
 
         async def read() -> list[int]:
-            reader = PutReader(stream(), lambda _: 1)
+            reader = PutReader(stream())
             read = []
             while taken := await reader.take():
                 await asyncio.sleep(0)  # the reader has its turn
@@ -800,16 +818,26 @@ class TestBadInput:
         assert self.refusal_of(served, item) == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert served.listed() == [A]
 
+    def test_a_batch_of_very_many_ends_the_stream(self, served: ServedFrontier) -> None:
+        """Of 4 MB, two bytes each: read, they would be in memory a hundred times as large."""
+        served.discover(A)
+        batch = b"\x12\0" * (MOST_IN_BATCH + 1)
+        status = self.refusal_of(served, batch, "PutDiscovered")
+        assert status == grpc.StatusCode.INVALID_ARGUMENT
+        assert served.listed() == [A]
+
     def test_a_message_that_is_cut_ends_the_stream(self, served: ServedFrontier) -> None:
         whole = discovered(served.info("http://x.com/")).SerializeToString()
         assert self.refusal_of(served, whole[:-3]) == grpc.StatusCode.INVALID_ARGUMENT
         assert served.count() == 0 and served.discover(A) == [OK]
 
-    def refusal_of(self, served: ServedFrontier, message: bytes) -> grpc.StatusCode:
+    def refusal_of(
+        self, served: ServedFrontier, message: bytes, name: str = "PutURLs"
+    ) -> grpc.StatusCode:
         """Return the status of a stream of one message, as it is."""
 
         async def send() -> list[bytes]:
-            call = served.channel.stream_stream("/urlfrontier.URLFrontier/PutURLs")()
+            call = served.channel.stream_stream(f"/urlfrontier.URLFrontier/{name}")()
             await call.write(message)
             await call.done_writing()
             return [ack async for ack in call]

@@ -209,6 +209,30 @@ class TestDurable:
         assert served.refusal("BlockQueueUntil", block) == grpc.StatusCode.UNAVAILABLE
 
 
+def test_of_very_many_calls_at_once_some_are_refused(
+    served: ServedFrontier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawler.urlfrontier.server._MOST_CALLS", 2)
+
+    async def call() -> None:
+        async with (
+            serving(ServerAccess()) as port,
+            FrontierClient(f"127.0.0.1:{port}") as client,
+        ):
+            streams = [client.begin("PutURLs") for _ in range(2)]
+            for stream in streams:
+                await stream.write(discovered(URL))
+                await stream.read()
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await client.stats()
+            assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            await streams[0].done_writing()
+            assert await streams[0].read() is grpc.aio.EOF
+            assert (await client.stats()).size == 1
+
+    served.run(call())
+
+
 def test_metrics_have_the_names_of_the_reference(served: ServedFrontier) -> None:
     served.crawl = ""
     assert served.discover(URL, URL) == [OK, SKIPPED]
