@@ -37,6 +37,7 @@ from crawler.data.data_dir import (
     worker_folders,
 )
 from crawler.engine.seeds import arguments_of_file
+from crawler.frontier.open import round_caps
 from crawler.model.program import PROGRAM
 from crawler.model.types import ConfigError, CrawlerError, DataDirError
 from crawler.report.extensions import replace_file
@@ -97,6 +98,7 @@ def _plan(settings: BaseSettings, spider: str, opts: argparse.Namespace) -> Work
             if (limit := getattr(arguments, name, None)) is not None
         },
         ends_at=arguments.ends_at(began_at) if arguments else None,
+        rounds=round_caps(arguments) if arguments else None,
     )
 
 

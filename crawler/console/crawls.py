@@ -425,6 +425,7 @@ def ended_overview(path: Path, access: CrawlAccess) -> CrawlOverview:
         paused_until=None,
         ends="",
         waits_for="",
+        round="",
         counts=counts,
         answers=figures.below("status/"),
         failures=figures.below("error/"),

@@ -24,7 +24,7 @@ from crawler.model.counts import Counts, Figures
 from crawler.model.types import CrawlerError, Outcome, decode_outcome
 from crawler.report.end_forecast import CrawlMoment, EndForecast
 from crawler.report.progress import end_forecast, end_of, moment_of, waits_for
-from crawler.report.screen import RecentRate
+from crawler.report.screen import RecentRate, round_words
 from crawler.shared import keys
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.faults import FAULTS
@@ -58,6 +58,7 @@ class CrawlOverview(msgspec.Struct, frozen=True):
     failures: dict[str, int]  # by kind of error
     idle_s: float = 0.0  # for how long nothing has been fetched, if it is so long that it matters
     to_fetch: int = 0  # URLs that may be fetched yet: waiting, later, undecided
+    round: str = ""  # which of how many, and how far it is; empty: this run has none
     ended: str = ""  # how it ended, in a sentence; empty: it runs
 
 
@@ -114,6 +115,7 @@ class LiveFigures:
             failures=own.below("error/"),
             idle_s=self._idle_s(by_others if others else None, now),
             to_fetch=counts.to_fetch,
+            round=round_words(crawl.leases.frontier.round_progress(), now),
             ended="",
         )
         return self._latest

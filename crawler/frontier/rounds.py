@@ -24,6 +24,7 @@ from crawler.policy.rounds import (
     RoundEnd,
     RoundProgress,
     next_look,
+    progress_of,
     round_end,
 )
 
@@ -63,6 +64,7 @@ class Rounds:
         self._held_from = keys.HELD  # the next of these
         self._leased = 0  # URLs, in the round
         self._are_any_full = False  # hosts or domains
+        self._of_all = (0, 0, 0.0)  # as of `note_all`
         self._is_special = self.has_domains  # or a robots.txt is asked for
         self._look_below = _UNLIMITED
         """When so few are left, `take` says so: any number before the first, none after that."""
@@ -97,7 +99,16 @@ class Rounds:
         """Return as port.Frontier.round_progress."""
         if not self.are_any:
             return None
-        return RoundProgress(self.number, self._leased, self.is_over, tuple(self._ended))
+        of_all, first, began_at = self._of_all
+        if not self._caps.are_led:
+            first = self._state.first or self.number - self._caps.rounds + 1
+            of_all, began_at = self._leased, self._state.began_at
+        return progress_of(
+            *(self._caps, self.number, first, began_at, of_all),
+            leased=self._leased,
+            is_over=self.is_over,
+            ended=tuple(self._ended),
+        )
 
     # What may be leased
 
@@ -224,6 +235,11 @@ class Rounds:
             self._are_any_full = False
         self._leased = self.left = 0
 
+    def note_all(self, leased: int, first: int, began_at: float) -> None:
+        """Note how many URLs all workers have *leased* in the round, which is the *first* one of
+        the run, and when it began; 0: it did not yet."""
+        self._of_all = (leased, first, began_at)
+
     def grant(self, urls: int) -> None:
         """Let *urls* more be leased in the round."""
         self.left += urls
@@ -232,6 +248,11 @@ class Rounds:
         """Lease no more in the round, and return how many URLs were left."""
         left, self.left = self.left, 0
         return left
+
+    @property
+    def leased(self) -> int:
+        """How many URLs of the round this process has leased."""
+        return self._leased
 
     def has_leased(self) -> bool:
         """Return whether a URL of the round was leased, be it by a process that has died."""

@@ -59,9 +59,34 @@ class RoundProgress:
     """Where a crawl with rounds is."""
 
     number: int  # of the round, from 1
-    leased: int  # URLs, in the round
+    leased: int  # URLs, in the round, by this process
     is_over: bool  # all rounds of the run are
-    ended: tuple[RoundEnd, ...]  # why those of this process were
+    ended: tuple[RoundEnd, ...] = ()  # why those of this process were
+    of_all: int = 0  # URLs that all workers have leased in it
+    most: int | None = None  # that they may
+    last: int = 0  # number of the last one of the run
+    ends_at: float | None = None  # at the latest, epoch seconds; None: that is not said
+
+
+def progress_of(
+    caps: RoundCaps,
+    number: int,
+    first: int,
+    began_at: float,
+    of_all: int,
+    *,
+    leased: int,
+    is_over: bool,
+    ended: tuple[RoundEnd, ...] = (),
+) -> RoundProgress:
+    """Return where a run is whose rounds, by *caps*, are those from *first* on; *began_at*: when
+    the present one did, 0: it did not yet."""
+    return RoundProgress(
+        *(number, leased, is_over, ended, of_all),
+        most=caps.urls,
+        last=first + caps.rounds - 1,
+        ends_at=began_at + caps.seconds if began_at and caps.seconds is not None else None,
+    )
 
 
 @dataclass(slots=True)

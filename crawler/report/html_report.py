@@ -34,9 +34,13 @@ from crawler.report.outcome_figures import (
 from crawler.report.summary import (
     ArchiveFiles,
     FrontierCounts,
+    RoundFigures,
     Summary,
     archive_files,
     fresh_share,
+    left_over,
+    rounds_of_all,
+    rounds_text,
     rule_words,
 )
 from crawler.view.formats import many, number, rate, size, span
@@ -88,6 +92,7 @@ class CrawlFacts:
     seeds: SeedTable
     archives: Sequence[ArchiveFiles]
     over_budget: Sequence[OverBudget] = ()  # the hosts and domains with most links, last run
+    rounds: RoundFigures = RoundFigures()  # of the last run that is over
 
 
 def crawl_facts(
@@ -101,6 +106,7 @@ def crawl_facts(
     """Read what the data directories *folders* hold: that of a crawl, or those of its workers.
     *counts* are of its frontier; *most_bytes*: of the outcome logs, None for all. Raises OSError
     or DataDirError."""
+    last = [each for each in map(_last_summary, folders) if each is not None]
     return CrawlFacts(
         place=str(place),
         at=time.time(),
@@ -115,6 +121,7 @@ def crawl_facts(
         seeds=sum(map(SeedFates.table_in, folders), SeedTable()),
         archives=[archive_files(folder / WARC, _store(folder)) for folder in folders],
         over_budget=sum(map(_over_budget_in, folders), Figures()).over_budget,
+        rounds=rounds_of_all([each.rounds for each in last]),
     )
 
 
@@ -270,6 +277,10 @@ def _runs(facts: CrawlFacts) -> Iterator[str]:
     if facts.counted.number > len(runs):
         yield f"<p>The last {number(len(runs))} of {number(facts.counted.number)}.</p>"
     yield from table(head, rows, words=3)
+    if facts.rounds.number and not facts.is_running:
+        yield f"<h3>Rounds of the last run</h3><p>{text(rounds_text(facts.rounds))}.</p>"
+        if left := list(left_over(facts.rounds, facts.counts)):
+            yield from table(("left over at", "URLs"), left, words=1)
     yield "</section>"
 
 

@@ -33,6 +33,7 @@ from crawler.report.screen import (
     Screen,
     progress_line,
     progress_sentence,
+    round_words,
 )
 
 logger = logging.getLogger(__name__)
@@ -135,6 +136,7 @@ def figures_of(crawl: Crawl, pages_per_s: RecentRate, forecast: EndForecast) -> 
         pages_per_s.at(fetched.pages, now, crawl.content.parsers.ready_s),
         end_of(crawl, forecast),
         waits_for=waits_for(crawl, now),
+        round=round_words(crawl.leases.frontier.round_progress(), now),
     )
 
 

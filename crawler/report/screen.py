@@ -13,6 +13,7 @@ from typing import Final, TextIO
 
 from crawler.engine.long_steps import Step
 from crawler.model.counts import Counts, Figures
+from crawler.policy.rounds import RoundProgress
 from crawler.report.end_forecast import EndInWords
 from crawler.view.formats import (
     many,
@@ -20,6 +21,7 @@ from crawler.view.formats import (
     plain,
     rate,
     size,
+    span,
 )
 
 _WIPE: Final = "\r\x1b[2K"  # to the first column, erase the line: VT100, so every terminal
@@ -95,6 +97,20 @@ class ProgressFigures:
     # The failing host that is tried next, if nothing is being fetched; or the compiler.
     waits_for: str = ""
     workers: int = 1  # of `scrapy share`, that run
+    round: str = ""  # as `round_words`
+
+
+def round_words(progress: RoundProgress | None, now: float) -> str:
+    """Return which round of how many it is, what is fetched of it, and when it ends; empty if there
+    is none."""
+    if progress is None or not progress.number or progress.is_over:
+        return ""
+    of = f" of {number(progress.last)}" if progress.last > progress.number else ""
+    most = "" if progress.most is None else f" of {number(progress.most)}"
+    words = f"round {number(progress.number)}{of}: {number(progress.of_all)}{most} URLs"
+    if progress.ends_at is None:
+        return words
+    return f"{words}, ends in {span(max(progress.ends_at - now, 0.0))} at the latest"
 
 
 class RecentRate:
@@ -139,6 +155,7 @@ def progress_sentence(figures: ProgressFigures) -> str:
         f" {many(counts.to_fetch, 'URL')} waiting{over_budget(counts)},"
         f" {many(fetched.duplicates, 'duplicate')}, {many(fetched.errors, 'error')},"
         f" {size(fetched.bytes)}"
+        f"{f'; {figures.round}' if figures.round else ''}"
         f"{f'; waits for {plain(figures.waits_for)}' if figures.waits_for else ''}"
         f"{f'; {figures.ends}' if figures.ends.when else ''}"
     )
@@ -159,10 +176,11 @@ def _fields(figures: ProgressFigures, *, short: bool) -> tuple[str, ...]:
     duplicates = f"{number(n)} dup" if short else many(n, "duplicate")
     errors = many(fetched.errors, "error")
     bytes_ = size(fetched.bytes)
+    rounds = (figures.round,) if figures.round else ()
     if figures.waits_for:
         waits_for = f"waits for {plain(figures.waits_for)}"
-        return pages, errors, waits_for, waiting, hosts, duplicates, bytes_
+        return pages, errors, waits_for, *rounds, waiting, hosts, duplicates, bytes_
     if figures.ends.when:
         ends = figures.ends.when if short else str(figures.ends)
-        return pages, pages_per_s, hosts, waiting, errors, ends, duplicates, bytes_
-    return pages, pages_per_s, hosts, waiting, duplicates, errors, bytes_
+        return pages, pages_per_s, *rounds, hosts, waiting, errors, ends, duplicates, bytes_
+    return pages, pages_per_s, *rounds, hosts, waiting, duplicates, errors, bytes_

@@ -6,9 +6,10 @@ Rule: it is made from memory and the sizes of the archive's files, as the stores
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, starmap
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -163,7 +164,7 @@ class RoundFigures(msgspec.Struct, frozen=True):
     """The rounds of the run, and what they have left over."""
 
     number: int = 0  # of the last one; 0: the run had none
-    leased: int = 0  # URLs, in that
+    leased: int = 0  # URLs, in that, by all workers
     ended: dict[str, int] = {}  # rounds that are over, by why
     left: list[HostLeft] = []  # hosts with most left to do
 
@@ -281,7 +282,21 @@ def _rounds_of(crawl: Crawl) -> RoundFigures:
         return RoundFigures()
     left = [HostLeft(each.host, each.waiting) for each in frontier.longest_hosts(TOP_HOSTS)]
     left.sort(key=lambda each: (-each.urls, each.host))
-    return RoundFigures(progress.number, progress.leased, dict(Counter(progress.ended)), left)
+    return RoundFigures(progress.number, progress.of_all, dict(Counter(progress.ended)), left)
+
+
+def rounds_of_all(parts: Sequence[RoundFigures]) -> RoundFigures:
+    """Return the rounds of workers who were in them together. One that was started again knows
+    those since then."""
+    if not parts:
+        return RoundFigures()
+    last = max(parts, key=lambda each: (sum(each.ended.values()), each.number, each.leased))
+    leased = max(each.leased for each in parts if each.number == last.number)
+    urls: dict[str, int] = {}
+    for host in chain.from_iterable(each.left for each in parts):  # a shard may have moved
+        urls[host.host] = max(host.urls, urls.get(host.host, 0))
+    left = sorted(starmap(HostLeft, urls.items()), key=lambda each: (-each.urls, each.host))
+    return RoundFigures(last.number, leased, last.ended, left[:TOP_HOSTS])
 
 
 def summary_of(run: EndedRun) -> Summary:
@@ -483,7 +498,7 @@ def _no_seed_brought_a_page(summary: Summary) -> str:
 def _rows(summary: Summary) -> Iterator[Row]:
     yield from _seeds(summary)
     yield from _pages(summary)
-    yield from _round_rows(summary.rounds)
+    yield from _round_rows(summary.rounds, summary.frontier)
     yield from _links_rows(summary)
     yield from _external(summary.external)
     yield from _politeness(summary)
@@ -561,15 +576,30 @@ def _visited_again(revisits: RevisitFigures) -> Iterator[Row]:
         yield label, f"{hosts} sent pages again that had not changed"
 
 
-def _round_rows(rounds: RoundFigures) -> Iterator[Row]:
+def _round_rows(rounds: RoundFigures, counts: FrontierCounts) -> Iterator[Row]:
     if not rounds.number:
         return
-    of_last = f"{many(rounds.leased, 'URL')} in the last one, number {number(rounds.number)}"
-    yield "rounds", f"{number(sum(rounds.ended.values()))} over; {of_last}"
+    yield "rounds", rounds_text(rounds)
     for why, n in rounds.ended.items():
         yield "", f"{number(n)}: {ROUND_ENDS[RoundEnd(why)]}"
-    for index, each in enumerate(rounds.left):
-        yield "" if index else "left over", f"{number(each.urls)}  {plain(each.host)}"
+    for index, (host, urls) in enumerate(left_over(rounds, counts)):
+        yield "" if index else "left over", f"{urls}  {host}"
+
+
+def rounds_text(rounds: RoundFigures) -> str:
+    """Return how many rounds are over, and how large the last one was."""
+    of_last = f"{many(rounds.leased, 'URL')} in the last one, number {number(rounds.number)}"
+    return f"{number(sum(rounds.ended.values()))} over; {of_last}"
+
+
+def left_over(rounds: RoundFigures, counts: FrontierCounts) -> Iterator[tuple[str, str]]:
+    """Yield the hosts with most URLs left over for the next round, each with their number, and the
+    sum of all others."""
+    for each in rounds.left:
+        yield plain(each.host), number(each.urls)
+    others = counts.waiting - sum(each.urls for each in rounds.left)
+    if others > 0:
+        yield "other hosts", number(others)
 
 
 def _others(results: dict[str, int]) -> list[tuple[str, int]]:

@@ -188,7 +188,7 @@ class Supervisor:
             self._redis = await stack.enter_async_context(own)
             address = self._redis.address
         nodes = new_nodes(address, plan.config)
-        reader = WorkforceReader(nodes, plan.config.politeness, plan.ends_at)
+        reader = WorkforceReader(nodes, plan.config.politeness, plan.ends_at, plan.rounds)
         stack.push_async_callback(reader.close)
         await reader.begin(plan.config.shared.redis_wait_s, self._screen.show_message)
         old_folders = worker_folders(plan.data_dir)

@@ -21,6 +21,7 @@ from crawler.config.settings import Config
 from crawler.data.data_dir import LOG, WORKERS
 from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError
+from crawler.policy.rounds import RoundCaps
 from crawler.report.endings import TRY_AGAIN
 from crawler.report.messages import NAME
 from crawler.shared.address import RedisAddress
@@ -288,6 +289,7 @@ class WorkersPlan:
     address: RedisAddress | None  # None: our own Redis
     limits: Mapping[str, int]  # of all workers: those of RUN_LIMITS that are typed
     ends_at: float | None = None  # epoch seconds, at the latest; None: that is not said
+    rounds: RoundCaps | None = None  # None: it has none
 
 
 def plan_workers(

@@ -24,18 +24,26 @@ from crawler.data.seed_fates import SeedFates, SeedTable
 from crawler.model.choices import ProgressStyle
 from crawler.model.counts import Counts, Figures
 from crawler.model.types import CrawlerError
+from crawler.policy.rounds import RoundCaps, RoundProgress
 from crawler.report.end_forecast import CrawlMoment, EndForecast, WorkAhead
 from crawler.report.endings import FAILED, ending
 from crawler.report.logs import logs_to_terminal
 from crawler.report.progress import style_of
-from crawler.report.screen import ProgressFigures, RecentRate, Screen, over_budget
-from crawler.report.summary import EndedRun, Summary, archive_files, summary_of
+from crawler.report.screen import (
+    ProgressFigures,
+    RecentRate,
+    Screen,
+    over_budget,
+    round_words,
+)
+from crawler.report.summary import EndedRun, Summary, archive_files, rounds_of_all, summary_of
 from crawler.shared import keys
 from crawler.shared.client import Nodes
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.faults import Unreachable
 from crawler.shared.longest import LongestReader
 from crawler.shared.owned.readings import read_totals
+from crawler.shared.owned.rounds import read_rounds
 from crawler.view.formats import (
     many,
     number,
@@ -52,9 +60,14 @@ class WorkforceReader:
     """Reads the records of the workers and the counts of the crawl from Redis."""
 
     def __init__(
-        self, nodes: Nodes, politeness: PolitenessSettings, ends_at: float | None = None
+        self,
+        nodes: Nodes,
+        politeness: PolitenessSettings,
+        ends_at: float | None = None,
+        rounds: RoundCaps | None = None,
     ) -> None:
-        """*ends_at*: epoch seconds, at the latest; None: that is not said."""
+        """*ends_at*: epoch seconds, at the latest; None: that is not said. *rounds*: None: the run
+        has none."""
         self._nodes = nodes
         self._ends_at = ends_at
         self._before: frozenset[str] = frozenset()  # sessions of earlier runs
@@ -66,6 +79,8 @@ class WorkforceReader:
                 self._longest.longest_hosts, self._longest.sampled_paces, lambda _: politeness
             )
         )
+        self._rounds = rounds
+        self._round: RoundProgress | None = None
         self.counts = Counts()
         self.fault = ""  # why Redis did not answer
         self.all_records: list[WorkerRecord] = []
@@ -112,6 +127,7 @@ class WorkforceReader:
             pages_per_s,
             self._forecast.at(moment, until=self._ends_at),
             workers=workers,
+            round=round_words(self._round, time()),
         )
 
     def fetched_by(self, names: Collection[str]) -> Figures:
@@ -133,6 +149,8 @@ class WorkforceReader:
         totals = await read_totals(self._nodes)
         counted = (each.counts(0, 0) for each in totals)
         self.counts = sum(counted, Counts(undecided=undecided))
+        if self._rounds is not None:
+            self._round = await read_rounds(self._nodes, self._rounds)
         await self._longest.refresh()
 
 
@@ -195,7 +213,7 @@ def workers_line(figures: ProgressFigures, columns: int) -> str:
         f"{number(counts.leased)} under way",
         f"{number(counts.to_fetch)} waiting{over_budget(counts)}",
         many(fetched.errors, "error"),
-        *filter(None, [figures.ends.when]),
+        *filter(None, [figures.round, figures.ends.when]),
         size(fetched.bytes),
     ]
     while len(text := " | ".join(fields)) >= columns:  # some terminals wrap in the last column
@@ -211,7 +229,8 @@ def workers_sentence(figures: ProgressFigures) -> str:
         f" {many(figures.workers, 'worker')}, {many(counts.leased, 'URL')} under way,"
         f" {many(counts.to_fetch, 'URL')} waiting{over_budget(counts)},"
         f" {many(fetched.errors, 'error')},"
-        f" {size(fetched.bytes)}{f'; {figures.ends}' if figures.ends.when else ''}"
+        f" {size(fetched.bytes)}{f'; {figures.round}' if figures.round else ''}"
+        f"{f'; {figures.ends}' if figures.ends.when else ''}"
     )
 
 
@@ -265,6 +284,7 @@ def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Sequenc
             seeds=sum(map(SeedFates.table_in, folders), SeedTable()),
             data_dir=run.data_dir,
             archive=archive_files(place, store, warcs),
+            rounds=rounds_of_all([part.rounds for part in parts]),
         )
     )
 

@@ -111,5 +111,8 @@ def test_workers_are_in_one_round_together(tmp_path: Path) -> None:
         by_round = Counter(each.round for each in outcomes)
         assert by_round == {1: 10, 2: 10}
         assert max(Counter((each.host, each.round) for each in outcomes).values()) <= 2
+        summary = json.loads((tmp_path / "data" / "summary.json").read_bytes())
+        assert summary["rounds"]["ended"] == {"count": 2} and summary["rounds"]["leased"] == 10
+        assert sum(each["urls"] for each in summary["rounds"]["left"]) == 22
         first_ended = max(each.at for each in outcomes if each.round == 1)
         assert first_ended <= min(each.at for each in outcomes if each.round == 2)

@@ -25,6 +25,7 @@ from crawler.model.choices import ProgressStyle
 from crawler.model.counts import Counts, Figures
 from crawler.model.types import Answer, HostKey, StoreFull
 from crawler.policy.politeness import Uplink, UplinkLimits
+from crawler.policy.rounds import RoundCaps, progress_of
 from crawler.policy.silent_hosts import SilentHosts
 from crawler.report.end_forecast import GROWS, EndInWords
 from crawler.report.logs import HeldLog, Notices
@@ -35,6 +36,7 @@ from crawler.report.screen import (
     Screen,
     progress_line,
     progress_sentence,
+    round_words,
     step_line,
 )
 from crawler.view.formats import (
@@ -98,6 +100,24 @@ def test_what_keeps_a_crawl_from_fetching_is_said_before_its_hosts() -> None:
         uplink.observe(HostKey(host), Answer(0.1, None if error else 200, error), 150.0)
     stats.count_begun(HostKey("a"), 160.0)  # a probe
     assert waits_for(crawl, 160.0).startswith("our own connection, which is down")
+
+
+@pytest.mark.parametrize(
+    ("caps", "first", "is_over", "words"),
+    [
+        pytest.param(
+            RoundCaps(urls=5_000, seconds=7_200.0, rounds=3),
+            *(5, False, "round 6 of 7: 1,200 of 5,000 URLs, ends in 1 h 30 min at the latest"),
+            id="those of earlier runs count",
+        ),
+        pytest.param(RoundCaps(per_host=9), 6, False, "round 6: 1,200 URLs", id="one alone"),
+        pytest.param(RoundCaps(per_host=9), 6, True, "", id="all are over"),
+    ],
+)
+def test_the_round_is_said(caps: RoundCaps, first: int, is_over: bool, words: str) -> None:
+    progress = progress_of(caps, 6, first, 1_000.0, 1_200, leased=300, is_over=is_over)
+    assert round_words(progress, 1_000.0 + 1_800.0) == words
+    assert round_words(None, 0.0) == ""
 
 
 BUSY = shown(
@@ -169,6 +189,12 @@ OVER = replace(BUSY, counts=Counts(12_345, hosts_active=210, spilled=900, capped
             80,
             "0 pages | 3 errors | waits for www.example.org until 12:04 (no connection)",
             id="nothing is being asked, because hosts fail",
+        ),
+        pytest.param(
+            replace(BUSY, round="round 3 of 5: 1,200 of 5,000 URLs"),
+            80,
+            "1,234 pages | 83.2/s | round 3 of 5: 1,200 of 5,000 URLs | 210 hosts | 12 dup",
+            id="the round is said before its hosts",
         ),
         pytest.param(
             replace(BUSY, ends=ENDS),

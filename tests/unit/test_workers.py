@@ -24,7 +24,16 @@ from crawler.model.counts import Counts, DeadUrl, Figures, HostPages, OverBudget
 from crawler.model.types import ConfigError, HostKey, HostWork, Pace, Standing
 from crawler.report.end_forecast import CrawlMoment, EndInWords
 from crawler.report.screen import ProgressFigures
-from crawler.report.summary import ArchiveFiles, EndedRun, Summary, encoded, summary_of
+from crawler.report.summary import (
+    ArchiveFiles,
+    EndedRun,
+    HostLeft,
+    RoundFigures,
+    Summary,
+    encoded,
+    summary_of,
+    text,
+)
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
 from crawler.shared.codec import KILLED, WorkerRecord
@@ -296,6 +305,25 @@ def test_the_workers_figures_are_added_up(tmp_path: Path) -> None:
     assert (whole.frontier.done, whole.frontier.put_back_at_open) == (18, 8)
     assert (whole.dead_letters, len(whole.dead_letters_new)) == (2, 2)
     assert whole.data_dir == "crawl-data"
+
+
+def test_what_a_round_of_all_has_left_over_is_listed_once() -> None:
+    first = RoundFigures(4, 90, {"count": 2}, [HostLeft("a.example", 9), HostLeft("b.example", 4)])
+    again = RoundFigures(4, 100, {"count": 1}, [HostLeft("a.example", 8), HostLeft("c.example", 7)])
+    parts = [
+        msgspec.structs.replace(part(), rounds=rounds) for rounds in (first, again, RoundFigures())
+    ]
+    run = ran(counts=Counts(waiting=1_020))
+    lines = text(summary_of_all(run, parts, [])).splitlines()
+    at = next(at for at, line in enumerate(lines) if "rounds" in line)
+    assert [" ".join(line.split()) for line in lines[at : at + 6]] == [
+        "rounds 2 over; 100 URLs in the last one, number 4",
+        "2: as many URLs as it may have were fetched",
+        "left over 9 a.example",
+        "7 c.example",
+        "4 b.example",
+        "1,000 other hosts",
+    ]
 
 
 def test_a_killed_worker_is_counted_by_its_last_record() -> None:

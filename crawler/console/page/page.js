@@ -185,7 +185,8 @@ function health(seen) {
   const failed = !seen.errors ? "none of them failed"
     : `${number(seen.errors)} failed (${(100 * seen.errors / all).toFixed(1)} %)${since < 10 ? "" : `, ${errors ? number(errors) : "none"} in the last ${span(since)}`}`;
   const evidence = all ? ` Of ${number(all)} fetches ${failed}; ${number(waiting)} URLs wait.` : ` ${number(waiting)} URLs wait.`;
-  return ["good", `Well: ${rate(seen.pages_per_s)} pages a second.${evidence} ${ending(seen, minute)}`];
+  const round = seen.round ? ` ${seen.round[0].toUpperCase()}${seen.round.slice(1)}.` : "";
+  return ["good", `Well: ${rate(seen.pages_per_s)} pages a second.${evidence}${round} ${ending(seen, minute)}`];
 }
 
 /** When the crawl ends, or why that cannot be told. *minute*: the figures of a minute ago. */

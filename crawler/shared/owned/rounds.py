@@ -13,7 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from crawler.policy.rounds import FLOOR_WINDOW_S, RoundCaps, RoundEnd
+from crawler.policy.rounds import (
+    FLOOR_WINDOW_S,
+    RoundCaps,
+    RoundEnd,
+    RoundProgress,
+    progress_of,
+)
 from crawler.shared.client import Nodes
 from crawler.shared.owned.scripts import OwnedScripts
 
@@ -28,7 +34,12 @@ class LedRounds(Protocol):
     left: int
     is_over: bool
 
+    @property
+    def leased(self) -> int: ...
+
     def follow(self, number: int, why: str, *, is_over: bool) -> None: ...
+
+    def note_all(self, leased: int, first: int, began_at: float) -> None: ...
 
     def grant(self, urls: int) -> None: ...
 
@@ -63,6 +74,7 @@ class RoundFollower:
         self._nodes, self._key = nodes, rounds_key(nodes.name)
         self._script = scripts.text("round")
         self._worker, self._caps, self._rounds = worker, caps, rounds
+        self._said = (0, 0)  # the last round, and the URLs of it of which Redis knows
         self._lease_s, self._run_began_at, self._wake = lease_s, run_began_at, wake
 
     async def step(
@@ -78,6 +90,8 @@ class RoundFollower:
         given_back = 0 if may_lease_more else rounds.give_up()
         wanted = max(0, SLICE - rounds.left) if may_lease_more else 0
         is_done = not (is_busy or (may_lease_more and rounds.left > 0))
+        leased = rounds.leased
+        before = self._said[1] if self._said[0] == number else 0
         left_over = 2 if has_dates else int(rounds.are_held())
         said = (
             *(self._worker, round(self._lease_s * 1000), number, int(rounds.has_leased())),
@@ -86,12 +100,14 @@ class RoundFollower:
             -1 if caps.seconds is None else round(caps.seconds * 1000),
             -1 if caps.floor is None else round(caps.floor * FLOOR_WINDOW_S),
             *(round(FLOOR_WINDOW_S * 1000), caps.rounds, round(self._run_began_at * 1000)),
-            left_over,
+            *(left_over, leased - before),
         )
         reply = await self._nodes.checked_command(
             self._key, "EVAL", self._script, 1, self._key, *said
         )
-        now_in, got, is_closed, is_over, why = reply
+        now_in, got, is_closed, is_over, why, of_all, first, began = reply
+        self._said = (number, leased)
+        rounds.note_all(of_all, first, began / 1000)
         if now_in != number or is_over:
             rounds.follow(now_in, RoundEnd(why.decode()) if why else "", is_over=bool(is_over))
             self._wake()
@@ -106,9 +122,19 @@ class RoundFollower:
         await self._nodes.checked_command(self._key, "HDEL", self._key, f"w:{self._worker}")
 
 
+async def read_rounds(nodes: Nodes, caps: RoundCaps) -> RoundProgress | None:
+    """Return where a crawl is in its rounds, by *caps*; None: in none. Raises StoreUnavailable."""
+    key, names = rounds_key(nodes.name), ("number", "first", "began", "leased")
+    found = await nodes.checked_command(key, "HMGET", key, *names)
+    number, first, began, leased = [int(each or 0) for each in found]
+    if not first:
+        return None
+    return progress_of(caps, number, first, began / 1000, leased, leased=0, is_over=False)
+
+
 def rounds_key(name: str) -> str:
     """A hash: number of the round and the first one of the run (0: the next one is), over (when the
-    last one of a run was, ms), granted (URLs that workers have reserved), began (ms), closed (why
-    nothing more is leased in it), why (the one before was over), w:<worker> (when it asked last,
-    ms, and what it said)."""
+    last one of a run was, ms), granted (URLs that workers have reserved), leased, began (ms),
+    closed (why nothing more is leased in it), why (the one before was over), w:<worker> (when it
+    asked last, ms, and what it said)."""
     return f"{name}:rounds"

@@ -218,6 +218,7 @@ class OwnedWorker:
         self._longest = LongestReader(base.nodes)
         self._own_hosts = OwnHostsWriter(base.nodes, me.name, base.steady)
         self._pushed_urls = None if pushing is None else self._build_pushed_urls(pushing)
+        self._left_at_end: Sequence[HostWork] | None = None
         self._state = "starting"
         self._is_connected = False
         self._are_acts_left = False
@@ -332,7 +333,10 @@ class OwnedWorker:
         return self._reading.counts() + in_memory
 
     def longest_hosts(self, limit: int) -> Sequence[HostWork]:
-        """Return as port.Frontier.longest_hosts, of the whole crawl, as they were read last."""
+        """Return as port.Frontier.longest_hosts, of the whole crawl, as they were read last; when
+        this worker has ended, of its own shards as it left them."""
+        if self._left_at_end is not None:
+            return self._left_at_end[:limit]
         return self._longest.longest_hosts(limit)
 
     def sampled_paces(self) -> Sequence[Pace]:
@@ -397,6 +401,7 @@ class OwnedWorker:
     async def close(self) -> None:
         """Hand over all shards, and leave the crawl."""
         self.stop_leasing()
+        self._left_at_end = self.frontier.longest_hosts(MOST_READ)
         self._near_duplicates.send_rows()
         with suppress(StoreUnavailable):
             await self._work.close()

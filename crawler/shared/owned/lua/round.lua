@@ -7,9 +7,11 @@
 --       gives back; URLs that it asks for; pages that have come to it lately; most URLs of a round
 --       (-1: any); ms of a round (-1: any); fewest pages that come lately to all (-1: any), and ms
 --       after which these count; how many rounds a run has; when the run of the worker began,
---       ms; 1 if URLs are left over for the next round here, 2 if any wait for a date
+--       ms; 1 if URLs are left over for the next round here, 2 if any wait for a date; URLs that it
+--       has leased in its round since it said so last
 -- Reply number of the round, URLs that the worker gets, 1 if nothing more is leased in the round,
---       1 if all rounds of the run are over, why the round before was over
+--       1 if all rounds of the run are over, why the round before was over, URLs that all have
+--       leased in the round, the first one of the run, when it began, ms (0: it did not yet)
 local me, patience, mine, used, done = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local back, wanted, pages = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local most, longest, floor = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
@@ -33,18 +35,19 @@ end
 
 local number, granted = tonumber(of.number or 0), tonumber(of.granted or 0)
 local began, closed, why = tonumber(of.began or 0), of.closed or '', of.why or ''
+local leased = tonumber(of.leased or 0)
 local first, over, my_run = tonumber(of.first or 0), tonumber(of.over or 0), tonumber(ARGV[14])
 -- A worker that is started again after the last round is of the run that is over.
 if over > 0 and over >= my_run then
   redis.call('HDEL', KEYS[1], 'w:' .. me)
-  return {number, 0, 1, 1, why}
+  return {number, 0, 1, 1, why, leased, first, began}
 end
 if first == 0 then
-  number, first, granted, began, closed = number + 1, number + 1, 0, 0, ''
+  number, first, granted, began, closed, leased = number + 1, number + 1, 0, 0, '', 0
 end
 local get = 0
 if mine == number then
-  granted = math.max(0, granted - back)
+  granted, leased = math.max(0, granted - back), math.max(0, leased + tonumber(ARGV[16]))
   if used == '1' and began == 0 then began = now end
 end
 if closed == '' and began > 0 then
@@ -66,12 +69,12 @@ elseif not is_busy and not may_get and has_begun then
   if number >= first + tonumber(ARGV[13]) - 1 then
     first, over = 0, now
   else
-    number, granted, began, closed = number + 1, 0, 0, ''
+    number, granted, began, closed, leased = number + 1, 0, 0, '', 0
   end
 end
 redis.call('HSET', KEYS[1], 'number', number, 'first', first, 'over', over,
-  'granted', granted, 'began', began, 'closed', closed, 'why', why,
+  'granted', granted, 'leased', leased, 'began', began, 'closed', closed, 'why', why,
   'w:' .. me, string.format('%d %d %s %d %s %d', now, mine, get > 0 and '0' or done,
     wanted > get and 1 or 0, ARGV[15], pages))
 if first == 0 then redis.call('HDEL', KEYS[1], 'w:' .. me) end
-return {number, get, closed ~= '' and 1 or 0, first == 0 and 1 or 0, why}
+return {number, get, closed ~= '' and 1 or 0, first == 0 and 1 or 0, why, leased, first, began}
