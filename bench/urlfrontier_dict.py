@@ -10,10 +10,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import islice
 from math import inf, nextafter
 
-from crawler.urlfrontier.port import PutItem, PutStatus, QueuedUrl, QueueStats, UnknownQueue
+from crawler.urlfrontier.port import PutItem, PutStatus, QueuedUrl, QueueStats, Steps, UnknownQueue
 
 DAY_S = 86_400
 DELAY_S = 1
@@ -209,19 +208,17 @@ class DictCrawl:
             return [self._queues[key]] if key in self._queues else []
         return list(self._queues.values())
 
-    def queues(self, start: int, size: int, now: float, *, include_inactive: bool) -> list[str]:
-        keys = (
-            queue.key
-            for queue in self._queues.values()
-            if include_inactive
-            or (len(queue.urls) > queue.completed and self._blocked.get(queue.key, -1) < now)
-        )
-        return list(islice(keys, start, start + size))
+    def queues(self, now: float, *, include_inactive: bool) -> Steps[str]:
+        for queue in list(self._queues.values()):
+            if include_inactive or (
+                len(queue.urls) > queue.completed and self._blocked.get(queue.key, -1) < now
+            ):
+                yield queue.key
 
-    def delete_queue(self, key: str, now: float) -> int:
+    def delete_queue(self, key: str, now: float) -> Steps[int]:
         del now
         queue = self._queues.pop(key, None)
-        return 0 if queue is None else len(queue.urls)
+        yield 0 if queue is None else len(queue.urls)
 
     def block(self, key: str, until: int, now: float) -> None:
         del now
@@ -253,16 +250,17 @@ class DictCrawl:
         found = queue.urls.get(url) if queue else None
         return queue.queued(found) if queue and found else None
 
-    def urls(self, key: str, start: int, size: int, now: float) -> Iterator[QueuedUrl]:
+    def urls(self, key: str, now: float) -> Steps[QueuedUrl]:
         del now
-        every = (queue.queued(url) for queue in self._of(key) for url in list(queue.urls.values()))
-        return islice(every, start, start + size)
+        for queue in self._of(key):
+            for url in list(queue.urls.values()):
+                yield queue.queued(url)
 
     def count(self, key: str, now: float) -> int:
         del now
         return sum(len(queue.urls) for queue in self._of(key))
 
-    def purge(self, key: str, days: int, now: float) -> int:
+    def purge(self, key: str, days: int, now: float) -> Steps[int]:
         removed = 0
         for queue in self._of(key):
             for url in list(queue.urls.values()):
@@ -271,7 +269,7 @@ class DictCrawl:
                     removed += 1
             if not queue.urls:
                 del self._queues[queue.key]
-        return removed
+        yield removed
 
 
 class DictCrawls:

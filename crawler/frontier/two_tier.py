@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from msgspec.structs import replace
 
 from crawler.frontier import records as keys
-from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls
+from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls, Search
 from crawler.frontier.budgets import NO_VOTES, DomainBudgets, Votes
 from crawler.frontier.gone import GonePages
 from crawler.frontier.groups import AddressGroups, AddressUse
@@ -98,6 +98,7 @@ _ROBOTS: Final = Purpose.ROBOTS
 _LARGE: Final = 256
 # Hosts in one call of which nothing was taken: what they had was stale, or in no round; 5 ms.
 _MOST_WITHOUT: Final = 64
+_DECIDED: Final = 2_048  # undecided URLs that one step of a call searches for
 _MOST_TURNS: Final = 8  # of a host in one call that lends: 256 URLs
 _MOST_IDLE: Final = 8  # releases of spilled URLs in one call, each of up to 64 URLs: 5 ms
 # Bound once, because each look-up of a member of an enumeration takes 0.1 us.
@@ -1234,6 +1235,19 @@ class TwoTierFrontier:
         while self._admit_some(now):
             pass
 
+    def decide_arrived(self, now: float) -> Iterator[None]:
+        """Admit, in steps between which other calls may be made, the URLs added before that are
+        new, those too that would be undecided. It reads the disk."""
+        while self._admit_some(now):
+            yield
+        left = len(self._admitter.undecided)
+        while left > 0 and self._admitter.undecided:
+            search = self._admitter.begin_search(min(left, _DECIDED), now)
+            search.run()
+            left -= len(search.keys)
+            for _ in self._admit_searched(search, now):
+                yield
+
     def close(self) -> None:
         """Close the store. What was not committed is lost, as if the process had died."""
         self._store.close()
@@ -1284,14 +1298,14 @@ class TwoTierFrontier:
         """Search the runs of the seen set for the undecided URLs, and admit those that are new."""
         search = self._admitter.begin_search(self._limits.max_undecided, now)
 
-        def apply(now: float) -> Iterator[None]:
-            for admitted, added in self._admitter.decide(search, now):
-                self._queue(admitted, now)
-                if self._on_decided is not None:
-                    self._on_decided(added)
-                yield
+        return Work(search.run, partial(self._admit_searched, search))
 
-        return Work(search.run, apply)
+    def _admit_searched(self, search: Search, now: float) -> Iterator[None]:
+        for admitted, added in self._admitter.decide(search, now):
+            self._queue(admitted, now)
+            if self._on_decided is not None:
+                self._on_decided(added)
+            yield
 
     def _begin_gate_piece(self) -> Work | None:
         piece = self._seen.begin_gate_piece()

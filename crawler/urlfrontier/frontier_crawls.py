@@ -8,6 +8,7 @@ one of a queue the rest of its host is its delay.
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from dataclasses import replace as with_limits
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import count, islice
 from math import ceil
 from pathlib import Path
 from typing import Final
@@ -53,8 +54,11 @@ from crawler.urlfrontier.port import (
     PutStatus,
     QueuedUrl,
     QueueStats,
+    Steps,
     UnknownQueue,
 )
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_DELAY_S: Final = 1
 """Between the end of the last lease of a queue and the next one, if nothing was said."""
@@ -74,6 +78,7 @@ _REMOVED: Final = ".removed"  # how the name of a folder ends that is being remo
 _PAUSED: Final = ".paused"  # a file, while nothing is leased; no folder has a dot in its name
 MOST_CRAWLS: Final = 100
 """Of a server: each takes some 10 MB of memory, and six files are open."""
+_PORTION: Final = 256  # URLs that are removed in one step: 2 ms
 _DUE_SLICE: Final = 512  # URLs that come due in one call: 10 ms
 _MAX_REST_S: Final = float(1 << 32)  # a lease is as long as the client says
 
@@ -259,40 +264,47 @@ class FrontierCrawl:
             active_queues=int(queue.urls > queue.done),
         )
 
-    def queues(self, start: int, size: int, now: float, *, include_inactive: bool) -> list[str]:
+    def queues(self, now: float, *, include_inactive: bool) -> Steps[str]:
         self._admit_arrived(now)
-        found = (
-            str(host)
-            for host, queue in self._table.queues()
-            if queue.urls > (0 if include_inactive else queue.done)
-            and (include_inactive or queue.blocked_until <= now)
-        )
-        return list(islice(found, start, start + size))
+        for host, queue in self._table.queues():
+            is_wanted = queue.urls > (0 if include_inactive else queue.done)
+            is_blocked = not include_inactive and queue.blocked_until > now
+            yield host if is_wanted and not is_blocked else None
 
-    def delete_queue(self, key: str, now: float) -> int:
-        self._admit_arrived(now)
+    def delete_queue(self, key: str, now: float) -> Steps[int]:
         host, urls = HostKey(key), 0
-        for place, _, listed in self._table.urls(host):
-            self._forget(host, place, listed)
-            urls += 1
+        yield from self._frontier.decide_arrived(now)
+        for found in self._portions(host):
+            for place, _, listed in found:
+                self._forget(host, place, listed)
+            urls += len(found)
+            yield len(found)
         if urls:
             # Its host may be fetched from, and rests as before.
-            kept = replace(self._table.peek_queue(host), done=0, limit=0, served={})
-            self._table.replace_queue(host, kept)
-            self._set_rest(host, kept, now)
-        return urls
+            queue = self._table.queue(host)
+            queue.limit = 0
+            if not queue.urls:
+                queue.served = {}
+            self._set_rest(host, queue, now)
 
-    def purge(self, key: str, days: int, now: float) -> int:
-        self._admit_arrived(now)
-        before, urls, touched = now - days * _DAY_S, 0, set[HostKey]()
-        for place, host, listed in self._table.urls(HostKey(key) if key else None):
-            if listed.created_at < before:
+    def purge(self, key: str, days: int, now: float) -> Steps[int]:
+        yield from self._frontier.decide_arrived(now)
+        before = now - days * _DAY_S
+        for found in self._portions(HostKey(key) if key else None):
+            old = [each for each in found if each[2].created_at < before]
+            for place, host, listed in old:
                 self._forget(host, place, listed)
-                touched.add(host)
-                urls += 1
-        for host in touched:  # those at their limits have room again
-            self._set_rest(host, self._table.peek_queue(host), now)
-        return urls
+            for host in {host for _, host, _ in old}:  # those at their limits have room again
+                self._set_rest(host, self._table.peek_queue(host), now)
+            yield len(old)
+
+    def _portions(self, host: HostKey | None) -> Iterator[list[tuple[bytes, HostKey, ListedUrl]]]:
+        """Yield what is listed of *host*, or of all, in lists that are read when their turn
+        comes."""
+        after = b""
+        while found := list(islice(self._table.urls(host, after), _PORTION)):
+            yield found
+            after = found[-1][0]
 
     def _forget(self, host: HostKey, place: bytes, listed: ListedUrl) -> None:
         url_key = number_of(place)
@@ -325,10 +337,10 @@ class FrontierCrawl:
         listed = self._table.get(HostKey(key), self._key(key, url))
         return None if listed is None else _queued(key, listed)
 
-    def urls(self, key: str, start: int, size: int, now: float) -> Iterator[QueuedUrl]:
+    def urls(self, key: str, now: float) -> Steps[QueuedUrl]:
         self._admit_arrived(now)
-        found = self._table.urls(HostKey(key) if key else None)
-        return (_queued(host, listed) for _, host, listed in islice(found, start, start + size))
+        for _, host, listed in self._table.urls(HostKey(key) if key else None):
+            yield _queued(host, listed)
 
     def count(self, key: str, now: float) -> int:
         self._admit_arrived(now)
@@ -474,8 +486,13 @@ class FrontierCrawls:
         try:
             await self._close(self._open.pop(crawl_id))
             path = self._path(crawl_id)
-            removed = path.rename(path.with_name(path.name + _REMOVED))
-            await asyncio.to_thread(shutil.rmtree, removed)
+            names = (path.with_name(f"{path.name}.{number}{_REMOVED}") for number in count(1))
+            removed = path.rename(next(name for name in names if not name.exists()))
+            await asyncio.to_thread(shutil.rmtree, removed, ignore_errors=True)
+            if removed.exists():
+                logger.warning("%s, of a deleted crawl, cannot be removed: remove it", removed)
+        except OSError as error:
+            raise StoreUnavailable(f"the crawl {crawl_id} cannot be deleted: {error}") from error
         finally:
             self._leaving.remove(crawl_id)
         return urls

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -64,6 +64,12 @@ class QueueStats(msgspec.Struct, frozen=True, gc=False):
     active_queues: int = 0  # with URLs that are not completed
 
 
+T = TypeVar("T")
+Steps: TypeAlias = Iterator[T | None]
+"""What is found in steps of a few milliseconds, None in one that finds nothing. Other calls may be
+made between two of them."""
+
+
 class ServedCrawl(Protocol):
     """The URLs of one crawlID. A key that is not known is a queue without URLs, but for
     `set_limit`."""
@@ -98,13 +104,13 @@ class ServedCrawl(Protocol):
     def stats(self, key: str, now: float) -> QueueStats:
         """Return the counts of the queue of *key*; of the crawl, if that is empty."""
 
-    def queues(self, start: int, size: int, now: float, *, include_inactive: bool) -> list[str]:
-        """Return up to *size* keys of queues from the number *start* on, in an order that stays the
-        same while no queue comes or goes: of those with URLs that are not completed and without a
-        block, or of all."""
+    def queues(self, now: float, *, include_inactive: bool) -> Steps[str]:
+        """Yield the keys of queues, in an order that stays the same while no queue comes or goes:
+        of those with URLs that are not completed and without a block, or of all."""
 
-    def delete_queue(self, key: str, now: float) -> int:
-        """Remove a queue, and return how many URLs it had, completed ones too."""
+    def delete_queue(self, key: str, now: float) -> Steps[int]:
+        """Remove a queue, and yield how many of its URLs were removed, completed ones too. What was
+        put before is removed at the end, and of what is put meanwhile some."""
 
     def block(self, key: str, until: int, now: float) -> None:
         """Lease no URL of a queue until *until*, epoch seconds; 0 ends the block. It counts for a
@@ -121,17 +127,17 @@ class ServedCrawl(Protocol):
     def status(self, url: str, key: str, now: float) -> QueuedUrl | None:
         """Return what is known of *url*, or None."""
 
-    def urls(self, key: str, start: int, size: int, now: float) -> Iterator[QueuedUrl]:
-        """Yield up to *size* URLs from the number *start* on, in an order that stays the same while
-        none comes or goes, completed ones too: of the queue of *key*, or of all if that is empty.
-        Other calls may be made before it ends; what they change may be missing."""
+    def urls(self, key: str, now: float) -> Steps[QueuedUrl]:
+        """Yield the URLs in an order that stays the same while none comes or goes, completed ones
+        too: of the queue of *key*, or of all if that is empty. What other calls change before it
+        ends may be missing."""
 
     def count(self, key: str, now: float) -> int:
         """Return how many `urls` would yield of all."""
 
-    def purge(self, key: str, days: int, now: float) -> int:
+    def purge(self, key: str, days: int, now: float) -> Steps[int]:
         """Remove the URLs created more than *days* days ago, of the queue of *key* or of all, and
-        return how many they were."""
+        yield how many they were."""
 
 
 class Crawls(Protocol):

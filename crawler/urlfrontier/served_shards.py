@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from math import ceil
 from typing import Final
 
@@ -32,6 +31,7 @@ from crawler.urlfrontier.port import (
     PutStatus,
     QueuedUrl,
     QueueStats,
+    Steps,
     UnknownQueue,
 )
 
@@ -196,15 +196,13 @@ class ServedShards:
             active_queues=active,
         )
 
-    def queues(self, start: int, size: int, now: float, *, include_inactive: bool) -> list[str]:
-        def is_wanted(host: HostKey) -> bool:
-            blocked = self._table.peek_queue(host).blocked_until > now
-            return include_inactive or (
-                not blocked and self._frontier.record_of(host).waiting() > 0
+    def queues(self, now: float, *, include_inactive: bool) -> Steps[str]:
+        for host in self._frontier.known_hosts():
+            is_wanted = include_inactive or (
+                self._table.peek_queue(host).blocked_until <= now
+                and self._frontier.record_of(host).waiting() > 0
             )
-
-        found = (str(host) for host in self._frontier.known_hosts() if is_wanted(host))
-        return list(islice(found, start, start + size))
+            yield host if is_wanted else None
 
     def block(self, key: str, until: int, now: float) -> None:
         host = self._own_host(key)
@@ -229,10 +227,10 @@ class ServedShards:
     def set_limit(self, key: str, limit: int, now: float) -> None:
         raise NotServed("the crawl has limits of its own: CRAWLER_MAX_URLS_PER_HOST, or a rule")
 
-    def delete_queue(self, key: str, now: float) -> int:
+    def delete_queue(self, key: str, now: float) -> Steps[int]:
         raise NotServed("an operator removes URLs of a shared crawl: frontier drop")
 
-    def purge(self, key: str, days: int, now: float) -> int:
+    def purge(self, key: str, days: int, now: float) -> Steps[int]:
         raise NotServed("an operator removes URLs of a shared crawl: frontier drop")
 
     # What is asked of URLs
@@ -244,10 +242,10 @@ class ServedShards:
         listed = self._table.get(page.host, page.key)
         return None if listed is None else _queued(page.host, listed)
 
-    def urls(self, key: str, start: int, size: int, now: float) -> Iterator[QueuedUrl]:
-        hosts = iter([HostKey(key)]) if key else self._frontier.known_hosts()
-        found = (each for host in hosts for each in self._urls_of(host, now))
-        return islice(found, start, start + size)
+    def urls(self, key: str, now: float) -> Steps[QueuedUrl]:
+        for host in iter([HostKey(key)]) if key else self._frontier.known_hosts():
+            yield None
+            yield from self._urls_of(host, now)
 
     def _urls_of(self, host: HostKey, now: float) -> Iterator[QueuedUrl]:
         for page in self._frontier.waiting_of(host):

@@ -61,6 +61,7 @@ from crawler.urlfrontier.port import (
     QueuedUrl,
     QueueStats,
     ServedCrawl,
+    Steps,
     UnknownQueue,
 )
 
@@ -75,7 +76,7 @@ _BATCH: Final = 256  # items that are put at once: a few milliseconds of the eve
 _SLICE: Final = 256  # URLs that are leased before the first of them is sent
 _SLICE_BYTES: Final = 1 << 20  # of them
 _MOST_PER_QUEUE: Final = 10_000  # of a call, where a client names no limit: they are held at once
-_MOST_QUEUES: Final = 100_000  # of one answer, which is one message
+_MOST_ANSWER_BYTES: Final = 2 << 20  # of queues: a client's gRPC takes a message of 4 MB
 _ALL: Final = 1 << 32
 _LOG_ROOT: Final = "crawler"
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["URLFrontier"].full_name
@@ -573,21 +574,27 @@ class _Calls(rpc.URLFrontierServicer):
         crawl = self._crawls.find(name)
         if crawl is None:
             return
-        # Where all are wanted, those before *start* need not be read here.
-        passed, first = (start, start) if wanted is None else (0, 0)
-        for number, found in enumerate(
-            crawl.urls(key, first, _ALL if wanted else size, self._now())
-        ):
+        passed = 0
+        async for found in self._steps(name, crawl, crawl.urls(key, self._now())):
             if wanted is None or wanted(found.url):
                 passed += 1
                 if passed > start:
                     yield found
                 if passed >= start + size:
                     return
-            if number % _BATCH == 0:
+
+    async def _steps(
+        self, name: str, crawl: ServedCrawl, steps: Steps[T], per_turn: int = _BATCH
+    ) -> AsyncIterator[T]:
+        """Yield what is found in *steps* of *crawl*, with other calls in between. Raises
+        _Deleted."""
+        for number, found in enumerate(steps, 1):
+            if found is not None:
+                yield found
+            if number % per_turn == 0:
                 await asyncio.sleep(0)
             if self._crawls.find(name) is not crawl:
-                raise _Deleted(f"the crawl {name} was deleted while its URLs were read")
+                raise _Deleted(f"the crawl {name} was deleted while this call read it")
 
     # Crawls and queues.
 
@@ -605,11 +612,17 @@ class _Calls(rpc.URLFrontierServicer):
     async def ListQueues(self, request: pb.Pagination, _: Context) -> pb.QueueList:
         name = crawl_of(request.crawlID)
         crawl = self._crawls.find(name)
-        size = min(request.size or PAGE, _MOST_QUEUES)
-        every = request.include_inactive
-        keys = (
-            crawl.queues(request.start, size, self._now(), include_inactive=every) if crawl else []
-        )
+        size, left, keys = request.size or PAGE, request.start, list[str]()
+        if crawl is not None:
+            room = _MOST_ANSWER_BYTES
+            found = crawl.queues(self._now(), include_inactive=request.include_inactive)
+            async for key in self._steps(name, crawl, found):
+                left -= 1
+                if left < 0:
+                    keys.append(key)
+                    room -= len(key.encode())
+                if len(keys) == size or room <= 0:
+                    break
         return pb.QueueList(values=keys, start=request.start, size=len(keys), crawlID=name)
 
     @_answering
@@ -620,12 +633,18 @@ class _Calls(rpc.URLFrontierServicer):
 
     @_answering
     async def DeleteQueue(self, request: pb.QueueWithinCrawlParams, _: Context) -> pb.Long:
-        key, crawl = checked_key(request.key), self._crawls.find(crawl_of(request.crawlID))
+        key, name = checked_key(request.key), crawl_of(request.crawlID)
         if not key:
             raise InvalidRequest("want the key of the queue to be deleted")
+        return await self._removed(name, lambda crawl: crawl.delete_queue(key, self._now()))
+
+    async def _removed(self, name: str, remove: Callable[[ServedCrawl], Steps[int]]) -> pb.Long:
+        crawl = self._crawls.find(name)
         if crawl is None:
             return pb.Long()
-        removed = crawl.delete_queue(key, self._now())
+        removed = 0
+        async for urls in self._steps(name, crawl, remove(crawl), per_turn=1):
+            removed += urls
         await crawl.wait_until_durable()
         return pb.Long(value=removed)
 
@@ -654,12 +673,8 @@ class _Calls(rpc.URLFrontierServicer):
 
     @_answering
     async def PurgeURLs(self, request: pb.PurgeUrlParams, _: Context) -> pb.Long:
-        key, crawl = checked_key(request.key), self._crawls.find(crawl_of(request.crawlID))
-        if crawl is None:
-            return pb.Long()
-        removed = crawl.purge(key, request.days, self._now())
-        await crawl.wait_until_durable()
-        return pb.Long(value=removed)
+        key, name = checked_key(request.key), crawl_of(request.crawlID)
+        return await self._removed(name, lambda crawl: crawl.purge(key, request.days, self._now()))
 
     # The server itself.
 

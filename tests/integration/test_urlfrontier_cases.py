@@ -11,14 +11,23 @@ import asyncio
 import logging
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
+from crawler.data.data_dir import SERVED
+from crawler.frontier.gate import Gate
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.open import open_frontier
+from crawler.frontier.port import FrontierLimits
 from crawler.urlfrontier import urlfrontier_pb2 as pb
 from crawler.urlfrontier.client import discovered, known, url_info
+from crawler.urlfrontier.frontier_crawls import FrontierCrawl, FrontierCrawls, served_limits
 from crawler.urlfrontier.mapping import METADATA_BYTES, URL_CHARS
+from crawler.urlfrontier.port import PutItem
 from crawler.urlfrontier.server import MOST_IN_BATCH, MOST_UNACKNOWLEDGED, PutReader
 from tests.harness.url_frontier import (
     FAIL,
@@ -26,6 +35,7 @@ from tests.harness.url_frontier import (
     OK,
     SKIPPED,
     ServedFrontier,
+    frontier_crawls,
     served_frontier,
 )
 
@@ -903,6 +913,30 @@ def call_head(name: str) -> bytes:
     return b"".join(b"\0" + sized[n] + sized[n + 1] for n in range(0, len(sized), 2))
 
 
+@pytest.mark.parametrize("batch", [1, 40])
+def test_what_is_undecided_is_deleted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    """Where the disk is to be read to know whether a URL is new, it is admitted later."""
+    frontier = open_frontier(
+        tmp_path, served_limits(FrontierLimits(max_new_keys=4)), 1.0, store=MemoryStore()
+    )
+    crawl = FrontierCrawl(frontier, 1, lambda: False)
+    crawl.put([PutItem(f"http://b.com/{number}", "b", b"", None) for number in range(9)], 1.0)
+    frontier.admit_arrived(1.0)
+    monkeypatch.setattr("crawler.frontier.two_tier._DECIDED", 7)
+    monkeypatch.setattr(Gate, "may_contain", lambda _, keys: np.ones(len(keys), np.bool_))
+    items = [PutItem(f"http://a.com/{number}", "a", b"", None) for number in range(40)]
+    for at in range(0, 40, batch):
+        crawl.put(items[at : at + batch], 2.0)
+        frontier.admit_arrived(2.0)
+    assert frontier.undecided() == 40
+    assert sum(each or 0 for each in crawl.delete_queue("a", 3.0)) == 40
+    assert frontier.undecided() == 0
+    assert (crawl.stats("a", 3.0).size, crawl.stats("", 3.0).size) == (0, 9)
+    frontier.close()
+
+
 class TestDeletedUrls:
     """URLs that were deleted are new again, and their hosts rest as before."""
 
@@ -915,6 +949,35 @@ class TestDeletedUrls:
         assert served.get(KEY) == [A]
         served.update(A, 0, KEY)
         assert (served.stats(KEY).size, served.delete_queue(KEY)) == (0, 1)
+
+    def test_others_are_served_while_many_are_deleted(
+        self, served: ServedFrontier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And while far ones are listed. What is left is right at each time."""
+        monkeypatch.setattr("crawler.urlfrontier.frontier_crawls._PORTION", 4)
+        monkeypatch.setattr("crawler.urlfrontier.server._BATCH", 4)
+        urls = [f"http://x.com/{number}" for number in range(1_000)]
+        served.put_batches(pb.DiscoveredBatch(items=[served.info(url, KEY) for url in urls]))
+        served.discover(A)
+        whole = pb.QueueWithinCrawlParams(key=KEY, crawlID=served.crawl)
+        purge = pb.PurgeUrlParams(key=KEY, crawlID=served.crawl, days=1)
+        far = pb.ListUrlParams(start=1_000, crawlID=served.crawl)
+
+        async def during(name: str, request: Any) -> tuple[list[int], Any]:
+            call, sizes = asyncio.ensure_future(served.answer(name, request)), []
+            while not call.done():
+                await asyncio.sleep(0)
+                sizes.append((await served.answer("GetStats", whole)).size)
+            return sizes, await call
+
+        assert len(served.run(during("ListURLs", far))[1]) == 1
+        sizes, removed = served.run(during("PurgeURLs", purge))
+        assert (set(sizes), removed.value) == ({1_000}, 0)
+        sizes, removed = served.run(during("DeleteQueue", whole))
+        assert removed.value == 1_000 and served.stats(KEY).size == 0
+        if isinstance(served.crawls, FrontierCrawls):
+            assert any(0 < size < 1_000 for size in sizes)
+        assert served.listed() == [A]
 
     def test_its_queue_keeps_its_block(self, served: ServedFrontier) -> None:
         served.discover(A, key=KEY)
@@ -953,6 +1016,17 @@ def test_a_crawl_may_have_any_name(served: ServedFrontier) -> None:
         assert served.discover(A) == [OK]
         assert served.get() == [A], name
         served.delete_crawl(name)
+
+
+def test_what_is_left_of_a_deleted_crawl_does_not_keep_another(tmp_path: Path) -> None:
+    """Its folder could not be removed."""
+    with served_frontier(frontier_crawls(tmp_path)) as served:
+        for _ in range(2):
+            assert served.discover(A) == [OK]
+            assert served.delete_crawl("DEFAULT") == 1
+            for left in ("DEFAULT.removed", "DEFAULT.1.removed"):
+                (tmp_path / SERVED / left / "file").mkdir(parents=True, exist_ok=True)
+            assert list(served.call("ListCrawls", pb.Local()).values) == []
 
 
 def test_stale_entries_of_many_queues_hold_nothing_up(served: ServedFrontier) -> None:
