@@ -138,6 +138,10 @@ class ActiveSet:
                 return True
         return False
 
+    def due_by_level(self, standing: Standing) -> Sequence[Sequence[object]]:
+        """Return the due hosts of *standing* by level, perhaps some that have left."""
+        return self._due[standing]
+
     def best_cash(self, standing: Standing, level: int) -> int:
         """Return the cash of the URL that `take` returns the host of, or 0 if it returns none. A
         host that has left may count."""
@@ -219,6 +223,7 @@ class StrideScheduler:
     def __init__(self, shares: Sequence[float]) -> None:
         self._steps = [1.0 / share for share in shares]
         self._passes = list(self._steps)
+        self._levels = range(len(shares))
         self.order = self._sorted()
         """The levels. The first of them that has a due host has the next turn."""
 
@@ -226,12 +231,12 @@ class StrideScheduler:
         """Count a turn of *level*."""
         now = self._passes[level]
         # A level that was idle starts at the present pass, or it would catch up in one burst.
-        self._passes = [max(each, now) for each in self._passes]
+        self._passes = [max(now, each) for each in self._passes]
         self._passes[level] += self._steps[level]
         self.order = self._sorted()
 
     def _sorted(self) -> list[int]:
-        return sorted(range(len(self._passes)), key=self._passes.__getitem__)
+        return sorted(self._levels, key=self._passes.__getitem__)
 
 
 class HostScheduler:
@@ -267,16 +272,17 @@ class HostScheduler:
         """Remove from the due hosts, and return, the one to be leased next, of the first of
         *standings* that has one."""
         for standing in standings:
-            if not self._has_candidates(standing):
+            due, front = self.active.due_by_level(standing), self._front.filled(standing)
+            if not (any(due) or any(front)):
                 continue  # most calls end here
             for level in self._stride.order:
                 active = None
-                if self._is_front_better(standing, level):
+                if front[level] and self._is_front_better(standing, level):
                     active = self._activate(standing, level, now)
-                if active is None:
-                    active = self._take(standing, level, now) or self._activate(
-                        standing, level, now
-                    )
+                if active is None and due[level]:
+                    active = self._take(standing, level, now)
+                if active is None and front[level]:
+                    active = self._activate(standing, level, now)
                 if active is not None:
                     self._stride.charge(level)
                     return active
@@ -330,6 +336,18 @@ class HostScheduler:
                 return 0.0
         times = (self.active.next_at(), self._resting.next_at)
         return min([time for time in times if time is not None], default=None)
+
+    @property
+    def next_on_disk(self) -> float | None:
+        """When the first of the rests ends that are on disk."""
+        return self._resting.next_at
+
+    def next_in_memory(self) -> float | None:
+        """Return when the next rest ends, or None if that is on disk, or a host may be due now."""
+        if any(map(self._has_candidates, STANDINGS)):
+            return None
+        at, on_disk = self.active.next_at(), self._resting.next_at
+        return None if at is None or (on_disk is not None and on_disk <= at) else at
 
     def _has_candidates(self, standing: Standing) -> bool:
         """Return whether hosts of *standing* are due or wait for a turn."""

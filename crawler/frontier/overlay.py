@@ -54,6 +54,8 @@ class OverlayStore:
             # Beyond the last record that was read of one of the two there may be others.
             end = below[-1][0] + b"\0" if len(below) == limit else stop
             changed = self._changes.scan(start, end, size)
+            if not changed and not found and end == stop:
+                return below
             if len(changed) == size:
                 end = changed[-1][0] + b"\0"
             found += islice(_merged(below, dict(changed), end), limit - len(found))

@@ -251,6 +251,10 @@ class FrontQueue:
         """Return whether hosts of *standing* have entries, perhaps stale ones."""
         return any(self._filled[standing])
 
+    def filled(self, standing: Standing) -> Sequence[int]:
+        """Return by level whether hosts of *standing* have entries, perhaps stale ones."""
+        return self._filled[standing]
+
     def best_class(self, standing: Standing, level: int) -> int:
         """Return the best class that has entries, or CASH_CLASSES if none has."""
         filled = self._filled[standing][level]

@@ -109,7 +109,7 @@ _LEASE, _FINISH = UrlEvent.LEASE, UrlEvent.FINISH
 # taken, that was done every 40 pages.
 _ANSWERS: Final = Standing.ANSWERS
 NOT_LENT: Final = "it waited on a worker that only leases to other crawlers"
-_Taken = TypeVar("_Taken", Lease, "LentUrl")
+_Taken = TypeVar("_Taken", Lease, "LentUrl", Candidate)
 
 
 @dataclass(slots=True)
@@ -362,6 +362,53 @@ class TwoTierFrontier:
         room = _Room(lending.most_bytes)
         take = partial(self._lend, now=now, lending=lending, room=room)
         return self._take_turns(now, limit, standings, host, take, room)
+
+    def rehearse(
+        self, now: float, limit: int, rest_s: Callable[[Pace], float]
+    ) -> list[tuple[float, Candidate]]:
+        """Take up to *limit* URLs from *now* on, each with its time, as calls of `lease` for one
+        URL would if each was fetched at once, was done, and its host rested as *rest_s* says by its
+        pace. There are no leases: it is for a plan, which is never fetched."""
+        take = partial(self._rehearse, rest_s=rest_s)
+        # What is moved by parts goes before what is leased next, with each call.
+        moves = self._is_moving(now)
+        urls = self._take_turns(now, 1 if moves else limit, STANDINGS, None, partial(take, now=now))
+        found = [(now, each) for each in urls]
+        if not moves:
+            found += self._rehearse_later(now, limit - len(found), take)
+            self._refusals.end_call()
+        for shard, some in self._batch.shards.divide(url for _, url in found).items():
+            self._batch.count(shard, _WAITING, _LEASE, len(some))
+            self._batch.count(shard, _LEASED, _FINISH, len(some))
+        return found
+
+    def _rehearse_later(
+        self, now: float, limit: int, take: Callable[..., list[Candidate]]
+    ) -> list[tuple[float, Candidate]]:
+        """Take up to *limit* URLs of hosts whose rests end after *now*, as long as nothing else is
+        to be done in the frontier than to wait for these."""
+        found: list[tuple[float, Candidate]] = []
+        others_at = (self._later.next_at, self.budgets.next_at, self._rounds.look_at)
+        until = min(at for at in others_at if at is not None)
+        while len(found) < limit and self._rounds.left > 0 and not self.budgets.may_be_idle:
+            at = self._scheduler.next_in_memory()
+            if at is None or at >= until:
+                break
+            now = max(now, at)
+            self._scheduler.active.move_due(now)
+            while len(found) < limit and self._rounds.left > 0:
+                active = self._scheduler.next_due(now, STANDINGS)
+                if active is None:
+                    break
+                found += [(now, each) for each in take(active, now=now)]
+        return found
+
+    def _is_moving(self, now: float) -> bool:
+        """Return whether the next call moves only a part of what is due."""
+        if self._refusals.is_pending or self._rounds.is_looking or self.budgets.may_be_idle:
+            return True
+        times = (self._scheduler.next_on_disk, self._later.next_at, self.budgets.next_at)
+        return any(at is not None and at <= now for at in times)
 
     def _take_turns(
         self,
@@ -933,6 +980,23 @@ class TwoTierFrontier:
             self._scheduler.on_fetch_ended(active, now)
         return leases
 
+    def _rehearse(
+        self, active: ActiveHost, now: float, rest_s: Callable[[Pace], float]
+    ) -> list[Candidate]:
+        host = active.host
+        record = self._batch.host(host)
+        if self._rounds.are_any and not self._rounds.take(host, record, 1, now, active.head[0]):
+            self._scheduler.end_turn(host, now)
+            return []
+        found = decode_candidate(active.head.popleft())
+        self._queues.drop_head(host, record, active.level)
+        record.rest_until = now + min(rest_s(record.pace), self._limits.max_rest_s)
+        self._scheduler.on_fetch_ended(active, now)
+        if self._batch.totals.spilled:
+            self._note_returned(found.domain, record)
+        self._refusals.begin_call()
+        return [found]
+
     def _lend(self, active: ActiveHost, now: float, lending: Lending, room: _Room) -> list[LentUrl]:
         host, lent = active.host, list[LentUrl]()
         if lending.held_until is not None:
@@ -1033,10 +1097,13 @@ class TwoTierFrontier:
             self._longest.note(held.active.host, record)
             self._scheduler.on_fetch_ended(held.active, now)
             if self._batch.totals.spilled:
-                domain = held.lease.candidate.domain
-                self.budgets.note_returned(domain)
-                if not record.waiting():
-                    self.budgets.note_dry(domain)
+                self._note_returned(held.lease.candidate.domain, record)
+
+    def _note_returned(self, domain: str, record: HostRecord) -> None:
+        """Note that a fetch of *domain* has ended, from the host with *record*."""
+        self.budgets.note_returned(domain)
+        if not record.waiting():
+            self.budgets.note_dry(domain)
 
     def _release_address(self, lease: Lease, rest_s: float, now: float) -> None:
         if lease.address:

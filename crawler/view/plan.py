@@ -29,7 +29,7 @@ from crawler.frontier.records import HostPlace, decode_figures, waiting_of
 from crawler.frontier.staging import slices
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.choices import LaterVisits
-from crawler.model.types import Candidate, ConfigError, Done, PutBack, Rest
+from crawler.model.types import Candidate, ConfigError, Pace
 from crawler.model.url import registered_domain
 from crawler.policy.operator_rules import NO_RULES, OperatorRules, read_rules
 from crawler.policy.refusal import Reason, Refusal
@@ -40,6 +40,7 @@ from crawler.view.why import start_rules
 
 _HIDDEN: Final = (keys.ARRIVED, keys.UNDECIDED, keys.ADMITTED_KEYS, keys.SEEN_RUNS)
 """Of URLs that are not admitted yet: they would be tested against files that are only a crawl's."""
+_AT_ONCE: Final = 100  # URLs of a call, and of a commit
 _SLICE: Final = 10_000  # hosts read at once
 _LONGEST_S: Final = 400 * 86_400.0
 """How far the clock of a plan goes: hosts may rest until an operator resumes them."""
@@ -203,25 +204,23 @@ def leases_in_order(
 ) -> Iterator[PlannedUrl]:
     """Lease all that a round of *frontier* may have, one URL after another, and yield them."""
     number, began_at = frontier.round_number, now
+
+    def rest_s(pace: Pace) -> float:
+        return max(pace.gap_s, pace.crawl_delay_s, limits.min_gap_s)
+
     while now < began_at + _LONGEST_S:
-        leases = frontier.lease(now, 1)
-        if not leases:
+        urls = frontier.rehearse(now, _AT_ONCE, rest_s)
+        if urls and frontier.round_number != number:
+            return
+        for due, each in urls:
+            yield PlannedUrl(each.url, each.host, each.level, each.cash, round(due, 3))
+        frontier.commit()
+        now = urls[-1][0] if urls else now
+        if len(urls) < _AT_ONCE:
             wake_at = frontier.wake_at()
-            if wake_at is None or frontier.is_dry(now):
+            if wake_at is None or (not urls and frontier.is_dry(now)):
                 return
             now = max(now, wake_at)
-            frontier.commit()
-            continue
-        (lease,) = leases
-        pace, found = lease.pace, lease.candidate
-        if lease.round != number:
-            frontier.finish(lease, PutBack(), now)
-            return
-        rest_s = max(pace.gap_s, pace.crawl_delay_s, limits.min_gap_s)
-        frontier.release(lease, Rest(rest_s, pace), now)
-        frontier.finish(lease, Done(), now)
-        frontier.commit()
-        yield PlannedUrl(found.url, found.host, found.level, found.cash, round(now, 3))
 
 
 class _PlanTurns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -12,7 +13,18 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.frontier.port import Frontier, FrontierLimits, one
-from crawler.model.types import Candidate, Dead, Done, Lease, Moved, PutBack, RetryAt, Verdict
+from crawler.model.types import (
+    Candidate,
+    Dead,
+    Done,
+    Lease,
+    Moved,
+    Pace,
+    PutBack,
+    Rest,
+    RetryAt,
+    Verdict,
+)
 from crawler.policy.rounds import RoundCaps
 from tests.harness.frontiers import TIGHT, EmbeddedWorld, candidate, rest
 
@@ -141,21 +153,25 @@ def random_verdict(random: Random, lease: Lease, now: float) -> Verdict:
     return Done()
 
 
-def fetch_round(frontier: Frontier, now: float) -> list[str]:
-    """Fetch all that the round may have at *now*, one URL after another, without rests. Returns the
-    URLs, in order."""
+def fetch_round(
+    frontier: Frontier, now: float, rest_s: Callable[[Pace], float] | None = None
+) -> list[str]:
+    """Fetch all that the round may have, one URL after another, and return the URLs in order. A
+    host rests as *rest_s* says by its pace; None: not at all, and the clock stands still."""
     urls: list[str] = []
     number = 0
     for _ in range(_MOST_STEPS):
         if not (leases := frontier.lease(now, 1)):
             wake_at = frontier.wake_at()
-            if wake_at is None or wake_at > now:
+            if wake_at is None or (wake_at > now and rest_s is None):
                 break
+            now = max(now, wake_at)
             continue
         (lease,) = leases
         is_next = bool(number) and lease.round != number
         number = lease.round
-        frontier.release(lease, rest(0.0), now)
+        rested = rest(0.0) if rest_s is None else Rest(rest_s(lease.pace), lease.pace)
+        frontier.release(lease, rested, now)
         frontier.finish(lease, PutBack() if is_next else Done(), now)
         if is_next:
             break
