@@ -139,6 +139,7 @@ async def fill(target: Target, count: int, queues: int = _QUEUES) -> str:
     """Make a crawl of *count* URLs, and return its name."""
     crawl = target.new_crawl()
     await exchange(target.stub.PutDiscovered(), batches(urls(count, queues), crawl, 200))
+    await target.stub.CountURLs(pb.CountUrlParams(crawlID=crawl))  # what was put is admitted now
     return crawl
 
 

@@ -6,7 +6,7 @@ Rule: a URL over its budget is not marked seen, and waits (`DomainBudgets`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -87,7 +87,7 @@ class ArrivedUrls:
 
     def of(self, wanted: Collection[int]) -> set[int]:
         """Return which of the keys *wanted* are here."""
-        parts = [part for part in (self._by_key, *self._parts) if part]
+        parts = [part for part in (self._by_key, *self._parts) if not part.keys().isdisjoint(wanted)]
         return {key for part in parts for key in wanted if key in part}
 
     def _set_due(self) -> None:
@@ -99,8 +99,6 @@ class ArrivedUrls:
     def add(self, found: Sequence[Candidate], now: float) -> int:
         """Keep those of *found* that may be new, all of which need the seen test. Returns how many
         that are."""
-        if not self._by_key:
-            self._since = now
         arrived = self._by_key
         found_by_key = first_by_key(found)
         unknown = self._seen.not_recent(found_by_key)
@@ -114,10 +112,16 @@ class ArrivedUrls:
             for key in fresh:
                 del found_by_key[key]
             self._order.note(found_by_key.values())
-        arrived.update(fresh)
+        self.put(fresh, now)
+        return len(fresh)
+
+    def put(self, fresh: Mapping[int, Candidate], now: float) -> None:
+        """Keep URLs that may be new, by their keys, none of which is here."""
+        if not self._by_key:
+            self._since = now
+        self._by_key.update(fresh)
         self.unwritten += fresh.values()
         self._set_due()
-        return len(fresh)
 
     def stage(self) -> None:
         """Stage the record of those that came since the last commit."""

@@ -301,6 +301,14 @@ class TwoTierFrontier:
         self._end_call(now)
         return added
 
+    def add_unknown(self, found: Mapping[int, Candidate], now: float) -> None:
+        """Add URLs by their keys, all of which need the seen test, and of which `known_of` has said
+        just now that none is known: `add` would find that out again."""
+        self._arrived.put(found, now)
+        if self._are_arrived_due(now):
+            self._admit_some(now)
+        self._end_call(now)
+
     def votes(self, source: LinkSource, domains: Iterable[str]) -> Votes:
         """Return the votes of a page for the *domains* that it links to, as far as they may be
         new."""

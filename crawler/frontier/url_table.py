@@ -72,10 +72,9 @@ class UrlTable:
         if new:
             prefix = keys.listed_of(self._batch.shards.of(new[0].host), new[0].host)
             names = keys.all_numbered(prefix, [each.key for each in new])
-            today = int(now)
             # ListedUrls, which take as long to make as to encode.
             records = [
-                encode((each.url, min(int(at), today), at, IN_QUEUE, each.request))
+                encode((each.url, int(at if at < now else now), at, IN_QUEUE, each.request))
                 for each in new
                 for at in (each.not_before or now,)
             ]

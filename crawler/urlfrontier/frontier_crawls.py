@@ -11,7 +11,7 @@ import asyncio
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from dataclasses import replace as with_limits
@@ -108,24 +108,27 @@ class FrontierCrawl:
     def put(self, items: Sequence[PutItem], now: float) -> Sequence[PutStatus]:
         self._refuse_while_full()
         statuses = [_OK] * len(items)
-        found: dict[int, tuple[int, Candidate]] = {}  # discovered ones: their places in *items*
+        today = int(now)
+        found: dict[int, Candidate] = {}  # discovered ones
+        places: dict[int, int] = {}  # of these, in *items*
         for place, item in enumerate(items):
             if item.refetch_at is None:
-                page = self._page(item, _USUAL, int(now))  # it may be admitted later
+                page = self._page(item, _USUAL, today)  # it may be admitted later
                 if page.key in found:
                     statuses[place] = _SKIPPED
                 else:
-                    found[page.key] = place, page
+                    found[page.key] = page
+                    places[page.key] = place
                 continue
             if found:
-                self._discover(found, statuses, now)
+                self._discover(found, places, statuses, now)
                 found = {}
             level = _OVERDUE if item.refetch_at < now else _USUAL
             page = self._page(item, level, item.refetch_at or NEVER)
             self._frontier.update([page], now)
             self._end_lease(page, now)
         if found:
-            self._discover(found, statuses, now)
+            self._discover(found, places, statuses, now)
         return statuses
 
     def _refuse_while_full(self) -> None:
@@ -135,36 +138,43 @@ class FrontierCrawl:
             raise StoreFull("the disk has no room: nothing is taken or leased until it has")
 
     def _page(self, item: PutItem, level: int, not_before: float) -> Candidate:
-        key, queue = self._key(item.key, item.url), item.key
+        url, queue = item.url, item.key
+        key = self._key(queue, url)
         if not item.metadata:
-            return Candidate(item.url, key, HostKey(queue), queue, 1, level, not_before)
+            return Candidate(url, key, HostKey(queue), queue, 1, level, not_before)
         return Candidate(
-            *(item.url, key, HostKey(queue), queue, 1, level, not_before), request=item.metadata
+            *(url, key, HostKey(queue), queue, 1, level, not_before), request=item.metadata
         )
 
     def _key(self, queue: str, url: str) -> int:
         return xxh3_64_intdigest(f"{queue}\0{url}".encode(), self._seed)
 
     def _discover(
-        self, found: dict[int, tuple[int, Candidate]], statuses: list[PutStatus], now: float
+        self,
+        found: dict[int, Candidate],
+        places: Mapping[int, int],
+        statuses: list[PutStatus],
+        now: float,
     ) -> None:
-        """Add *found*, and note those of them that are known as SKIPPED."""
+        """Add those of *found* that are not known, and note the others as SKIPPED."""
         known, perhaps = self._frontier.known_of(found)
-        asked = [key for key in (*known, *perhaps) if self._has_deleted(found[key][1].host)]
+        asked = [key for key in (*known, *perhaps) if self._has_deleted(found[key].host)]
         if asked:
             self._admit_arrived(now)  # what has arrived is in the table then
             undecided = self._frontier.undecided_of(asked)
-        for key in asked:
-            place, page = found[key]
-            known.discard(key)
-            if key in undecided or self._table.get(page.host, key) is not None:
-                known.add(key)
-            else:  # it was deleted, or is new
-                found[key] = place, replace(page, needs_seen_test=False)
+            for key in asked:
+                page = found[key]
+                known.discard(key)
+                if key in undecided or self._table.get(page.host, key) is not None:
+                    known.add(key)
+                else:  # it was deleted, or is new
+                    del found[key]
+                    self._frontier.add([replace(page, needs_seen_test=False)], now)
         for key in known:
-            statuses[found.pop(key)[0]] = _SKIPPED
+            del found[key]
+            statuses[places[key]] = _SKIPPED
         if found:
-            self._frontier.add([page for _, page in found.values()], now)
+            self._frontier.add_unknown(found, now)
 
     def _has_deleted(self, host: HostKey) -> bool:
         return self._table.peek_queue(host).has_deleted
