@@ -719,6 +719,8 @@ class QueueRecord(msgspec.Struct, array_like=True, gc=False):
     # Some of its URLs were deleted: whether one is new is said by the table, not by the seen set.
     has_deleted: bool = False
     rest_until: float = 0.0  # epoch seconds: its delay after that end
+    # URLs that waited were listed anew, or deleted: not all that waits is as it was added.
+    has_changed: bool = False
 
 
 class FrontEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):

@@ -62,6 +62,8 @@ class UrlTable:
     def put(self, page: Candidate, listed: ListedUrl, before: ListedUrl | None) -> None:
         """Put *page* into the table, or in the place of what stood there *before*."""
         self._batch.put(self._key(page), encode(listed))
+        if before is not None and _waits(before):
+            self.queue(page.host).has_changed = True
         if before is None or before.is_done != listed.is_done:
             self._count(page.host, int(before is None), _done(listed) - _done(before))
 
@@ -123,14 +125,24 @@ class UrlTable:
         """List *page*, whose turn has come, in the place that *put_later* returns, which is called
         with what is kept of it. Return what stood here before, or would have stood. Returns None if
         the page is stale. *leased*: the keys of URLs that are under a lease."""
-        before = self.get(page.host, page.key)
-        if before is None and self.lists_all:
-            return None
+        if self._is_as_added(page):
+            before: ListedUrl | None = _added(page)
+        else:
+            before = self.get(page.host, page.key)
+            if before is None and self.lists_all:
+                return None
         if before is not None and (not _waits(before) or page.key in leased):
             return None
         stood = before or ListedUrl(page.url, int(now), page.not_before or now, kept=page.request)
-        self.put(page, replace(stood, place=put_later(stood.kept)), before)
+        self._batch.put(self._key(page), encode(replace(stood, place=put_later(stood.kept))))
+        if before is None:
+            self._count(page.host, 1, 0)
         return stood
+
+    def _is_as_added(self, page: Candidate) -> bool:
+        """Return whether *page*, whose turn has come, is listed as it was added. What has come due
+        since, or was put back, has no date; and a read costs as much as all else of a turn."""
+        return self.lists_all and page.not_before > 0 and not self.peek_queue(page.host).has_changed
 
     def take_from_later(self, key: bytes, page: Candidate) -> bool:
         """Note that *page*, which was among the later URLs under *key*, waits in its queue. Returns
@@ -147,7 +159,8 @@ class UrlTable:
         """Remove a URL from the table."""
         self._batch.delete(keys.listed(self._batch.shards.of(host), host, key))
         self._count(host, -1, -_done(listed))
-        self.queue(host).has_deleted = True
+        queue = self.queue(host)
+        queue.has_deleted = queue.has_changed = True
 
     def urls(
         self, host: HostKey | None = None, after: bytes = b""
@@ -219,6 +232,11 @@ class UrlTable:
         queues = (queue.urls > 0) - had
         active = (queue.urls > queue.done) - was_active
         self._batch.count_listed(self._batch.shards.of(host), urls, done, queues, active)
+
+
+def _added(page: Candidate) -> ListedUrl:
+    """Return *page* as `UrlTable.add` lists it."""
+    return ListedUrl(page.url, int(page.not_before), page.not_before, kept=page.request)
 
 
 def _waits(listed: ListedUrl) -> bool:
