@@ -87,7 +87,9 @@ class ArrivedUrls:
 
     def of(self, wanted: Collection[int]) -> set[int]:
         """Return which of the keys *wanted* are here."""
-        parts = [part for part in (self._by_key, *self._parts) if not part.keys().isdisjoint(wanted)]
+        parts = [
+            part for part in (self._by_key, *self._parts) if not part.keys().isdisjoint(wanted)
+        ]
         return {key for part in parts for key in wanted if key in part}
 
     def _set_due(self) -> None:
