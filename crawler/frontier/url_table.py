@@ -76,7 +76,7 @@ class UrlTable:
             names = keys.all_numbered(prefix, [each.key for each in new])
             # ListedUrls, which take as long to make as to encode.
             records = [
-                encode((each.url, int(at if at < now else now), at, IN_QUEUE, each.request))
+                encode((each.url, int(min(now, at)), at, IN_QUEUE, each.request))
                 for each in new
                 for at in (each.not_before or now,)
             ]
