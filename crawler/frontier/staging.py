@@ -13,6 +13,7 @@ from typing import Final
 from crawler.frontier import records as keys
 from crawler.frontier.port import DurableStore, ReadableStore
 from crawler.frontier.records import (
+    DeadLetter,
     FrontierTotals,
     HostRecord,
     QueueEnds,
@@ -175,6 +176,10 @@ class WriteBatch:
         if self.shards.are_several:
             self.totals_of(shard)
         return range(first, first + count)
+
+    def keep_letter(self, letter: DeadLetter) -> None:
+        number = self.next_number(self.shards.of(letter.candidate.host))
+        self.put(keys.numbered(keys.DEAD, number), encode(letter))
 
     def count(self, shard: bytes, state: UrlState, event: UrlEvent, urls: int = 1) -> None:
         """Count that *event* moved *urls* of *shard* out of *state*."""

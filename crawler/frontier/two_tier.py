@@ -6,13 +6,12 @@ first of them have happened, and the others not.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -23,6 +22,7 @@ from crawler.frontier.gone import GonePages
 from crawler.frontier.groups import AddressGroups, AddressUse
 from crawler.frontier.hosts import ActiveHost, HostCounts, HostScheduler, LongestHosts
 from crawler.frontier.later import LaterUrls, VisitPlan
+from crawler.frontier.lending import ENDLESS, Lender, Lending, LendingRoom, LentUrl
 from crawler.frontier.order import UrlOrder
 from crawler.frontier.port import (
     AddressLeases,
@@ -99,7 +99,6 @@ _LARGE: Final = 256
 # Hosts in one call of which nothing was taken: what they had was stale, or in no round; 5 ms.
 _MOST_WITHOUT: Final = 64
 _DECIDED: Final = 2_048  # undecided URLs that one step of a call searches for
-_MOST_TURNS: Final = 8  # of a host in one call that lends: 256 URLs
 _MOST_IDLE: Final = 8  # releases of spilled URLs in one call, each of up to 64 URLs: 5 ms
 # Bound once, because each look-up of a member of an enumeration takes 0.1 us.
 _WAITING, _LEASED = UrlState.WAITING, UrlState.LEASED
@@ -108,8 +107,7 @@ _LEASE, _FINISH = UrlEvent.LEASE, UrlEvent.FINISH
 # hosts, and does not admit or search for URLs before their time: else, when all other slots are
 # taken, that was done every 40 pages.
 _ANSWERS: Final = Standing.ANSWERS
-NOT_LENT: Final = "it waited on a worker that only leases to other crawlers"
-_Taken = TypeVar("_Taken", Lease, "LentUrl", Candidate)
+_Taken = TypeVar("_Taken", Lease, LentUrl, Candidate)
 
 
 @dataclass(slots=True)
@@ -118,39 +116,6 @@ class OpenLease:
     active: ActiveHost  # its host; until the release, it is in memory
     is_bundled: bool  # it was taken with others of its host
     released: bool = False
-
-
-class LentUrl(NamedTuple):
-    """A URL that was lent."""
-
-    host: HostKey
-    key: int
-    listed: ListedUrl
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lending:
-    """What is lent in one call, and what that means for hosts."""
-
-    per_host: int  # URLs of a host, at most
-    until: float  # when they wait again
-    rest_until: Callable[[HostKey, Sequence[LentUrl]], float]
-    """Returns until when a host rests of which these were lent."""
-    held_until: Callable[[str], float | None] | None = None
-    """Returns until when the host of a URL gets no turn, or None. None: none is held."""
-    set_aside: Callable[[Candidate], None] | None = None
-    """Called with what waits no more, as no other crawler can fetch it. None: all can be."""
-    most_bytes: int = sys.maxsize  # of URLs and what is kept with them, but for the last of them
-
-
-@dataclass(slots=True)
-class _Room:
-    """What more may be taken in a call."""
-
-    left_bytes: int
-
-
-_ENDLESS: Final = _Room(sys.maxsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +191,7 @@ class TwoTierFrontier:
         self._longest = LongestHosts(limits.min_gap_s)
         self._gone = GonePages(self._batch)
         self.table = UrlTable(self._batch, lists_all=limits.lists_urls)
+        self._lender = Lender(self._batch, self._queues, self._scheduler, self._later, self.table)
         self._sweep = Sweep(
             *(self._batch, self._queues, self._scheduler, self._refusals, self._later),
             *(self.budgets, self.table, limits.judged_slice),
@@ -367,8 +333,9 @@ class TwoTierFrontier:
         come back: an update ends that. They are on the disk as long as they are away, and wherever
         their shard is. Of what is set aside, a check of a link and a request of a spider's own code
         become dead letters, and a robots.txt is forgotten."""
-        room = _Room(lending.most_bytes)
-        take = partial(self._lend, now=now, lending=lending, room=room)
+        room = LendingRoom(lending.most_bytes)
+        leased = self._leased_keys()
+        take = partial(self._lender.lend, leased=leased, lending=lending, room=room, now=now)
         return self._take_turns(now, limit, standings, host, take, room)
 
     def rehearse(
@@ -425,7 +392,7 @@ class TwoTierFrontier:
         standings: Sequence[Standing],
         host: HostKey | None,
         take: Callable[[ActiveHost], list[_Taken]],
-        room: _Room = _ENDLESS,
+        room: LendingRoom = ENDLESS,
     ) -> list[_Taken]:
         """Call *take* for up to *limit* hosts whose turn it is, or for *host* alone, and return all
         that it takes."""
@@ -889,7 +856,7 @@ class TwoTierFrontier:
         limit: int,
         standings: Sequence[Standing],
         take: Callable[[ActiveHost], list[_Taken]],
-        room: _Room,
+        room: LendingRoom,
     ) -> list[_Taken]:
         self._refusals.begin_call()
         self._move_due(now)
@@ -1005,77 +972,6 @@ class TwoTierFrontier:
         self._refusals.begin_call()
         return [found]
 
-    def _lend(self, active: ActiveHost, now: float, lending: Lending, room: _Room) -> list[LentUrl]:
-        host, lent = active.host, list[LentUrl]()
-        if lending.held_until is not None:
-            held_until = lending.held_until(decode_candidate(active.head[0]).url)
-            if held_until is not None:
-                self._scheduler.on_fetch_ended(active, now)
-                self._scheduler.set_rest(host, held_until, now)
-                return lent
-        turn: ActiveHost | None = active
-        turns = 0
-        while turn is not None:
-            self._lend_head(turn, now, lending, lent, room)
-            turns += 1
-            if len(lent) == lending.per_host or turns == _MOST_TURNS or room.left_bytes <= 0:
-                break
-            self._scheduler.on_fetch_ended(turn, now)
-            turn = self._scheduler.begin_turn(host, now)  # another level, or the next URLs of it
-        record = self._batch.host(host)
-        if lent:
-            if record.pace.standing is Standing.NEW:
-                record.pace = replace(record.pace, standing=_ANSWERS)
-            rests_until = lending.rest_until(host, lent)
-            if turn is None:
-                self._scheduler.set_rest(host, rests_until, now)
-            else:
-                record.rest_until = rests_until
-        if turn is not None:
-            self._scheduler.on_fetch_ended(turn, now)
-        return lent
-
-    def _lend_head(
-        self,
-        turn: ActiveHost,
-        now: float,
-        lending: Lending,
-        lent: list[LentUrl],
-        room: _Room,
-    ) -> None:
-        """Lend URLs of the head of *turn*, and append them to *lent*."""
-        host = turn.host
-        record, shard = self._batch.host(host), self._batch.shards.of(host)
-        leased = self._leased_keys()
-        before = len(lent)
-        while turn.head and len(lent) < lending.per_host and room.left_bytes > 0:
-            packed = turn.head.popleft()
-            self._queues.drop_head(host, record, turn.level)
-            page = decode_candidate(packed)
-            if lending.set_aside is not None and (page.purpose is not _PAGE or page.request):
-                self._set_aside(page, now)
-                lending.set_aside(page)
-                continue
-            put_later = partial(self._put_lent, page, lending.until)
-            listed = self.table.lend_from_queue(page, leased, now, put_later)
-            if listed is None:
-                self._batch.count(shard, _WAITING, UrlEvent.FORGET)
-            else:
-                lent.append(LentUrl(host, page.key, listed))
-                room.left_bytes -= len(listed.url) + len(listed.kept)
-        self._batch.count(shard, _WAITING, UrlEvent.POSTPONE, len(lent) - before)
-
-    def _set_aside(self, page: Candidate, now: float) -> None:
-        shard = self._batch.shards.of(page.host)
-        if page.purpose is _ROBOTS:
-            self._batch.count(shard, _WAITING, UrlEvent.FORGET)
-        else:
-            self._batch.count(shard, _WAITING, UrlEvent.DROP)
-            self._keep_letter(DeadLetter(page, NOT_LENT, now))
-
-    def _put_lent(self, page: Candidate, until: float, kept: bytes) -> bytes:
-        return self._later.put(replace(page, not_before=until, request=kept))
-
     def _leased_keys(self) -> set[int]:
         return {held.lease.candidate.key for held in self._open.values()}
 
@@ -1161,7 +1057,7 @@ class TwoTierFrontier:
                 count(UrlState.LEASED, UrlEvent.GIVE_UP)
                 if self.table.is_used:
                     self.table.set_place(candidate, GIVEN_UP)
-                self._keep_letter(DeadLetter(candidate, reason, now))
+                self._batch.keep_letter(DeadLetter(candidate, reason, now))
             case PutBack(is_first, was_asked):
                 count(UrlState.LEASED, UrlEvent.PUT_BACK)
                 if not was_asked:
@@ -1170,10 +1066,6 @@ class TwoTierFrontier:
                     self._scheduler.put_back(candidate)
                 else:
                     self._append((candidate.host, candidate.level), [candidate])
-
-    def _keep_letter(self, letter: DeadLetter) -> None:
-        number = self._batch.next_number(self._batch.shards.of(letter.candidate.host))
-        self._batch.put(keys.numbered(keys.DEAD, number), encode(letter))
 
     def _visit_again(self, candidate: Candidate, again: Again, now: float) -> None:
         record = self._batch.host(candidate.host)

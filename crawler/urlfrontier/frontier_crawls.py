@@ -28,6 +28,7 @@ from xxhash import xxh3_64_intdigest
 from crawler.data.data_dir import SERVED, DataDir
 from crawler.data.disk_room import DiskRoom
 from crawler.data.frontier_work import FrontierWork
+from crawler.frontier.lending import Lending, LentUrl
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FRONTIER, FrontierLimits
 from crawler.frontier.records import (
@@ -40,7 +41,7 @@ from crawler.frontier.records import (
 )
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.sweep import Forget
-from crawler.frontier.two_tier import Lending, LentUrl, TwoTierFrontier
+from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     Candidate,
     CrawlerError,

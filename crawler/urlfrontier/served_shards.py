@@ -17,8 +17,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.data.allowed_origins import AllowedOrigins
+from crawler.frontier.lending import Lending, LentUrl
 from crawler.frontier.records import NEVER, ListedUrl, QueueRecord
-from crawler.frontier.two_tier import Lending, LentUrl
 from crawler.model.types import Candidate, HostKey, Purpose, StoreUnavailable
 from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
+from crawler.frontier.lending import Lending
 from crawler.frontier.records import NEVER
-from crawler.frontier.two_tier import Lending
 from crawler.model.types import (
     Again,
     Dead,

@@ -20,6 +20,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.frontier.budgets import Votes
+from crawler.frontier.lending import Lending, LentUrl
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import (
     AddressLeases,
@@ -33,7 +34,7 @@ from crawler.frontier.port import (
 )
 from crawler.frontier.records import SHARD_BYTES
 from crawler.frontier.shards import Shards
-from crawler.frontier.two_tier import Background, Lending, LentUrl
+from crawler.frontier.two_tier import Background
 from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,

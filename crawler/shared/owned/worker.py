@@ -20,6 +20,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.data.frontier_work import FrontierWork
+from crawler.frontier.lending import Lending, LentUrl
 from crawler.frontier.port import (
     DurableStore,
     FrontierLimits,
@@ -28,7 +29,6 @@ from crawler.frontier.port import (
     PerHost,
     one,
 )
-from crawler.frontier.two_tier import Lending, LentUrl
 from crawler.loop.life import OpenFetch
 from crawler.model.choices import LaterVisits
 from crawler.model.counts import Counts
