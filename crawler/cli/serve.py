@@ -184,6 +184,8 @@ class _ServingWorker(CrawlRun):
                 await self._stopping.wait()
         except CrawlerError as error:
             crawl.lifecycle.fail(error)
+        except OSError as error:  # what is printed cannot be written
+            crawl.lifecycle.fail(ConfigError(f"nothing is served: {error}"))
 
     async def _stop_serving(self) -> None:
         if self._serving is not None:

@@ -12,7 +12,7 @@ import logging
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from dataclasses import replace as with_limits
 from heapq import heapify, heappop, heappush
@@ -45,6 +45,7 @@ from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     Candidate,
     CrawlerError,
+    DataDirError,
     HostKey,
     Standing,
     StoreFull,
@@ -381,23 +382,31 @@ def served_limits(limits: FrontierLimits) -> FrontierLimits:
 
 def _stores(data: DataDir) -> list[Path]:
     """Return the folders of the stores of the crawls in *data*, after what a process left that was
-    killed while it made or removed one is removed."""
-    for folder in (data.path / SERVED).glob(f"*{_REMOVED}"):
-        shutil.rmtree(folder)
-    stores = sorted((data.path / SERVED).glob(f"*/{FRONTIER}"))
-    for store in stores:
-        # Until it has this file, nothing is in it. One with tables and without the file is damaged.
-        if not (store / "CURRENT").exists() and not any(store.glob("*.sst")):
-            shutil.rmtree(store.parent)
+    killed while it made or removed one is removed. Raises DataDirError."""
+    try:
+        for folder in (data.path / SERVED).glob(f"*{_REMOVED}"):
+            shutil.rmtree(folder)
+        stores = sorted((data.path / SERVED).glob(f"*/{FRONTIER}"))
+        for store in stores:
+            # Until it has this file, nothing is in it. One with tables and without it is damaged.
+            if not (store / "CURRENT").exists() and not any(store.glob("*.sst")):
+                shutil.rmtree(store.parent)
+    except OSError as error:
+        raise DataDirError(f"what is left of a crawl cannot be removed: {error}") from None
     return [store for store in stores if store.exists()]
 
 
 def latest_time(data: DataDir) -> float:
     """Return the latest time of any call of earlier servers of *data*, epoch seconds: the clock
-    must not go back before it. Raises DataDirError."""
+    must not go back before it. One that cannot be read is left out. Raises DataDirError."""
     latest = 0.0
     for folder in _stores(data):
-        with closing(RocksStore(folder, read_only=True)) as store:
+        with (
+            suppress(
+                DataDirError, StoreUnavailable
+            ),  # as long as its crawl is not asked for, others are served
+            closing(RocksStore(folder, read_only=True)) as store,
+        ):
             packed = store.get(TOTALS)
             latest = max(latest, decode_totals(packed).clock if packed else 0.0)
     return latest
@@ -446,9 +455,13 @@ class FrontierCrawls:
         room: DiskRoom,
         fail: Callable[[CrawlerError], None],
     ) -> None:
-        """*fail* is called with an error after which nothing more can be kept."""
+        """*fail* is called with an error after which nothing more can be kept. Raises
+        DataDirError."""
         self._folder = data.path / SERVED
-        self._folder.mkdir(exist_ok=True)
+        try:
+            self._folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise DataDirError(f"{self._folder} cannot be made: {error}") from None
         self._seed = data.format.key_seed
         self._limits = served_limits(limits)
         self._clock, self._room, self._fail = clock, room, fail
@@ -480,7 +493,10 @@ class FrontierCrawls:
             work = FrontierWork(lambda _: None, self._room, self._fail, lambda: None)
             path = self._path(crawl_id)
             path.mkdir(exist_ok=True)
-            frontier = open_frontier(path, self._limits, self._clock(), background=work)
+            try:
+                frontier = open_frontier(path, self._limits, self._clock(), background=work)
+            except DataDirError as error:  # the others are well
+                raise StoreUnavailable(f"the crawl {crawl_id} cannot be opened: {error}") from error
             work.begin(frontier, self._clock)
             known = _OpenCrawl(
                 frontier, work, FrontierCrawl(frontier, self._seed, lambda: self._room.is_full)

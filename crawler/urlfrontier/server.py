@@ -105,10 +105,14 @@ class ServerAccess:
                 " tokens, and a certificate with its key, or serve it on 127.0.0.1"
             )
         if self.certificate is None:
+            if self.key is not None:
+                raise ConfigError(f"{self.key} is a key without its certificate: name both")
             return None
         key = self.key or self.certificate
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, key)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                self.certificate, key, _no_password
+            )
             pair = (key.read_bytes(), self.certificate.read_bytes())
             readable = key.stat().st_mode & 0o007
         except (OSError, ssl.SSLError) as error:
@@ -118,6 +122,10 @@ class ServerAccess:
         if readable:
             raise ConfigError(f"{key} is a key that others can read: chmod o= {key}")
         return grpc.ssl_server_credentials([pair])
+
+
+def _no_password() -> str:
+    raise ssl.SSLError("the key has a password: take one without")
 
 
 def _is_loopback(host: str) -> bool:
@@ -418,6 +426,7 @@ class _Calls(rpc.URLFrontierServicer):
         self._counts = counts
         self._latest = 0.0
         self._turn = 0  # of the crawl that a call for any crawl begins with
+        self._failing: set[str] = set()  # crawls of which that was logged
         self._addresses: list[str] = []
 
     def add_address(self, address: str) -> None:
@@ -520,21 +529,31 @@ class _Calls(rpc.URLFrontierServicer):
         queues = 1 if key else request.max_queues or _ALL
         per_queue = min(request.max_urls_per_queue or _MOST_PER_QUEUE, _MOST_PER_QUEUE)
         lease_s = request.delay_requestable or LEASE_S
-        now = self._now()
+        now, failures = self._now(), 0
         for name in names:
             # What a slow client reads when half of its time is over had better be leased anew.
             while queues > 0 and self._now() - now <= lease_s / 2:
-                crawl = self._crawls.find(name)  # it may be deleted meanwhile
-                if crawl is None:
+                try:
+                    crawl = self._crawls.find(name)  # it may be deleted meanwhile
+                    if crawl is None:
+                        break
+                    found = await crawl.lease(
+                        now,
+                        queues=min(queues, max(1, _SLICE // per_queue)),
+                        per_queue=per_queue,
+                        lease_s=lease_s,
+                        key=key,
+                        most_bytes=_SLICE_BYTES,
+                    )
+                except StoreUnavailable as error:
+                    failures += 1
+                    if failures == len(names):
+                        raise
+                    if name not in self._failing:
+                        logger.error("The crawl %s is not served, others are: %s", name, str(error))
+                    self._failing.add(name)
                     break
-                found = await crawl.lease(
-                    now,
-                    queues=min(queues, max(1, _SLICE // per_queue)),
-                    per_queue=per_queue,
-                    lease_s=lease_s,
-                    key=key,
-                    most_bytes=_SLICE_BYTES,
-                )
+                self._failing.discard(name)
                 if not found:
                     break
                 for each in found:

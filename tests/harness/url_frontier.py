@@ -37,14 +37,17 @@ IMPLEMENTATIONS: Final[dict[str, Callable[[Any], Crawls]]] = {
 """What keeps the URLs, by name, of a folder for its files."""
 
 
-def frontier_crawls(folder: Path, clock: Callable[[], float] = lambda: BEGIN) -> FrontierCrawls:
+def frontier_crawls(
+    folder: Path | DataDir, clock: Callable[[], float] = lambda: BEGIN
+) -> FrontierCrawls:
     """Return our own frontiers in *folder*. An error after which nothing can be kept is raised."""
+    data = folder if isinstance(folder, DataDir) else DataDir(folder)
 
     def fail(error: CrawlerError) -> None:
         raise error
 
-    room = DiskRoom(WaitWarnings(), str(folder), lambda: False)
-    return FrontierCrawls(DataDir(folder), FrontierLimits(), clock, room, fail)
+    room = DiskRoom(WaitWarnings(), str(data.path), lambda: False)
+    return FrontierCrawls(data, FrontierLimits(), clock, room, fail)
 
 
 OK, SKIPPED, FAIL = range(3)

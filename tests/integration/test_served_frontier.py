@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -265,6 +266,12 @@ def test_the_command_serves_until_it_is_stopped(tmp_path):
     assert "holds what is served to other crawlers" in refused.stderr
 
 
+@pytest.fixture
+def busy_port():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -273,9 +280,13 @@ def test_the_command_serves_until_it_is_stopped(tmp_path):
         (("0.0.0.0:7071",), "which others can reach"),
         (("127.0.0.1:0", "--certificate", "nowhere.pem"), "nowhere.pem"),
         (("127.0.0.1:0", "--metrics", "0.0.0.0:7072"), "which others can reach"),
+        (("127.0.0.1:0", "--key", "key.pem"), "key.pem is a key without its certificate"),
+        (("127.0.0.1:BUSY",), "cannot be listened on"),
+        (("no-such-host.invalid:0",), "which others can reach"),
     ],
 )
-def test_what_cannot_be_served_is_said(words, error, tmp_path, capsys):
+def test_what_cannot_be_served_is_said(words, error, tmp_path, capsys, busy_port):
+    words = [word.replace("BUSY", str(busy_port)) for word in words]
     settings = get_project_settings()
     settings.set("CRAWLER_DATA_DIR", str(tmp_path / "data"))
     command, parser = FrontierCommand(), ArgumentParser()

@@ -15,9 +15,11 @@ from typing import Any
 
 import grpc
 import pytest
+from cryptography.hazmat.primitives import serialization
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.urlfrontier_dict import DictCrawl, DictCrawls
+from crawler.data.data_dir import SERVED, DataDir
 from crawler.model.types import ConfigError, StoreUnavailable
 from crawler.urlfrontier import urlfrontier_pb2 as pb
 from crawler.urlfrontier.client import (
@@ -30,11 +32,13 @@ from crawler.urlfrontier.client import (
     known,
     url_info,
 )
+from crawler.urlfrontier.frontier_crawls import latest_time
 from crawler.urlfrontier.server import FrontierServer, ServerAccess
 from tests.harness.sources import PROJECT
-from tests.harness.url_frontier import ServedFrontier, served_frontier
+from tests.harness.url_frontier import ServedFrontier, frontier_crawls, served_frontier
 from tests.servers.certificates import write_certificate
 
+PEM = serialization.Encoding.PEM
 TOKENS = {"ci": "a-token-of-the-tests"}
 URL = "http://example.com/"
 
@@ -89,6 +93,17 @@ class TestAccess:
         wrong.write_text("no certificate")
         with pytest.raises(ConfigError, match=r"wrong\.pem"):
             ServerAccess(TOKENS, wrong).credentials("127.0.0.1")
+
+    def test_a_key_with_a_password_is_refused(self, tmp_path: Path) -> None:
+        """It would be asked for at a terminal that nobody is at."""
+        certificate = write_certificate(tmp_path / "both.pem", "127.0.0.1")
+        pem = certificate.read_bytes()
+        own = serialization.load_pem_private_key(pem, None)
+        key = tmp_path / "key.pem"
+        locked = serialization.BestAvailableEncryption(b"secret")
+        key.write_bytes(own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, locked))
+        with pytest.raises(ConfigError, match=r"key\.pem are no certificate.*has a password"):
+            ServerAccess(TOKENS, certificate, key).credentials("127.0.0.1")
 
     def test_a_key_that_others_can_read_is_refused(self, tmp_path: Path) -> None:
         certificate = write_certificate(tmp_path / "both.pem", "127.0.0.1")
@@ -207,6 +222,27 @@ class TestDurable:
         assert served.refusal("GetURLs", pb.GetParams()) == grpc.StatusCode.UNAVAILABLE
         block = pb.BlockQueueParams(key="example.com", time=1)
         assert served.refusal("BlockQueueUntil", block) == grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_damaged_crawl_does_not_keep_others_from_being_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = DataDir(tmp_path)
+    with served_frontier(frontier_crawls(data)) as served:
+        for served.crawl in ("damaged", "whole"):
+            assert served.discover(URL) == [OK]
+    (current,) = (tmp_path / SERVED / "damaged").glob("*/CURRENT")
+    current.write_text("nonsense\n")
+    latest_time(data)
+    with served_frontier(frontier_crawls(data)) as served:
+        found = [served.call("GetURLs", pb.GetParams()) for _ in range(3)]
+        assert [info.crawlID for infos in found for info in infos] == ["whole"]
+        infos = [url_info(f"{URL}2", crawl_id=crawl) for crawl in ("damaged", "whole")]
+        assert served.put(*map(discovered, infos)) == [FAIL, OK]
+        asked = pb.GetParams(crawlID="damaged")
+        assert served.refusal("GetURLs", asked) == grpc.StatusCode.UNAVAILABLE
+    said = [each.message for each in caplog.records if each.levelname == "ERROR"]
+    assert [text for text in said if text.startswith("The crawl damaged is not served")] == said[:1]
 
 
 def test_of_very_many_calls_at_once_some_are_refused(
