@@ -8,6 +8,7 @@ or lent are in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -185,12 +186,21 @@ class UrlTable:
         if known is None:
             packed = self._batch.get(self._batch.key(keys.QUEUE, host))
             known = self._queues[host] = decode_queue(packed) if packed else QueueRecord()
+            self._trim()
         return known
 
     def queue(self, host: HostKey) -> QueueRecord:
         """Return the queue of *host* to be changed; the next commit writes it."""
         self._changed.add(host)
         return self.peek_queue(host)
+
+    def _trim(self) -> None:
+        """Forget the oldest of very many queues that have not changed: names cost a client
+        nothing."""
+        if len(self._queues) - len(self._changed) > 2 * _KNOWN_QUEUES:
+            unchanged = (host for host in self._queues if host not in self._changed)
+            for host in list(islice(unchanged, _KNOWN_QUEUES)):
+                del self._queues[host]
 
     def replace_queue(self, host: HostKey, record: QueueRecord) -> None:
         """Put *record*, of a queue without URLs, in the place of that of *host*."""
@@ -220,9 +230,7 @@ class UrlTable:
         for host in self._changed:
             self._batch.put(self._batch.key(keys.QUEUE, host), encode(self._queues[host]))
         self._changed.clear()
-        if len(self._queues) > 2 * _KNOWN_QUEUES:
-            for host in list(self._queues)[:_KNOWN_QUEUES]:
-                del self._queues[host]
+        self._trim()
 
     def _count(self, host: HostKey, urls: int, done: int) -> None:
         queue = self.queue(host)

@@ -937,6 +937,26 @@ def test_what_is_undecided_is_deleted_too(
     frontier.close()
 
 
+def test_what_is_asked_of_very_many_queues_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that are there, and of others."""
+    monkeypatch.setattr("crawler.frontier.url_table._KNOWN_QUEUES", 50)
+    limits = served_limits(FrontierLimits())
+    frontier = open_frontier(tmp_path, limits, 1.0, store=MemoryStore())
+    crawl = FrontierCrawl(frontier, 1, lambda: False)
+    items = [PutItem(f"http://q{number}.com/", f"q{number}", b"", None) for number in range(500)]
+    crawl.put(items, 1.0)
+    crawl.set_delay("q0", 7, 1.0)
+    for number in range(1_000):
+        assert crawl.stats(f"q{number}", 1.0).size == (number < 500)
+    frontier.commit()
+    for number in range(1_000):
+        assert crawl.stats(f"q{number}", 1.0).size == (number < 500)
+    assert len(frontier.table._queues) <= 100
+    frontier.close()
+
+
 class TestDeletedUrls:
     """URLs that were deleted are new again, and their hosts rest as before."""
 
