@@ -671,7 +671,10 @@ class RemoteFrontier:
         async with self._blocking:
             for at in range(0, len(wanted), _AT_ONCE):
                 some = wanted[at : at + _AT_ONCE]
-                await asyncio.gather(*[self._server.block(key, until) for key, until in some])
+                newest = self._unsent.blocks  # some may have come while these were sent again
+                await asyncio.gather(
+                    *[self._server.block(key, newest.get(key, until)) for key, until in some]
+                )
 
     async def _send_knowns(self, knowns: Sequence[_Known]) -> None:
         left = list(knowns)

@@ -137,7 +137,15 @@ class UrlFrontierServer:
         return [RemoteUrl(each.url, each.key, metadata_of(each)) for each in infos]
 
     async def block(self, key: str, until: int) -> None:
-        await self._call(lambda client: client.block_queue(key, until))
+        async def blocked(client: FrontierClient) -> None:
+            try:
+                await client.block_queue(key, until)
+            except grpc.aio.AioRpcError as error:
+                # There is no such crawl, or the queue is another server's: nothing of it is served.
+                if error.code() is not grpc.StatusCode.NOT_FOUND:
+                    raise
+
+        await self._call(blocked)
 
     async def stats(self) -> RemoteStats:
         said = await self._call(lambda client: client.stats())

@@ -22,6 +22,7 @@ from crawler.model.types import (
     Purpose,
     PutBack,
     RetryAt,
+    StoreUnavailable,
     UnstorableRequest,
 )
 from crawler.urlfrontier.port import PutItem
@@ -181,6 +182,24 @@ def test_a_server_that_has_forgotten_a_rest_is_told_again_before_it_is_asked(rem
     remote.crawl.block("a", 0, remote.now)
     assert remote.reopen(2.0).lease(2.0, 4) == [], "a start tells it, too"
     assert lease_one(frontier, 301.0).candidate.url == "http://a/y"
+
+
+def test_a_block_that_is_sent_again_does_not_undo_a_newer_one(remote, monkeypatch):
+    monkeypatch.setattr("crawler.urlfrontier.remote_frontier._AGAIN_S", 0.0)
+    frontier = remote.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    lease, sent = lease_one(frontier, 0.0), []
+
+    async def block(_, until):
+        sent.append(until - EPOCH)
+        if len(sent) == 1:
+            frontier.frontier.release(lease, rest(300), remote.now)
+            raise StoreUnavailable("the connection is lost")
+
+    remote.server.block = block
+    frontier.note_trouble(lease, rest(5), 0.0)
+    remote.run(frontier.send_round())
+    assert sent == [5, 300]
 
 
 def test_a_host_that_the_server_serves_too_early_is_not_asked(remote):

@@ -33,6 +33,8 @@ from crawler.urlfrontier.client import (
     url_info,
 )
 from crawler.urlfrontier.frontier_crawls import latest_time
+from crawler.urlfrontier.remote_frontier import RemoteStats
+from crawler.urlfrontier.remote_server import UrlFrontierAddress, UrlFrontierServer
 from crawler.urlfrontier.server import FrontierServer, ServerAccess
 from tests.harness.sources import PROJECT
 from tests.harness.url_frontier import ServedFrontier, frontier_crawls, served_frontier
@@ -389,6 +391,21 @@ class TestClient:
     def test_an_address_that_is_none_is_refused(self, address: str) -> None:
         with pytest.raises(ValueError, match="want HOST:PORT"):
             FrontierClient(address)
+
+
+def test_our_crawler_blocks_hosts_of_a_crawl_that_is_not_there(served: ServedFrontier) -> None:
+    """It sends its rests before it asks for URLs, also where the crawl was deleted."""
+    address = UrlFrontierAddress(url=f"grpc://127.0.0.1:{served.port}")
+
+    async def calls() -> RemoteStats:
+        server = UrlFrontierServer(address, "deleted")
+        await server.block("example.com", served.now() + 60)
+        stats = await server.stats()
+        await server.close()
+        return stats
+
+    assert served.run(calls()).size == 0
+    assert list(served.call("ListCrawls", pb.Local()).values) == []
 
 
 class TestCommandLine:
