@@ -50,8 +50,9 @@ PUSHED: Final = "redis"  # in place of seeds: URLs are pushed into the Redis of 
 RUN_BEGAN: Final = "_run_began"
 """The argument by which `scrapy share` passes its own start, epoch seconds, to its workers."""
 OTHER_READS: Final = "_other_reads"
-"""The argument by which `scrapy share` tells all workers but the first that the first adds what
-`only` fetches again: that has no seen test, so each worker that adds it has it fetched once."""
+"""The argument by which `scrapy share` tells all workers but the first that the first adds the
+seeds that `only` fetches again: they have no seen test, so each worker that adds them has them
+fetched once."""
 # scrapyd passes the id of its run.
 IGNORED_ARGUMENTS: Final = frozenset({"_job", RUN_BEGAN, OTHER_READS})
 

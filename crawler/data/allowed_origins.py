@@ -74,6 +74,7 @@ class AllowedOrigins:
         self._arguments = arguments or Arguments(seeds="none")
         self._only_chosen = self._arguments.only_chosen  # asked for six times a page
         self._chosen: set[int] = set()  # keys of the URLs of a list that were added
+        self._list_is_known = is_read_only or not self._arguments.only_list
         self._store = store
         self._key_seed = key_seed
         self._now = now
@@ -102,7 +103,7 @@ class AllowedOrigins:
 
     @property
     def is_complete(self) -> bool:
-        return self._seeds_are_known and self._others_are_known
+        return self._seeds_are_known and self._others_are_known and self._list_is_known
 
     def set_seeds(self, hosts: SeedHosts, *, fetched: bool = False) -> None:
         """Set the seeds, by the *hosts* of all of them. *fetched*: their list came from the
@@ -168,6 +169,11 @@ class AllowedOrigins:
         """Note the keys of URLs of the list that this run fetches, and that were added: where such
         a one waits since another run found it, it is not fetched twice."""
         self._chosen.update(added)
+
+    def end_chosen(self) -> None:
+        """Note that the whole list was noted. Until then `is_complete` is False: what waits and is
+        in the list would be kept for another run, and fetched a second time."""
+        self._list_is_known = True
 
     def choice_refusal(self, candidate: Candidate) -> Refusal | None:
         """Refuse what this run was not asked for: checks of links out of the scope, or where it

@@ -127,3 +127,11 @@ class LaterVisits(StrEnum):
     NONE = "none"
     LISTS = "lists"  # those that bring links, each once
     EACH = "each"  # each once
+
+
+class ListState(StrEnum):
+    """How far a list of URLs is that all workers of a run fetch."""
+
+    ADDING = "adding"  # this worker is to add its URLs
+    WAITS = "waits"  # another worker does
+    ADDED = "added"

@@ -110,6 +110,12 @@ CRAWL_KEYS: Final = (
         "workers",
     ),
     RedisKey(
+        "{<name>:workers}:chosen",
+        "hash",
+        "Worker to the list of a run with `only=LIST`, and whether it was added.",
+        "workers with a list",
+    ),
+    RedisKey(
         "{<name>:workers}:longest",
         "hash",
         "Worker to its hosts with most left to do.",
@@ -201,6 +207,12 @@ def announced(name: str) -> tuple[str, str, str, str]:
     return workers(name), f"{beside}:alive", f"{beside}:starting", f"{beside}:read"
 
 
+def chosen(name: str) -> tuple[str, str]:
+    """Return the keys of the script `chosen`, in its order."""
+    beside = f"{{{workers(name)}}}"
+    return f"{beside}:alive", f"{beside}:chosen"
+
+
 def longest(name: str) -> str:
     return f"{{{workers(name)}}}:longest"
 
@@ -249,7 +261,7 @@ def _tagged(key: str) -> str:
 
 FEED_SCRIPTS: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
 CHANGES_SCRIPTS: Final = ("add_changes", "move_consumer", "forget_consumer", "purge_changes")
-CRAWL_SCRIPTS: Final = ("open_hosts", "announce")
+CRAWL_SCRIPTS: Final = ("open_hosts", "announce", "chosen")
 """Scripts on keys outside the shards: sent as text, with all their keys named."""
 
 

@@ -21,6 +21,7 @@ from scrapy.http import Response
 from scrapy.settings import BaseSettings
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.python import global_object_name
+from xxhash import xxh3_128
 
 from crawler.assembly.build import arguments_of_last_start, crawl_of
 from crawler.assembly.crawl import Crawl
@@ -49,7 +50,7 @@ from crawler.engine.seeds import (
     survey_seeds,
     whole_path,
 )
-from crawler.model.choices import OnlyChoice
+from crawler.model.choices import ListState, OnlyChoice
 from crawler.model.page import Flag, Page, Truncated
 from crawler.model.types import (
     ConfigError,
@@ -70,6 +71,7 @@ from crawler.spiders.pages import page_of
 _NOT_WHOLE: Final = frozenset({*(cut.flag for cut in Truncated if cut), *Flag})
 _ADDON: Final = "crawler.addon.Addon"
 _CONGESTED_S: Final = 0.05
+_LIST_LOOK_S: Final = 0.5  # between two looks whether another worker has added the list
 _UNUSED: Final = (
     "crawler.middlewares.lease.LeaseMiddleware",
     "scrapy.spidermiddlewares.depth.DepthMiddleware",
@@ -94,7 +96,7 @@ class WebSpider(Spider):
     given: dict[str, Any]  # the same as text, with those of the last start
     seeds: Seeds | None = None  # None: they are pushed, or their list is not fetched yet
     seed_hosts: SeedHosts | None = None  # of all seeds
-    adds_again: bool = True  # False: another worker adds what `only` fetches again
+    adds_again: bool = True  # False: another worker adds the seeds that `only` fetches again
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
@@ -162,8 +164,8 @@ class WebSpider(Spider):
             if self.arguments.only is OnlyChoice.FAILED:
                 await put_failed_back(crawl)
             crawl.selection.allowed_origins.set_seeds(hosts, fetched=is_fetched)
-            if self.arguments.only_list and self.adds_again:
-                await self._add_chosen(self.arguments.only_list, crawl)
+            if self.arguments.only_list:
+                await self._choose(self.arguments.only_list, crawl)
             if self.seeds is None:
                 self.logger.info("Seeds: those that are pushed into Redis")
             else:
@@ -213,9 +215,40 @@ class WebSpider(Spider):
         else:
             self.logger.info("Seeds: %d, of them new: %d", read, new)
 
-    async def _add_chosen(self, path: str, crawl: Crawl) -> None:
-        """Add the URLs of a list, each fetched once in this run, whether it was before or not.
-        Raises SeedsError."""
+    async def _choose(self, path: str, crawl: Crawl) -> None:
+        """Fetch only the URLs of a list in this run, each once, whether it was before or not. One
+        of several workers adds them. Raises SeedsError."""
+        digest = "" if crawl.leases.shared is None else await _digest_of(path)
+        state = await self._list_state(digest, crawl)
+        if state is None:
+            return
+        await self._add_chosen(path, crawl, adds=state is ListState.ADDING)
+        if state is ListState.ADDING:
+            await self._list_state(digest, crawl, is_added=True)
+        crawl.selection.allowed_origins.end_chosen()
+        crawl.lifecycle.wake()
+
+    async def _list_state(
+        self, digest: str, crawl: Crawl, *, is_added: bool = False
+    ) -> ListState | None:
+        """Return whether this worker is to add the list with *digest*, or all of it was added; None
+        if the crawl stops before that is known. *is_added*: this worker has."""
+        shared, lifecycle = crawl.leases.shared, crawl.lifecycle
+        if shared is None:
+            return ListState.ADDING
+        while not (lifecycle.failure or lifecycle.is_stopping):
+            try:
+                state = await shared.membership.chosen_list(digest, is_added=is_added)
+            except StoreUnavailable as fault:  # also before the first connection
+                self.logger.debug("It is not known yet which worker adds the list: %s", fault)
+            else:
+                if state is not ListState.WAITS:
+                    return state
+            await asyncio.sleep(_LIST_LOOK_S)
+        return None
+
+    async def _add_chosen(self, path: str, crawl: Crawl, *, adds: bool) -> None:
+        """Note the URLs of a list as chosen. *adds*: they are also added. Raises SeedsError."""
         admission = crawl.selection.allowed_origins.admission
         added: set[int] = set()
         with closing(open_seeds(path)) as chosen:
@@ -232,7 +265,8 @@ class WebSpider(Spider):
                         added.add(verdict.key)
                         # In the order of the list, as far as hosts let it.
                         found.append(replace(verdict, is_chosen=True, level=0, cash=SEED_CASH))
-                crawl.leases.frontier.add(found, crawl.leases.clock.now())
+                if adds:
+                    crawl.leases.frontier.add(found, crawl.leases.clock.now())
                 crawl.selection.allowed_origins.note_chosen(each.key for each in found)
                 await asyncio.sleep(0)
         self.logger.info("This run fetches only the %d URLs of %s", len(added), path)
@@ -285,6 +319,16 @@ def _refuse_without_effect(settings: BaseSettings) -> None:
         )
     if settings.getint("DEPTH_LIMIT"):
         raise ConfigError("DEPTH_LIMIT has no effect on this spider: use -a max_depth=...")
+
+
+async def _digest_of(path: str) -> str:
+    """Return a digest of the URLs of a list. Raises SeedsError."""
+    digest = xxh3_128()
+    with closing(open_seeds(path)) as chosen:
+        for urls in batches(chosen.read(), _BATCH):
+            digest.update("\n".join((*urls, "")).encode())
+            await asyncio.sleep(0)
+    return digest.hexdigest()
 
 
 def _refuse_checks_of_nothing(arguments: Arguments, hosts: SeedHosts) -> None:

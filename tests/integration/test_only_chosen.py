@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crawler.config.arguments import OTHER_READS
 from crawler.model.types import CrawlerError
+from tests.harness import fork_server
+from tests.harness.commands import crawl_command
 from tests.harness.crawling import crawl
-from tests.servers.loopback import Ask, Reply, page, site
+from tests.servers.loopback import Ask, Reply, Routes, page, site
+from tests.servers.redis import RedisServer
 
 HOST = "127.0.15.11"
 AT_ONCE = {"CRAWLER_RETRIES": 0, "CRAWLER_SOFT_404": False}  # a failure is a dead letter
@@ -71,10 +74,6 @@ def test_the_urls_of_a_list_are_fetched_again_and_nothing_else(
         assert {path: n for path, n in fetched.items() if path in routes} == {"/1": 1, "/new": 1}
         assert not fetched.keys() - {"/1", "/new", "/robots.txt"}
         assert "line 4 skipped" in caplog.text
-        before = Counter(web.hits)
-        of_later = {"only": str(file), OTHER_READS: "yes"}
-        crawl(tmp_path / "data", settings={**where, **AT_ONCE}, **of_later)
-        assert not (web.hits - before).keys() & routes.keys(), "the first worker of a run adds them"
         file.write_text("# none\n")
         with pytest.raises(CrawlerError, match="gives no seed"):
             crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only=str(file))
@@ -82,3 +81,35 @@ def test_the_urls_of_a_list_are_fetched_again_and_nothing_else(
             crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only="./none.txt")
         with pytest.raises(CrawlerError, match="only is 'chnged'; want all or new or failed"):
             crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only="chnged")
+
+
+def test_workers_that_are_started_one_by_one_fetch_a_list_once(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    """What waits and is in the list is not fetched again by a later run."""
+    shared = {**AT_ONCE, "CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 8}
+    links = {"/": ("/a", "/b"), "/a": ("/of-it",), "/b": (), "/of-it": ()}
+    hosts = [f"127.0.15.{number}" for number in range(21, 25)]
+
+    def routes(host: str) -> Routes:
+        return {path: page(*to, text=host + path) for path, to in links.items()}
+
+    with ExitStack() as stack:
+        webs = [stack.enter_context(site(host, routes(host))) for host in hosts]
+        seeds = ",".join(web.url("/") for web in webs)
+        crawl(tmp_path / "data0", settings=shared, seeds=seeds, scope="host", round_per_host=1)
+        assert [(web.hits["/"], web.hits["/a"]) for web in webs] == [(1, 0)] * 4
+        file = tmp_path / "plan.jsonl"
+        file.write_text("".join(f'{{"url":"{web.url("/a")}","due":1}}\n' for web in webs))
+        commands = [
+            crawl_command(tmp_path / f"data{number}", shared, seeds=seeds, only=file, scope="host")
+            for number in (1, 2)
+        ]
+        workers = [
+            stack.enter_context(fork_server.running(command, tmp_path / f"log{number}"))
+            for number, command in enumerate(commands)
+        ]
+        assert [worker.wait(120) for worker in workers] == [0, 0]
+        assert [(web.hits["/"], web.hits["/a"], web.hits["/b"]) for web in webs] == [(1, 1, 0)] * 4
+        crawl(tmp_path / "data0", settings=shared)
+        assert [[web.hits[path] for path in links] for web in webs] == [[1, 1, 1, 1]] * 4

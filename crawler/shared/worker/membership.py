@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from crawler.model.choices import ListState
 from crawler.model.types import ConfigError, CrawlerError, StoreUnavailable
 from crawler.shared import keys
 from crawler.shared.client import Nodes
@@ -85,6 +86,15 @@ class Membership:
             if last is None or not last.is_alive(self._now):
                 found[name] = last.outbox if last else 0
         return found
+
+    async def chosen_list(self, digest: str, *, is_added: bool = False) -> ListState:
+        """Return how far the list with *digest* is, which this run fetches; *is_added*: this worker
+        has added it. Raises StoreUnavailable."""
+        names, me = keys.chosen(self._crawl), self._make_record().name
+        script = ("EVAL", self._scripts.text("chosen"), len(names), *names)
+        said = (me, digest, ALIVE_S, int(is_added))
+        reply = await self._nodes.checked_command(self._key, *script, *said)
+        return ListState(reply.decode())
 
     def all_have_read(self, mark: int) -> bool:
         """Return whether every live worker has read the opened hosts up to the mark *mark*."""
