@@ -85,8 +85,9 @@ lives: $(WORK)  ## 10,000 random lives of owned shards, with take-overs, kills, 
 	OWNED_LIVES=10000 $(PY) -m pytest -q -n 2 tests/contract -k 'TestOwned or nothing_is_lost'
 	UPDATED_LIVES=500 $(PY) -m pytest -q -n 2 tests/contract/test_updates.py -k lives
 
-rounds: $(WORK)  ## 200 random crawls in rounds over each store, and of several workers, killed inside; FIRST=17 SEEDS=1 replays one
+rounds: $(WORK)  ## 200 random crawls in rounds over each store, and of several workers, killed inside, four of real processes; FIRST=17 SEEDS=1 replays one
 	SEEDS=$(if $(filter seeds.txt,$(SEEDS)),200,$(SEEDS)) $(PY) -m pytest -q -n 2 tests/contract/test_rounds.py tests/contract/test_shared_rounds.py
+	$(PY) -m pytest -q -n 2 tests/harness/round_kills.py
 
 simulate: SIMULATED = --seeds $(if $(filter seeds.txt,$(SEEDS)),1000,$(SEEDS))
 simulate: $(WORK)  ## SEEDS=10000 crawls on a virtual clock, and as many of several workers, judged; a failing one prints how to replay it
