@@ -8,7 +8,7 @@ documents say, in code of its own; where a crash may have undone something, less
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,7 +17,7 @@ from typing import Final
 
 from crawler.model.choices import HostUnit
 from crawler.model.types import Candidate, Outcome
-from crawler.model.url import authority_of
+from crawler.model.url import authority_of, registered_domain
 from crawler.policy.pacing import FIRST_ANSWERS
 from crawler.policy.patterns import pattern_of
 from crawler.policy.politeness import LEFT
@@ -51,8 +51,37 @@ def judge(found: Run) -> list[str]:
     return [
         *PolitenessJudge(found).findings(),
         *(AddressJudge(found).findings() if are_grouped else ()),
+        *_rounds(found),
         *(OutcomeJudge if found.world.until is None else VisitJudge)(found).findings(),
     ]
+
+
+def _rounds(found: Run) -> Iterator[str]:
+    """Yield what was over the caps of a round, and which rounds overlap."""
+    caps = found.world.machine.frontier.rounds
+    if caps is None:
+        return
+    by_round: defaultdict[int, list[Hit]] = defaultdict(list)
+    for hit in found.log.hits:
+        if hit.round:
+            by_round[hit.round].append(hit)
+    until = 0.0
+    for number, hits in sorted(by_round.items()):
+        begin, end = min(hit.start for hit in hits), max(hit.start for hit in hits)
+        if begin < until:
+            yield f"round {number} began before the one before was over"
+        until = end
+        if caps.seconds is not None and end > begin + caps.seconds + _UNDER_WAY_S:
+            yield f"round {number} took {end - begin:.0f} s"
+        hosts = Counter(hit.host for hit in hits)
+        domains = Counter(registered_domain(hit.host) for hit in hits)
+        for asked, most in (
+            (len(hits), caps.urls),
+            (max(hosts.values()), caps.per_host),
+            (max(domains.values()), caps.per_domain),
+        ):
+            if most is not None and asked > most:
+                yield f"{asked} URLs in round {number}, of {most}"
 
 
 def failed(hit: Hit) -> bool:
@@ -531,6 +560,8 @@ class OutcomeJudge:
         rules, known = self._run.policy.config.politeness, self._known_since()
         if rules.host_unit is HostUnit.ADDRESS:
             return  # it may have waited for others of its address, which rest for any time
+        if self._run.world.machine.frontier.rounds is not None:
+            return  # or for the others of its round
         changes = (each.at for each in self._log.rules_changes)
         losses = (each.at for each in self._log.losses)
         stops = sorted([*self._log.crashes, *changes, *losses])

@@ -347,6 +347,8 @@ class Process:
                     self._is_lease_due()  # the timer: what was due is moved, or admitted
                     break
             self._commit()
+            if self._is_idle() and self.frontier.end_dry_round(self.now):
+                self._allow_lease()
         self._schedule_silence_check()
 
     def put_in_force(self, text: str, at: float) -> None:
@@ -361,7 +363,10 @@ class Process:
     @property
     def is_over(self) -> bool:
         """Whether nothing is left to do."""
-        return self._are_seeds_added and not len(self.loop.lives) and self.frontier.is_over()
+        return self._is_idle() and self.frontier.is_over()
+
+    def _is_idle(self) -> bool:
+        return self._are_seeds_added and not len(self.loop.lives)
 
     def _schedule(self, at: float, call: Callable[..., None], *arguments: Any) -> None:
         self._tick += 1
@@ -488,6 +493,7 @@ class Process:
             return
         self._step()
         loop.slots.set_waiting(loop.slots.progress_of(transfer), for_host=True)
+        life.note_fetched()
         left_s = loop.limits.total_timeout_s - (self.now - life.began_at)
         url, host = life.plan.url, life.candidate.host
         reply = self._servers.answer(host, url, self.now, left_s)
@@ -497,6 +503,7 @@ class Process:
             retry_after_s=reply.retry_after_s,
             head_at=reply.head_at,
             process=self.number,
+            round=life.lease.round if life.is_of_own_url else 0,
             is_challenge=reply.is_challenge,
         )
         self.log.hits.append(hit)

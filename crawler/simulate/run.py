@@ -27,6 +27,7 @@ from crawler.model.types import DataDirError, PageHistory
 from crawler.policy.admission import Admission
 from crawler.policy.budgets import BudgetRules
 from crawler.policy.operator_rules import read_rules
+from crawler.policy.rounds import RoundCaps
 from crawler.simulate.disk import Disk
 from crawler.simulate.process import Machine, Policy, Process, ProcessKilled
 from crawler.simulate.run_log import RulesChange, RunLog
@@ -188,6 +189,8 @@ def _write(act: OperatorAct, disk: Disk, log: RunLog, levels: int) -> None:
 
 
 _FAST: Final = 7  # the last digit of their seeds
+IN_ROUNDS: Final = 8
+"""The last digit of the seeds of those that are crawled in rounds."""
 VISITED_AGAIN: Final = 4
 """The last digit of the seeds of those whose pages are visited again."""
 
@@ -216,6 +219,7 @@ def small_world(seed: int) -> World:
     config = CONFIG
     frontier = replace(
         frontier_limits(config),
+        rounds=_round_caps(seed) if seed % 10 == IN_ROUNDS else None,
         max_active_hosts=3,
         head_urls=4,
         chunk_urls=4,
@@ -243,6 +247,8 @@ def small_world(seed: int) -> World:
         )
         for _ in range(random.choice((0, 1, 3, 8)))
     )
+    if frontier.rounds is not None:  # a power cut takes what was counted in the last moment
+        crashes = tuple([replace(each, is_power_cut=False) for each in crashes])
     acts = _acts(random, [f"h{n}.test" for n in range(hosts)], at_once=3 * (kind == "fast"))
     if seed % 10 == VISITED_AGAIN:
         return _visited_again(
@@ -266,6 +272,21 @@ def small_world(seed: int) -> World:
         acts=acts,
         crashes=crashes,
         most_events=20_000,
+    )
+
+
+def _round_caps(seed: int) -> RoundCaps:
+    random = Random(f"rounds of {seed}")  # what else is drawn of the seed stays as it is
+    urls, per_host = random.choice((None, 3, 20)), random.choice((None, 1, 4))
+    per_domain, seconds = random.choice((None, 2, 6)), random.choice((None, None, 30.0, 2000.0))
+    if urls is per_host is per_domain is seconds is None:
+        per_host = 2
+    return RoundCaps(
+        urls=urls,
+        per_host=per_host,
+        per_domain=per_domain,
+        seconds=seconds,
+        rounds=1_000_000,
     )
 
 

@@ -33,6 +33,7 @@ class Hit:
     retry_after_s: float  # of its Retry-After, from *head_at*
     head_at: float
     process: int  # number of the client's process
+    round: int = 0  # in which the URL was leased; 0: none, as of a robots.txt
     is_challenge: bool = False
     is_head_read: bool = False  # the client has read its head and noted what that asks for
     is_cut: bool = False  # the client died meanwhile

@@ -14,6 +14,7 @@ from crawler.frontier import later
 from crawler.frontier.groups import AddressGroup, AddressGroups
 from crawler.frontier.hosts import HostScheduler
 from crawler.frontier.recovery import Recovery
+from crawler.frontier.rounds import Rounds
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.loop import bundles
 from crawler.loop import loop as loop_module
@@ -227,6 +228,14 @@ class Fault:
     first_seed: int = 0  # where it was found last: is tried first, which saves half a minute
 
 
+def round_not_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rounds, "stage", lambda self: None)
+
+
+def request_not_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Life, "note_fetched", lambda self: None)
+
+
 def address_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AddressGroup, "is_free_for", lambda self, host, now: True)
 
@@ -305,6 +314,8 @@ FAULTS = [
     Fault("a class never ordered anew", "was left alone", class_never_ordered_anew, first_seed=4),
     Fault("a date ignored", "too soon again", date_ignored, first_seed=4),
     Fault("a left host that is asked again", "and is left", left_host_asked_again, first_seed=12),
+    Fault("a round that forgets its count", "URLs in round", round_not_kept, first_seed=18),
+    Fault("a put back request not counted", "URLs in round", request_not_counted, first_seed=8),
     Fault("leases put back in two writes", "was lost", put_back_in_two_writes, first_seed=26),
     Fault(
         "the sitemaps of a robots.txt forgotten",
