@@ -49,6 +49,7 @@ from crawler.model.types import (
 from crawler.policy.priority import DOUBLING, NO_CASH
 
 _MUCH_BETTER: Final = DOUBLING  # of a URL for which a turn ends
+_HEAD_BYTES: Final = 64 << 10  # of a head in memory, unless its first URL has more with it
 _MOMENT_S: Final = 1.0  # more than the time from a decision to the release that carries it out
 # Hosts that are looked at ahead of their turn, of each standing and level: those that are due, and
 # those of the front queues. A second of a crawl of new hosts only.
@@ -704,6 +705,9 @@ class HostScheduler:
             if record.place in (_EMPTY, _HELD):
                 self._leave_group(host, record, now)
             return None
+        left = sum(map(len, head))
+        while left > _HEAD_BYTES and len(head) > 1:
+            left -= len(head.pop())
         self._batch.pin_record(host)
         self._batch.put(keys.named(keys.ACTIVE, host), b"")
         active = ActiveHost(host, record, record.level, head, self._refusals.generation)

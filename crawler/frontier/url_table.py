@@ -202,12 +202,6 @@ class UrlTable:
             for host in list(islice(unchanged, _KNOWN_QUEUES)):
                 del self._queues[host]
 
-    def replace_queue(self, host: HostKey, record: QueueRecord) -> None:
-        """Put *record*, of a queue without URLs, in the place of that of *host*."""
-        assert not self.peek_queue(host).urls, f"URLs of {host} are listed"
-        self._queues[host] = record
-        self._changed.add(host)
-
     def queues(self) -> Iterator[tuple[HostKey, QueueRecord]]:
         """Yield all queues, those without URLs too."""
         self.stage()

@@ -80,6 +80,7 @@ _REMOVED: Final = ".removed"  # how the name of a folder ends that is being remo
 _PAUSED: Final = ".paused"  # a file, while nothing is leased; no folder has a dot in its name
 MOST_CRAWLS: Final = 100
 """Of a server: each takes some 10 MB of memory, and six files are open."""
+_MOST_ARRIVED_BYTES: Final = 16 << 20  # of metadata that wait in memory to be admitted
 _PORTION: Final = 256  # URLs that are removed in one step: 2 ms
 _DUE_SLICE: Final = 512  # URLs that come due in one call: 10 ms
 _MAX_REST_S: Final = float(1 << 32)  # a lease is as long as the client says
@@ -97,6 +98,7 @@ class FrontierCrawl:
         self._table = frontier.table
         self._seed = key_seed
         self._calls = 0
+        self._arrived_bytes = 0  # of metadata, at most
         # The leases that are not over: their ends by URL, and a heap with stale entries.
         self._served: dict[int, float] = {}
         self._ends: list[tuple[float, int]] = []
@@ -131,6 +133,9 @@ class FrontierCrawl:
             self._end_lease(page, now)
         if found:
             self._discover(found, places, statuses, now)
+        self._arrived_bytes += sum([len(item.metadata) for item in items])
+        if self._arrived_bytes > _MOST_ARRIVED_BYTES:
+            self._admit_arrived(now)
         return statuses
 
     def _refuse_while_full(self) -> None:
@@ -215,6 +220,7 @@ class FrontierCrawl:
 
     def _admit_arrived(self, now: float) -> None:
         """Admit what was discovered since the last look: in one go that costs half as much."""
+        self._arrived_bytes = 0
         self._frontier.admit_arrived(now)
 
     def _note_served(self, key: int, until: float) -> None:

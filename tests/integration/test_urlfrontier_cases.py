@@ -23,6 +23,7 @@ from crawler.frontier.gate import Gate
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierLimits
+from crawler.model.types import HostKey
 from crawler.urlfrontier import urlfrontier_pb2 as pb
 from crawler.urlfrontier.client import discovered, known, url_info
 from crawler.urlfrontier.frontier_crawls import FrontierCrawl, FrontierCrawls, served_limits
@@ -954,6 +955,27 @@ def test_what_is_asked_of_very_many_queues_is_not_kept(
     for number in range(1_000):
         assert crawl.stats(f"q{number}", 1.0).size == (number < 500)
     assert len(frontier.table._queues) <= 100
+    frontier.close()
+
+
+def test_large_urls_are_not_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those that were put and are not admitted, nor those that are next in their queue."""
+    monkeypatch.setattr("crawler.urlfrontier.frontier_crawls._MOST_ARRIVED_BYTES", 100_000)
+    frontier = open_frontier(tmp_path, served_limits(FrontierLimits()), 1.0, store=MemoryStore())
+    crawl = FrontierCrawl(frontier, 1, lambda: False)
+    for number in range(40):
+        crawl.put([PutItem(f"http://a.com/{number}", "a", b"x" * 30_000, None)], 1.0)
+        assert frontier.undecided() < 4
+    found = asyncio.run(crawl.lease(2.0, queues=1, per_queue=1, lease_s=5))
+    assert [each.url for each in found] == ["http://a.com/0"]
+    (active,) = [each for each in (frontier._scheduler.active.get(HostKey("a")),) if each]
+    assert sum(map(len, active.head)) < 100_000
+    seen = []
+    for now in range(10, 300, 10):
+        found = asyncio.run(crawl.lease(now, queues=1, per_queue=20, lease_s=5))
+        seen += [each.url for each in found]
+        crawl.put([PutItem(each.url, "a", b"", 0) for each in found], now)
+    assert len(seen) == len(set(seen)) == 40
     frontier.close()
 
 
