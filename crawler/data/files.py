@@ -49,5 +49,7 @@ def write_lines(file: Path, lines: Iterable[bytes]) -> None:
 def refuse_existing(out: str | None) -> None:
     """Raise ConfigError if *out*, the file that a user has named by -o, is there: it would be
     replaced."""
-    if out and Path(out).exists():
+    if out == "":
+        raise ConfigError("-o names no file")
+    if out is not None and Path(out).exists():
         raise ConfigError(f"{out} exists: remove it, or name another file with -o")

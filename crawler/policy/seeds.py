@@ -26,6 +26,7 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?!\d+(?:[/?#]|$))")  #
 _TYPED_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:/?#\\@]+)(:\d+)?(?=[/?#\\]|$)")
 _CREDENTIALS: Final = re.compile(r"https?:[/\\]*+[^/\\?#@]*+@", re.I)
 _SHOWN_CHARS: Final = 120
+_IS_JSON: Final = "it is JSON: name a list of such lines LIST.jsonl"
 
 _DELIMITERS: Final = (",", ";", "\t", "|")  # the first that splits all rows alike
 _SAMPLE_ROWS: Final = 50  # guess: the delimiter and the column are chosen by these
@@ -80,7 +81,8 @@ def parse_seeds(
             url = seed_url(text)
             yield SeedOfTerms(url, of_seed) if of_seed else url
         except (ValueError, ConfigError) as error:
-            yield BadLine(number, seed[:_SHOWN_CHARS], str(error))
+            why = _IS_JSON if seed.startswith("{") else str(error)
+            yield BadLine(number, seed[:_SHOWN_CHARS], why)
 
 
 class _PlanLine(msgspec.Struct):

@@ -71,6 +71,8 @@ from crawler.spiders.pages import page_of
 _NOT_WHOLE: Final = frozenset({*(cut.flag for cut in Truncated if cut), *Flag})
 _ADDON: Final = "crawler.addon.Addon"
 _CONGESTED_S: Final = 0.05
+_LOGGED_REFUSALS: Final = 20  # of the URLs of a list, one by one
+_SHOWN_CHARS: Final = 300  # of such a URL, and of why it is refused
 _LIST_LOOK_S: Final = 0.5  # between two looks whether another worker has added the list
 _UNUSED: Final = (
     "crawler.middlewares.lease.LeaseMiddleware",
@@ -251,6 +253,7 @@ class WebSpider(Spider):
         """Note the URLs of a list as chosen. *adds*: they are also added. Raises SeedsError."""
         admission = crawl.selection.allowed_origins.admission
         added: set[int] = set()
+        refused = 0
         with closing(open_seeds(path)) as chosen:
             for urls in batches(chosen.read(), _BATCH):
                 found = []
@@ -259,8 +262,10 @@ class WebSpider(Spider):
                         url, depth=1, hints=Hints(depth=1), needs_seen_test=False
                     )
                     if isinstance(verdict, Refusal):
-                        why = verdict.advise()
-                        self.logger.warning("%s of %s is not fetched: %s", url, path, why)
+                        refused += 1
+                        if refused <= _LOGGED_REFUSALS:
+                            what, why = (text[:_SHOWN_CHARS] for text in (url, verdict.advise()))
+                            self.logger.warning("%s of %s is not fetched: %s", what, path, why)
                     elif verdict.key not in added:
                         added.add(verdict.key)
                         # In the order of the list, as far as hosts let it.
@@ -269,6 +274,8 @@ class WebSpider(Spider):
                     crawl.leases.frontier.add(found, crawl.leases.clock.now())
                 crawl.selection.allowed_origins.note_chosen(each.key for each in found)
                 await asyncio.sleep(0)
+        if refused > _LOGGED_REFUSALS:
+            self.logger.warning("%d URLs of %s in all are not fetched", refused, path)
         self.logger.info("This run fetches only the %d URLs of %s", len(added), path)
 
     def _add(self, urls: Sequence[str], crawl: Crawl) -> int:

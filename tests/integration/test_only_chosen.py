@@ -74,6 +74,17 @@ def test_the_urls_of_a_list_are_fetched_again_and_nothing_else(
         assert {path: n for path, n in fetched.items() if path in routes} == {"/1": 1, "/new": 1}
         assert not fetched.keys() - {"/1", "/new", "/robots.txt"}
         assert "line 4 skipped" in caplog.text
+        caplog.clear()
+        long = [web.url("/" + "x" * 100_000), *(f"http://127.0.15.12/{n}" for n in range(30))]
+        file.write_text("\n".join([web.url("/1"), *long]))
+        crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only=str(file))
+        named = [each for each in caplog.text.splitlines() if "is not fetched:" in each]
+        assert len(named) == 20 and max(map(len, named)) < 1_000
+        assert f"31 URLs of {file} in all are not fetched" in caplog.text
+        file.write_text('{"url": "http://127.0.15.12/"}\n')
+        with pytest.raises(CrawlerError, match="no good line"):
+            crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only=str(file))
+        assert "it is JSON: name a list of such lines LIST.jsonl" in caplog.text
         file.write_text("# none\n")
         with pytest.raises(CrawlerError, match="gives no seed"):
             crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only=str(file))

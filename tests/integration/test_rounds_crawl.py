@@ -76,6 +76,7 @@ def test_a_plan_says_what_comes_and_is_fetched_as_it_says(tmp_path: Path) -> Non
         shown = frontier(data, "plan", "--per-host", "4", "--out", str(file)).stdout
         assert re.search(r"(?m)^host_cap +4 ", shown)
         assert "exists: remove it" in frontier(data, "plan", "--out", str(file)).stderr
+        assert "-o names no file" in frontier(data, "plan", "--out", "").stderr
         planned = [json.loads(line) for line in file.read_text().splitlines()]
         assert [each["host"] for each in planned] == [HOSTS[0]] * 4
         assert planned == sorted(planned, key=lambda each: each["due"])
