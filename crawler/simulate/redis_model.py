@@ -92,6 +92,8 @@ class RedisModel:
                 return len(found)
             case "HGET":
                 return self._meta(name).get(as_bytes(args[1]))
+            case "HDEL":
+                return int(found.pop(as_bytes(args[1]), None) is not None)
             case "HMGET":
                 return [found.get(as_bytes(field)) for field in args[1:]]
             case "LRANGE":
@@ -291,6 +293,67 @@ class RedisModel:
         if plan and int(stored.get(b"number", 0)) == int(before):
             stored |= {b"number": as_bytes(int(before) + 1), b"plan": plan}
         return [1, int(stored.get(b"number", 0)), stored.get(b"plan", b"")]
+
+    def _round(self, names: list[bytes], argv: list[bytes]) -> Any:
+        me, patience, mine, used, done, back, wanted, pages = argv[0], *map(int, argv[1:8])
+        most, longest, floor, after, rounds, my_run, left_over, more = map(int, argv[8:16])
+        now, of = self.now_ms, self._hashes.setdefault(names[0], {})
+        field = b"w:" + me
+        others = {
+            name: tuple(map(int, said.split()))
+            for name, said in of.items()
+            if name.startswith(b"w:") and name != field
+        }
+        for name in [name for name, said in others.items() if said[0] + patience < now]:
+            del of[name], others[name]
+        live, waits = 1 + len(others), wanted > 0 or any(said[3] for said in others.values())
+        names_of_all = (b"number", b"granted", b"leased", b"began", b"first", b"over")
+        number, granted, leased, began, first, over = [int(of.get(n, 0)) for n in names_of_all]
+        is_busy = not done or any(not said[2] or said[1] != number for said in others.values())
+        left_over = max([left_over, *(said[4] for said in others.values())])
+        closed, why = of.get(b"closed", b""), of.get(b"why", b"")
+        if over and over >= my_run:
+            of.pop(field, None)
+            return [number, 0, 1, 1, why, leased, first, began]
+        if not first:
+            number = first = number + 1
+            granted, leased, began, closed = 0, 0, 0, b""
+        if mine == number:
+            granted, leased = max(0, granted - back), max(0, leased + more)
+            began = began or now * used
+        if not closed and began:
+            come = pages + sum(said[5] for said in others.values())
+            if longest >= 0 and now >= began + longest:
+                closed = b"time"
+            if floor >= 0 and now >= began + after and come < floor:
+                closed = b"floor"
+        get = 0
+        if mine == number and not closed:
+            get = wanted if most < 0 else min(wanted, -((granted - most) // live))
+            granted += get if most >= 0 else 0
+        may_get = not closed and waits and (most < 0 or granted < most)
+        is_full = 0 <= most <= granted
+        if not (is_busy or get or mine != number or may_get):
+            if began or is_full:
+                why = closed or (b"count" if is_full else b"dry")
+                if number >= first + rounds - 1:
+                    first, over = 0, now
+                else:
+                    number, granted, leased, began, closed = number + 1, 0, 0, 0, b""
+            elif left_over == 1:
+                first, over, why = 0, now, b""
+        of |= zip(
+            names_of_all,
+            map(as_bytes, (number, granted, leased, began, first, over)),
+            strict=True,
+        )
+        of |= {b"closed": closed, b"why": why}
+        asks = int(wanted > get)
+        said = (now, mine, 0 if get else done, asks, int(argv[14]), pages)
+        of[field] = b"%d %d %d %d %d %d" % said
+        if not first:
+            del of[field]
+        return [number, get, int(closed != b""), int(not first), why, leased, first, began]
 
     def _carry_out(self, word: bytes, name: bytes, args: list[bytes]) -> None:
         match word:

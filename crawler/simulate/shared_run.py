@@ -35,6 +35,7 @@ from crawler.frontier.shards import Shards
 from crawler.model.choices import HostUnit
 from crawler.model.types import Candidate, PageHistory
 from crawler.policy.operator_rules import read_rules
+from crawler.policy.rounds import RoundCaps
 from crawler.shared import keys
 from crawler.shared.crawl_format import CrawlFormat, encode_format
 from crawler.shared.keys import root
@@ -45,6 +46,7 @@ from crawler.simulate.redis_model import RedisModel
 from crawler.simulate.redis_servers import NAME, RedisServers
 from crawler.simulate.run import (
     FEW_AT_ONCE,
+    IN_ROUNDS,
     OVER_BUDGETS,
     SMALL,
     VISITED_AGAIN,
@@ -76,6 +78,16 @@ class TroubleOfWorkers(StrEnum):
     KILL_ALL = "kill all"  # the workers, and a server restarts
     PAUSE = "pause"  # a server
     FILL = "fill"  # a server takes no links
+
+
+_OF_WORKERS: Final = frozenset(
+    {
+        TroubleOfWorkers.KILL,
+        TroubleOfWorkers.STAND_STILL,
+        TroubleOfWorkers.LEAVE,
+        TroubleOfWorkers.JOIN,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +394,7 @@ def shared_world(seed: int) -> SharedWorld:
         max_undecided_s=2.0,
         recovered_slice=2,
         budgets=FEW_AT_ONCE if seed % 10 == OVER_BUDGETS else None,
+        rounds=_round_caps(seed) if seed % 10 == IN_ROUNDS else None,
     )
     is_visited_again = seed % 10 == VISITED_AGAIN
     world = World(
@@ -407,7 +420,19 @@ def shared_world(seed: int) -> SharedWorld:
         shards=random.choice((2, 4, 6)),
         redis_servers=random.choice((1, 1, 2)),
     )
+    if limits.rounds is not None:
+        # A server that loses its last writes has lost what was counted, too.
+        kept = [each for each in faults if each.what in _OF_WORKERS]
+        shared = replace(shared, faults=tuple(kept), redis_servers=1)
     return _visited_again(shared) if is_visited_again else shared
+
+
+def _round_caps(seed: int) -> RoundCaps:
+    random = Random(f"rounds of {seed}")  # what else is drawn of the seed stays as it is
+    urls, per_host = random.choice((None, 6, 20)), random.choice((None, 3, 6))
+    if urls is per_host is None:
+        per_host = 2
+    return RoundCaps(urls=urls, per_host=per_host, rounds=1_000_000)
 
 
 def _visited_again(shared: SharedWorld) -> SharedWorld:

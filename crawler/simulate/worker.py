@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -34,6 +35,7 @@ from crawler.shared.owned.leader import PlanLeader
 from crawler.shared.owned.owner import OwnedShard
 from crawler.shared.owned.readings import OUTBOXES, is_over, read_rests
 from crawler.shared.owned.robots_results import host_of
+from crawler.shared.owned.rounds import RoundFollower
 from crawler.shared.owned.scripts import AddressCommands, ClaimedShard, InboxCommands, ShardCommands
 from crawler.shared.worker.outbox import Outbox, Overflow
 from crawler.simulate.disk import Disk
@@ -44,6 +46,7 @@ from crawler.simulate.run_log import Loss, RunLog
 from crawler.simulate.servers import Servers
 
 _ANNOUNCED_EVERY_S: Final = 1.0
+_ROUNDS_EVERY_S: Final = 1.0
 _END_LOOK_S: Final = 2.0  # between two looks whether the crawl is over
 _ALIVE: Final = keys.announced(NAME)[1]
 
@@ -128,6 +131,8 @@ class SimulatedWorker(Process):
         self._shards = Shards(crawl.format.shards)
         self._are_seeds_durable = False
         self._is_woken = False  # leases may be acknowledged that were not
+        self._is_leaving = False
+        self._rounds: RoundFollower | None = None
         self._noted: bool | None = None  # whether Redis says that it has links on its disk
         super().__init__(
             *(disk, policy, machine, servers, log),
@@ -144,6 +149,8 @@ class SimulatedWorker(Process):
             ]
             if self._leases is not None:
                 self._begin(self._leases.run(self.local_frontier))
+            if self._rounds is not None:
+                self._begin(self._follow_rounds(self._rounds))
 
     def _open(self, policy: Policy, rules: LeaseRules, slots: Slots) -> Frontier:
         crawl, disk, shards = self._crawl, self._disk, self._crawl.format.shards
@@ -152,6 +159,8 @@ class SimulatedWorker(Process):
             *(crawl.redis, shards, self._loop, self._schedule), self._note_unsent
         )
         politeness, limits = policy.config.politeness, self._machine.frontier
+        if limits.rounds is not None:
+            limits = replace(limits, rounds=replace(limits.rounds, are_led=True))
         self._leases = None
         if politeness.host_unit is HostUnit.ADDRESS:
             self._leases = LeasedAddresses(
@@ -192,6 +201,14 @@ class SimulatedWorker(Process):
             address_leases=self._leases,
         )
         self.local_frontier = self.owned.frontier
+        if limits.rounds is not None:
+            self._rounds = RoundFollower(
+                *(nodes, SCRIPTS, f"{self.name}/{self.number}", limits.rounds),
+                self.local_frontier.rounds,
+                lease_s=crawl.lease_s + 2 * _ROUNDS_EVERY_S,
+                run_began_at=0.0,
+                wake=self._wake,
+            )
         self._outbox = Outbox(disk.store, partial(shard_of, shards=shards))
         overflow = Overflow(
             outbox=self._outbox,
@@ -285,6 +302,7 @@ class SimulatedWorker(Process):
 
     def leave(self) -> None:
         """Begin to stop in good order."""
+        self._is_leaving = True
         announcing, holding, _ = self._tasks
         announcing.cancel()
         holding.cancel()
@@ -360,7 +378,24 @@ class SimulatedWorker(Process):
         await self._holder.release_all()
         if self._leases is not None:
             await self._leases.give_all(self.local_frontier)
+        if self._rounds is not None:
+            with suppress(StoreUnavailable):
+                await self._rounds.leave()
         self.has_left = True
+
+    async def _follow_rounds(self, rounds: RoundFollower) -> None:
+        frontier = self.local_frontier
+        while not self.has_left:
+            is_coming = self.owned.is_taking_in or self._holder.is_moving
+            is_coming = is_coming or not (self._are_seeds_durable and self._pushes.is_idle())
+            with suppress(StoreUnavailable):
+                await rounds.step(
+                    may_lease_more=not self._is_leaving and frontier.waits(self.now),
+                    is_busy=frontier.has_leases or is_coming,
+                    has_dates=frontier.has_dates,
+                    now=self.now,
+                )
+            await asyncio.sleep(_ROUNDS_EVERY_S)
 
     async def _look_for_end(self) -> None:
         shards = self._crawl.format.shards

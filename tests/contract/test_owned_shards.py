@@ -770,6 +770,27 @@ def test_the_model_answers_as_the_server(
         Life(seed, tmp_path, Mutant(ComparedRedis(*real))).run()
 
 
+def test_the_model_keeps_rounds_as_the_server(real: tuple[redis.Redis, BlockingNodes]) -> None:
+    random, model = Random(5), ComparedRedis(*real)
+    numbers, began = dict.fromkeys("abc", 0), {0}
+    for _ in range(2_000):
+        model.now_ms += random.choice((100, 100, 3_000))
+        worker, most = random.choice("abc"), random.choice((-1, 9))
+        used, is_done, back, wanted = (random.randint(0, most) for most in (1, 1, 2, 3))
+        limits = (random.choice((-1, 9_000)), random.choice((-1, 2)), 5_000, 3, max(began))
+        said = (worker, 4_000, numbers[worker], used, is_done, back, wanted, 1, most, *limits)
+        left_over, leased = random.randint(0, 2), random.randint(0, 2)
+        asked = ("EVAL", SCRIPTS.text("round"), 1, "rounds", *said, left_over, leased)
+        number, _, _, is_over, *_ = model.ask(asked)
+        numbers[worker] = number
+        if is_over:
+            began.add(model.now_ms + 1)
+        if random.random() < 0.02:
+            numbers[worker] = 0
+            model.ask(("HDEL", "rounds", f"w:{worker}"))
+    assert number > 20 and len(began) > 5
+
+
 @pytest.fixture
 def owned(real: tuple[redis.Redis, BlockingNodes], tmp_path: Path) -> OwnedWorld:
     world = OwnedWorld(*real, tmp_path)

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace as replace_struct
 
 from crawler.frontier import records as keys
+from crawler.frontier.rounds import Rounds
 from crawler.shared.owned.addresses import LeasedAddresses
 from crawler.shared.owned.mirror import Changes, Mirror
 from crawler.shared.owned.owner import OwnedShard
@@ -116,6 +117,11 @@ def nothing(patch: pytest.MonkeyPatch) -> None:
     """The fault is in the model of the server."""
 
 
+def more_leased_than_reserved(patch: pytest.MonkeyPatch) -> None:
+    grant = Rounds.grant
+    patch.setattr(Rounds, "grant", lambda self, urls: grant(self, urls + 1))
+
+
 @dataclass(frozen=True)
 class WorkerFault:
     name: str
@@ -156,6 +162,9 @@ FAULTS = [
         "its history says",
         history_begun_anew_at_a_take_over,
         first_seed=84,
+    ),
+    WorkerFault(
+        "more leased than was reserved", "URLs in round", more_leased_than_reserved, first_seed=18
     ),
     WorkerFault(
         "an inbox trimmed by count",

@@ -175,7 +175,8 @@ class OwnedWorker:
             self._rounds = RoundFollower(
                 *(base.nodes, scripts, f"{me.name}/{me.session}", limits.rounds),
                 self.frontier.frontier.rounds,
-                lease_s=settings.lease_s,
+                # Its shards may be renewed after it has asked for its round last.
+                lease_s=settings.lease_s + 2 * TICK_S,
                 run_began_at=base.now() - run_s,
                 wake=wake,
             )
