@@ -15,6 +15,7 @@ from functools import partial
 from ipaddress import ip_address
 from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -320,8 +321,8 @@ def _plan(args: FrontierArguments) -> CommandOutput:
         top = TOP
     refuse_existing(opts.output)
     caps = RoundCaps(urls=top, per_host=opts.per_host, per_domain=opts.per_domain)
-    with _view_as_started(args) as (view, config):
-        planner = RoundPlan(view, config, _spider_arguments(opts), caps)
+    with TemporaryDirectory() as folder, _view_as_started(args) as (view, config):
+        planner = RoundPlan(view, config, _spider_arguments(opts), caps, Path(folder))
         if opts.output is None:
             urls = list(planner.urls())
             found, now = planner.figures(), view.now()

@@ -965,6 +965,12 @@ class TwoTierFrontier:
             return []
         found = decode_candidate(active.head.popleft())
         self._queues.drop_head(host, record, active.level)
+        if self.table.is_used and self.table.take_from_queue(found, set()) is None:
+            self._batch.count(self._batch.shards.of(host), _WAITING, UrlEvent.FORGET)
+            if self._rounds.are_any:
+                self._rounds.give_back(host, 1)
+            self._scheduler.on_fetch_ended(active, now)
+            return []
         record.rest_until = now + min(rest_s(record.pace), self._limits.max_rest_s)
         self._scheduler.on_fetch_ended(active, now)
         if self._batch.totals.spilled:

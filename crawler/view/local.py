@@ -47,6 +47,7 @@ from crawler.frontier.records import (
 )
 from crawler.frontier.rocks_store import OpenedStore, RocksStore
 from crawler.frontier.run_files import RunFolder
+from crawler.frontier.shards import Shards
 from crawler.frontier.staging import all_records
 from crawler.model.counts import Counts
 from crawler.model.types import (
@@ -130,8 +131,11 @@ class LocalView:
     def counts(self) -> Counts:
         return self.reader.counts()
 
-    def records(self) -> ReadableStore:
-        return self.store
+    def records(self, folder: Path) -> tuple[ReadableStore, Shards | None]:
+        return self.store, None
+
+    def opened_hosts(self) -> set[str]:
+        return set()
 
     def workers(self) -> list[WorkerRecord]:
         return []

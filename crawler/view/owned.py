@@ -7,10 +7,11 @@ an owner has not sent yet is not seen: mostly that of its last 20 ms.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from heapq import nsmallest
 from itertools import chain, islice
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from struct import error as struct_error
@@ -28,7 +29,7 @@ from crawler.data.operator_files import Act, ActResult, read_audit
 from crawler.frontier import records
 from crawler.frontier.budgets import spilled_urls
 from crawler.frontier.memory_store import MemoryStore
-from crawler.frontier.port import ReadableStore
+from crawler.frontier.port import DurableStore, FrontierLimits, ReadableStore
 from crawler.frontier.reader import count_spilled
 from crawler.frontier.records import (
     COUNTED,
@@ -38,16 +39,19 @@ from crawler.frontier.records import (
     FrontierTotals,
     HostRecord,
     QueueEnds,
+    RoundState,
     decode_domain,
     decode_host,
     decode_letter,
     decode_open,
     decode_totals,
     decode_urls,
+    encode,
 )
+from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.run_files import Keys
 from crawler.frontier.seen import stored_keys
-from crawler.frontier.shards import shard_of
+from crawler.frontier.shards import Shards, shard_of
 from crawler.frontier.staging import all_records
 from crawler.model.counts import Counts
 from crawler.model.types import Candidate, Claim, ConfigError, HostKey, Outcome
@@ -61,9 +65,19 @@ from crawler.shared.connection import Argument
 from crawler.shared.crawl_format import read_format
 from crawler.shared.faults import ForeignData
 from crawler.shared.owned.inbox import unpack_links
-from crawler.shared.owned.mirror import unpack_chunk
+from crawler.shared.owned.mirror import Mirror, unpack_chunk
+from crawler.shared.owned.owner import OwnedShard
 from crawler.shared.owned.readings import worker_of
-from crawler.shared.owned.scripts import INBOX, SEEN_KEYS, OwnedScripts
+from crawler.shared.owned.rounds import rounds_key
+from crawler.shared.owned.scripts import (
+    INBOX,
+    SEEN_KEYS,
+    ClaimedShard,
+    Command,
+    OwnedScripts,
+    ShardCommands,
+)
+from crawler.shared.owned.takeover import ShardLoader
 from crawler.view.budgets import DomainQuery, domain_figures
 from crawler.view.hosts import HostQuery, TopHosts, figures_of, is_asked_for, usual_fetch_s
 from crawler.view.local import (
@@ -187,6 +201,13 @@ class _Chunk(NamedTuple):
     most: int  # of its last URLs, at most so many wait; others are taken, or in a chunk before it
 
 
+class _UnseenLoader(ShardLoader):
+    """Leaves out which URLs were seen: a plan finds none."""
+
+    def _load_seen_keys(self) -> Generator[Command, Any, None]:
+        yield from ()
+
+
 class ShardReader:
     """Implements local.SearchableRecords over the hashes of one shard."""
 
@@ -268,6 +289,19 @@ class ShardReader:
             }
         lengths = [("HLEN", self.key(prefix)) for prefix in COUNTED.values()]
         return counted | dict(zip(COUNTED, self._reader.ask_each(lengths), strict=True))
+
+    def copy(self, store: DurableStore) -> None:
+        """Copy the records of a frontier into *store*, as the next owner loads them, but for the
+        keys of seen URLs."""
+        commands = ShardCommands(OwnedScripts(), self._reader.name, self.number, "", 0.0)
+        totals = self._reader.ask(self.root, "HGET", "totals") or b""
+        claimed = ClaimedShard(0, totals, False, False, inf, b"")
+        shard = OwnedShard(commands, claimed, 0.0, Mirror(0, lambda: None), lambda: iter(()))
+        steps = _UnseenLoader(shard, claimed, store, FrontierLimits(), 0.0, {}).steps()
+        reply = None
+        with suppress(StopIteration):
+            while True:
+                reply = self._reader.link.command(self.root, *steps.send(reply))
 
     def hosts(self) -> Iterator[tuple[HostKey, HostRecord]]:
         """Yield each host once, with its record."""
@@ -361,11 +395,33 @@ class OwnedView:
             read_kept_settings(kept_settings, settings),
         )
 
-    def records(self) -> ReadableStore:
-        raise ConfigError(
-            "a plan is made of the records in a data directory, and those of this crawl are in"
-            " Redis"
-        )
+    def records(self, folder: Path) -> tuple[ReadableStore, Shards | None]:
+        before = self._last_batches()
+        if any(claim.is_valid for claim in self._shard_claims()):
+            raise ConfigError(
+                f"workers are in {self._reader.where}: a plan of it needs records that stand still,"
+                " and is made when they have stopped"
+            )
+        store = RocksStore(folder)
+        for shard in self._reader.shards:
+            shard.copy(store)
+        if self._last_batches() != before:
+            raise ConfigError(f"{self._reader.where} has changed while it was read: try again")
+        number = self._reader.ask(rounds_key(self._reader.name), "HGET", "number")
+        totals = FrontierTotals(round=RoundState(int(number or 0)))
+        store.write({records.TOTALS: encode(totals)})
+        store.close()
+        return open_read_only(folder), Shards(len(self._reader.shards))
+
+    def _last_batches(self) -> list[Any]:
+        """Return the number of the last batch of each shard."""
+        return self._reader.ask_shards("HGET", "seq")
+
+    def opened_hosts(self) -> set[str]:
+        key = keys.opened_hosts(self._reader.name)
+        with self._reader.reading(key):
+            found = self._reader.slices("ZSCAN", key)
+            return {place.decode() for some in found for place in some[::2]}
 
     def counts(self) -> Counts:
         """Return the counters, with the links on workers' disks among those undecided. Which hosts

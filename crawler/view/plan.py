@@ -8,7 +8,6 @@ the same code. Each fetch takes no time, its host then rests as it did last, and
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -124,11 +123,18 @@ class RoundPlan:
     """A plan of the crawl of *view*: first its `urls`, then its `figures`."""
 
     def __init__(
-        self, view: CrawlView, config: Config, given: Mapping[str, str], caps: RoundCaps
+        self,
+        view: CrawlView,
+        config: Config,
+        given: Mapping[str, str],
+        caps: RoundCaps,
+        folder: Path,
     ) -> None:
-        """*given*: arguments in place of those of the last start. Raises CrawlerError."""
-        self._view, self._caps = view, caps
-        self._store = store_of_plan(view.records())
+        """*given*: arguments in place of those of the last start. *folder*: an empty one, for what
+        the plan needs on disk. Raises CrawlerError."""
+        self._view, self._caps, self._folder = view, caps, folder
+        below, self._shards = view.records(folder)
+        self._store = store_of_plan(below)
         self._began_at = self._now = view.now()
         last = view.last_start()
         started = with_kept_arguments(given, last.arguments or {})
@@ -138,7 +144,8 @@ class RoundPlan:
             rules = read_rules(view.rules(), len(config.frontier.level_shares))
         self._rules = None
         if last.arguments is not None or given:
-            start = start_rules(view, config, arguments, rules, self._store, set(), self._now)
+            opened = view.opened_hosts()
+            start = start_rules(view, config, arguments, rules, self._store, opened, self._now)
             self._rules = _PlanRules(start.origins, rules, self._now)
         limits = limits_in_force(config, last.arguments, rules)
         self._limits = dataclasses.replace(limits, rounds=caps)
@@ -147,19 +154,23 @@ class RoundPlan:
 
     def urls(self) -> Iterator[PlannedUrl]:
         """Yield the URLs in their order: once, to the end."""
-        with tempfile.TemporaryDirectory() as folder:
-            self._store.write({keys.TOTALS: _of_new_round(self._store.get(keys.TOTALS))})
-            self._frontier = open_frontier(
-                *(Path(folder), self._limits, self._now),
-                lease_rules=self._rules,
-                background=_PlanTurns(),
-                store=self._store,
-            )
-            for found in leases_in_order(self._frontier, self._now, self._limits):
-                self._planned += 1
-                self._now = max(self._now, found.due)
-                yield found
-            self._frontier.commit()
+        self._store.write({keys.TOTALS: _of_new_round(self._store.get(keys.TOTALS))})
+        self._frontier = open_frontier(
+            *(self._folder, self._limits, self._now),
+            lease_rules=self._rules,
+            background=_PlanTurns(),
+            store=self._store,
+            shards=self._shards,
+        )
+        if self._shards is not None:
+            for number in range(self._shards.count):
+                for _ in self._frontier.take_in(number.to_bytes(keys.SHARD_BYTES), self._now):
+                    self._frontier.commit()
+        for found in leases_in_order(self._frontier, self._now, self._limits):
+            self._planned += 1
+            self._now = max(self._now, found.due)
+            yield found
+        self._frontier.commit()
 
     def figures(self) -> PlanFigures:
         """Count what is not planned, by host: no URL is read for it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from crawler.data.operator_files import Act, ActResult
@@ -21,6 +22,7 @@ from crawler.frontier.records import (
     HostVisits,
     RefusedRecord,
 )
+from crawler.frontier.shards import Shards
 from crawler.model.counts import Counts
 from crawler.model.types import Candidate, HostKey, Outcome, Pace
 from crawler.policy.patterns import PatternStats
@@ -172,8 +174,12 @@ class CrawlView(Protocol):
 
     def counts(self) -> Counts: ...
 
-    def records(self) -> ReadableStore:
-        """Return the records of the frontier. Raises ConfigError if workers share it."""
+    def records(self, folder: Path) -> tuple[ReadableStore, Shards | None]:
+        """Return the records of the frontier, and its shards; None: it has none. Those of a shared
+        crawl, which must stand still, are copied into *folder*. Raises CrawlerError."""
+
+    def opened_hosts(self) -> set[str]:
+        """Return what pushed seeds have brought into the scope."""
 
     def workers(self) -> list[WorkerRecord]:
         """Return what each worker announced last, by name; none if the crawl is not shared."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from crawler.model.types import CrawlerError
+from crawler.shared.keys import root
 from tests.harness import fork_server
-from tests.harness.commands import crawl_command
+from tests.harness.commands import crawl_command, run
 from tests.harness.crawling import crawl
+from tests.harness.workers import NAME
 from tests.servers.loopback import Ask, Reply, Routes, page, site
 from tests.servers.redis import RedisServer
 
@@ -95,7 +100,7 @@ def test_the_urls_of_a_list_are_fetched_again_and_nothing_else(
 
 
 def test_workers_that_are_started_one_by_one_fetch_a_list_once(
-    tmp_path: Path, server: RedisServer
+    tmp_path: Path, server: RedisServer, client: redis.Redis
 ) -> None:
     """What waits and is in the list is not fetched again by a later run."""
     shared = {**AT_ONCE, "CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 8}
@@ -111,7 +116,20 @@ def test_workers_that_are_started_one_by_one_fetch_a_list_once(
         crawl(tmp_path / "data0", settings=shared, seeds=seeds, scope="host", round_per_host=1)
         assert [(web.hits["/"], web.hits["/a"]) for web in webs] == [(1, 0)] * 4
         file = tmp_path / "plan.jsonl"
-        file.write_text("".join(f'{{"url":"{web.url("/a")}","due":1}}\n' for web in webs))
+        plan = [sys.executable, "-m", "scrapy", "frontier", "plan", "--per-host", "1"]
+        for name, value in (("FRONTIER_URL", server.url), ("DATA_DIR", tmp_path / "data0")):
+            plan += ["-s", f"CRAWLER_{name}={value}"]
+        before = {key: client.dump(key) for key in client.scan_iter()}
+        done = run([*plan, "--out", str(file)])
+        assert done.returncode == 0, done.stderr
+        assert {key: client.dump(key) for key in client.scan_iter()} == before, "it reads only"
+        assert "host_cap  4  beyond" in done.stdout
+        planned = [json.loads(line)["url"] for line in file.read_text().splitlines()]
+        assert sorted(planned) == sorted(web.url("/a") for web in webs)
+        claim = client.hgetall(root(NAME, 0))
+        client.hset(root(NAME, 0), mapping={"owner": "other:1", "until": 1 << 50})
+        assert "made when they have stopped" in run(plan).stderr
+        client.hset(root(NAME, 0), mapping=claim)
         commands = [
             crawl_command(tmp_path / f"data{number}", shared, seeds=seeds, only=file, scope="host")
             for number in (1, 2)
