@@ -225,13 +225,14 @@ class DictCrawl:
         self._blocked[key] = until
         self._file_again(key)
 
-    def set_delay(self, key: str, delay_s: int, now: float) -> None:
+    def set_delay(self, key: str, delay_s: int, now: float) -> Iterator[int]:
         del now
         if key:
             self._delays[key] = delay_s
         else:
             self._default_delay = delay_s
         self._file_again(key)
+        return iter(())
 
     def set_limit(self, key: str, limit: int, now: float) -> None:
         del now

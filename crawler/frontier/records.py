@@ -719,6 +719,7 @@ class QueueRecord(msgspec.Struct, array_like=True, gc=False):
     # Some of its URLs were deleted: whether one is new is said by the table, not by the seen set.
     has_deleted: bool = False
     rest_until: float = 0.0  # epoch seconds: its delay after that end
+    ended_at: float = 0.0  # epoch seconds: when its last lease ends, or has ended; 0: none was
     # URLs that waited were listed anew, or deleted: not all that waits is as it was added.
     has_changed: bool = False
 

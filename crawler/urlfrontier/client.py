@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import gzip
 import random
+import re
 import sys
 import time
 from collections import deque
@@ -50,6 +51,9 @@ _SHOWN: Final = 200  # characters of a URL in a message
 _CHUNK: Final = 10_000  # lines of a dump that are put at once
 _FIRST_WAIT_S: Final = 0.2
 _LONGEST_WAIT_S: Final = 10.0
+# Of what no server takes: it says SKIPPED, as of what it knows.
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x1f\x7f]+")
+_WITHOUT_HOST: Final = re.compile(r"[^:]+://([:/?&]|$)")
 _ALL: Final = 2**31 - 1  # the most that the reference, which reads an int, understands
 
 T = TypeVar("T")
@@ -361,19 +365,22 @@ class FrontierClient:
 
 def _read_items(lines: Iterable[str], tell: Tell) -> Iterator[pb.URLItem]:
     for number, line in enumerate(lines, 1):
-        text = line.strip()
+        text = line.lstrip("\ufeff").strip()
         if not text:
             continue
-        if not text.startswith("{"):
-            yield discovered(text)
-            continue
-        try:
-            item = json_format.Parse(text, pb.URLItem())
-        except json_format.ParseError as error:
-            tell(f"line {number} is left out, it is no URLItem: {error}")
-            continue
-        if item.WhichOneof("item") is None:
-            tell(f"line {number} is left out: it has neither known nor discovered")
+        item = discovered(text)
+        if text.startswith("{"):
+            try:
+                item = json_format.Parse(text, pb.URLItem(), ignore_unknown_fields=True)
+            except json_format.ParseError as error:
+                tell(f"line {number} is left out, it is no URLItem: {error}")
+                continue
+            if item.WhichOneof("item") is None:
+                tell(f"line {number} is left out: it has neither known nor discovered")
+                continue
+        info = (item.known if item.HasField("known") else item.discovered).info
+        if not _URL.fullmatch(info.url) or (not info.key and _WITHOUT_HOST.match(info.url)):
+            tell(f"line {number} is left out, it has no URL: {info.url[:_SHOWN]!r}")
             continue
         yield item
 

@@ -206,7 +206,7 @@ class FrontierCrawl:
             queue.served = {each.key: until for each in lent}  # what was there has ended
             for each in lent:
                 self._note_served(each.key, until)
-            queue.rest_until = until + self._delay_s(queue)
+            self._note_end(queue, until)
             return queue.rest_until
 
         self._calls += 1
@@ -246,10 +246,14 @@ class FrontierCrawl:
             queue = self._table.queue(page.host)
             queue.served.pop(page.key, None)
             if not queue.served:
-                queue.rest_until = now + self._delay_s(queue)
+                self._note_end(queue, now)
                 self._set_rest(page.host, queue, now)
         if queue.limit:
             self._set_rest(page.host, queue, now)
+
+    def _note_end(self, queue: QueueRecord, at: float) -> None:
+        """Note when the last lease of a queue ends."""
+        queue.ended_at, queue.rest_until = at, at + self._delay_s(queue)
 
     def _delay_s(self, queue: QueueRecord) -> float:
         delay_s = queue.delay_s if queue.delay_s >= 0 else self._table.peek_queue(_OF_ALL).delay_s
@@ -336,8 +340,19 @@ class FrontierCrawl:
         queue.blocked_until = until
         self._set_rest(host, queue, now)
 
-    def set_delay(self, key: str, delay_s: int, now: float) -> None:
-        self._table.queue(HostKey(key)).delay_s = delay_s
+    def set_delay(self, key: str, delay_s: int, now: float) -> Steps[int]:
+        queue = self._table.queue(HostKey(key))
+        before_s, queue.delay_s = self._delay_s(queue), delay_s
+        longest_s = max(before_s, delay_s)
+        concerned = [(HostKey(key), queue)] if key else self._table.queues()
+        for host, found in concerned:
+            is_meant = bool(key) or found.delay_s < 0
+            rests_on = is_meant and found.ended_at > 0 and found.ended_at + longest_s > now
+            if rests_on:
+                rests = self._table.queue(host)  # it may have changed since it was read
+                self._note_end(rests, rests.ended_at)
+                self._set_rest(host, rests, now)
+            yield int(rests_on)
 
     def set_limit(self, key: str, limit: int, now: float) -> None:
         self._admit_arrived(now)

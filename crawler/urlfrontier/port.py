@@ -116,9 +116,10 @@ class ServedCrawl(Protocol):
         """Lease no URL of a queue until *until*, epoch seconds; 0 ends the block. It counts for a
         queue that comes later, too."""
 
-    def set_delay(self, key: str, delay_s: int, now: float) -> None:
+    def set_delay(self, key: str, delay_s: int, now: float) -> Steps[int]:
         """Set how long a queue rests after it was served; of all that have no delay of their own,
-        if *key* is empty. It counts for a queue that comes later, too."""
+        if *key* is empty. It counts for a queue that comes later, too, and for those that rest,
+        the number of which is yielded."""
 
     def set_limit(self, key: str, limit: int, now: float) -> None:
         """Serve a queue while fewer than *limit* of its URLs are completed; 0: without a limit.

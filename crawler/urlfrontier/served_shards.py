@@ -135,6 +135,7 @@ class ServedShards:
     def _note_lent(self, host: HostKey, lent: Sequence[LentUrl], until: float) -> float:
         queue = self._table.queue(host)
         queue.served = {each.key: until for each in lent}  # what was there has ended
+        queue.ended_at = until
         queue.rest_until = until + self._delay_s(host, lent[0].listed.url, queue)
         return queue.rest_until
 
@@ -165,6 +166,7 @@ class ServedShards:
             queue = self._table.queue(page.host)
             del queue.served[page.key]
             if not queue.served:
+                queue.ended_at = now
                 queue.rest_until = now + self._delay_s(page.host, page.url, queue)
                 self._set_rest(page.host, queue, now)
 
@@ -212,10 +214,17 @@ class ServedShards:
         rest_until = max(rest_until if is_own else queue.rest_until, until)
         self._frontier.set_rest(host, rest_until, now)
 
-    def set_delay(self, key: str, delay_s: int, now: float) -> None:
+    def set_delay(self, key: str, delay_s: int, now: float) -> Steps[int]:
         if not key:
             raise NotServed("the delay of all hosts is CRAWLER_MIN_DELAY_S of the crawl")
-        self._table.queue(self._own_host(key)).delay_s = delay_s
+        host = self._own_host(key)
+        queue = self._table.queue(host)
+        queue.delay_s = delay_s
+        if queue.ended_at and queue.ended_at + delay_s > queue.rest_until:
+            queue.rest_until = queue.ended_at + delay_s
+            if queue.rest_until > self._frontier.record_of(host).rest_until:
+                self._set_rest(host, queue, now)
+        return iter(())
 
     def _own_host(self, key: str) -> HostKey:
         """Raises UnknownQueue if the shard of that host is elsewhere."""

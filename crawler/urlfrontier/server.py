@@ -151,7 +151,10 @@ class FrontierServer:
         """Listen, and return the port, which is another one for 0. Raises ConfigError."""
         credentials = self._access.credentials(host)
         server = grpc.aio.server(
-            interceptors=[_TokenCheck(self._access.tokens)] if self._access.tokens else [],
+            interceptors=[
+                *([_TokenCheck(self._access.tokens)] if self._access.tokens else []),
+                _RequestCheck(),
+            ],
             options=[
                 ("grpc.so_reuseport", 0),  # else a second server would share the port in silence
                 ("grpc.keepalive_time_ms", 120_000),  # finds clients that are gone without a word
@@ -200,6 +203,33 @@ class _TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is 
         if handler is None or any(hmac.compare_digest(sent, token) for token in self._tokens):
             return handler
         return _refusal(handler)
+
+
+class _RequestCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is untyped
+    """Answers a request that cannot be read: grpc says UNKNOWN, and logs a traceback."""
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: Any
+    ) -> Any:
+        handler = await continuation(details)
+        if handler is None or handler.request_streaming:
+            return handler
+        read, call = handler.request_deserializer, handler.unary_unary or handler.unary_stream
+
+        async def checked(packed: bytes, context: grpc.aio.ServicerContext) -> Any:
+            try:
+                request = read(packed)
+            except DecodeError as error:
+                reason = f"the request cannot be read: {error}"
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+            return await call(request, context)
+
+        make = (
+            grpc.unary_stream_rpc_method_handler
+            if handler.response_streaming
+            else grpc.unary_unary_rpc_method_handler
+        )
+        return make(checked, None, handler.response_serializer)
 
 
 def _refusal(handler: Any) -> Any:
@@ -679,7 +709,9 @@ class _Calls(rpc.URLFrontierServicer):
     @_answering
     async def SetDelay(self, request: pb.QueueDelayParams, _: Context) -> pb.Empty:
         key, crawl = checked_key(request.key), self._crawl(request.crawlID)
-        crawl.set_delay(key, request.delay_requestable, self._now())
+        steps = crawl.set_delay(key, request.delay_requestable, self._now())
+        async for _rest in self._steps(crawl_of(request.crawlID), crawl, steps):
+            pass
         await crawl.wait_until_durable()
         return pb.Empty()
 

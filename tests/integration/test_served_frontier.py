@@ -39,17 +39,19 @@ class JudgedQueue:
     delay: int | None = None
     blocked_until: int = 0
     limit: int = 0
-    rest_until: float = 0.0
+    ended_at: float = 0.0  # its last lease; 0: none was
     urls: dict[str, int] = field(default_factory=dict)  # dates; 0: completed
     leased: dict[str, float] = field(default_factory=dict)  # ends of leases
 
     def in_process(self, now):
         return {url for url, end in self.leased.items() if end > now}
 
-    def may_be_served(self, now):
+    def may_be_served(self, now, default_delay):
+        delay = default_delay if self.delay is None else self.delay
+        rest_until = self.ended_at + delay if self.ended_at else 0
         done = sum(date == 0 for date in self.urls.values())
         is_held = 0 < self.limit <= done
-        return now >= max(self.rest_until, self.blocked_until) and not is_held
+        return now >= max(rest_until, self.blocked_until) and not is_held
 
 
 class ServedLife:
@@ -127,8 +129,7 @@ class ServedLife:
         assert ack.status == 0
         queue.urls[url] = date
         if queue.leased.pop(url, 0) > self.now and not queue.in_process(self.now):
-            delay = self.default_delay if queue.delay is None else queue.delay
-            queue.rest_until = self.now + delay
+            queue.ended_at = self.now
 
     def get(self):
         key = self.random.choice(["", "", "q1", "q2"])
@@ -147,18 +148,21 @@ class ServedLife:
 
     def judge(self, key, urls, per_queue, lease_s):
         queue = self.queues[key]
-        assert queue.may_be_served(self.now), f"{key} is served too early"
+        assert queue.may_be_served(self.now, self.default_delay), f"{key} is served too early"
         assert not queue.in_process(self.now), f"{key} is served under another lease"
         assert len(urls) == len(set(urls)) <= per_queue
         for url in urls:
             assert 0 < queue.urls[url] <= self.now, f"{url} is not due"
             queue.leased[url] = self.now + lease_s
-        delay = self.default_delay if queue.delay is None else queue.delay
-        queue.rest_until = self.now + lease_s + delay
+        queue.ended_at = self.now + lease_s
 
     def nothing_is_left(self, served):
         for key, queue in self.queues.items():
-            if key in served or not queue.may_be_served(self.now) or queue.in_process(self.now):
+            if (
+                key in served
+                or not queue.may_be_served(self.now, self.default_delay)
+                or queue.in_process(self.now)
+            ):
                 continue
             due = [url for url, date in queue.urls.items() if 0 < date <= self.now]
             assert not due, f"{key} is due, and was not served"

@@ -229,6 +229,27 @@ class TestGetURLsReservation:
         served.clock.now += 40
         assert served.get(per_queue=1) == [B]
 
+    @pytest.mark.parametrize("ends", ["by its update", "by time"])
+    @pytest.mark.parametrize("of_all", [False, True])
+    def test_a_delay_that_is_set_late_counts_too(
+        self, served: ServedFrontier, of_all: bool, ends: str
+    ) -> None:
+        served.discover(A, B, C, key=KEY)
+        served.discover("http://other.com/")
+        assert served.get(KEY, per_queue=1, lease_s=20) == [A]
+        if ends == "by its update":
+            served.update(A, 0, KEY)
+        begin = served.clock.now
+        served.set_delay(30, "" if of_all else KEY)
+        served.clock.now = begin + 29
+        assert served.get(KEY) == []
+        assert len(served.get()) == 1, "the other queue was not served yet"
+        served.set_delay(300, "" if of_all else KEY)
+        served.clock.now = begin + 299
+        assert served.get(KEY) == []
+        served.set_delay(30, "" if of_all else KEY)
+        assert served.get(KEY, per_queue=1) in ([A], [B])
+
     def test_queues_are_served_up_to_a_number(self, served: ServedFrontier) -> None:
         served.discover(*[f"http://site{n}.com/" for n in range(5)])
         assert len(served.get(queues=3)) == 3
@@ -948,7 +969,7 @@ def test_what_is_asked_of_very_many_queues_is_not_kept(
     crawl = FrontierCrawl(frontier, 1, lambda: False)
     items = [PutItem(f"http://q{number}.com/", f"q{number}", b"", None) for number in range(500)]
     crawl.put(items, 1.0)
-    crawl.set_delay("q0", 7, 1.0)
+    assert list(crawl.set_delay("q0", 7, 1.0)) == [False]  # it does not rest
     for number in range(1_000):
         assert crawl.stats(f"q{number}", 1.0).size == (number < 500)
     frontier.commit()

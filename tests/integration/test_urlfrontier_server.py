@@ -408,18 +408,34 @@ def test_our_crawler_blocks_hosts_of_a_crawl_that_is_not_there(served: ServedFro
     assert list(served.call("ListCrawls", pb.Local()).values) == []
 
 
+@pytest.mark.parametrize("name", ["GetStats", "GetURLs", "SetActive", "DeleteCrawl"])
+def test_a_request_that_cannot_be_read_is_refused(
+    served: ServedFrontier, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    async def call() -> grpc.StatusCode:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{served.port}") as channel:
+            kind = channel.unary_stream if name == "GetURLs" else channel.unary_unary
+            sent = kind(f"/urlfrontier.URLFrontier/{name}")(b"\xff\xff")
+            return await sent.code()
+
+    assert served.run(call()) is grpc.StatusCode.INVALID_ARGUMENT
+    assert not caplog.records
+
+
 class TestCommandLine:
     def test_lines_that_are_none_are_named(
         self, served: ServedFrontier, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         address, lines = f"127.0.0.1:{served.port}", tmp_path / "urls.txt"
         lines.write_text(
-            f'{URL}\n\n{{"known": {{"info": {{"url": "{URL}2"}}}}}}\n{{"no\n{{"ID": "x"}}\n'
+            f'\ufeff{URL}\n\n{{"known": {{"info": {{"url": "{URL}2", "more": 1}}}}}}\n{{"no\n{{"ID": "x"}}\n'
+            "[]\nhttp:///page\n"
             f'{{"known": {{"info": {{"url": "{URL}{"x" * 9_000}"}}}}}}\n'
         )
         assert served.command("load", address, str(lines)) == 1
         said = capsys.readouterr().err
-        assert "line 4 is left out" in said and "line 5 is left out" in said and "2 URLs" in said
+        assert all(f"line {number} is left out" in said for number in (4, 5, 6, 7))
+        assert "2 URLs" in said
         assert f"the server has not taken {URL}xxx" in said
         assert (
             served.command("stats", address, "--crawl", "") == served.command("get", address) == 0
