@@ -428,8 +428,8 @@ class TestCommandLine:
     ) -> None:
         address, lines = f"127.0.0.1:{served.port}", tmp_path / "urls.txt"
         lines.write_text(
-            f'\ufeff{URL}\n\n{{"known": {{"info": {{"url": "{URL}2", "more": 1}}}}}}\n{{"no\n{{"ID": "x"}}\n'
-            "[]\nhttp:///page\n"
+            f'\ufeff{URL}\n\n{{"known": {{"info": {{"url": "{URL}2", "more": 1}}}}}}\n{{"no\n'
+            '{"ID": "x"}\n[]\nhttp:///page\n'
             f'{{"known": {{"info": {{"url": "{URL}{"x" * 9_000}"}}}}}}\n'
         )
         assert served.command("load", address, str(lines)) == 1
