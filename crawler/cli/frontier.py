@@ -320,9 +320,9 @@ def _plan(args: FrontierArguments) -> CommandOutput:
     if top is None and opts.output is None:
         top = TOP
     refuse_existing(opts.output)
-    caps = RoundCaps(urls=top, per_host=opts.per_host, per_domain=opts.per_domain)
+    bounds = RoundCaps(urls=top, per_host=opts.per_host, per_domain=opts.per_domain)
     with TemporaryDirectory() as folder, _view_as_started(args) as (view, config):
-        planner = RoundPlan(view, config, _spider_arguments(opts), caps, Path(folder))
+        planner = RoundPlan(view, config, _spider_arguments(opts), bounds, Path(folder))
         if opts.output is None:
             urls = list(planner.urls())
             found, now = planner.figures(), view.now()

@@ -127,10 +127,16 @@ def plan_text(urls: Sequence[PlannedUrl], found: PlanFigures, now: float) -> Ite
         ]
         yield from table([head, *rows], right={0, 1})
         yield ""
-    yield f"{many(found.planned, 'URL')} planned{'; not planned:' if found.left else ''}"
+    of_round = f" of round {found.round}" if found.round else ""
+    yield f"{many(found.planned, 'URL')} planned{of_round}{'; not planned:' if found.left else ''}"
     if found.left:
         left = [(why, number(n), WHY_NOT[why]) for why, n in found.left.items()]
         yield from table(left, right={1})
+    if found.under_way:
+        yield (
+            f"round {found.under_way} is under way, and this is a plan of a new one: its rest is"
+            " planned with the -a round... of its run"
+        )
 
 
 def paces_text(hosts: Sequence[HostRow], now: float) -> Iterator[str]:

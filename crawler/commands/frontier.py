@@ -36,10 +36,16 @@ class FrontierCommand(ScrapyCommand):
             "--top", type=int, metavar="N", help=f"now, hosts, domains, plan: how many ({TOP})"
         )
         parser.add_argument(
-            "--per-host", type=int, metavar="N", help="plan: most URLs of a host in the round"
+            "--per-host",
+            type=int,
+            metavar="N",
+            help="plan: most URLs of a host in a new round; with -a round..., in that of the run",
         )
         parser.add_argument(
-            "--per-domain", type=int, metavar="N", help="plan: most URLs of a registered domain"
+            "--per-domain",
+            type=int,
+            metavar="N",
+            help="plan: most URLs of a registered domain in it",
         )
         parser.add_argument("--host", metavar="NAME", help="now, hosts: this one only")
         parser.add_argument(
@@ -159,7 +165,8 @@ class FrontierCommand(ScrapyCommand):
             dest="spargs",
             action="append",
             metavar="NAME=VALUE",
-            help="why, plan, serve: an argument of the crawl, such as seeds, scope or deny",
+            help="why, plan, serve: an argument of the crawl, such as seeds, scope or deny; plan:"
+            " with round, round_per_host or round_per_domain it goes on in the round of the crawl",
         )
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:

@@ -104,6 +104,7 @@ from crawler.view.port import (
 SLICE: Final = 1000
 """Entries of one reply: a millisecond of the server, mostly."""
 _LISTS: Final = 50  # of 10 to 200 entries each, in one batch
+_ROUND: Final = ("number", "first", "leased", "granted", "began")  # as of `rounds_key`
 _Pairs = list[tuple[bytes, bytes]]
 
 
@@ -407,8 +408,10 @@ class OwnedView:
             shard.copy(store)
         if self._last_batches() != before:
             raise ConfigError(f"{self._reader.where} has changed while it was read: try again")
-        number = self._reader.ask(rounds_key(self._reader.name), "HGET", "number")
-        totals = FrontierTotals(round=RoundState(int(number or 0)))
+        kept = self._reader.ask(rounds_key(self._reader.name), "HMGET", *_ROUND)
+        number, first, leased, granted, began = (int(each or 0) for each in kept)
+        # What a killed worker had reserved is missing in the round.
+        totals = FrontierTotals(round=RoundState(number, first, max(leased, granted), began / 1000))
         store.write({records.TOTALS: encode(totals)})
         store.close()
         return open_read_only(folder), Shards(len(self._reader.shards))

@@ -3,6 +3,7 @@
 Rule: nothing is written. A frontier with the records of the crawl, whose changes are in memory,
 leases as a run would, on a clock that passes over the rests: so the plan is what a round leases, by
 the same code. Each fetch takes no time, its host then rests as it did last, and no link is found.
+A plan is of one round.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class PlanFigures(msgspec.Struct, frozen=True):
 
     planned: int
     began_at: float  # epoch seconds
+    round: int  # that they are the rest of, or all; 0: of a new one, by no arguments of a run
+    under_way: int  # the round that is unfinished, and that this is no plan of; 0: there is none
     left: dict[str, int]  # URLs that are not planned, by why, one of WHY_NOT
 
 
@@ -127,12 +130,14 @@ class RoundPlan:
         view: CrawlView,
         config: Config,
         given: Mapping[str, str],
-        caps: RoundCaps,
+        bounds: RoundCaps,
         folder: Path,
     ) -> None:
-        """*given*: arguments in place of those of the last start. *folder*: an empty one, for what
-        the plan needs on disk. Raises CrawlerError."""
-        self._view, self._caps, self._folder = view, caps, folder
+        """*given*: arguments in place of those of the last start. If they make a run one in rounds,
+        the plan goes on in the round as that run would; else it is of a new one. *bounds*: `urls`
+        of the plan, and most of a host and a domain in the round, in all. *folder*: an empty one,
+        for what the plan needs on disk. Raises CrawlerError."""
+        self._view, self._top, self._folder = view, bounds.urls, folder
         below, self._shards = view.records(folder)
         self._store = store_of_plan(below)
         self._began_at = self._now = view.now()
@@ -147,14 +152,18 @@ class RoundPlan:
             opened = view.opened_hosts()
             start = start_rules(view, config, arguments, rules, self._store, opened, self._now)
             self._rules = _PlanRules(start.origins, rules, self._now)
-        limits = limits_in_force(config, last.arguments, rules)
-        self._limits = dataclasses.replace(limits, rounds=caps)
-        self._planned = 0
+        of_any = arguments if last.arguments is not None or given else None
+        limits = limits_in_force(config, of_any, rules)
+        self._is_of_run = limits.rounds is not None
+        self._caps = _bounded(limits.rounds or RoundCaps(), bounds)
+        self._limits = dataclasses.replace(limits, rounds=self._caps)
+        self._planned = self._under_way = 0
         self._frontier: TwoTierFrontier | None = None
 
     def urls(self) -> Iterator[PlannedUrl]:
         """Yield the URLs in their order: once, to the end."""
-        self._store.write({keys.TOTALS: _of_new_round(self._store.get(keys.TOTALS))})
+        if not self._is_of_run:
+            self._begin_round()
         self._frontier = open_frontier(
             *(self._folder, self._limits, self._now),
             lease_rules=self._rules,
@@ -166,11 +175,19 @@ class RoundPlan:
             for number in range(self._shards.count):
                 for _ in self._frontier.take_in(number.to_bytes(keys.SHARD_BYTES), self._now):
                     self._frontier.commit()
-        for found in leases_in_order(self._frontier, self._now, self._limits):
+        for found in leases_in_order(self._frontier, self._now, self._limits, self._top):
             self._planned += 1
             self._now = max(self._now, found.due)
             yield found
         self._frontier.commit()
+
+    def _begin_round(self) -> None:
+        """Let a new round begin, whether or not the last one is over."""
+        packed = self._store.get(keys.TOTALS)
+        totals = keys.decode_totals(packed) if packed else keys.FrontierTotals()
+        self._under_way = totals.round.number if totals.round.first else 0
+        totals.round.first = 0
+        self._store.write({keys.TOTALS: keys.encode(totals)})
 
     def figures(self) -> PlanFigures:
         """Count what is not planned, by host: no URL is read for it."""
@@ -189,7 +206,11 @@ class RoundPlan:
             for at in waiting.nonzero()[0].tolist():
                 left[self._why_not(*found[at])] += int(waiting[at])
         return PlanFigures(
-            self._planned, self._began_at, {why: left[why] for why in WHY_NOT if left[why] > 0}
+            planned=self._planned,
+            began_at=self._began_at,
+            round=self._frontier.round_number if self._is_of_run else 0,
+            under_way=self._under_way,
+            left={why: left[why] for why in WHY_NOT if left[why] > 0},
         )
 
     def _why_not(self, key: bytes, packed: bytes) -> str:
@@ -210,27 +231,51 @@ class RoundPlan:
         return "kind"
 
 
+def _bounded(caps: RoundCaps, bounds: RoundCaps) -> RoundCaps:
+    """Return *caps* with those of *bounds* for a host and a domain, if these are tighter. Raises
+    ConfigError if *caps* have what no plan can count."""
+    if caps.seconds is not None or caps.floor is not None:
+        raise ConfigError(
+            "round_hours and round_floor cannot be planned, as it is not known how long fetches"
+            " take: plan without them, by round, round_per_host or round_per_domain"
+        )
+    return dataclasses.replace(
+        caps,
+        per_host=_tighter(caps.per_host, bounds.per_host),
+        per_domain=_tighter(caps.per_domain, bounds.per_domain),
+    )
+
+
+def _tighter(one: int | None, other: int | None) -> int | None:
+    return min((cap for cap in (one, other) if cap is not None), default=None)
+
+
 def leases_in_order(
-    frontier: TwoTierFrontier, now: float, limits: FrontierLimits
+    frontier: TwoTierFrontier, now: float, limits: FrontierLimits, top: int | None = None
 ) -> Iterator[PlannedUrl]:
-    """Lease all that a round of *frontier* may have, one URL after another, and yield them."""
-    number, began_at = frontier.round_number, now
+    """Lease all that a round of *frontier* may have, one URL after another, and yield them, *top*
+    at most. It is the round that *frontier* is in, or the next if that one may lease no more."""
+    planned, began_at = 0, now
 
     def rest_s(pace: Pace) -> float:
         return max(pace.gap_s, pace.crawl_delay_s, limits.min_gap_s)
 
     while now < began_at + _LONGEST_S:
-        urls = frontier.rehearse(now, _AT_ONCE, rest_s)
-        if urls and frontier.round_number != number:
+        at_once = _AT_ONCE if top is None else min(_AT_ONCE, top - planned)
+        if at_once <= 0 or (planned and frontier.rounds.left <= 0):
             return
+        urls = frontier.rehearse(now, at_once, rest_s)
         for due, each in urls:
             yield PlannedUrl(each.url, each.host, each.level, each.cash, round(due, 3))
+        planned += len(urls)
         frontier.commit()
         now = urls[-1][0] if urls else now
-        if len(urls) < _AT_ONCE:
+        if len(urls) < at_once:
             wake_at = frontier.wake_at()
             if wake_at is None or (not urls and frontier.is_dry(now)):
-                return
+                if planned or not frontier.end_dry_round(now) or frontier.rounds.is_over:
+                    return
+                wake_at = now
             now = max(now, wake_at)
 
 
@@ -242,13 +287,6 @@ class _PlanTurns:
 
     def work_soon(self) -> None:
         """No URL is admitted."""
-
-
-def _of_new_round(packed: bytes | None) -> bytes:
-    """Return the totals, as where a new round begins."""
-    totals = keys.decode_totals(packed) if packed else keys.FrontierTotals()
-    totals.round.first = 0
-    return keys.encode(totals)
 
 
 def _used(counted: int, number: int) -> int:

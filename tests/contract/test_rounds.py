@@ -13,7 +13,7 @@ import pytest
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import Frontier
 from crawler.model.choices import RoundKind
-from crawler.model.types import Again, Done, Pace, PageHistory, Purpose, PutBack, Rest
+from crawler.model.types import Again, Done, Lease, Pace, PageHistory, Purpose, PutBack, Rest
 from crawler.policy.priority import NO_CASH
 from crawler.policy.rounds import FLOOR_WINDOW_S, RoundCaps, RoundEnd
 from crawler.view.plan import leases_in_order, store_of_plan
@@ -191,9 +191,12 @@ def test_other_caps_of_the_next_start_are_looked_at_at_once(embedded):
     drain_all(embedded)
 
 
+@pytest.mark.parametrize("resumes", [False, True])
 @pytest.mark.parametrize("rests", [False, True])
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + 2 * SEEDS))
-def test_a_plan_has_what_the_round_leases_in_its_order(embedded, seed, rests, tmp_path_factory):
+def test_a_plan_has_what_the_round_leases_in_its_order(
+    embedded, seed, rests, resumes, tmp_path_factory
+):
     random = Random(seed)
     limits = replace(
         TIGHT, min_gap_s=float(rests), gap_factor=0.0, longest_fetch_s=0.0, max_new_keys=1_000
@@ -202,7 +205,15 @@ def test_a_plan_has_what_the_round_leases_in_its_order(embedded, seed, rests, tm
     def rest_s(pace: Pace) -> float:
         return max(pace.gap_s, pace.crawl_delay_s, limits.min_gap_s)
 
-    caps = random_caps(random)
+    def fetch(frontier: Frontier, lease: Lease) -> None:
+        gap_s = random.choice((0.0, 3.0, 9.0)) if rests else 0.0
+        pace = msgspec.structs.replace(lease.pace, gap_s=gap_s)
+        frontier.release(lease, Rest(gap_s, pace), NOW)
+        again = Again(PageHistory(int(NOW), 0, 0), at=NOW)
+        verdict = random.choice((Done(), PutBack(), Done(again=again)))
+        frontier.finish(lease, verdict, NOW)
+
+    caps = replace(random_caps(random), kind=random.choice(list(RoundKind)))
     embedded.limits = limits
     frontier = embedded.reopen(NOW)
     for n in range(random.randint(1, 60)):
@@ -211,15 +222,22 @@ def test_a_plan_has_what_the_round_leases_in_its_order(embedded, seed, rests, tm
         frontier.add([msgspec.structs.replace(found, cash=cash, level=level)], NOW)
         if random.random() < 0.2:
             for lease in frontier.lease(NOW, 2):
-                gap_s = random.choice((0.0, 3.0, 9.0)) if rests else 0.0
-                pace = msgspec.structs.replace(lease.pace, gap_s=gap_s)
-                frontier.release(lease, Rest(gap_s, pace), NOW)
-                frontier.finish(lease, random.choice((Done(), PutBack())), NOW)
+                fetch(frontier, lease)
+    limits = embedded.limits = replace(limits, rounds=caps)
+    if resumes:
+        frontier = embedded.reopen(NOW)
+        for _ in range(random.randint(1, 12)):
+            for lease in frontier.lease(NOW, 2):
+                if random.random() < 0.8:  # else a dead process has left it
+                    fetch(frontier, lease)
     before = embedded.store.scan(b"\0", b"\xff", ALL_RECORDS)
     overlay = store_of_plan(embedded.store)
-    limits = embedded.limits = replace(limits, rounds=caps)
     folder = tmp_path_factory.mktemp("plan")
     of_plan = open_frontier(folder, limits, NOW, store=overlay)
     planned = [each.url for each in leases_in_order(of_plan, NOW, limits)]
     assert embedded.store.scan(b"\0", b"\xff", ALL_RECORDS) == before, "it reads only"
-    assert fetch_round(embedded.reopen(NOW), NOW, rest_s if rests else None) == planned
+    frontier = embedded.reopen(NOW)
+    leased = fetch_round(frontier, NOW, rest_s if rests else None)
+    if not leased and frontier.end_dry_round(NOW):  # it had all it may have before it was killed
+        leased = fetch_round(frontier, NOW, rest_s if rests else None)
+    assert leased == planned

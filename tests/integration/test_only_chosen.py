@@ -14,8 +14,9 @@ import redis
 
 from crawler.model.types import CrawlerError
 from crawler.shared.keys import root
+from crawler.shared.owned.rounds import rounds_key
 from tests.harness import fork_server
-from tests.harness.commands import crawl_command, run
+from tests.harness.commands import crawl_command
 from tests.harness.crawling import crawl
 from tests.harness.workers import NAME
 from tests.servers.loopback import Ask, Reply, Routes, page, site
@@ -120,15 +121,20 @@ def test_workers_that_are_started_one_by_one_fetch_a_list_once(
         for name, value in (("FRONTIER_URL", server.url), ("DATA_DIR", tmp_path / "data0")):
             plan += ["-s", f"CRAWLER_{name}={value}"]
         before = {key: client.dump(key) for key in client.scan_iter()}
-        done = run([*plan, "--out", str(file)])
+        done = fork_server.run([*plan, "--out", str(file)])
         assert done.returncode == 0, done.stderr
         assert {key: client.dump(key) for key in client.scan_iter()} == before, "it reads only"
         assert "host_cap  4  beyond" in done.stdout
         planned = [json.loads(line)["url"] for line in file.read_text().splitlines()]
         assert sorted(planned) == sorted(web.url("/a") for web in webs)
+        client.hset(rounds_key(NAME), "first", 1)  # as where it was stopped before the round ended
+        rest_of_round = fork_server.run([*plan[:-6], "-a", "round_per_host=2", *plan[-4:]])
+        assert "4 URLs planned of round 1" in rest_of_round.stdout
+        assert "round 1 is under way" in fork_server.run(plan).stdout
+        client.hset(rounds_key(NAME), "first", 0)
         claim = client.hgetall(root(NAME, 0))
         client.hset(root(NAME, 0), mapping={"owner": "other:1", "until": 1 << 50})
-        assert "made when they have stopped" in run(plan).stderr
+        assert "made when they have stopped" in fork_server.run(plan).stderr
         client.hset(root(NAME, 0), mapping=claim)
         commands = [
             crawl_command(tmp_path / f"data{number}", shared, seeds=seeds, only=file, scope="host")

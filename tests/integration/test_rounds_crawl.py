@@ -15,6 +15,7 @@ import pytest
 
 from crawler.data.outcomes import read_outcomes
 from crawler.model.types import ConfigError
+from tests.harness import fork_server
 from tests.harness.archive_judges import read_rows
 from tests.harness.commands import QUICK, run
 from tests.harness.crawling import crawl
@@ -61,7 +62,7 @@ def test_arguments_about_no_round_are_refused(tmp_path: Path) -> None:
 
 def frontier(data: Path, *words: str) -> CompletedProcess[str]:
     command = [sys.executable, "-m", "scrapy", "frontier", *words]
-    return run([*command, "-s", f"CRAWLER_DATA_DIR={data}"])
+    return fork_server.run([*command, "-s", f"CRAWLER_DATA_DIR={data}"])
 
 
 def test_a_plan_says_what_comes_and_is_fetched_as_it_says(tmp_path: Path) -> None:
@@ -84,6 +85,28 @@ def test_a_plan_says_what_comes_and_is_fetched_as_it_says(tmp_path: Path) -> Non
         assert [each.url for each in ran.outcomes[1:]] == [each["url"] for each in planned]
         assert crawl(data).reason == "finished"
         assert [web.hits[link] for link in (*links, "/found")] == [1] * 9, "each once, in all"
+
+
+def test_a_plan_by_the_arguments_of_a_run_is_what_that_run_leases(tmp_path: Path) -> None:
+    data, file = tmp_path / "data", tmp_path / "plan.jsonl"
+    links = [f"/{n}" for n in range(8)]
+    routes = {"/": page(*links), **{link: page(text=link) for link in links}}
+    with site(HOSTS[0], routes) as web:
+        crawl(data, seeds=web.url("/"), scope="host", round_per_host=5, max_pages="2")
+        shown = frontier(data, "plan", "--per-host", "5").stdout
+        assert "5 URLs planned; not planned:" in shown
+        assert "round 1 is under way, and this is a plan of a new one" in shown
+        given = ("-a", "round_per_host=5", "--per-host", "9", "--out", str(file))
+        assert "3 URLs planned of round 1; not planned:" in frontier(data, "plan", *given).stdout
+        planned = [json.loads(line)["url"] for line in file.read_text().splitlines()]
+        ran = crawl(data, round_per_host=5)
+        assert ran.reason == "rounds"
+        assert [each.url for each in ran.outcomes[2:]] == planned
+        given = ("-a", "round=3", "-a", "round_kind=revisit")
+        assert "0 URLs planned of round 2" in frontier(data, "plan", *given).stdout
+        refused = frontier(data, "plan", "-a", "round=3", "-a", "round_hours=1")
+        assert "round_hours and round_floor cannot be planned" in refused.stderr
+        assert refused.returncode != 0 and not refused.stdout
 
 
 def test_workers_are_in_one_round_together(tmp_path: Path) -> None:
