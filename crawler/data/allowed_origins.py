@@ -74,6 +74,7 @@ class AllowedOrigins:
         self._arguments = arguments or Arguments(seeds="none")
         self._only_chosen = self._arguments.only_chosen  # asked for six times a page
         self._chosen: set[int] = set()  # keys of the URLs of a list that were added
+        self._list_number = 0  # of that list; 0: nothing waits of an earlier one
         self._list_is_known = is_read_only or not self._arguments.only_list
         self._store = store
         self._key_seed = key_seed
@@ -170,10 +171,10 @@ class AllowedOrigins:
         a one waits since another run found it, it is not fetched twice."""
         self._chosen.update(added)
 
-    def end_chosen(self) -> None:
-        """Note that the whole list was noted. Until then `is_complete` is False: what waits and is
-        in the list would be kept for another run, and fetched a second time."""
-        self._list_is_known = True
+    def end_chosen(self, number: int) -> None:
+        """Note that the whole list with *number* was noted. Until then `is_complete` is False: what
+        waits and is in the list would be kept for another run, and fetched a second time."""
+        self._list_number, self._list_is_known = number, True
 
     def choice_refusal(self, candidate: Candidate) -> Refusal | None:
         """Refuse what this run was not asked for: checks of links out of the scope, or where it
@@ -183,9 +184,11 @@ class AllowedOrigins:
         if not self._only_chosen or candidate.purpose is Purpose.ROBOTS:
             return None
         has_failed = candidate.attempts > 0 and self._arguments.only is OnlyChoice.FAILED
-        if candidate.is_chosen or has_failed:
+        is_in_list = candidate.key in self._chosen
+        is_of_earlier = 1 < candidate.chosen < self._list_number
+        if has_failed or (candidate.chosen and not (is_in_list and is_of_earlier)):
             return None
-        if candidate.key in self._chosen:
+        if is_in_list:
             return Refusal(Reason.CHOSEN_TWICE, f"-a only={self._arguments.only}")
         return Refusal(Reason.NOT_CHOSEN, f"-a only={self._arguments.only}")
 

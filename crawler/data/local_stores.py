@@ -216,7 +216,7 @@ class LocalSeedLimits:
         """Return the terms of the seeds of *candidate* and the key of their tally, if they have
         limits that hold for it."""
         is_counted = candidate.purpose is Purpose.PAGE and candidate.history is None
-        if not is_counted or candidate.requisite or candidate.beyond or candidate.is_chosen:
+        if not is_counted or candidate.requisite or candidate.beyond or candidate.chosen:
             return None
         place = self._place_of(candidate.url)
         if place is None:

@@ -38,6 +38,7 @@ time.
     j <n / 64>              log: fingerprints of the pages finished under 64 leases
     t <authority>           robots.txt of scheme://host:port
     w <host:port>           loopback origin that seeds or start requests allow
+    C                       lists of `only=LIST` that were added, and are not over
     L <seeds>               what was fetched of seeds with limits, by a hash of their scope
     y <host>                how many patterns of the host are known, and how many have stopped
     y <host> 0 <pattern>    statistics of the pages of a pattern
@@ -99,6 +100,7 @@ PRINT_PAGE: Final = b"i"
 PRINT_LOG: Final = b"j"
 ROBOTS: Final = b"t"
 LOOPBACK: Final = b"w"
+CHOSEN_LISTS: Final = b"C"
 PATTERN: Final = b"y"
 SEED_TALLY: Final = b"L"
 SOFT_404: Final = b"e"

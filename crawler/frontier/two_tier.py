@@ -620,7 +620,7 @@ class TwoTierFrontier:
             self._batch.delete(keys.numbered(keys.DEAD, number))
             shard = self._batch.shards.of(letter.candidate.host)
             self._batch.count(shard, UrlState.DEAD, UrlEvent.RETRY_DEAD)
-            candidate = replace(letter.candidate, attempts=0, not_before=0.0, is_chosen=True)
+            candidate = replace(letter.candidate, attempts=0, not_before=0.0, chosen=True)
             self.table.put_in_queue([candidate])
             record = self._batch.host(candidate.host)
             record.pace = as_new(record.pace)
@@ -1085,7 +1085,7 @@ class TwoTierFrontier:
             attempts=0,
             chain=(),
             may_be_archived=False,
-            is_chosen=False,
+            chosen=False,
             history=self._later.learned(candidate, again, record),
         )
         if again.at is None:

@@ -177,8 +177,8 @@ class LinkSelection:
             self.figures.count(f"refused/{reason}", count)
         keys = {each.key for each in followed}
         needed = [each for each in selected.candidates if each.key not in keys]
-        if origin.is_chosen or origin.attempts:
-            return [replace(each, is_chosen=True) for each in needed]
+        if origin.chosen or origin.attempts:
+            return [replace(each, chosen=True) for each in needed]
         return needed
 
     def checks(

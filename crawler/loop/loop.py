@@ -595,8 +595,8 @@ class Loop:
         if isinstance(found, Refusal):
             if found.reason is not Reason.IN_SCOPE:
                 self.figures.count(f"refused/{found.reason}")
-        elif origin.is_chosen or origin.attempts:
-            found = replace(found, is_chosen=True)
+        elif origin.chosen or origin.attempts:
+            found = replace(found, chosen=True)
         return found
 
     def replaced(self, life: Life, url: str, found: Candidate | Refusal) -> None:

@@ -83,7 +83,8 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     index_hops: int = 0  # a sitemap: how many indexes led to it
     seed: str = ""  # the seed that redirected or refreshed to here; empty: none did
     history: PageHistory | None = None  # None: it was never visited, or is visited once
-    is_chosen: bool = False  # it was put back, or named by `only`, or comes of what was
+    # Whether it was put back, or comes of what was chosen; from 2: the number of the list with it.
+    chosen: bool | int = False
     beyond: int = 0  # hops out of the scope, and how many may follow, as policy.scope has it
     cash: int = 256  # its importance, as policy.priority has it
 

@@ -24,6 +24,7 @@ from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
+from crawler.data.chosen_lists import LocalLists
 from crawler.engine.lifecycle import FINISHED, ROUNDS, UNTIL, EngineHooks
 from crawler.engine.request_meta import LEASE, own_meta
 from crawler.loop.life import Life
@@ -136,14 +137,25 @@ class FrontierScheduler(BaseScheduler):
         self._stop_timer()
         for task in self._tasks:
             task.cancel()
-        return deferred_from_coro(self._close(is_finished=reason in FINISHED))
+        return deferred_from_coro(self._close(reason))
 
-    async def _close(self, *, is_finished: bool) -> None:
+    async def _close(self, reason: str) -> None:
         self._steering.stop_acting()
         try:
-            await self._crawl.close(is_finished=is_finished)
+            is_over = reason == ROUNDS and self._crawl.leases.frontier.is_over()
+            if reason == "finished" or is_over:
+                await self._end_lists()
+            await self._crawl.close(is_finished=reason in FINISHED)
         finally:
             await self._steering.close()
+
+    async def _end_lists(self) -> None:
+        """End the lists of `only=LIST`: the next run that has one begins it anew."""
+        leases = self._crawl.leases
+        if leases.shared is not None:
+            await leases.shared.membership.end_lists()
+        elif leases.embedded is not None:
+            LocalLists(leases.embedded.frontier.records).end()
 
     def has_pending_requests(self) -> bool:
         """Scrapy calls this when no request is being fetched or in the pipelines."""

@@ -83,7 +83,7 @@ class Packer:
             or candidate.seed
             or candidate.history
             or candidate.beyond
-            or candidate.is_chosen
+            or candidate.chosen
         )
         if candidate.needs_seen_test and not has_more and candidate.purpose is _PAGE:
             # A tuple takes a third less time than a _LinkRecord.

@@ -112,7 +112,7 @@ CRAWL_KEYS: Final = (
     RedisKey(
         "{<name>:workers}:chosen",
         "hash",
-        "Worker to the list of a run with `only=LIST`, and whether it was added.",
+        "Worker to its list (`only=LIST`), and how far that is; the lists that are not over.",
         "workers with a list",
     ),
     RedisKey(

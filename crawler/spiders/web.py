@@ -36,6 +36,7 @@ from crawler.config.arguments import (
     with_kept_arguments,
 )
 from crawler.config.settings import read_config
+from crawler.data.chosen_lists import LocalLists
 from crawler.engine.interactive import is_interactive
 from crawler.engine.seeds import (
     MAX_BYTES,
@@ -218,39 +219,51 @@ class WebSpider(Spider):
             self.logger.info("Seeds: %d, of them new: %d", read, new)
 
     async def _choose(self, path: str, crawl: Crawl) -> None:
-        """Fetch only the URLs of a list in this run, each once, whether it was before or not. One
-        of several workers adds them. Raises SeedsError."""
-        digest = "" if crawl.leases.shared is None else await _digest_of(path)
-        state = await self._list_state(digest, crawl)
-        if state is None:
+        """Fetch only the URLs of a list in this run, each once, whether it was before or not, or
+        what the last run with it has left. One of several workers adds them. Raises SeedsError."""
+        digest = await _digest_of(path)
+        found = await self._list_state(digest, crawl)
+        if found is None:
             return
-        await self._add_chosen(path, crawl, adds=state is ListState.ADDING)
+        state, number = found
+        await self._add_chosen(path, crawl, number, adds=state is ListState.ADDING)
         if state is ListState.ADDING:
-            await self._list_state(digest, crawl, is_added=True)
-        crawl.selection.allowed_origins.end_chosen()
+            found = await self._list_state(digest, crawl, added=number)
+            if found is None:
+                return
+            number = found[1]
+        crawl.selection.allowed_origins.end_chosen(number)
         crawl.lifecycle.wake()
 
     async def _list_state(
-        self, digest: str, crawl: Crawl, *, is_added: bool = False
-    ) -> ListState | None:
-        """Return whether this worker is to add the list with *digest*, or all of it was added; None
-        if the crawl stops before that is known. *is_added*: this worker has."""
+        self, digest: str, crawl: Crawl, *, added: int = 0
+    ) -> tuple[ListState, int] | None:
+        """Return whether this worker is to add the list with *digest*, or all of it was added, and
+        its number; None if the crawl stops before that is known. *added*: the number under which
+        this worker has."""
         shared, lifecycle = crawl.leases.shared, crawl.lifecycle
         if shared is None:
-            return ListState.ADDING
+            assert crawl.leases.embedded is not None  # of a URL Frontier `only` is refused
+            lists = LocalLists(crawl.leases.embedded.frontier.records)
+            if added:
+                lists.note_added(digest, added)
+            return lists.begin(digest)
+        if added:
+            await crawl.leases.frontier.wait_until_durable()
         while not (lifecycle.failure or lifecycle.is_stopping):
             try:
-                state = await shared.membership.chosen_list(digest, is_added=is_added)
+                found = await shared.membership.chosen_list(digest, added=added)
             except StoreUnavailable as fault:  # also before the first connection
                 self.logger.debug("It is not known yet which worker adds the list: %s", fault)
             else:
-                if state is not ListState.WAITS:
-                    return state
+                if found[0] is not ListState.WAITS:
+                    return found
             await asyncio.sleep(_LIST_LOOK_S)
         return None
 
-    async def _add_chosen(self, path: str, crawl: Crawl, *, adds: bool) -> None:
-        """Note the URLs of a list as chosen. *adds*: they are also added. Raises SeedsError."""
+    async def _add_chosen(self, path: str, crawl: Crawl, number: int, *, adds: bool) -> None:
+        """Note the URLs of the list with *number* as chosen. *adds*: they are also added. Raises
+        SeedsError."""
         admission = crawl.selection.allowed_origins.admission
         added: set[int] = set()
         refused = 0
@@ -269,14 +282,15 @@ class WebSpider(Spider):
                     elif verdict.key not in added:
                         added.add(verdict.key)
                         # In the order of the list, as far as hosts let it.
-                        found.append(replace(verdict, is_chosen=True, level=0, cash=SEED_CASH))
+                        found.append(replace(verdict, chosen=number, level=0, cash=SEED_CASH))
                 if adds:
                     crawl.leases.frontier.add(found, crawl.leases.clock.now())
                 crawl.selection.allowed_origins.note_chosen(each.key for each in found)
                 await asyncio.sleep(0)
         if refused > _LOGGED_REFUSALS:
             self.logger.warning("%d URLs of %s in all are not fetched", refused, path)
-        self.logger.info("This run fetches only the %d URLs of %s", len(added), path)
+        left = "" if adds else "what is left of "  # or what another worker has just added
+        self.logger.info("This run fetches only %sthe %d URLs of %s", left, len(added), path)
 
     def _add(self, urls: Sequence[str], crawl: Crawl) -> int:
         """Add *urls* and return how many are known to be new. A refused seed is skipped, logged and

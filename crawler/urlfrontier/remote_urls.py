@@ -135,7 +135,7 @@ def visited_again(candidate: Candidate, again: Again, usual_days: float) -> tupl
         attempts=0,
         chain=(),
         may_be_archived=False,
-        is_chosen=False,
+        chosen=False,
         history=replace(history, rate=pack_rate(rate)),
     )
     return page, at

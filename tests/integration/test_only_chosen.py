@@ -100,6 +100,28 @@ def test_the_urls_of_a_list_are_fetched_again_and_nothing_else(
             crawl(tmp_path / "data", settings={**where, **AT_ONCE}, only="chnged")
 
 
+def test_a_list_is_continued_until_all_of_it_was_fetched(
+    tmp_path: Path, where: dict[str, Any]
+) -> None:
+    """Rounds stop it twice, and then another list of which half waits is given."""
+    plan, other = tmp_path / "plan.txt", tmp_path / "other.txt"
+    with site(HOST, {f"/{n}": page() for n in range(9)}) as web:
+
+        def fetched(file: Path, **more: Any) -> list[int]:
+            before = Counter(web.hits)
+            settings = {**where, **AT_ONCE}
+            crawl(tmp_path / "data", settings=settings, only=str(file), **more)
+            paths = (path[1:] for path in (web.hits - before).elements())
+            return sorted(int(path) for path in paths if path.isdigit())
+
+        plan.write_text("".join(web.url(f"/{n}\n") for n in range(6)))
+        other.write_text("".join(web.url(f"/{n}\n") for n in (3, 5, 7, 8)))
+        assert fetched(plan, round=2, seeds=web.url("/"), scope="host") == [0, 1]
+        assert fetched(plan, round=2) == [2, 3]
+        assert fetched(other) == [3, 4, 5, 7, 8]
+        assert fetched(plan) == [0, 1, 2, 3, 4, 5], "all of both was fetched"
+
+
 def test_workers_that_are_started_one_by_one_fetch_a_list_once(
     tmp_path: Path, server: RedisServer, client: redis.Redis
 ) -> None:

@@ -87,14 +87,24 @@ class Membership:
                 found[name] = last.outbox if last else 0
         return found
 
-    async def chosen_list(self, digest: str, *, is_added: bool = False) -> ListState:
-        """Return how far the list with *digest* is, which this run fetches; *is_added*: this worker
-        has added it. Raises StoreUnavailable."""
+    async def chosen_list(self, digest: str, *, added: int = 0) -> tuple[ListState, int]:
+        """Return how far the list with *digest* is, which this run fetches, and its number;
+        *added*: the number under which this worker has added it. Raises StoreUnavailable."""
+        state, number = await self._say_of_list(digest, *(("added", added) if added else ("asks",)))
+        return ListState(state.decode()), number
+
+    async def end_lists(self) -> None:
+        """End all such lists: nothing is left to fetch. If that fails, the next run does."""
+        with suppress(StoreUnavailable):
+            await self._say_of_list("", "over")
+
+    async def _say_of_list(self, digest: str, *said: Argument) -> tuple[bytes, int]:
         names, me = keys.chosen(self._crawl), self._make_record().name
         script = ("EVAL", self._scripts.text("chosen"), len(names), *names)
-        said = (me, digest, ALIVE_S, int(is_added))
-        reply = await self._nodes.checked_command(self._key, *script, *said)
-        return ListState(reply.decode())
+        state, number = await self._nodes.checked_command(
+            self._key, *script, me, digest, ALIVE_S, *said
+        )
+        return state, number
 
     def all_have_read(self, mark: int) -> bool:
         """Return whether every live worker has read the opened hosts up to the mark *mark*."""
