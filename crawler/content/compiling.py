@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _FOLDER: Final = "NUMBA_CACHE_DIR"
-_LONGEST_S: Final = 60.0  # to compile takes some 8 s
+_LONGEST_S: Final = 300.0  # 10 to 25 s of CPU, a minute and more where others take most of it
 _LOOK_S: Final = 0.05
 _PAUSE_S: Final = 1.0
 _TRIES: Final = 60  # guess: idle connections are kept for seconds

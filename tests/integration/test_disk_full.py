@@ -27,7 +27,7 @@ from tests.servers.loopback import Reply, Routes, site
 PAGES = 60
 SETTINGS = {
     # Several syncs a page: some pages are done before the disk is full, on a busy machine too.
-    "CRAWLER_MIN_DELAY_S": 0.03,
+    "CRAWLER_MIN_DELAY_S": 0.06,
     "CRAWLER_FSYNC_EVERY_S": 0.01,
     "CRAWLER_DELAY_FACTOR": 0,
 }

@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import grpc
 import pytest
-from scrapy.utils.project import get_project_settings
+from scrapy.settings import Settings
 
 from crawler.cli import frontier
 from crawler.commands.frontier import FrontierCommand
@@ -291,7 +291,8 @@ def busy_port():
 )
 def test_what_cannot_be_served_is_said(words, error, tmp_path, capsys, busy_port):
     words = [word.replace("BUSY", str(busy_port)) for word in words]
-    settings = get_project_settings()
+    settings = Settings()
+    settings.setmodule("crawler.settings", priority="project")
     settings.set("CRAWLER_DATA_DIR", str(tmp_path / "data"))
     command, parser = FrontierCommand(), ArgumentParser()
     command.settings = settings
