@@ -123,7 +123,9 @@ def write_log(settings: BaseSettings, file: Path) -> str:
 def logs_to_terminal() -> bool:
     """Return whether the log goes to a terminal, where it would break the progress line."""
     return any(
-        isinstance(handler, logging.StreamHandler) and handler.stream.isatty()
+        isinstance(handler, logging.StreamHandler)
+        and handler.stream is not None  # as where a process was started without a stderr
+        and handler.stream.isatty()
         for handler in logging.root.handlers
     )
 

@@ -289,7 +289,9 @@ def busy_port():
         (("no-such-host.invalid:0",), "which others can reach"),
     ],
 )
-def test_what_cannot_be_served_is_said(words, error, tmp_path, capsys, busy_port):
+def test_what_cannot_be_served_is_said(words, error, tmp_path, capsys, busy_port, monkeypatch):
+    # That is of the process: its handler would be there in all later tests.
+    monkeypatch.setattr("crawler.cli.serve.configure_logging", lambda _: None)
     words = [word.replace("BUSY", str(busy_port)) for word in words]
     settings = Settings()
     settings.setmodule("crawler.settings", priority="project")
