@@ -31,7 +31,7 @@ QueueName = tuple[HostKey, int]
 """Host and level."""
 
 _READ_CHUNKS: Final = 4  # in one scan: a head has one to four
-_FRONT_WINDOW: Final = 128  # entries of a front queue read at once: 1 us each, and 200 for a read
+_FRONT_WINDOW: Final = 128  # entries of a front queue read at once; a read of 32 takes 40 to 200 us
 
 
 class UrlQueues:

@@ -344,15 +344,14 @@ class FrontierCrawl:
         queue = self._table.queue(HostKey(key))
         before_s, queue.delay_s = self._delay_s(queue), delay_s
         longest_s = max(before_s, delay_s)
-        concerned = [(HostKey(key), queue)] if key else self._table.queues()
-        for host, found in concerned:
-            is_meant = bool(key) or found.delay_s < 0
-            rests_on = is_meant and found.ended_at > 0 and found.ended_at + longest_s > now
-            if rests_on:
-                rests = self._table.queue(host)  # it may have changed since it was read
-                self._note_end(rests, rests.ended_at)
-                self._set_rest(host, rests, now)
-            yield int(rests_on)
+        for host, read in [(HostKey(key), queue)] if key else self._table.queues():
+            has_this_delay = bool(key) or read.delay_s < 0
+            may_rest = has_this_delay and read.ended_at > 0 and read.ended_at + longest_s > now
+            if may_rest:
+                current = self._table.queue(host)  # other calls were made since it was read
+                self._note_end(current, current.ended_at)
+                self._set_rest(host, current, now)
+            yield int(may_rest)
 
     def set_limit(self, key: str, limit: int, now: float) -> None:
         self._admit_arrived(now)

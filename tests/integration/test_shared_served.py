@@ -291,6 +291,10 @@ def test_hosts_rest_by_the_crawl_and_longer_by_what_clients_say(
             assert put(120, put_item(Y, begin + 121)) == [OK]
             assert Y not in await lease(139)
             assert Y in await lease(141)
+            assert put(142, put_item(Y, begin + 143)) == [OK]
+            served.set_delay("one.org", 60, begin + 150)
+            assert Y not in await lease(201), "a longer delay counts at once"
+            assert Y in await lease(203)
             await served.wait_until_durable()
             assert served.status(X, "", begin).refetch_at == 0
             assert [each.url for each in served.urls("one.org", begin) if each] == [X, Y]
