@@ -104,7 +104,11 @@ class Rounds:
             first = self._state.first or self.number - self._caps.rounds + 1
             of_all, began_at = self._leased, self._state.began_at
         return progress_of(
-            *(self._caps, self.number, first, began_at, of_all),
+            self._caps,
+            self.number,
+            first,
+            began_at,
+            of_all,
             leased=self._leased,
             is_over=self.is_over,
             ended=tuple(self._ended),

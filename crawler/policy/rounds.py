@@ -82,7 +82,11 @@ def progress_of(
     """Return where a run is whose rounds, by *caps*, are those from *first* on; *began_at*: when
     the present one did, 0: it did not yet."""
     return RoundProgress(
-        *(number, leased, is_over, ended, of_all),
+        number=number,
+        leased=leased,
+        is_over=is_over,
+        ended=ended,
+        of_all=of_all,
         most=caps.urls,
         last=first + caps.rounds - 1,
         ends_at=began_at + caps.seconds if began_at and caps.seconds is not None else None,
