@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from crawler.model.page import Exchange, Flaw, Page, Truncated
+from crawler.model.page import Exchange, Flaw, Page, Rendered, Truncated
 from crawler.model.types import (
     Answer,
     Candidate,
@@ -169,6 +169,7 @@ class Life:
     head: Answer | None = None  # the answer as its head was, if that has trouble
     answer: Answer | None = None  # of the host; None: no request was sent, or no answer came yet
     exchanges: tuple[Exchange, ...] = ()  # what was fetched, until its record is written
+    rendered: Rendered | None = None  # None: its answer was not rendered
     body_bytes: int = 0  # of the exchanges, when they are gone
     truncated: Truncated = Truncated.NO  # why its body is not whole, when it is gone
     page: Page | None = None  # as the last stage left it, until its record is written
@@ -271,6 +272,10 @@ class Life:
     def receive(self, *exchanges: Exchange) -> None:
         """Note what was fetched; nothing: that is not known, or not to be archived."""
         self.exchanges = exchanges
+
+    def note_rendered(self, rendered: Rendered) -> None:
+        """Note that the body of its answer is the DOM that a browser has made of it."""
+        self.rendered = rendered
 
     def note_address(self, ip: str) -> None:
         """Note from which address of its host its answer came."""

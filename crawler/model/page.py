@@ -314,6 +314,15 @@ class VisitsSoFar(msgspec.Struct, frozen=True, gc=False):
         return cls(int(found[1]), int(found[2]), int(found[3]), next_at)
 
 
+class Rendered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How a browser made a page of its answer. Arrow: browser -> content."""
+
+    ms: int  # that it took
+    requests: int  # that were answered for it, beside its own
+    left_out: int = 0  # that were not: robots.txt, a host that rests, a cap, an unwanted kind
+    is_quiet: bool = True  # False: it was taken at its bound of time, still at work
+
+
 # A struct, as `msgspec.structs.replace` takes 0.1 us, of which a page has seven, and that of a
 # dataclass 7. The decorator makes `dataclasses.replace` and `fields` take it as well.
 @dataclass(init=False, repr=False, eq=False, match_args=False)
@@ -324,12 +333,13 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     status: int
     content_type: str  # as declared; empty: not declared
-    body: bytes  # decoded (gzip and the like taken off), cut at the cap
+    body: bytes  # decoded (gzip and the like taken off), cut at the cap; if rendered, the DOM
     depth: int
     lease_id: int
     seed: str = ""  # the part of the web of its seed, as Provenance has it
     round: int = 0  # in which it was fetched; 0: the run has none
     exchange: Exchange | None = None  # None if it was not recorded
+    rendered: Rendered | None = None  # None: its body is what the server sent
     flags: tuple[str, ...] = ()  # truncated_length, decoded_broken...
     media_type: str = ""  # as declared, or by the bytes if nothing is declared
     flaw: Flaw = Flaw.NONE

@@ -30,5 +30,6 @@ def page_of(response: Response, spider: Spider) -> Page | None:
         seed=place.name if place else "",
         round=life.lease.round,
         exchange=life.exchange,
+        rendered=life.rendered,
         flags=tuple(response.flags),
     )
