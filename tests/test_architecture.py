@@ -30,7 +30,7 @@ LAYERS = [
     ["assembly", "simulate"],
     ["view"],
     ["operate"],
-    ["scheduler", "download", "middlewares", "pipelines", "spiders"],
+    ["scheduler", "download", "render", "middlewares", "pipelines", "spiders"],
     ["report"],
     ["workers"],
     ["console"],
@@ -103,7 +103,8 @@ CONFINED = {
     "pyarrow": {"archive"},
     "duckdb": {"archive"},
     "fsspec": {"archive"},
-    "fcntl": {"operate", "content", "data", "archive", "shared", "workers"},
+    "playwright": {"render"},
+    "fcntl": {"operate", "content", "data", "archive", "shared", "workers", "render"},
     "scrapy": {folder for layer in LAYERS[6:] for folder in layer}
     - {"archive", "data", "duplicates", "simulate"},
     # engine: its exceptions are Twisted's, too, for users' errbacks.
