@@ -31,7 +31,7 @@ COMPILE = $(PY) -c 'from crawler.content.compiling import load; load()'
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo docs lint check test compiled retest fuzz lives rounds kills paces simulate fresh documentation-sites bench lean release flame bench-scale format settings screenshots urlfrontier again
+.PHONY: help setup crawl demo docs lint check test compiled retest fuzz lives rounds kills paces simulate fresh documentation-sites script-sites rendering bench lean release flame bench-scale format settings screenshots urlfrontier again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -100,6 +100,12 @@ fresh: $(WORK)  ## how fresh simulated crawls keep 10,000 pages, at a visit in 7
 
 documentation-sites: $(WORK)  ## what it costs to find what changed in Debian's documentation, published anew: half an hour, 150 MB by apt-get
 	$(PY) -m bench.documentation_sites --folder .bench/documentation
+
+script-sites: $(WORK)  ## build in .bench/script-sites what rendering is measured on: 30 sites with five frameworks from npm, 54 documentations; needs Node.js, takes some minutes and 2 GB
+	$(PY) -m bench.script_sites --build .bench/script-sites
+
+rendering: script-sites  ## what rendering brings and costs on these sites: never, auto, always, and beside scrapy-playwright; an hour or two of two cores
+	$(PY) -m bench.rendering --sites .bench/script-sites
 
 kills: $(WORK)  ## crawls killed 0 to 100 ms after a 429, five of each kind: is its Retry-After kept? and 30 lives of a served frontier
 	$(PY) -m tests.harness.retry_after_kills 5
