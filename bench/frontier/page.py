@@ -42,7 +42,7 @@ FEW_HOSTS: Final = 10_000
 PAGES_A_COMMIT: Final = 2  # as they land in one turn of the event loop
 _PAGES_PER_S: Final = 500  # of the simulated clock
 _GAP_S: Final = 1.0
-_FETCH: Final = HostFetch(status=200, bytes=50_000, is_page=True)
+_FETCHES: Final = (HostFetch(status=200, bytes=50_000, is_page=True),)
 _FILL: Final = 1000  # URLs of a call when hosts are made
 _POPS: Final = 300  # each of them looks at all hosts
 _TURN: Final = ("lease", "release", "finish")
@@ -176,7 +176,7 @@ def crawl(frontier: Embedded, links: Links, pages: int) -> None:
             leases = frontier.lease(now)
         for lease in leases:
             with timed("release"):
-                frontier.release(lease, Rest(_GAP_S, lease.pace, fetch=_FETCH), now)
+                frontier.release(lease, Rest(_GAP_S, lease.pace, fetches=_FETCHES), now)
             with timed("finish"):
                 frontier.finish(lease, Done(), now)
         if number % PAGES_A_COMMIT == 0:

@@ -319,7 +319,7 @@ class CrawlStats:
             self._due.popitem(last=False)
         self._failing.pop(host, None)
         if answer.error != "cancelled":
-            self.fetch_s.observe(answer.duration_s)
+            self.fetch_s.observe(answer.duration_s / answer.requests)
         if not is_trouble(answer) or answer.error == "cancelled":
             return
         if answer.error == CHALLENGE:

@@ -167,6 +167,31 @@ class AddressGroups:
         record.rest_until = place
         return False
 
+    def free_address(self, host: HostKey, record: HostRecord, now: float) -> str | None:
+        """Return the address that *host* may be fetched from now, without waiting for others; empty
+        if it has none. Returns None if there is one that is not free, or that is looked up.
+        Nothing is changed."""
+        assert self._addresses is not None
+        found = self._addresses.addresses(host)
+        if not found:
+            return None if found is None else ""
+        address = choose_address(found, record.address)
+        group = self.of(address, host, now)
+        return address if group.is_free_for(host, now) and self._may_use(address) else None
+
+    def free_at(self, host: HostKey, record: HostRecord, now: float) -> float | None:
+        """Return when to ask for `free_address` again, if that is known."""
+        group = self._groups.get(record.address)
+        if group is None or group.open or group.rest_until <= now:
+            return None
+        return group.rest_until
+
+    def write_rest(self, address: str, host: HostKey, until: float) -> None:
+        """Write that *address*, which is in use, rests until then: for a process that finds it so
+        after a crash."""
+        if address:
+            self._batch.put(self._key(address, host), encode(AddressRecord(until)))
+
     def take(self, host: HostKey, record: HostRecord, now: float) -> str:
         """Note that *host* is leased, and return the address that it is fetched from; empty if it
         has none."""

@@ -76,6 +76,7 @@ class ActiveHost:
     turn_ended: bool = False  # a better URL came during its fetch: file it again
     is_removed: bool = False  # it has left the set; its entries in queues are stale
     due_tick: int = 0  # of its entry among the due ones; 0: it has none
+    rest_until: float = 0.0  # it rests as long after its fetches at least
 
     @property
     def leased(self) -> bool:
@@ -516,7 +517,7 @@ class HostScheduler:
         elif record.place is HostPlace.RESTING:
             self._resting.drop(keys.timed(keys.RESTING, record.rest_until, host.encode()))
         record.rest_until = until
-        if record.place in (_EMPTY, _FRONT):
+        if record.place in (_EMPTY, _FRONT, _HELD):
             return  # its turn will tell
         if until <= now:
             self._file(host, record, first=False)
@@ -524,6 +525,26 @@ class HostScheduler:
             self._resting.put(until, host.encode(), b"")
         else:
             self._rest(host, record)
+
+    def rest_longer(self, host: HostKey, until: float, now: float) -> None:
+        """Let *host* rest until that time at least. If it is leased, the rest after its fetches is
+        no shorter, as long as this process lives."""
+        active = self.active.get(host)
+        if active is not None and active.leased:
+            active.rest_until = max(active.rest_until, until)
+        else:
+            self.set_rest(host, max(until, self._batch.peek(host).rest_until), now)
+
+    def lends_turns(self, host: HostKey) -> bool:
+        """Return whether *host* may have a turn here: its shard is, and stays."""
+        shard = self._batch.shards.of(host)
+        return self._batch.has(shard) and shard not in self._stopped
+
+    def on_standing_changed(self, host: HostKey) -> None:
+        """File *host* anew if it waits for its turn: among the hosts of its new standing."""
+        record = self._batch.host(host)
+        if record.place is _FRONT:
+            self._file(host, record, first=False)
 
     def on_urls_removed(self, host: HostKey) -> None:
         """File *host*, which waits for its turn, anew if its best level has no URL any more."""

@@ -12,11 +12,13 @@ from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
     Added,
+    BorrowedTurn,
     Candidate,
     HostKey,
     HostWork,
     Lease,
     LinkSource,
+    NotItsTurn,
     Pace,
     Rest,
     Standing,
@@ -93,11 +95,29 @@ class Frontier(Protocol):
         """End the fetch: the host may be leased after the rest, and after those of the others of a
         bundle; the pace that was given last is its own. Returns False if the lease is not held."""
 
-    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+    def note_trouble(self, lease: Lease | BorrowedTurn, rest: Rest, now: float) -> None:
         """Note, when the head of an answer with trouble has come, or a fetch begins whose host asks
         for more than it is known for, that the host rests at least *rest* from now on, whatever
         becomes of the fetch and of this process. It is written, or sent, when this returns, or with
-        the lease; the lease stays as it is."""
+        the lease; the lease, or the turn, stays as it is."""
+
+    async def borrow(self, host: HostKey, now: float, until: float) -> BorrowedTurn | NotItsTurn:
+        """Take the turn of *host* for requests that are over by *until*, though no URL of it may
+        wait, and it may never have been seen. Returns at once, or within 2 s if it is another
+        process that has the host.
+
+        Not while it is leased, borrowed or at rest, its address is not free, or it is left. What
+        the operator says of it is the caller's to ask. Until the turn is given back the host is
+        neither leased nor borrowed, its address counts as used, and it counts for no round. It is
+        durable when this returns that the host rests until then, and as long as after a fetch that
+        nobody has seen the end of: so a crash, or a turn that is never given back, leaves a rest
+        and nothing else."""
+
+    def give_back(self, turn: BorrowedTurn, rest: Rest, now: float) -> bool:
+        """End *turn*: the host may be leased after *rest*, whose pace is its own from then on.
+        Returns False if that may be later, as the turn was over before, or its shard has another
+        owner by now. A rest that has become longer meanwhile, as by `note_trouble`, is never
+        shortened."""
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
         """Apply *verdict* to the URL, whose page is durable. Returns False if the lease is not
@@ -263,6 +283,8 @@ class FrontierLimits:
     gap_factor: float = 10.0
     max_gap_s: float = 300.0
     longest_fetch_s: float = 30.0
+    # Requests to a host under one lease or borrowed turn: as many of its own rests follow.
+    most_requests: int = 1
     max_retry_after_s: float = 86_400.0  # the longest Retry-After that is remembered of a host
     max_rest_s: float = 86_400.0  # no rest is longer
     # Longest that a host waits for others of its address, beyond its own rest.
@@ -298,8 +320,13 @@ class FrontierLimits:
     @property
     def longest_address_rest_s(self) -> float:
         """How long an address rests of which a fetch may be under way elsewhere."""
-        own_s = min(self.gap_factor * self.longest_fetch_s, self.max_gap_s)
-        return self.longest_fetch_s + max(own_s, self.min_gap_s)
+        return self.longest_fetch_s + self.rest_after_s(self.longest_fetch_s, self.min_gap_s)
+
+    def rest_after_s(self, fetched_s: float, gap_s: float) -> float:
+        """Return how long a host rests that was asked for *fetched_s*, nobody knows how often, and
+        rests *gap_s* after one request."""
+        own_s = min(self.gap_factor * fetched_s, self.most_requests * self.max_gap_s)
+        return max(own_s, self.most_requests * gap_s)
 
     def budgets_of(self, host: str, domain: str) -> Budgets:
         """Return how many URLs of *host* and of its registered *domain* may be admitted."""

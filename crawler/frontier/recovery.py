@@ -154,8 +154,8 @@ class Recovery:
         answer as one that asked for the longest time that the host ever asked for."""
         limits, pace = self._limits, record.pace
         longest_s = min(now - taken_at, limits.longest_fetch_s)
-        own_s = min(limits.gap_factor * longest_s, limits.max_gap_s)
         asked_s = record.remembered_s(now, limits.max_retry_after_s)
         gap_s = max(pace.gap_s, pace.crawl_delay_s, limits.min_gap_s)
+        own_s = min(limits.gap_factor * longest_s, limits.most_requests * limits.max_gap_s)
         worst = taken_at + longest_s + max(own_s, asked_s)
-        return max(worst, now + min(gap_s, limits.max_rest_s))
+        return max(worst, now + min(limits.most_requests * gap_s, limits.max_rest_s))

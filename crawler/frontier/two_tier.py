@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitted, Admitter, ArrivedUrls, Search
+from crawler.frontier.borrowing import BorrowedTurns
 from crawler.frontier.budgets import NO_VOTES, DomainBudgets, Votes
 from crawler.frontier.gone import GonePages
 from crawler.frontier.groups import AddressGroups, AddressUse
@@ -66,6 +67,7 @@ from crawler.model.types import (
     STANDINGS,
     Added,
     Again,
+    BorrowedTurn,
     Candidate,
     Claim,
     Dead,
@@ -75,6 +77,8 @@ from crawler.model.types import (
     Lease,
     LinkSource,
     Moved,
+    NotItsTurn,
+    NoTurn,
     Pace,
     PageHistory,
     Purpose,
@@ -189,6 +193,9 @@ class TwoTierFrontier:
             *(self._refusals, self.groups, self._rounds),
         )
         self._longest = LongestHosts(limits.min_gap_s)
+        self._borrowed = BorrowedTurns(
+            *(self._batch, self._scheduler, self.groups, self._longest, limits)
+        )
         self._gone = GonePages(self._batch)
         self.table = UrlTable(self._batch, lists_all=limits.lists_urls)
         self._lender = Lender(self._batch, self._queues, self._scheduler, self._later, self.table)
@@ -467,7 +474,33 @@ class TwoTierFrontier:
         self._end_call(now)
         return True
 
-    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+    async def borrow(self, host: HostKey, now: float, until: float) -> BorrowedTurn | NotItsTurn:
+        return self.borrow_here(host, now, until)
+
+    def borrow_here(self, host: HostKey, now: float, until: float) -> BorrowedTurn | NotItsTurn:
+        """Borrow as port.Frontier.borrow. It is written when this returns."""
+        turn = self._borrowed.borrow(host, now, until)
+        if isinstance(turn, BorrowedTurn):
+            try:
+                self.commit()
+            except StoreUnavailable:
+                self._borrowed.give_back(turn, Rest(0.0, turn.pace), now)
+                turn = NotItsTurn(host, NoTurn.STORE)
+        self._end_call(now)
+        return turn
+
+    def give_back(self, turn: BorrowedTurn, rest: Rest, now: float) -> bool:
+        is_held = self._borrowed.give_back(turn, rest, now)
+        self._end_call(now)
+        return is_held
+
+    def note_trouble(self, lease: Lease | BorrowedTurn, rest: Rest, now: float) -> None:
+        if isinstance(lease, BorrowedTurn):
+            self._borrowed.note_trouble(lease, rest, now)
+            with suppress(StoreUnavailable):  # the next commit raises it again
+                self.commit()
+            self._end_call(now)
+            return
         held = self._open.get(lease.id)
         if held is None or held.released:
             return
@@ -589,6 +622,7 @@ class TwoTierFrontier:
         for each in held:
             if not each.released:
                 self._release_address(each.lease, self._limits.longest_address_rest_s, now)
+        self._borrowed.close_shard(shard, now)
         leases = [each.lease for each in held]
         self._arrived.drop(shard)
         self._admitter.drop(shard)
@@ -641,7 +675,7 @@ class TwoTierFrontier:
             return 0.0
         times = (
             *(self._scheduler.wake_at(standings), self._later.next_at),
-            *(self._arrived.due_at, self.budgets.next_at, round_at),
+            *(self._arrived.due_at, self.budgets.next_at, round_at, self._borrowed.next_end),
         )
         return min([time for time in times if time is not None], default=None)
 
@@ -751,7 +785,8 @@ class TwoTierFrontier:
 
     def end_rests(self, rests: Mapping[HostKey, float], now: float) -> None:
         for host, until in rests.items():
-            self._scheduler.end_rest(host, until, now)
+            if not self._borrowed.is_lent(host):
+                self._scheduler.end_rest(host, until, now)
         self._end_call(now)
 
     def note_known(self, host: HostKey, now: float) -> None:
@@ -985,12 +1020,13 @@ class TwoTierFrontier:
         held.released = True
         record = self._batch.host(held.active.host)
         until = now + min(max(rest.seconds, 0.0), self._limits.max_rest_s)
+        until = max(until, held.active.rest_until)
         record.rest_until = max(until, record.rest_until) if held.is_bundled else until
         record.pace = rest.pace
         if rest.asked_s is not None:
             record.note_trouble(rest.asked_s, now)
-        if rest.fetch is not None:
-            record.tally = record.tally.with_fetch(rest.fetch, now)
+        for fetch in rest.fetches:
+            record.tally = record.tally.with_fetch(fetch, now)
         if held.is_bundled:
             lease = held.lease
             released = OpenRecord(lease.candidate, lease.taken_at)
@@ -1185,8 +1221,9 @@ class TwoTierFrontier:
             self._background.commit_soon()
 
     def set_rest(self, host: HostKey, until: float, now: float) -> None:
-        """Let *host* rest until that time, also if it rests longer now, if it is not leased."""
-        self._scheduler.set_rest(host, until, now)
+        """Let *host* rest until that time, also if it rests longer now, if it is not leased. A
+        borrowed turn is not cut short."""
+        self._scheduler.set_rest(host, max(until, self._borrowed.rests_until(host)), now)
         self._end_call(now)
 
     def commit(self) -> None:
@@ -1292,6 +1329,7 @@ class TwoTierFrontier:
         return Work(piece.run, apply)
 
     def _move_due(self, now: float) -> None:
+        self._borrowed.end_overdue(now)
         self._scheduler.move_due(now)
         self._admit_spilled(self.budgets.take_due(now), now, binds=True)
         for key, candidate in self._later.take_due(now, self._limits.due_slice):

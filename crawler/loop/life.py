@@ -168,6 +168,7 @@ class Life:
     paused_s: float = 0.0  # time of the fetch in which it waited for memory for its body
     head: Answer | None = None  # the answer as its head was, if that has trouble
     answer: Answer | None = None  # of the host; None: no request was sent, or no answer came yet
+    asides: tuple[Answer, ...] = ()  # of the host, to what the page needs to be shown
     exchanges: tuple[Exchange, ...] = ()  # what was fetched, until its record is written
     rendered: Rendered | None = None  # None: its answer was not rendered
     body_bytes: int = 0  # of the exchanges, when they are gone
@@ -350,8 +351,14 @@ class Life:
         self.lease = replace(self.lease, pace=pace)
 
     def note_head(self, head: Answer) -> None:
-        """Note what the head of an answer, which has trouble, says."""
-        self.head = head
+        """Note what the head of an answer, which has trouble, says; of several the one that asks
+        for the longest rest."""
+        if self.head is None or (head.retry_after_s or 0.0) >= (self.head.retry_after_s or 0.0):
+            self.head = head
+
+    def note_aside(self, answer: Answer) -> None:
+        """Note the answer of its host to a further request: for what its page needs."""
+        self.asides += (answer,)
 
     def note_answer(self, answer: Answer) -> None:
         self.answer = answer

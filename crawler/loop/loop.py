@@ -24,6 +24,7 @@ from crawler.loop.life import DeadEnd, Life, LifeEvent, Lives, OpenFetch, Plan
 from crawler.loop.links import LinkSelection, Tally
 from crawler.loop.outcome import (
     UNMODIFIED,
+    fetches_beside,
     host_fetch,
     lease_to_finish,
     outcome_of,
@@ -38,6 +39,7 @@ from crawler.model.choices import LaterVisits, RevisitChoice, RevisitMode
 from crawler.model.types import (
     Added,
     Answer,
+    BorrowedTurn,
     Candidate,
     Change,
     CrawlerError,
@@ -46,6 +48,8 @@ from crawler.model.types import (
     HostKey,
     Lease,
     Moved,
+    NotItsTurn,
+    NoTurn,
     Outcome,
     Pace,
     Purpose,
@@ -65,17 +69,19 @@ from crawler.policy.politeness import (
     CHALLENGE,
     LEFT,
     Uplink,
+    is_cancelled,
     is_host_down,
     is_left,
     is_retry_status,
     is_retryable,
     is_trouble,
-    next_rest,
     no_contact,
     overridden,
+    rest_after_all,
     retry_after_s,
     retry_decision,
     should_give_up,
+    summed,
     with_challenge,
     with_head,
 )
@@ -369,14 +375,22 @@ class Loop:
         is written at once: the process may be killed before the answer is whole."""
         if life.is_released:
             return
-        now, longest_s = self.now(), self.limits.politeness.max_retry_after_s
-        asked_s = retry_after_s(retry_after, now, longest_s) if retry_after else None
-        head = Answer(life.fetched_s(now), status=status, retry_after_s=asked_s)
-        if asked_s is None and not is_trouble(head):
+        now = self.now()
+        head = self._bad_head(life.fetched_s(now), status, retry_after)
+        if head is None:
             return
         life.note_head(head)
         self.bundles.stop(life.candidate.host, now)
         self.frontier.note_trouble(life.lease, self._next_rest(life, head), now)
+
+    def _bad_head(self, fetched_s: float, status: int, retry_after: bytes | None) -> Answer | None:
+        """Return what a head says that has trouble or a Retry-After, else None."""
+        head = Answer(fetched_s, status=status, retry_after_s=self._asked_s(retry_after))
+        return head if head.retry_after_s is not None or is_trouble(head) else None
+
+    def _asked_s(self, retry_after: bytes | None) -> float | None:
+        longest_s = self.limits.politeness.max_retry_after_s
+        return retry_after_s(retry_after, self.now(), longest_s) if retry_after else None
 
     def answer(
         self,
@@ -391,14 +405,11 @@ class Loop:
         """Make the answer of *status*. *error*: why its body is not whole, or empty; of a status
         that is tried again anyway, the status is the more precise reason. *challenge*: what it is
         by the table of signatures."""
-        longest_s = self.limits.politeness.max_retry_after_s
         answer = Answer(
             self._duration_s(life),
             status=status,
             error="" if is_retry_status(status) else error,
-            retry_after_s=retry_after_s(retry_after, self.now(), longest_s)
-            if retry_after
-            else None,
+            retry_after_s=self._asked_s(retry_after),
         )
         if life.plan.purpose is not Purpose.ROBOTS:
             # A probe is another URL.
@@ -419,14 +430,18 @@ class Loop:
     def note_answer(self, life: Life, answer: Answer) -> Answer:
         """Note *answer*, and return it as it counts: while our own connection is down a failure is
         not counted against host or URL, but as cancelled by us."""
-        host = life.candidate.host
+        counted = self._observe(life.candidate.host, life.lease.pace, answer)
+        if is_cancelled(counted) and not is_cancelled(answer):
+            life.note_reason("our own connection is down")
+        life.note_answer(counted)
+        return counted
+
+    def _observe(self, host: HostKey, pace: Pace, answer: Answer) -> Answer:
         self.uplink.observe(host, answer, self.now())
         if no_contact(answer) and not self.uplink.charges_host():
-            life.note_reason("our own connection is down")
-            answer = Answer(answer.duration_s, error=_CANCELLED)
-        elif answer.status is None or host in self.silent_hosts.errors:
-            self.silent_hosts.observe(host, life.lease.pace, answer)
-        life.note_answer(answer)
+            return Answer(answer.duration_s, error=_CANCELLED)
+        if answer.status is None or host in self.silent_hosts.errors:
+            self.silent_hosts.observe(host, pace, answer)
         return answer
 
     def answered(self, life: Life, answer: Answer, retries: int | None = None) -> bool:
@@ -638,32 +653,35 @@ class Loop:
         if is_seen_late and answer.status is not None and rest.asked_s is not None:
             # A handler of the user's gives no head, and some trouble is seen in the body only.
             self.frontier.note_trouble(life.lease, rest, now)
-        rest = replace(rest, address=life.address, fetch=host_fetch(life, answer))
+        own = host_fetch(life, answer)
+        fetches = (*([] if own is None else [own]), *fetches_beside(life.asides))
+        rest = replace(rest, address=life.address, fetches=fetches)
         self.frontier.release(life.lease, rest, now)
         self.bundles.note_released(life, rest.pace, now)
-        self.figures.count_rest(life.candidate.host, answer, rest, now)
-        if (change := change_of(life.lease.pace.pacing, rest.pace.pacing)) is not None:
-            self.figures.count(f"politeness/pace/{change}")
+        self._count_rest(life.candidate, life.lease.pace, [answer, *life.asides], rest)
         if should_give_up(rest.pace):
-            self._give_up(life, rest)
+            self._give_up(life.candidate.url, life.answer.trouble if life.answer else "", rest)
         return rest
+
+    def _count_rest(
+        self, asked: Candidate | BorrowedTurn, before: Pace, answers: Sequence[Answer], rest: Rest
+    ) -> None:
+        now, counted = self.now(), summed(None, answers)
+        self.figures.count_rest(asked.host, counted, rest, now)
+        if (change := change_of(before.pacing, rest.pace.pacing)) is not None:
+            self.figures.count(f"politeness/pace/{change}")
 
     def _next_rest(self, life: Life, answer: Answer) -> Rest:
         overrides = self.origins.operator.of_url(life.candidate.url)
         politeness = overridden(self.limits.politeness, overrides)
         # A robots.txt is answered in another time than pages.
         begun_at = None if life.plan.purpose is Purpose.ROBOTS else life.turn_at
-        rest = next_rest(_pace(life, overrides), answer, politeness, self.random, begun_at)
-        if not life.is_of_own_url and answer.error != CHALLENGE:
+        pace, answers = _pace(life.lease.pace, life.plan.crawl_delay_s, overrides), [answer]
+        rest = rest_after_all(pace, [*answers, *life.asides], politeness, self.random, begun_at)
+        is_own = life.is_of_own_url and not (is_cancelled(answer) and life.asides)
+        if not is_own and answer.error != CHALLENGE:
             # Neither a robots.txt nor what cannot exist is a page.
-            before = life.lease.pace
-            kept = replace(
-                rest.pace,
-                unwelcome=before.unwelcome,
-                forbidden=before.forbidden,
-                has_page=before.has_page,
-            )
-            rest = replace(rest, pace=kept)
+            rest = replace(rest, pace=_with_pages_of(life.lease.pace, rest.pace))
         if life.plan.purpose is not Purpose.ROBOTS or rest.pace.standing is not Standing.ANSWERS:
             return rest
         # A robots.txt proves nothing about pages: hosts that answer it and hang with each page
@@ -672,13 +690,103 @@ class Loop:
         standing = Standing.ANSWERS if proven else Standing.NEW
         return replace(rest, pace=replace(rest.pace, standing=standing))
 
-    def _give_up(self, life: Life, rest: Rest) -> None:
-        trouble = life.answer.trouble if life.answer else ""
+    def _give_up(self, url: str, trouble: str, rest: Rest) -> None:
         reason = f"{HOST_FAILED}{trouble and f': {trouble}'}"
-        self.precheck.robots.give_up(
-            authority_of(life.candidate.url), reason, self.now(), rest.seconds
-        )
+        self.precheck.robots.give_up(authority_of(url), reason, self.now(), rest.seconds)
         self.figures.count("politeness/given_up")
+
+    # What a page needs to be shown is fetched beside it: of its own host under its lease, of others
+    # under turns that are borrowed.
+
+    def note_aside(self, life: Life, answer: Answer) -> Answer:
+        """Note the answer of the host of *life* to a further request under its lease, before the
+        release, whose rest is that of all. Returns it as it counts."""
+        answer = self._observe(life.candidate.host, life.lease.pace, answer)
+        if life.is_released:
+            return answer
+        life.note_aside(answer)
+        if answer.retry_after_s is not None or is_trouble(answer):
+            now, own = self.now(), life.answer or Answer(life.fetched_s(self.now()), status=200)
+            self.bundles.stop(life.candidate.host, now)
+            self.frontier.note_trouble(life.lease, self._next_rest(life, own), now)
+        return answer
+
+    async def borrow(self, host: HostKey, url: str, until: float) -> BorrowedTurn | NotItsTurn:
+        """Take the turn of *host*, the first of whose URLs is *url*, as `Frontier.borrow`: for
+        requests that are over by *until*. Not where the operator's rules, or the state of our own
+        connection, let nothing be fetched. Its robots.txt is the caller's to ask."""
+        now, operator = self.now(), self.origins.operator
+        rules = operator.of_url(url)
+        if rules.refuse:
+            return NotItsTurn(host, NoTurn.REFUSED)
+        paused = [operator.paused_until(now) or 0.0, rules.paused_until(now) or 0.0]
+        if any(paused):
+            return NotItsTurn(host, NoTurn.PAUSED, max(paused))
+        if self.uplink.is_down(now):
+            return NotItsTurn(host, NoTurn.UPLINK, self.uplink.probe_at)
+        if self.silent_hosts.are_given_up and self.silent_hosts.has_failed(host):
+            return NotItsTurn(host, NoTurn.LEFT)
+        return await self.frontier.borrow(host, now, until)
+
+    def note_turn_head(
+        self,
+        turn: BorrowedTurn,
+        url: str,
+        status: int,
+        retry_after: bytes | None,
+        fetched_s: float,
+        crawl_delay_s: float | None = None,
+    ) -> bool:
+        """As `note_head`, when an answer to a request for *url* under *turn* has begun. Returns
+        whether it has trouble or a Retry-After: then no other request is sent under it."""
+        head = self._bad_head(fetched_s, status, retry_after)
+        if head is not None:
+            rest = self._rest_of_turn(turn, url, [head], crawl_delay_s)
+            self.frontier.note_trouble(turn, rest, self.now())
+        return head is not None
+
+    def give_back(
+        self,
+        turn: BorrowedTurn,
+        url: str,
+        answers: Sequence[Answer],
+        *,
+        crawl_delay_s: float | None = None,
+        body_bytes: int = 0,
+        address: str = "",
+    ) -> Rest:
+        """End *turn*, whose requests, the first of them for *url*, had these *answers*, and return
+        the rest of its host; without any it needs none. *crawl_delay_s*: of its robots.txt; None:
+        not known. *body_bytes*: of all answers. *address*: from which they came, if known."""
+        now = self.now()
+        if not answers:
+            rest = Rest(0.0, turn.pace, "unused", address_s=0.0)
+            self.frontier.give_back(turn, rest, now)
+            return rest
+        answers = [self._observe(turn.host, turn.pace, each) for each in answers]
+        rest = self._rest_of_turn(turn, url, answers, crawl_delay_s)
+        fetches = fetches_beside(answers, body_bytes)
+        rest = replace(rest, address=address, fetches=fetches)
+        self.frontier.give_back(turn, rest, now)
+        self._count_rest(turn, turn.pace, answers, rest)
+        if should_give_up(rest.pace):
+            self._give_up(url, summed(None, answers).trouble, rest)
+        return rest
+
+    def _rest_of_turn(
+        self,
+        turn: BorrowedTurn,
+        url: str,
+        answers: Sequence[Answer],
+        crawl_delay_s: float | None,
+    ) -> Rest:
+        overrides = self.origins.operator.of_url(url)
+        pace = _pace(turn.pace, crawl_delay_s, overrides)
+        politeness = overridden(self.limits.politeness, overrides)
+        rest = rest_after_all(pace, answers, politeness, self.random, turn.taken_at)
+        if any(each.error == CHALLENGE for each in answers):
+            return rest
+        return replace(rest, pace=_with_pages_of(turn.pace, rest.pace))  # none of it is a page
 
     # Its page is archived, and its links are found: `Life` has them. Now they are added, and it is
     # finished.
@@ -795,11 +903,19 @@ class Loop:
         return self.precheck.take_paused() if are_paused_anew else {}
 
 
-def _pace(life: Life, overrides: Overrides) -> Pace:
-    asked_s = (
-        life.plan.crawl_delay_s if overrides.crawl_delay_s is None else overrides.crawl_delay_s
+def _pace(pace: Pace, crawl_delay_s: float | None, overrides: Overrides) -> Pace:
+    asked_s = crawl_delay_s if overrides.crawl_delay_s is None else overrides.crawl_delay_s
+    return pace if asked_s is None else replace(pace, crawl_delay_s=asked_s)
+
+
+def _with_pages_of(before: Pace, pace: Pace) -> Pace:
+    """Return *pace* with what *before* says of pages."""
+    return replace(
+        pace,
+        unwelcome=before.unwelcome,
+        forbidden=before.forbidden,
+        has_page=before.has_page,
     )
-    return life.lease.pace if asked_s is None else replace(life.lease.pace, crawl_delay_s=asked_s)
 
 
 def _by_target(rules: OperatorRules, key: str) -> list[tuple[str, object]]:

@@ -3,6 +3,7 @@ outcome log, its failure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Final
 
@@ -28,7 +29,13 @@ from crawler.model.types import (
     change_key,
 )
 from crawler.policy.link_checks import result_of
-from crawler.policy.politeness import CHALLENGE, LEFT, is_retry_status, is_trouble
+from crawler.policy.politeness import (
+    CHALLENGE,
+    LEFT,
+    is_cancelled,
+    is_retry_status,
+    is_trouble,
+)
 from crawler.policy.silent_hosts import NEVER_ANSWERED
 
 _FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", Dead: "dead"}
@@ -243,7 +250,7 @@ def failure_of_answer(answer: Answer) -> str:
 def host_fetch(life: Life, answer: Answer) -> HostFetch | None:
     """Return what *answer* adds to what is known of its host; None: nothing, as the fetch was
     cancelled, or was for a robots.txt or a probe and did not fail."""
-    if answer.error == "cancelled" or not (life.is_of_own_url or is_trouble(answer)):
+    if is_cancelled(answer) or not (life.is_of_own_url or is_trouble(answer)):
         return None
     status = answer.status or 0
     return HostFetch(
@@ -252,6 +259,19 @@ def host_fetch(life: Life, answer: Answer) -> HostFetch | None:
         bytes=life.received_bytes,
         is_page=life.is_of_page and not answer.error and status in HTTP_OK,
     )
+
+
+def fetches_beside(answers: Iterable[Answer], body_bytes: int = 0) -> tuple[HostFetch, ...]:
+    """Return what *answers* to requests for what a page needs add to what is known of their host;
+    *body_bytes*: of all of them."""
+    counted = [
+        HostFetch(failure=failure_of_answer(each), status=each.status or 0)
+        for each in answers
+        if not is_cancelled(each)
+    ]
+    if counted:
+        counted[-1] = replace(counted[-1], bytes=body_bytes)
+    return tuple(counted)
 
 
 # The kinds of failure, by the words of counters, outcomes, summary and metrics.

@@ -193,6 +193,42 @@ class Lease(msgspec.Struct, frozen=True):
     round: int = 0  # in which it was taken; 0: this run has no rounds
 
 
+class BorrowedTurn(msgspec.Struct, frozen=True):
+    """Permission to send requests to a host, one after the other, for which no URL waits: what a
+    page needs to be shown. Arrow: frontier -> fetch."""
+
+    id: int  # never used twice
+    host: HostKey
+    pace: Pace
+    taken_at: float
+    until: float  # epoch seconds: the last of its requests is over by then
+    rests_until: float  # its host is leased again then, if the turn is never given back
+    address: str | None = None  # as of Lease
+
+
+class NoTurn(StrEnum):
+    """Why a host lends no turn now."""
+
+    RESTS = "rests"
+    LEASED = "leased"
+    BORROWED = "borrowed"
+    ADDRESS = "address"  # others are fetched from its address, or that is not known yet
+    LEFT = "left"  # it does not welcome us, or has never answered
+    PAUSED = "paused"  # by the operator
+    REFUSED = "refused"  # by the operator
+    UPLINK = "uplink"  # our own connection is down
+    ELSEWHERE = "elsewhere"  # whoever has its URLs did not answer in time, or lends no turns
+    STORE = "store"  # it could not be written
+
+
+class NotItsTurn(msgspec.Struct, frozen=True):
+    """A host lends no turn now, and why."""
+
+    host: HostKey
+    why: NoTurn
+    at: float | None = None  # epoch seconds: not before; None: not known, or never
+
+
 class HostFetch(msgspec.Struct, frozen=True):
     """What one fetch adds to what is known of its host."""
 
@@ -213,7 +249,7 @@ class Rest(msgspec.Struct, frozen=True):
     # How long the other hosts of its address get none; None: as long.
     address_s: float | None = None
     address: str = ""  # from which it answered; empty: it did not, or that is known by its lease
-    fetch: HostFetch | None = None  # that has ended; None: it does not count
+    fetches: tuple[HostFetch, ...] = ()  # that have ended, but for those that do not count
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -321,6 +357,8 @@ class Answer(msgspec.Struct, frozen=True):
     hung: bool = False  # the answer came, but too slowly
     detail: str = ""  # of an error by a proxy, or the signature of a challenge; for people
     is_known: bool = False  # a challenge that says nothing new of its host
+    # Of its turn, one after the other, without rests between: `duration_s` is the sum of all.
+    requests: int = 1
 
     @property
     def trouble(self) -> str:

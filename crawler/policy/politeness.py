@@ -21,6 +21,7 @@ import dataclasses
 import re
 from calendar import timegm
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_tz
 from enum import StrEnum
@@ -177,6 +178,11 @@ def circuit(pace: Pace, *, resting: bool = False) -> Circuit:
     return Circuit.OPEN if resting else Circuit.HALF_OPEN
 
 
+def is_cancelled(answer: Answer) -> bool:
+    """Return whether we ended the request: that says nothing of the host."""
+    return answer.error == "cancelled"
+
+
 def is_trouble(answer: Answer) -> bool:
     """Return whether the host, not the page, is in trouble."""
     if answer.error:
@@ -205,14 +211,15 @@ def next_rest(
     random: Random,
     begun_at: float | None = None,
 ) -> Rest:
-    """Return how long to leave the host alone after *answer*, and its pace from then on.
-    *begun_at*: when the request was sent, epoch seconds; None: it says nothing of how fast pages
-    may be asked for."""
+    """Return how long to leave the host alone after *answer*, and its pace from then on. If that is
+    the last one to several requests, as if each had been followed by its rest. *begun_at*: when the
+    first was sent, epoch seconds; None: it says nothing of how fast pages may be asked for."""
     event = event_of(answer, pace, settings)
     is_counted = event in _TROUBLE and _is_trouble_counted(pace, begun_at)
     pacing = pace.pacing
+    requests, fetch_s = answer.requests, answer.duration_s / answer.requests
     if begun_at is not None and not is_counted:
-        pacing = _paced(pace, answer, event, begun_at, settings)
+        pacing = _paced(pace, replace(answer, duration_s=fetch_s), event, begun_at, settings)
     after = replace(
         pace if is_counted else _count_challenges(_count_failures(pace, event), answer),
         pacing=pacing,
@@ -221,14 +228,16 @@ def next_rest(
         has_sent=pace.has_sent or answer.status is not None or answer.error == "protocol",
     )
     if event is CircuitEvent.ANSWERED:
-        after = _timed(after, answer.duration_s)
-    delays = _gaps(pace, pacing, answer, event, settings)
-    gap_s = max(delays)[0]
+        after = _timed(after, fetch_s)
+    of_one = _gaps(pace, pacing, fetch_s, event, settings)
+    delays = [(requests * delay_s, why) for delay_s, why in of_one]
+    gap_s, one_s = max(delays)[0], max(of_one)[0]
     if circuit(after, resting=True) is Circuit.OPEN and event is not CircuitEvent.CANCELLED:
         delays.append((gap_s + _pause_s(after.pauses, settings), "pause"))
     elif event in _TROUBLE:
         tries = after.failures or after.unwelcome
-        gap_s += full_jitter_s(tries, settings.backoff_base_s, settings.backoff_max_s, random)
+        backoff_s = full_jitter_s(tries, settings.backoff_base_s, settings.backoff_max_s, random)
+        gap_s, one_s = gap_s + backoff_s, one_s + backoff_s
         delays.append((gap_s, "backoff"))
     if event in _TROUBLE and after.unwelcome >= PAUSE_AFTER_CHALLENGES and not is_left(after):
         # A probe that finds trouble of another kind is no page either.
@@ -242,7 +251,49 @@ def next_rest(
     if settings.host_unit is HostUnit.ADDRESS:
         concern = _OF_ADDRESS if _is_of_address(answer) else _OF_EACH_FETCH
         of_address_s = max(delay_s for delay_s, why in delays if why in concern)
-    return Rest(seconds, replace(after, gap_s=gap_s), reason, asked_s, of_address_s)
+    return Rest(seconds, replace(after, gap_s=one_s), reason, asked_s, of_address_s)
+
+
+def rest_after_all(
+    pace: Pace,
+    answers: Sequence[Answer],
+    settings: PolitenessSettings,
+    random: Random,
+    begun_at: float | None = None,
+) -> Rest:
+    """Return as `next_rest` after *answers* to requests of one turn, of which there is one at
+    least. The first that shows no trouble says what it does to the pace. Trouble counts once, and
+    as if it had come last: before it the host did answer."""
+    first, worst = _first_and_worst(answers)
+    rest = next_rest(pace, summed(first or worst, answers), settings, random, begun_at)
+    if first is None or worst is None:
+        return rest
+    last = next_rest(rest.pace, summed(worst, answers), settings, random, begun_at)
+    return last if last.seconds >= rest.seconds else replace(rest, pace=last.pace)
+
+
+def summed(answer: Answer | None, answers: Sequence[Answer]) -> Answer:
+    """Return *answer*, or the first that decides of *answers*, as if it was that to all of their
+    requests."""
+    answer = answer or next(each for each in _first_and_worst(answers)[::-1] if each is not None)
+    asked = [each.retry_after_s for each in answers if each.retry_after_s is not None]
+    return replace(
+        answer,
+        duration_s=sum([each.duration_s for each in answers]),
+        requests=sum([each.requests for each in answers]),
+        retry_after_s=max(asked, default=None),
+    )
+
+
+def _first_and_worst(answers: Sequence[Answer]) -> tuple[Answer | None, Answer | None]:
+    """Return the first answer without trouble, one that we cancelled only if there is no other at
+    all, and that with trouble and the longest Retry-After."""
+    bad = [each for each in answers if is_trouble(each)]
+    worst = max(bad, key=lambda each: each.retry_after_s or 0.0, default=None)
+    first = next(
+        (each for each in answers if not is_trouble(each) and not is_cancelled(each)), None
+    )
+    return (answers[0] if first is None and worst is None else first), worst
 
 
 # What other hosts on the address of a host rest for, too. The machine has done the work of a fetch,
@@ -413,13 +464,14 @@ def _paced(
 def _gaps(
     pace: Pace,
     pacing: Pacing | None,
-    answer: Answer,
+    fetch_s: float,
     event: CircuitEvent,
     settings: PolitenessSettings,
 ) -> list[tuple[float, str]]:
+    """Return how long a host rests after one request that took *fetch_s*, each with why."""
     # After trouble a host rests as in the first stage.
     stage = None if event in _TROUBLE else pacing
-    own_s = least_rest_s(stage, answer.duration_s, settings)
+    own_s = least_rest_s(stage, fetch_s, settings)
     asked_s = min(pace.crawl_delay_s, settings.max_crawl_delay_s)
     delays = [(own_s, "gap"), (asked_s, "crawl-delay")]
     if event is CircuitEvent.ANSWERED and pacing is not None and pacing.step and not pace.failures:

@@ -36,6 +36,7 @@ from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
     Added,
+    BorrowedTurn,
     Candidate,
     Claim,
     ConditionalVisits,
@@ -47,6 +48,8 @@ from crawler.model.types import (
     Lease,
     LinkSource,
     Moved,
+    NotItsTurn,
+    NoTurn,
     Outcome,
     Pace,
     Purpose,
@@ -381,7 +384,19 @@ class RemoteFrontier:
         heapq.heappush(self._blocked, float(ceil(until)))
         self._has_unsent.set()
 
-    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+    async def borrow(self, host: HostKey, now: float, until: float) -> BorrowedTurn | NotItsTurn:
+        """Lend no turn. The server gives them, with URLs: what this crawl knows of the rest of a
+        host says nothing of other crawlers, which may be fetching from it now."""
+        del now, until
+        return NotItsTurn(host, NoTurn.ELSEWHERE)
+
+    def give_back(self, turn: BorrowedTurn, rest: Rest, now: float) -> bool:
+        del turn, rest, now
+        return False
+
+    def note_trouble(self, lease: Lease | BorrowedTurn, rest: Rest, now: float) -> None:
+        if isinstance(lease, BorrowedTurn):
+            return
         held = self._open.get(lease.id)
         if held is not None and not held.is_released:
             self._note_rest(held, lease, now + rest.seconds, rest.pace)

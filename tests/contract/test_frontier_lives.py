@@ -22,12 +22,15 @@ from crawler.frontier.gate import Gate
 from crawler.frontier.later import LEAST_S
 from crawler.model.types import (
     Again,
+    BorrowedTurn,
     Dead,
     Done,
+    HostKey,
     Lease,
     Moved,
     PageHistory,
     PutBack,
+    Rest,
     RetryAt,
 )
 from tests.harness.budget import examples
@@ -38,6 +41,7 @@ from tests.harness.frontiers import (
     Refusing,
     TurnWorld,
     WebServer,
+    at_once,
     candidate,
     memory_store,
     rest,
@@ -65,6 +69,7 @@ class FrontierLives(RuleBasedStateMachine):
         self.again: dict[str, float] = {}  # pages visited again when that is worth it: the same
         self.leased: dict[str, Lease] = {}  # url -> lease, until finished
         self.unreleased: dict[int, Lease] = {}
+        self.borrowed: dict[str, BorrowedTurn] = {}  # by host
         self.gap: dict[str, float] = {}
         self.done = self.dead = self.added = 0
         self.rules = ADMIT_ALL
@@ -95,12 +100,14 @@ class FrontierLives(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 1.0, 2.0, 6.0, 20.0]))
     def time_passes(self, seconds):
         self.now += seconds
+        self.forget_overdue()
 
     @rule()
     def sleep_until_woken(self):
         wake_at = self.frontier.wake_at()
         if wake_at is not None:
             self.now = max(self.now, wake_at)
+        self.forget_overdue()
 
     @rule(limit=st.integers(1, 3), at_once=st.sampled_from([1, 1, 2, 3]))
     def lease(self, limit, at_once):
@@ -198,6 +205,39 @@ class FrontierLives(RuleBasedStateMachine):
                 return Dead("by the test")
         return Done()
 
+    @rule(host=HOSTS, seconds=st.sampled_from([1.0, 4.0]))
+    def borrow(self, host, seconds):
+        turn = at_once(self.frontier.borrow(HostKey(host), self.now, self.now + seconds))
+        if isinstance(turn, BorrowedTurn):
+            self.server.visited(host, self.now)
+            self.borrowed[host] = turn
+        elif turn.at is not None:
+            assert turn.at > self.now
+
+    @rule(data=st.data(), seconds=st.sampled_from([0.0, 1.0, 3.0, 7.0]))
+    def give_back(self, data, seconds):
+        if self.borrowed:
+            host = data.draw(st.sampled_from(sorted(self.borrowed)))
+            turn = self.borrowed.pop(host)
+            assert self.frontier.give_back(turn, rest(seconds), self.now)
+            self.gap[host] = seconds
+            self.server.left(host, self.now + seconds)
+
+    @rule(data=st.data(), seconds=st.sampled_from([1.0, 30.0]))
+    def head_of_a_turn(self, data, seconds):
+        if self.borrowed:
+            host = data.draw(st.sampled_from(sorted(self.borrowed)))
+            noted = Rest(seconds, self.borrowed[host].pace, asked_s=0.0)
+            self.frontier.note_trouble(self.borrowed[host], noted, self.now)
+            self.server.note_rest(host, self.now + seconds)
+
+    def forget_overdue(self):
+        """Turns that are never given back."""
+        for host, turn in list(self.borrowed.items()):
+            if turn.rests_until <= self.now:
+                del self.borrowed[host]
+                self.server.left(host, turn.rests_until)
+
     @rule(refused=st.sampled_from([(), (), (0,), (1, 2), (0, 1, 2)]))
     def crash(self, refused):
         """The next start may have other rules."""
@@ -209,7 +249,9 @@ class FrontierLives(RuleBasedStateMachine):
             if lease.id in self.unreleased or not self.is_known_released(lease):
                 self.server.left(lease.candidate.host, self.rest_after_death(lease))
             assert not self.frontier.finish(lease, Done(), self.now), "fenced off"
-        self.leased, self.unreleased = {}, {}
+        for host, turn in self.borrowed.items():
+            self.server.left(host, turn.rests_until)
+        self.leased, self.unreleased, self.borrowed = {}, {}, {}
         del old
 
     def is_known_released(self, lease):
@@ -269,6 +311,7 @@ class TurnLives(FrontierLives):
         "again",
         "leased",
         "unreleased",
+        "borrowed",
         "gap",
         "done",
         "dead",
@@ -310,6 +353,18 @@ class TurnLives(FrontierLives):
 
     def keep(self):
         self.kept = {name: deepcopy(getattr(self, name)) for name in self.COMMITTED}
+
+    @rule(host=HOSTS, seconds=st.sampled_from([1.0, 4.0]))
+    def borrow(self, host, seconds):
+        super().borrow(host, seconds)
+        self.frontier.commit()  # as a turn that is lent is
+        self.keep()
+
+    @rule(data=st.data(), seconds=st.sampled_from([1.0, 30.0]))
+    def head_of_a_turn(self, data, seconds):
+        super().head_of_a_turn(data, seconds)
+        self.frontier.commit()
+        self.keep()
 
     def decide_all(self):
         for _ in range(20):  # with too many new URLs, or URLs that come due, nothing is leased

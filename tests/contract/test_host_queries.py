@@ -116,7 +116,8 @@ def lived(world: EmbeddedWorld, seed: int) -> Any:
             failure = dice.choice(("", "", "timeout", "status_503"))
             fetch = HostFetch(failure, 503 if failure == "status_503" else 0, 9, not failure)
             at = f"192.0.2.{LETTERS.index(lease.candidate.host[0]) % 3}"
-            frontier.release(lease, Rest(dice.uniform(0, 9), pace, address=at, fetch=fetch), now)
+            rest = Rest(dice.uniform(0, 9), pace, address=at, fetches=(fetch,))
+            frontier.release(lease, rest, now)
             verdicts = (Done(), PutBack(), Dead("no"), RetryAt(now + dice.uniform(-1, 9)))
             frontier.finish(lease, dice.choice(verdicts), now)
         if number == 200:

@@ -4,12 +4,13 @@ share."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
+import pytest
 from xxhash import xxh3_64_intdigest
 
 from crawler.data.local_stores import LocalClaims
@@ -51,6 +52,8 @@ from crawler.model.types import (
     Standing,
 )
 from crawler.policy.refusal import Reason, Refusal
+
+T = TypeVar("T")
 
 # Small limits, so that ordinary tests cross every boundary.
 TIGHT = FrontierLimits(
@@ -174,6 +177,14 @@ def rest(seconds: float) -> Rest:
     return Rest(seconds, Pace(gap_s=seconds))
 
 
+def at_once(call: Coroutine[Any, Any, T]) -> T:
+    """Return what *call* does, which waits for nothing."""
+    with pytest.raises(StopIteration) as end:
+        call.send(None)
+    result: T = end.value.value
+    return result
+
+
 def drain(frontier: Frontier, now: float) -> list[Lease]:
     """Return all that may be leased at *now*; ask again as long as the frontier asks for it."""
     leases: list[Lease] = []
@@ -223,6 +234,9 @@ class WebServer:
 
     def left(self, host: str, until: float) -> None:
         self.busy[host] -= self.busy[host] > 0
+        self.note_rest(host, until)
+
+    def note_rest(self, host: str, until: float) -> None:
         self.quiet_until[host] = max(self.quiet_until.get(host, 0.0), until)
 
 

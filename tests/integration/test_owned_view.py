@@ -214,7 +214,7 @@ def live(crawl: Crawl, seed: int) -> None:
                     dice.uniform(0, 9),
                     pace,
                     address=f"192.0.2.{number % 3}",
-                    fetch=HostFetch(is_page=True),
+                    fetches=(HostFetch(is_page=True),),
                 ),
                 now,
             )

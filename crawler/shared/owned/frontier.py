@@ -39,6 +39,7 @@ from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
     Added,
+    BorrowedTurn,
     Candidate,
     CrawlerError,
     Done,
@@ -47,6 +48,8 @@ from crawler.model.types import (
     Lease,
     LinkSource,
     Moved,
+    NotItsTurn,
+    NoTurn,
     Pace,
     Purpose,
     PutBack,
@@ -74,6 +77,9 @@ _LEASE_LOOK_S: Final = 0.5  # between two looks whether a lease may be given awa
 _ROOM_LOOK_S: Final = 0.5  # between two looks whether the disk has room
 _FINISH_LOOK_S: Final = 0.01  # between two looks whether verdicts wait
 _SILENT_REST_S: Final = 5.0  # until a host is tried again whose server did not answer
+BORROW_S: Final = 2.0
+"""How long a turn that is borrowed is waited for: then the requests are left out. Guess: a page
+waits for them, and its own host."""
 _LINKS_LOOK_S: Final = 1.0  # between two looks whether links have to wait in the outbox
 
 
@@ -308,7 +314,36 @@ class OwnedFrontier:
         self._note_address_rest(lease, rest)
         return self.frontier.release(lease, rest, now)
 
-    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+    async def borrow(self, host: HostKey, now: float, until: float) -> BorrowedTurn | NotItsTurn:
+        owner = self.owner_of(host)
+        if owner is None:
+            return NotItsTurn(host, NoTurn.ELSEWHERE)
+        return await self._borrow_of(owner, host, now, until)
+
+    async def _borrow_of(
+        self, owner: OwnedShard, host: HostKey, now: float, until: float
+    ) -> BorrowedTurn | NotItsTurn:
+        """Borrow of a shard that is here: the turn begins when Redis has its rest."""
+        assert self._sender is not None
+        turn = self.frontier.borrow_here(host, now, until)
+        if isinstance(turn, NotItsTurn):
+            return turn
+        position = owner.mirror.position
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BORROW_S):
+                await self._sender.wait_until(lambda: owner.acked >= position or not owner.is_owned)
+        if owner.acked >= position and owner.is_certain(self._steady()):
+            return turn
+        self.frontier.give_back(turn, Rest(0.0, turn.pace, address_s=0.0), self._now())
+        return NotItsTurn(host, NoTurn.ELSEWHERE)
+
+    def give_back(self, turn: BorrowedTurn, rest: Rest, now: float) -> bool:
+        if not self.owns(turn.host):
+            return False
+        self._note_address_rest(turn, rest)
+        return self.frontier.give_back(turn, rest, now)
+
+    def note_trouble(self, lease: Lease | BorrowedTurn, rest: Rest, now: float) -> None:
         self.frontier.note_trouble(lease, rest, now)
         self._note_address_rest(lease, rest)
         owner = self._loaded.get(self._shard_of(lease))
@@ -350,7 +385,7 @@ class OwnedFrontier:
             return False
         return lease.id not in self._in_turn or self._may_use(lease)
 
-    def _note_address_rest(self, lease: Lease, rest: Rest) -> None:
+    def _note_address_rest(self, lease: Lease | BorrowedTurn, rest: Rest) -> None:
         if self._address_leases is not None and lease.address:
             rest_s = rest.seconds if rest.address_s is None else rest.address_s
             self._address_leases.note_rest(lease.address, rest_s)
@@ -710,5 +745,6 @@ class OwnedFrontier:
         owner = self._loaded.get(self._shard_of(lease))
         return owner is not None and owner.may_begin(lease.id, self._steady())
 
-    def _shard_of(self, lease: Lease) -> bytes:
-        return self._shards.of(lease.candidate.host)
+    def _shard_of(self, lease: Lease | BorrowedTurn) -> bytes:
+        host = lease.host if isinstance(lease, BorrowedTurn) else lease.candidate.host
+        return self._shards.of(host)

@@ -141,11 +141,15 @@ class OwnedShard:
         """Return whether a request may be sent under this lease: Redis has it, and the shard is
         owned for long enough that the request is on the wire before another one may claim it."""
         name = keys.lease_name(lease_id)
-        if not self.is_owned or now_s >= self._leased_until_s - _MARGIN * self.commands.lease_s:
-            return False
-        if self.mirror.opens_unsent(name):
+        if not self.is_certain(now_s) or self.mirror.opens_unsent(name):
             return False
         return not any(name in batch.leases for batch in self._after(self.acked))
+
+    def is_certain(self, now_s: float) -> bool:
+        """Return whether the shard is owned for long enough that a request that is sent now is on
+        the wire before another one may claim it."""
+        margin_s = _MARGIN * self.commands.lease_s
+        return self.is_owned and now_s < self._leased_until_s - margin_s
 
     def _after(self, number: int) -> list[Batch]:
         """Return the batches after *number*, in order. Most of the log is older."""

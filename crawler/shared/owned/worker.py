@@ -35,12 +35,15 @@ from crawler.model.counts import Counts
 from crawler.model.types import (
     STANDINGS,
     Added,
+    BorrowedTurn,
     Candidate,
     CrawlerError,
     HostKey,
     HostWork,
     Lease,
     LinkSource,
+    NotItsTurn,
+    NoTurn,
     Pace,
     Rest,
     Standing,
@@ -302,8 +305,16 @@ class OwnedWorker:
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
         return self.frontier.release(lease, rest, now)
 
-    def note_trouble(self, lease: Lease, rest: Rest, now: float) -> None:
+    def note_trouble(self, lease: Lease | BorrowedTurn, rest: Rest, now: float) -> None:
         self.frontier.note_trouble(lease, rest, now)
+
+    async def borrow(self, host: HostKey, now: float, until: float) -> BorrowedTurn | NotItsTurn:
+        if self._is_held_up():
+            return NotItsTurn(host, NoTurn.STORE)
+        return await self.frontier.borrow(host, now, until)
+
+    def give_back(self, turn: BorrowedTurn, rest: Rest, now: float) -> bool:
+        return self.frontier.give_back(turn, rest, now)
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
         claim = claim_of(verdict)
