@@ -34,7 +34,7 @@ from crawler.config.settings import Config, ContentSettings
 from crawler.content.parsers import html_scan
 from crawler.content.parsers.html import MAX_LINKS, HtmlParser
 from crawler.content.parsing import rebuild_settings
-from crawler.content.to_capture import AskedColumns, archive_page
+from crawler.content.to_capture import ArchivedBodies, AskedColumns, archive_page
 from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
@@ -96,6 +96,7 @@ class Line:
         self._nearest = nearest
         self._config = Config(content=ContentSettings(column_groups=tuple(groups)))
         self._asked = AskedColumns(frozenset(groups), "0123456789abcdef")
+        self._archived = ArchivedBodies(None, lambda record: False)
         self._parser = HtmlParser()
         self._bodies: list[tuple[str, bytes]] = []
         self._digests: list[bytes] = []
@@ -206,7 +207,7 @@ class Line:
                 outlinks=outlinks,
                 simhash=simhash,
             )
-            await archive_page(page, cast(Archive, taken), digest, self._asked)
+            await archive_page(page, cast(Archive, taken), digest, self._asked, self._archived)
 
 
 class Taken:

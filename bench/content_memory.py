@@ -37,7 +37,7 @@ from crawler.archive.writer import Archive, WarcSettings, WarcWriter
 from crawler.config.settings import Config
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import rebuild_settings
-from crawler.content.to_capture import AskedColumns, archive_page
+from crawler.content.to_capture import ArchivedBodies, AskedColumns, archive_page
 from crawler.data.local_stores import LocalClaims
 from crawler.duplicates.exact import LocalDuplicates
 from crawler.duplicates.fingerprint_index import FingerprintIndex
@@ -150,6 +150,7 @@ class Line:
         columns = ColumnsCompanion(rebuild_settings(Config()), limits.group_bytes)
         companions: list[Companion] = [CdxjCompanion(limits.run_chars), columns]
         self._archive = Archive(WarcWriter(rules, companions), never_waits)
+        self._bodies = ArchivedBodies(None, lambda record: False)
         self._parser = HtmlParser()
 
     async def take(self, number: int, url: str, body: bytes) -> None:
@@ -169,10 +170,10 @@ class Line:
             duplicate_of=original,
         )
         if original is not None:
-            await archive_page(page, self._archive, digest, AskedColumns())
+            await archive_page(page, self._archive, digest, AskedColumns(), self._bodies)
             return
         page, simhash = await self._read(page)
-        record = await archive_page(page, self._archive, digest, AskedColumns())
+        record = await archive_page(page, self._archive, digest, AskedColumns(), self._bodies)
         claim = Claim(digest, url, record, time.time(), digest, 200, simhash)
         changes: dict[bytes, bytes | None] = {keys.DIGEST + digest: encode(claim)}
         if simhash is not None:

@@ -21,7 +21,7 @@ from scrapy.exceptions import DropItem
 from crawler.archive.record_bytes import sha1_label, sha1_of_parts
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.content.to_capture import AskedColumns, archive_exchange, archive_page, wire_sha1
+from crawler.content.to_capture import AskedColumns, archive_beside, archive_page, wire_sha1
 from crawler.loop.life import ArchivedPage, Life
 from crawler.loop.outcome import claim_of
 from crawler.loop.precheck import ProbeResult, SoftErrorVerdict
@@ -333,9 +333,11 @@ class ArchivePipeline(PipelineStage):
         if is_left_out:
             page = replace(page, archive=False)
         archive = self.crawl.storage.archive.open_writer()
-        for other in life.exchanges[:-1] if page.archive else ():
-            await archive_exchange(other, archive, may_repeat=page.may_repeat)
-        record = await archive_page(page, archive, body_sha1, self._asked_columns)
+        bodies = self.crawl.content.archived_bodies
+        if page.archive:
+            others = life.exchanges[:-1]
+            await archive_beside(others, archive, bodies, may_repeat=page.may_repeat)
+        record = await archive_page(page, archive, body_sha1, self._asked_columns, bodies)
         page = replace(page, record=record)
         # A near-duplicate that is not stored claims nothing.
         is_stored = (page.near is None and not is_left_out) or page.archive
@@ -365,6 +367,8 @@ class ArchivePipeline(PipelineStage):
         earlier, same = self.crawl.content.earlier, page.duplicate_of
         if earlier is None or page.exchange is None or not page.archive:
             return None
+        if page.rendered is not None:
+            return None  # its content is its DOM
         if (page.is_repeat and same is not None and same.record) or page.exchange.truncated:
             return None
         found = earlier.original(body_sha1)

@@ -17,6 +17,13 @@ Truncated = Literal["", "length", "time", "disconnect", "unspecified"]
 """Why a body ends early, in the words of WARC 1.1 section 5.13; empty if it is complete."""
 
 
+class Dom(msgspec.Struct, frozen=True, gc=False):
+    """What a browser has made of an answer."""
+
+    body: bytes  # UTF-8
+    sha1: bytes
+
+
 class Capture(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One answer of a server, with its request. Arrow: fetch -> archive."""
 
@@ -39,12 +46,17 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: Sequence[tuple[str, str]] = ()  # of the metadata record; a name may occur twice
     outlinks: Sequence[Link] = ()  # for the metadata record; absolute, to http(s)
     row: ColumnsRow | None = None  # for the columns; None if it is no page
+    dom: Dom | None = None  # None: it was not rendered, or the archive has it of another page
     is_info: bool = False  # not the answer itself: *body* is a PageInfo, in JSON
 
 
 PAGE_INFO: Final = "urn:pageinfo:"
 """Before the URL of a record that holds what is kept of a page in place of its answer; other
 crawlers have records of this name too."""
+
+
+DOM: Final = "urn:dom:"
+"""Before the URL of the record of the DOM that a browser has made of the page."""
 
 
 class PageInfo(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +78,8 @@ class RecordPlace(msgspec.Struct, frozen=True, gc=False):
         return f"{self.file}:{self.offset}"
 
 
-AnswerKind: TypeAlias = Literal["response", "revisit", "resource"]
+AnswerKind: TypeAlias = Literal["response", "revisit", "resource", "conversion"]
+"""Of a record that has a line in the index. A conversion is the DOM of a page."""
 
 
 class ResponseRecord(NamedTuple):
@@ -83,3 +96,4 @@ class StoredCapture(NamedTuple):
     capture: Capture
     place: RecordPlace
     answer: ResponseRecord
+    dom: RecordPlace | None  # the place of the record of its DOM

@@ -1,7 +1,7 @@
-"""The index beside each WARC file: a line for each response and revisit, sorted for pywb.
+"""The index beside each WARC file: a line for each response, revisit and DOM, sorted for pywb.
 
-Rule: the lines are those that cdxj-indexer writes for the file. So a line states what a reader
-takes from the record, even if the crawl knew better.
+Rule: the lines are those that cdxj-indexer writes for these records of the file. So a line states
+what a reader takes from the record, even if the crawl knew better.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ import msgspec
 
 from crawler.archive import record_bytes as fields
 from crawler.archive.capture import (
+    DOM,
     PAGE_INFO,
     RecordPlace,
     ResponseRecord,
     StoredCapture,
 )
-from crawler.archive.reader import ArchivedCapture, DamagedFile, captures
+from crawler.archive.reader import HEADLESS, ArchivedCapture, DamagedFile, captures
 from crawler.archive.warc_file import companion_path, open_name
 from crawler.data.files import sync_folder
 from crawler.model.types import DataDirError, StoreUnavailable, store_error
@@ -63,11 +64,11 @@ def surt(url: str) -> str:
     return f"{_reversed(authority)}{path}{query}"
 
 
-def _page_info_key(url: str) -> str:
-    """Return the index key of what is known of the page at *url*, a fetch form."""
+def _urn_key(urn: str, url: str) -> str:
+    """Return the index key of what stands under *urn* for the page at *url*, a fetch form."""
     authority = authority_of(url)
     path, query = _path_and_query(url[len(authority) :])
-    return f"{PAGE_INFO}{authority}{path.removesuffix('/')}{query}"
+    return f"{urn}{authority}{path.removesuffix('/')}{query}"
 
 
 def _path_and_query(target: str) -> tuple[str, str]:
@@ -256,6 +257,9 @@ class CdxjCompanion:
             capture = written.capture
             url, date = fields.uri(capture.url), fields.warc_date(capture.fetched_at)
             self._lines.add(index_line(url, date, written.answer, written.place))
+            if capture.dom is not None and written.dom is not None:
+                url, dom = fields.uri(DOM + capture.url), fields.dom_answer(capture.dom)
+                self._lines.add(index_line(url, date, dom, written.dom))
 
     def add_stored(self, stored: ArchivedCapture) -> None:
         if self._lines is not None:
@@ -288,7 +292,7 @@ class CdxjCompanion:
 def index_line(url: str, date: str, answer: ResponseRecord, place: RecordPlace) -> str:
     """Return the index line of an answer. *url* and *date* are as written in the record."""
     type_ = REVISIT if answer.kind == "revisit" else _media_type(answer.head)
-    status = None if answer.kind == "resource" else _status(answer.head)
+    status = None if answer.kind in HEADLESS else _status(answer.head)
     digest = answer.payload_sha1
     return (
         f'{key_of(url)} {timestamp(date)} {{"url": {_quoted(url)}'
@@ -308,8 +312,9 @@ def key_of(url: str) -> str:
     """Return the index key of *url*, or the URL itself if it has no fetch form."""
     written = fields.uri(url)
     try:
-        if written.startswith(PAGE_INFO):
-            return _page_info_key(written.removeprefix(PAGE_INFO))
+        for urn in (PAGE_INFO, DOM):
+            if written.startswith(urn):
+                return _urn_key(urn, written.removeprefix(urn))
         return surt(written)
     except ValueError:
         return written

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from crawler.archive.capture import RecordPlace, ResponseRecord
+from crawler.archive.capture import AnswerKind, RecordPlace, ResponseRecord
 from crawler.archive.cdxj import (
     SUFFIX,
     SortedLines,
@@ -25,9 +25,10 @@ from crawler.archive.cdxj import (
 )
 from crawler.archive.earlier_crawls import EarlierCrawls
 from crawler.archive.reader import (
-    ANSWER_TYPES,
+    HEADLESS,
     DamagedFile,
     Record,
+    answer_kind,
     head_of_resource,
     records,
     sha1_of,
@@ -83,7 +84,7 @@ class ArchiveChecker:
                 for record in records(file):
                     checked = _RecordCheck(record, name)
                     count += 1
-                    captures += checked.line is not None
+                    captures += checked.is_capture
                     faults += checked.faults
                     self._note(lines, checked)
         except DamagedFile as damage:
@@ -140,20 +141,21 @@ class _RecordCheck:
         self.line: str | None = None  # of the index; None if the record is no answer
         self.claim = ""
         self.refers_to: tuple[bytes, str, str] | None = None  # of a revisit: digest, URL, time
-        self._is_answer = record.kind in ANSWER_TYPES
+        self._kind = answer_kind(record)
+        self.is_capture = self._kind not in (None, "conversion")
         if record.kind not in KINDS:
             self._fault(f"a record of kind {record.kind or '(none)'}, which is not known")
         if record.kind == "warcinfo" and record.field("WARC-Filename") != file:
             self._fault(f"names another file: {record.field('WARC-Filename')}", _ADVICE_RENAMED)
         head = self._digests()
         place = RecordPlace(file, record.offset, record.finish())
-        if self._is_answer:
-            self._index(head, place)
+        if self._kind is not None:
+            self._index(self._kind, head, place)
 
     def _digests(self) -> bytes:
         """Compare the digests and return the HTTP head, which is empty if there is no answer."""
-        is_resource = self._record.kind == "resource"
-        has_head = self._is_answer and not is_resource
+        is_headless = self._kind in HEADLESS
+        has_head = self._kind is not None and not is_headless
         begin = self._record.read_all(MAX_HEAD_BYTES) if has_head else b""
         head, end, rest = begin.partition(_END)
         block, payload = sha1(begin, usedforsecurity=False), sha1(rest, usedforsecurity=False)
@@ -161,9 +163,9 @@ class _RecordCheck:
             block.update(piece)
             payload.update(piece)
         self._compare("WARC-Block-Digest", block.digest())
-        if self._record.kind in ("response", "resource"):
+        if self._kind == "response" or is_headless:
             self._compare("WARC-Payload-Digest", payload.digest())
-        return head_of_resource(self._record) if is_resource else head + end
+        return head_of_resource(self._record) if is_headless else head + end
 
     def _compare(self, name: str, found: bytes) -> None:
         declared = self._record.field(name)
@@ -174,11 +176,11 @@ class _RecordCheck:
                 f"its {name} is {declared}, its content has {sha1_label(found)}", _ADVICE_CHANGED
             )
 
-    def _index(self, head: bytes, place: RecordPlace) -> None:
+    def _index(self, kind: AnswerKind, head: bytes, place: RecordPlace) -> None:
         record = self._record
         digest = sha1_of(record.field("WARC-Payload-Digest"))
-        is_revisit = record.kind == "revisit"
-        answer = ResponseRecord(ANSWER_TYPES[record.kind], head, digest)
+        is_revisit = kind == "revisit"
+        answer = ResponseRecord(kind, head, digest)
         url, date = record.field("WARC-Target-URI"), record.field("WARC-Date")
         self.line = index_line(url, date, answer, place)
         if is_revisit:

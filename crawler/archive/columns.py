@@ -35,6 +35,7 @@ from crawler.model.page import (
     DetectedLanguage,
     Link,
     Provenance,
+    Rendered,
     TextQuality,
 )
 from crawler.model.program import PROGRAM
@@ -84,6 +85,10 @@ def _about(name: str, description: str, *, is_dictionary: bool = False) -> Colum
 def _share(name: str, description: str) -> Column:
     # Eight digits of a share are enough.
     return Column(name, pa.float32(), description, group=ColumnGroup.QUALITY)
+
+
+def _rendered(name: str, kind: pa.DataType, description: str) -> Column:
+    return Column(name, kind, description, group=ColumnGroup.RENDERED)
 
 
 COLUMNS: Final = (
@@ -205,6 +210,13 @@ COLUMNS: Final = (
         "`text` with its headings, lists, links, tables and code; null of an exact copy",
         group=ColumnGroup.MARKDOWN,
     ),
+    _rendered("rendered", pa.bool_(), "true: the row is of the DOM that a browser has made"),
+    _rendered("render_ms", pa.int32(), "that this took"),
+    _rendered("render_requests", pa.int32(), "answered for it, beside its own"),
+    _rendered("render_left_out", pa.int32(), "requests that were not: robots.txt, a cap, rests..."),
+    _rendered("render_quiet", pa.bool_(), "false: it was still at work at its bound of time"),
+    _rendered("dom_offset", pa.int64(), "of its DOM in `warc_file`; null where it is a copy"),
+    _rendered("dom_length", pa.int64(), "of that record, compressed, in bytes"),
 )
 NO_GROUPS: Final[frozenset[ColumnGroup]] = frozenset()
 
@@ -305,6 +317,7 @@ class RowGroup:
         self._cell_names = [name for name in schema.names if name not in self._texts]
         self._cell_schema = pa.schema([schema.field(name) for name in self._cell_names])
         self._has_anchors = ColumnGroup.ANCHORS in groups
+        self._has_rendered = ColumnGroup.RENDERED in groups
         self._facts = [_FACTS[group] for group in ColumnGroup if group in groups & _FACTS.keys()]
         self._of_texts = [
             _OF_TEXTS[group] for group in ColumnGroup if group in groups & _OF_TEXTS.keys()
@@ -330,9 +343,16 @@ class RowGroup:
         """The size of the texts and the batches."""
         return sum(texts.bytes for texts in self._texts.values()) + self._batch_bytes
 
-    def add(self, row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> None:
-        """Add *row*, with null for empty values. The URLs of *outlinks* are absolute. The cells
-        are in the order of `COLUMNS`, without texts, outlinks and what is found in texts."""
+    def add(
+        self,
+        row: ColumnsRow,
+        outlinks: Sequence[Link],
+        place: RecordPlace,
+        dom: RecordPlace | None = None,
+    ) -> None:
+        """Add *row*, with null for empty values. The URLs of *outlinks* are absolute. *dom*: the
+        place of its DOM. The cells are in the order of `COLUMNS`, without texts, outlinks and what
+        is found in texts."""
         cells: tuple[object, ...] = (
             row.url,
             row.host,
@@ -360,6 +380,8 @@ class RowGroup:
             facts = getattr(row, name)
             is_there = facts is not None and facts is not NOTHING_SAID
             cells += _cells_of(facts) if is_there else nothing
+        if self._has_rendered:
+            cells += _rendered_cells(row.rendered, dom)
         self._cells.append(cells)
         self._texts_judged.append(row.text)
         self._link_shares.append(row.link_share)
@@ -456,6 +478,13 @@ _OF_TEXTS: Final = {
 }
 
 
+def _rendered_cells(rendered: Rendered | None, dom: RecordPlace | None) -> tuple[object, ...]:
+    how: tuple[object, ...] = (None,) * 5
+    if rendered is not None:
+        how = (True, rendered.ms, rendered.requests, rendered.left_out, rendered.is_quiet)
+    return *how, *((dom.offset, dom.length) if dom is not None else (None, None))
+
+
 def _visits(row: ColumnsRow) -> tuple[int | None, ...]:
     so_far = row.visits
     if so_far is None:
@@ -509,8 +538,14 @@ class ColumnsFile:
         except OSError as error:
             raise _unavailable(final, error) from error
 
-    def add(self, row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> None:
-        self._group.add(row, outlinks, place)
+    def add(
+        self,
+        row: ColumnsRow,
+        outlinks: Sequence[Link],
+        place: RecordPlace,
+        dom: RecordPlace | None = None,
+    ) -> None:
+        self._group.add(row, outlinks, place, dom)
         if self._group.rows >= GROUP_ROWS or self._group.bytes >= self._group_bytes:
             self._flush()
 

@@ -1,8 +1,9 @@
 """The columns file beside a WARC file, written by the crawl or rebuilt from the WARC file.
 
 Rule: a rebuild computes what the bytes say (type, text, links, language, dates, fingerprint,
-digest) and copies from the metadata what only the crawl knew: flaws, and originals of copies. The
-row of a page marked noindex is copied as a whole, as nothing else of it is kept.
+digest; of a rendered page its DOM) and copies from the metadata what only the crawl knew: flaws,
+and originals of copies. The row of a page marked noindex is copied as a whole, as nothing else of
+it is kept.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ from crawler.archive.reader import (
     sha1_of,
     status_of,
     values,
+    with_doms,
 )
 from crawler.archive.warc_file import companion_path, open_name
 from crawler.model.choices import ColumnGroup
 from crawler.model.page import (
+    DOM_TYPE,
     ColumnsRow,
     Exchange,
     Flaw,
@@ -45,6 +48,7 @@ from crawler.model.page import (
     Page,
     Parsed,
     Provenance,
+    Rendered,
     Source,
     Truncated,
     VisitsSoFar,
@@ -84,6 +88,11 @@ VISITS: Final = "visits"
 """The metadata field with the visits of a page that is visited again, by VisitsSoFar."""
 CRAWL_ID: Final = "isPartOf"
 """The field of a file's first record with the id of the crawl (WARC 1.1, section 6.2)."""
+BESIDE: Final = "beside"
+"""The metadata field of what was fetched for a page beside its own answer, by its scripts. It is no
+page, and has no row."""
+RENDERED: Final = "rendered"
+"""The metadata field of a page that a browser has rendered, by Rendered."""
 DEPTH: Final = "depth"
 """The metadata field with the hops from a seed to a page."""
 ROUND: Final = "round"
@@ -108,20 +117,22 @@ class RebuildSettings:
 
 async def rows(
     warc: Path, content: Path, rebuild_settings: RebuildSettings
-) -> AsyncGenerator[tuple[ColumnsRow, list[Link], RecordPlace], None]:
-    """Yield row, links and place of each page in *content*, a WARC file that is, or will be, called
-    *warc*, in the folder of WARC files of a data directory. Raises DamagedFile, DataDirError,
-    OSError."""
+) -> AsyncGenerator[tuple[ColumnsRow, list[Link], RecordPlace, RecordPlace | None], None]:
+    """Yield row, links, place and, where there is one, place of the DOM of each page in *content*,
+    a WARC file that is, or will be, called *warc*, in the folder of WARC files of a data directory.
+    Raises DamagedFile, DataDirError, OSError."""
     earlier = folders_of(warc.parent.parent / EARLIER)
     crawl_id = info_value(content, CRAWL_ID)
     async with rebuild_settings.parsing() as parse:
-        for stored in captures(warc, content, rebuild_settings.max_bytes):
+        for stored, dom in with_doms(captures(warc, content, rebuild_settings.max_bytes)):
             if stored.url.startswith(PAGE_INFO):
                 with suppress(msgspec.MsgspecError):  # of another program
                     info = _decode_info(stored.body)
-                    yield info.row, list(info.outlinks), stored.place
+                    yield info.row, list(info.outlinks), stored.place, None
                 continue
-            page = await _page(stored, rebuild_settings, parse, earlier)
+            if stored.metadata_value(BESIDE):
+                continue
+            page = await _page(stored, dom, rebuild_settings, parse, earlier)
             depth = stored.metadata_value(DEPTH)
             hops = int(depth) if _is_number(depth) else None
             number = stored.metadata_value(ROUND)
@@ -132,27 +143,34 @@ async def rows(
                 parsed = page.parsed or Parsed()
                 base = base_of(page.url, parsed)
                 outlinks, _ = resolve_links(parsed.links[: max_links(base)], base)
-                yield row, outlinks, stored.place
+                yield row, outlinks, stored.place, None if dom is None else dom.place
 
 
 async def _page(
     stored: ArchivedCapture,
+    dom: ArchivedCapture | None,
     rebuild_settings: RebuildSettings,
     parse: Parse,
     earlier: Sequence[Path],
 ) -> Page:
-    """Return the page of *stored*; *earlier*: folders that may have the bodies that it lacks."""
+    """Return the page of *stored*, and its DOM; *earlier*: folders that may have the bodies that it
+    lacks."""
     headers = head_fields(stored.head)
     page = _page_as_noted(stored, headers)
     if page.flaw or not page.is_answered or page.is_copy or page.is_refetch:
         return page
+    if page.rendered is not None and dom is None:
+        return page  # a crash has cut its DOM off
     if stored.metadata_value(ELSEWHERE):
         original = find_original(earlier, stored)
         if original is None:
             return page
         body = read_entry(original, rebuild_settings.max_bytes).body
         stored = dataclasses.replace(stored, body=body)
-    if page.is_sitemap:
+    if page.rendered is not None and dom is not None:
+        body = dom.body
+        kind = actual_type(page.content_type, page.url, body).media_type
+    elif page.is_sitemap:
         body = decoded_body(stored, lambda _type, _url: rebuild_settings.max_bytes)
         kind = type_by_content(body, page.content_type)
     else:
@@ -186,12 +204,14 @@ def _page_as_noted(stored: ArchivedCapture, headers: list[tuple[bytes, bytes]]) 
     )
     # Archives of older versions have revisits without this field.
     is_elsewhere = bool(stored.metadata_value(ELSEWHERE))
-    same = stored.metadata_value("duplicate-of") or ("" if is_elsewhere else stored.refers_to)
+    rendered = Rendered.read(stored.metadata_value(RENDERED))
+    is_of_content = not is_elsewhere and rendered is None
+    same = stored.metadata_value("duplicate-of") or (stored.refers_to if is_of_content else "")
     flaw = stored.metadata_value("flaw")
     return Page(
         url=stored.url,
         status=status_of(stored.head),
-        content_type=declared.decode("latin-1"),
+        content_type=DOM_TYPE if rendered is not None else declared.decode("latin-1"),
         body=b"",
         depth=0,
         lease_id=0,
@@ -205,6 +225,7 @@ def _page_as_noted(stored: ArchivedCapture, headers: list[tuple[bytes, bytes]]) 
             ip=stored.ip,
             truncated=_truncated(stored),
         ),
+        rendered=rendered,
         media_type=stored.metadata_value("media-type") or media_type(declared),
         flaw=Flaw(flaw) if flaw in _FLAWS else _OTHER_FLAW,
         digest=sha1_of(stored.metadata_value("content-digest")) or stored.payload_sha1,
@@ -263,7 +284,7 @@ class ColumnsCompanion:
         row = written.capture.row
         if self._file is not None and row is not None:
             # The links and the text of a copy are in the row of its original.
-            self._file.add(row, written.capture.outlinks, written.place)
+            self._file.add(row, written.capture.outlinks, written.place, written.dom)
 
     def add_stored(self, stored: ArchivedCapture) -> None:
         raise NotImplementedError("columns are made again by `rebuild` only")
@@ -295,10 +316,10 @@ class ColumnsCompanion:
         made = ColumnsFile(final, self._group_bytes, self._again.groups)
         try:
             async with aclosing(rows(warc, content, self._again)) as found:
-                async for row, outlinks, place in found:
+                async for row, outlinks, place, dom in found:
                     if stop.is_set():
                         return
-                    made.add(row, outlinks, place)
+                    made.add(row, outlinks, place, dom)
             made.finish()
         except OSError as error:
             raise StoreUnavailable(f"cannot read {content}: {error.strerror or error}") from error

@@ -30,7 +30,7 @@ from crawler.archive.record_bytes import (
     warc_date,
 )
 from crawler.archive.warc_file import WARC_SUFFIX, companion_path, open_name
-from crawler.model.page import head_fields
+from crawler.model.page import DOM_TYPE, head_fields
 from crawler.model.program import PROGRAM
 from crawler.model.types import DataDirError, StoreUnavailable
 from crawler.page.encodings import codings_of, declared_charset, undo_codings
@@ -193,6 +193,8 @@ def _envelope(record: Record) -> dict[str, Any]:
         noted = [{"Name": name, "Value": value} for name, value in _pairs(whole)]
         payload["Actual-Content-Type"] = "application/metadata-fields"
         payload["WARC-Metadata-Metadata"] = {"Metadata-Records": noted}
+    elif record.kind == "conversion" and type_ == DOM_TYPE:
+        payload["HTML-Metadata"] = html_metadata(whole, "utf-8")
     return {
         "Format": "WARC",
         "WARC-Header-Length": str(record.head_bytes),

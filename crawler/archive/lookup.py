@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -28,9 +28,11 @@ from crawler.archive.reader import (
     DamagedFile,
     Record,
     captures,
+    captures_in,
     is_tombstone,
     read_capture,
     records,
+    with_doms,
 )
 from crawler.archive.warc_file import OPEN_SUFFIX, WARC_SUFFIX, companion_path
 from crawler.model.program import PROGRAM
@@ -133,6 +135,18 @@ def read_entry(entry: Entry, most_bytes: int) -> ArchivedCapture:
     """Return the capture of *entry* with at most *most_bytes* of its body. Raises DataDirError."""
     with open_record(entry) as record:
         return read_capture(record, entry.place.file, most_bytes)
+
+
+def read_with_dom(
+    entry: Entry, most_bytes: int
+) -> tuple[ArchivedCapture, ArchivedCapture | None] | None:
+    """Return the answer of *entry* with its metadata and, if it was rendered, its DOM; of each body
+    at most *most_bytes*. Returns None if it cannot be read."""
+    with suppress(DamagedFile, OSError), entry.file.open("rb") as file:
+        file.seek(entry.place.offset)
+        with closing(captures_in(file, entry.place.file, most_bytes)) as found:
+            return next(with_doms(found), None)
+    return None
 
 
 def _file_of(entry: Entry) -> BinaryIO:

@@ -20,14 +20,14 @@ from zlib import crc32
 
 import msgspec
 
-from crawler.archive.capture import PAGE_INFO
+from crawler.archive.capture import DOM, PAGE_INFO
 from crawler.archive.cdxj import SUFFIX as INDEX
 from crawler.archive.cdxj import CdxjCompanion, timestamp
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.delivery import FOLDER, OUTCOMES
 from crawler.archive.delivery_stores import DRAFT_SUFFIX, OnProgress, Store, replace_stored
 from crawler.archive.lookup import Entry, entry_of
-from crawler.archive.reader import ANSWER_TYPES, DamagedFile, Record, records
+from crawler.archive.reader import DamagedFile, Record, answer_kind, records
 from crawler.archive.record_bytes import FIELDS_TYPE, sha1_label
 from crawler.archive.warc_file import OPEN_SUFFIX, WARC_SUFFIX, companion_path
 from crawler.data.files import sync_folder
@@ -257,7 +257,7 @@ def _capture(file: BinaryIO, name: str, is_purged: IsPurged) -> Iterator[Deletio
     """Yield the answer that *file* is at, and the records of its capture behind it."""
     for number, record in enumerate(records(file)):
         is_answer, is_meant = (
-            record.kind in ANSWER_TYPES,
+            answer_kind(record) is not None,
             is_purged(_page_url(record.field("WARC-Target-URI"))),
         )
         if number == 0 and not (is_answer and is_meant):
@@ -272,7 +272,8 @@ def _deletion(record: Record, name: str, is_purged: IsPurged) -> DeletionRecord:
     return DeletionRecord(
         url=url,
         deleted=is_purged(_page_url(url)),
-        original_deleted=is_purged(record.field("WARC-Refers-To-Target-URI")),
+        original_deleted=record.kind == "revisit"
+        and is_purged(record.field("WARC-Refers-To-Target-URI")),
         type=record.kind,
         id=record.field("WARC-Record-ID"),
         date=timestamp(record.field("WARC-Date")),
@@ -285,7 +286,7 @@ def _deletion(record: Record, name: str, is_purged: IsPurged) -> DeletionRecord:
 
 def _page_url(url: str) -> str:
     """Return the URL that a record called *url* is about."""
-    return url.removeprefix(PAGE_INFO)
+    return url.removeprefix(PAGE_INFO).removeprefix(DOM)
 
 
 def has_own_index(store: Store, name: str) -> bool:

@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor, IsalError
 
-from crawler.archive.capture import AnswerKind, RecordPlace, ResponseRecord
+from crawler.archive.capture import DOM, AnswerKind, RecordPlace, ResponseRecord
 from crawler.archive.record_bytes import MAX_HEAD_BYTES, resource_head
 from crawler.model.page import head_fields
 from crawler.model.types import CrawlerError
@@ -244,18 +244,28 @@ def records(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[Record]:
         record.finish()
 
 
-ANSWER_TYPES: Final[Mapping[str, AnswerKind]] = MappingProxyType(
+_ANSWER_KINDS: Final[Mapping[str, AnswerKind]] = MappingProxyType(
     {"response": "response", "revisit": "revisit", "resource": "resource"}
 )
+HEADLESS: Final = ("resource", "conversion")
+"""Kinds of answers without an HTTP head."""
 _INFO_BYTES: Final = 64 * 1024
 _METADATA_BYTES: Final = 16 * 1024 * 1024
 _SHA1_HEX: Final = 40
 
 
+def answer_kind(record: Record) -> AnswerKind | None:
+    """Return what kind of answer *record* is; None: none, it has no line in the index. Conversions
+    of other programs are none: WET files have the text of a page under the page's own URL."""
+    if record.kind == "conversion":
+        return "conversion" if record.field("WARC-Target-URI").startswith(DOM) else None
+    return _ANSWER_KINDS.get(record.kind)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedCapture:
-    """A capture read from the archive: a response or revisit with its metadata. Arrow: archive ->
-    reader."""
+    """A capture read from the archive: a response or revisit with its metadata, or the DOM of one.
+    Arrow: archive -> reader."""
 
     kind: AnswerKind
     url: str
@@ -268,8 +278,8 @@ class ArchivedCapture:
     ip: str = ""
     truncated: str = ""  # always "length" for a revisit
     profile: str = ""  # for a revisit: why it is one
-    refers_to: str = ""  # for a revisit: the URL of its original
-    refers_date: str = ""  # for a revisit: when its original was fetched
+    refers_to: str = ""  # for a revisit: the URL of its original; for a DOM: that of its page
+    refers_date: str = ""  # when that was fetched
     metadata: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -307,7 +317,7 @@ def captures_in(
     damage: DamagedFile | None = None
     try:
         for record in records(file):
-            if record.kind in ANSWER_TYPES:
+            if answer_kind(record) is not None:
                 following = read_capture(record, name, most_bytes)
                 if answer is not None:
                     yield answer
@@ -327,15 +337,39 @@ def captures_in(
         raise damage
 
 
+def with_doms(
+    found: Iterator[ArchivedCapture],
+) -> Iterator[tuple[ArchivedCapture, ArchivedCapture | None]]:
+    """Yield each answer of a file with the DOM that a browser has made of it, or None. A DOM whose
+    answer is not there is left out. Raises DamagedFile after the last complete record."""
+    answer: ArchivedCapture | None = None
+    damage: DamagedFile | None = None
+    try:
+        for each in found:
+            if answer is not None:
+                is_of_it = each.kind == "conversion" and each.refers_to == answer.url
+                yield answer, each if is_of_it else None
+            answer = None if each.kind == "conversion" else each
+    except DamagedFile as at:
+        damage = at
+    if answer is not None:
+        yield answer, None
+    if damage is not None:
+        raise damage
+
+
 def read_capture(record: Record, name: str, most_bytes: int) -> ArchivedCapture:
     """Return the answer in *record*, of the file called *name*. Raises DamagedFile."""
+    kind = answer_kind(record)
+    if kind is None:
+        raise DamagedFile(f"the record at {record.offset} is no answer")
     read = record.read_all(MAX_HEAD_BYTES + most_bytes)
-    if record.kind == "resource":
+    if kind in HEADLESS:
         read = head_of_resource(record) + read
     head, end, body = read.partition(_END)
     body_cut = bool(record.read(1)) or len(body) > most_bytes
     return ArchivedCapture(
-        kind=ANSWER_TYPES[record.kind],
+        kind=kind,
         url=record.field("WARC-Target-URI"),
         date=record.field("WARC-Date"),
         place=RecordPlace(name, record.offset, record.finish()),
@@ -363,7 +397,7 @@ def is_tombstone(record: Record) -> bool:
 
 
 def head_of_resource(record: Record) -> bytes:
-    """Return an HTTP head for a resource."""
+    """Return an HTTP head for a resource or a DOM."""
     return resource_head(record.field("Content-Type").encode("latin-1", "replace"))
 
 

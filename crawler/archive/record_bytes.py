@@ -21,8 +21,8 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from crawler.archive.capture import Capture, ResponseRecord
-from crawler.model.page import Link, LinkKind
+from crawler.archive.capture import DOM, Capture, Dom, ResponseRecord
+from crawler.model.page import DOM_TYPE, Link, LinkKind
 from crawler.model.types import Claim
 
 # The values of WARC fields. A line break in a value never begins a new field.
@@ -269,7 +269,7 @@ def outlink_lines(links: Sequence[Link]) -> str:
     return "".join(dict.fromkeys(_LINE.findall(lines)))
 
 
-RANDOM_BYTES: Final = 48  # for the ids of one capture's records, three at most
+RANDOM_BYTES: Final = 64  # for the ids of one capture's records, four at most
 _PROFILES: Final = "http://netpreserve.org/warc/1.1/revisit/"
 SAME_BODY: Final = f"{_PROFILES}identical-payload-digest"
 NOT_MODIFIED: Final = f"{_PROFILES}server-not-modified"
@@ -297,8 +297,8 @@ def warcinfo(name: str, at: float, info: Sequence[tuple[str, str]], random: byte
 
 
 def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], ResponseRecord]:
-    """Return a response, revisit or resource record, then, where known, its request and its
-    metadata; and what the index needs of the first.
+    """Return a response, revisit or resource record, then, where known, its request, its metadata
+    and its DOM; and what the index needs of the first.
 
     The answer comes first because it is the part that must survive a crash.
     """
@@ -318,7 +318,26 @@ def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Respo
         known = fields_block(capture.metadata) + outlink_lines(capture.outlinks).encode()
         other = record_id(random[32:48])
         records.append(new_record("metadata", other, beside, FIELDS_TYPE, known))
+    if capture.dom is not None:
+        records.append(_dom(capture, capture.dom, name, record_id(random[48:64])))
     return records, answer
+
+
+def _dom(capture: Capture, dom: Dom, answer: str, name: str) -> bytes:
+    """Return the record of what a browser has made of the answer in the record *answer*. It has no
+    WARC-IP-Address and no WARC-Concurrent-To, which WARC 1.1 forbids for conversions."""
+    date = warc_date(capture.fetched_at)
+    event = (
+        f"WARC-Date: {date}\r\nWARC-Target-URI: {uri(DOM + capture.url)}\r\n"
+        f"WARC-Refers-To: {answer}\r\nWARC-Refers-To-Target-URI: {uri(capture.url)}\r\n"
+        f"WARC-Refers-To-Date: {date}\r\nWARC-Payload-Digest: {sha1_label(dom.sha1)}\r\n"
+    )
+    return new_record("conversion", name, event, DOM_TYPE, dom.body)
+
+
+def dom_answer(dom: Dom) -> ResponseRecord:
+    """Return what the index needs of the record of *dom*."""
+    return ResponseRecord("conversion", resource_head(DOM_TYPE.encode()), dom.sha1)
 
 
 def _info(capture: Capture, event: str, name: str) -> tuple[list[bytes], ResponseRecord]:
@@ -329,7 +348,7 @@ def _info(capture: Capture, event: str, name: str) -> tuple[list[bytes], Respons
 
 
 def resource_head(content_type: bytes) -> bytes:
-    """Return an HTTP head for a resource, which is archived without one."""
+    """Return an HTTP head for a resource or a DOM, which are archived without one."""
     return b"HTTP/1.1 200 OK\r\nContent-Type: " + content_type + END
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha1
 from math import inf
@@ -20,7 +20,8 @@ from typing import BinaryIO, Final
 from msgspec.structs import replace
 
 from crawler.archive.cdxj import key_of
-from crawler.archive.lookup import Entry, entries_for_key
+from crawler.archive.columns_companion import BESIDE, RENDERED
+from crawler.archive.lookup import entries_for_key, read_with_dom
 from crawler.archive.reader import (
     ArchivedCapture,
     BodyLimit,
@@ -48,6 +49,7 @@ from crawler.frontier.records import (
 from crawler.frontier.staging import all_records
 from crawler.model.page import Flaw
 from crawler.model.types import (
+    IN_NO_BODY,
     Candidate,
     Claim,
     DataDirError,
@@ -212,8 +214,8 @@ def find_archived_answers(
     urls: set[str] = set()
     claims: list[Claim] = []
     for url in sorted(taken):
-        for stored in _stored(files, url, reading.max_bytes):
-            claims += _claims(stored, reading.max_body_bytes)
+        for stored, dom in _stored(files, url, reading.max_bytes):
+            claims += _claims(stored, dom, reading.max_body_bytes)
             if stored.fetched_at >= taken[url] - _CLOCK_S:
                 urls.add(url)
     claims.sort(key=lambda each: each.at, reverse=True)
@@ -255,30 +257,31 @@ def _open(store: OrderedStore) -> Iterator[tuple[bytes, OpenRecord]]:
     return ((key, decode_open(packed)) for key, packed in all_records(store, keys.OPEN))
 
 
-def _stored(files: list[Path], url: str, most_bytes: int) -> Iterator[ArchivedCapture]:
-    """Yield all answers to *url* that are no revisits."""
+def _stored(
+    files: list[Path], url: str, most_bytes: int
+) -> Iterator[tuple[ArchivedCapture, ArchivedCapture | None]]:
+    """Yield all answers to *url*, as a page, that are no revisits, or have a DOM."""
     for file in files:
         for entry in entries_for_key(file, key_of(url)):
-            if entry.url == url and not entry.is_revisit:
-                stored = _read_unfinished(entry, most_bytes)
-                if stored is not None:
-                    yield stored
+            found = read_with_dom(entry, most_bytes) if entry.url == url else None
+            if found is None or found[0].metadata_value(BESIDE):
+                continue
+            if found[1] is not None or not entry.is_revisit:
+                yield found
 
 
-def _read_unfinished(entry: Entry, most_bytes: int) -> ArchivedCapture | None:
-    """Return the capture with its metadata, or None if it cannot be read."""
-    with suppress(DamagedFile, OSError), entry.file.open("rb") as file:
-        file.seek(entry.place.offset)
-        with closing(captures_in(file, entry.place.file, most_bytes)) as found:
-            return next(found, None)
-    return None
-
-
-def _claims(stored: ArchivedCapture, room: BodyLimit) -> Iterator[Claim]:
-    """Yield the claim on the content of *stored*; none if it has no body."""
-    if not stored.body:
+def _claims(
+    stored: ArchivedCapture, dom: ArchivedCapture | None, room: BodyLimit
+) -> Iterator[Claim]:
+    """Yield the claim on the content of *stored*; none if it has no body. Of a rendered page that
+    is its DOM: if the crash cut it off, or another page had it, there is none."""
+    wire_sha1 = stored.payload_sha1
+    if dom is not None:
+        digest, wire_sha1 = dom.payload_sha1, IN_NO_BODY
+    elif stored.metadata_value(RENDERED) or not stored.body:
         return
-    digest = sha1_of(stored.metadata_value("content-digest"))
+    else:
+        digest = sha1_of(stored.metadata_value("content-digest"))
     if not digest:  # the body has no content coding, or the crash cut off the metadata
         digest = sha1(decoded_body(stored, room), usedforsecurity=False).digest()
     yield Claim(
@@ -286,7 +289,7 @@ def _claims(stored: ArchivedCapture, room: BodyLimit) -> Iterator[Claim]:
         stored.url,
         str(stored.place),
         stored.fetched_at,
-        stored.payload_sha1,
+        wire_sha1,
         _status(stored),
         _simhash(stored),
     )

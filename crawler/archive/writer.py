@@ -85,7 +85,8 @@ class WarcWriter:
         # One step for all, then the next: so its code is in the caches (content/cohorts.py).
         made = [capture_records(capture, self._random_bytes()) for capture in captures]
         packed = [
-            [self._packed(records[0]), *map(_lightly_packed, records[1:])] for records, _ in made
+            self._members(records, has_dom=capture.dom is not None)
+            for capture, (records, _) in zip(captures, made, strict=True)
         ]
         data = b"".join(chain.from_iterable(packed))
         file = self._current(captures[0].fetched_at)
@@ -95,7 +96,11 @@ class WarcWriter:
         for capture, (_, answer), members in zip(captures, made, packed, strict=True):
             place = RecordPlace(file.final.name, offset, len(members[0]))
             offset += sum(map(len, members))
-            written.append(StoredCapture(capture, place, answer))
+            dom = None
+            if capture.dom is not None:
+                length = len(members[-1])
+                dom = RecordPlace(place.file, offset - length, length)
+            written.append(StoredCapture(capture, place, answer, dom))
         self._current_companions.add_all(written)
         return [each.place for each in written]
 
@@ -151,6 +156,11 @@ class WarcWriter:
 
     def _random_bytes(self) -> bytes:
         return self._random.getrandbits(8 * RANDOM_BYTES).to_bytes(RANDOM_BYTES)
+
+    def _members(self, records: Sequence[bytes], *, has_dom: bool) -> list[bytes]:
+        first, *beside = records
+        dom = [beside.pop()] if has_dom else []
+        return [self._packed(first), *map(_lightly_packed, beside), *map(self._packed, dom)]
 
     def _packed(self, record: bytes) -> bytes:
         # The gzip header has no time, so the same record gives the same bytes.
@@ -300,9 +310,10 @@ def _portions(captures: Sequence[Capture]) -> Iterator[list[Capture]]:
     portion: list[Capture] = []
     size = 0
     for capture in captures:
-        if portion and size + len(capture.body) > WRITE_BYTES:
+        own = len(capture.body) + (len(capture.dom.body) if capture.dom is not None else 0)
+        if portion and size + own > WRITE_BYTES:
             yield portion
             portion, size = [], 0
         portion.append(capture)
-        size += len(capture.body)
+        size += own
     yield portion

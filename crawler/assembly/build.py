@@ -67,6 +67,7 @@ from crawler.content.crawl_archive import (
 from crawler.content.feed_export import make_pages_items
 from crawler.content.missing_parts import without_missing_parts
 from crawler.content.parsing import Parsers
+from crawler.content.to_capture import ArchivedBodies
 from crawler.data import data_dir as datadir
 from crawler.data.changes import ChangeFeed, ConsumerWatch
 from crawler.data.data_dir import (
@@ -509,6 +510,7 @@ def _crawl(
             duplicates=parts.duplicates,
             near_duplicates=parts.near_duplicates,
             earlier=earlier,
+            archived_bodies=ArchivedBodies(earlier, base.expired.has),
         ),
         storage=Storage(
             data=base.data,

@@ -99,7 +99,8 @@ def _list(args: ArchiveArguments) -> bool:
 
 
 def _get(args: ArchiveArguments) -> bool:
-    captures = archive_view.find_captures(args.place, args.words[0])
+    is_rendered = bool(args.opts.rendered)
+    captures = archive_view.find_captures(args.place, args.words[0], is_rendered=is_rendered)
     if args.opts.all:
         rows = [archive_view.capture_row(entry) for entry in captures]
         _print(args, rows, captures_text(rows))
@@ -316,12 +317,13 @@ Action = Callable[[ArchiveArguments], bool]
 """Returns whether it succeeded without faults."""
 
 _OPTION_NAMES: Final = {
-    **{name: f"--{name}" for name in ("all", "at", "raw", "list", "title", "description")},
+    **{name: f"--{name}" for name in ("all", "at", "raw", "rendered", "list")},
+    **{name: f"--{name}" for name in ("title", "description")},
     **{name: f"--{name}" for name in ("older", "whole")},
     "out": "-o",
 }
 _OPTIONS: Final = frozenset(_OPTION_NAMES)
-_GET_OPTIONS: Final = frozenset({"all", "at", "raw", "out"})
+_GET_OPTIONS: Final = frozenset({"all", "at", "raw", "rendered", "out"})
 _PACK_OPTIONS: Final = frozenset({"title", "description"})
 _NONE: Final = frozenset[str]()
 _ACTIONS: Final = MappingProxyType(

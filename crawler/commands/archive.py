@@ -36,6 +36,12 @@ class ArchiveCommand(ScrapyCommand):
             "--raw", action="store_true", default=None, help="get: still gzip and the like"
         )
         parser.add_argument(
+            "--rendered",
+            action="store_true",
+            default=None,
+            help="get: what a browser has made of it",
+        )
+        parser.add_argument(
             "-o", dest="out", metavar="FILE", help="get, compare, missing: into this file"
         )
         parser.add_argument("--title", metavar="TEXT", help="pack: of the package")

@@ -103,6 +103,11 @@ _ON_REQUEST: Final[Mapping[str, Callable[[Page], object]]] = {
     ],
     "markdown": lambda page: page.parsed.markdown if page.parsed and not page.is_repeat else "",
     **{name: partial(_cell, group, name) for name, group in _COLUMN_GROUPS.items()},
+    "rendered": lambda page: page.rendered is not None or None,
+    "render_ms": lambda page: page.rendered.ms if page.rendered else None,
+    "render_requests": lambda page: page.rendered.requests if page.rendered else None,
+    "render_left_out": lambda page: page.rendered.left_out if page.rendered else None,
+    "render_quiet": lambda page: page.rendered.is_quiet if page.rendered else None,
     "seed": lambda page: page.seed,
     "body": lambda page: page.body,
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha1
@@ -13,17 +14,20 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from crawler.archive.capture import PAGE_INFO, Capture, PageInfo
+from crawler.archive.capture import PAGE_INFO, Capture, Dom, PageInfo
 from crawler.archive.columns_companion import (
+    BESIDE,
     DEPTH,
     ELSEWHERE,
     MAY_REPEAT,
+    RENDERED,
     ROUND,
     SEED,
     SITEMAP,
     UNREADABLE,
     VISITS,
 )
+from crawler.archive.earlier_crawls import EarlierCrawls
 from crawler.archive.record_bytes import (
     MAX_HEAD_BYTES,
     NOT_MODIFIED_HEAD,
@@ -31,6 +35,7 @@ from crawler.archive.record_bytes import (
     STATUS_LINE,
     readable_status,
     sha1_label,
+    sha1_of_parts,
 )
 from crawler.archive.writer import Archive
 from crawler.model.choices import ColumnGroup
@@ -71,6 +76,7 @@ async def archive_exchange(
     metadata: Sequence[tuple[str, str]] = (),
     outlinks: Sequence[Link] = (),
     row: ColumnsRow | None = None,
+    dom: Dom | None = None,
     *,
     may_repeat: bool = False,
 ) -> str:
@@ -103,8 +109,83 @@ async def archive_exchange(
         metadata=fields,
         outlinks=outlinks,
         row=row,
+        dom=dom,
     )
     return str(await archive.append(capture))
+
+
+MOST_BODIES: Final = 10_000
+"""Bodies that are remembered, 500 bytes each."""
+
+
+class ArchivedBodies:
+    """The records that have the bodies of rendered pages as sent, which are often one shell, and of
+    what their scripts fetched. Bound: those of this run that were used last."""
+
+    def __init__(
+        self,
+        earlier: EarlierCrawls | None,
+        is_gone: Callable[[str], bool],
+        most: int = MOST_BODIES,
+    ) -> None:
+        """*earlier*: whose records count, too. *is_gone* is called with a record of this run."""
+        self._earlier = earlier
+        self._is_gone = is_gone
+        self._most = most
+        self._claims: OrderedDict[bytes, Claim] = OrderedDict()
+
+    def original(self, body_sha1: bytes) -> Claim | None:
+        """Return a record that has the body of this SHA-1, as received; None: none is known."""
+        claim = self._claims.get(body_sha1)
+        if claim is not None and not self._is_gone(claim.record):
+            self._claims.move_to_end(body_sha1)
+            return claim
+        return self._earlier.original(body_sha1) if self._earlier is not None else None
+
+    def note(self, claim: Claim) -> None:
+        """Note that the record of *claim* has the body of its digest."""
+        self._claims[claim.digest] = claim
+        self._claims.move_to_end(claim.digest)
+        if len(self._claims) > self._most:
+            self._claims.popitem(last=False)
+
+
+async def archive_beside(
+    exchanges: Sequence[Exchange],
+    archive: Archive | None,
+    bodies: ArchivedBodies,
+    *,
+    may_repeat: bool,
+) -> None:
+    """Archive what was fetched for a page beside its own answer."""
+    for each in exchanges:
+        noted = [("fetchTimeMs", _ms(each)), (BESIDE, "page")]
+        await _archive_once(each, archive, bodies, noted, may_repeat=may_repeat)
+
+
+async def _archive_once(
+    exchange: Exchange,
+    archive: Archive | None,
+    bodies: ArchivedBodies,
+    metadata: Sequence[tuple[str, str]] = (),
+    outlinks: Sequence[Link] = (),
+    row: ColumnsRow | None = None,
+    dom: Dom | None = None,
+    *,
+    may_repeat: bool,
+) -> str:
+    """Archive *exchange* as `archive_exchange` does, as a revisit if *bodies* has its body."""
+    about = (metadata, outlinks, row, dom)
+    if archive is None or not exchange.body or exchange.truncated:
+        return await archive_exchange(exchange, archive, None, b"", *about, may_repeat=may_repeat)
+    body_sha1 = sha1_of_parts(exchange.body)
+    known = bodies.original(body_sha1)
+    record = await archive_exchange(
+        exchange, archive, known, body_sha1, *about, may_repeat=may_repeat
+    )
+    if known is None:
+        bodies.note(Claim(body_sha1, exchange.url, record, exchange.at, body_sha1))
+    return record
 
 
 async def archive_unmodified(exchange: Exchange, archive: Archive | None, stored: Claim) -> str:
@@ -141,29 +222,43 @@ class AskedColumns:
 
 
 async def archive_page(
-    page: Page, archive: Archive | None, body_sha1: bytes, asked: AskedColumns
+    page: Page,
+    archive: Archive | None,
+    body_sha1: bytes,
+    asked: AskedColumns,
+    bodies: ArchivedBodies,
 ) -> str:
     """Archive *page* and return its place as `archive_exchange` does; of a page marked noindex only
-    its links, and return "". *body_sha1* is that of the body as received; empty if not known."""
+    its links, and return "". *body_sha1* is that of the body as received; empty if not known. A
+    rendered page is archived as it was sent, with its DOM unless the archive has that already."""
     if page.exchange is None:
         return ""
     if page.noindex and archive is not None:
         await _archive_info(page, page.exchange, archive, asked)
     if not page.archive:
         return ""
+    about = (
+        _metadata(page, page.exchange, body_sha1, asked),
+        () if page.is_refetch else page.outlinks,
+        row_of(page, page.exchange.at, asked.groups, _provenance(page, asked)),
+    )
+    if page.rendered is not None:
+        # Another page with its DOM says nothing of the bytes that were sent.
+        dom = Dom(page.body, page.digest) if page.digest and not page.is_repeat else None
+        return await _archive_once(
+            page.exchange, archive, bodies, *about, dom, may_repeat=page.may_repeat
+        )
     return await archive_exchange(
         page.exchange,
         archive,
         page.archived_elsewhere or (page.duplicate_of if page.is_repeat else None),
         body_sha1,
-        _metadata(page, page.exchange, body_sha1, asked),
-        () if page.is_refetch else page.outlinks,
-        row_of(page, page.exchange.at, asked.groups, _provenance(page, asked)),
+        *about,
         may_repeat=page.may_repeat,
     )
 
 
-_NO_CONTENT: Final = ColumnGroup.ANSWER, ColumnGroup.CRAWL
+_NO_CONTENT: Final = ColumnGroup.ANSWER, ColumnGroup.CRAWL, ColumnGroup.RENDERED
 
 
 async def _archive_info(
@@ -209,10 +304,12 @@ def _metadata(
     """Return the metadata that the record itself does not hold, or only after parsing it again."""
     parsed = page.parsed or _NOTHING
     known = [("fetchTimeMs", _ms(exchange)), ("flaw", page.flaw), ("alias-of", page.alias_of)]
-    if page.media_type != _declared_type(page.content_type):
+    if page.rendered is not None:
+        known.append((RENDERED, str(page.rendered)))
+    if page.media_type != _declared_type(page.sent_type):
         known.append(("media-type", page.media_type))
     if page.digest and page.digest != body_sha1 != b"":
-        # The digest of the decoded body is noted, because a revisit has no body to compute it from.
+        # That of the decoded body, or of the DOM, is noted: a revisit has none to compute it from.
         known.append(("content-digest", sha1_label(page.digest)))
     if page.is_sitemap:
         known.append((SITEMAP, "named"))

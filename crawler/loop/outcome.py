@@ -13,6 +13,7 @@ from crawler.loop.life import Life
 from crawler.model.page import Flaw, Page
 from crawler.model.types import (
     HTTP_OK,
+    IN_NO_BODY,
     Answer,
     Change,
     ChangeKind,
@@ -72,7 +73,8 @@ def claim_of(page: Page, body_sha1: bytes, now: float, *, may_change: bool) -> C
     simhash = page.simhash if is_original else None
     # Where the bytes are an earlier crawl's, no record of this one can be referred to.
     record = page.record if page.archived_elsewhere is None else ""
-    return Claim(page.digest, page.url, record, at, body_sha1, status, simhash)
+    wire_sha1 = body_sha1 if page.rendered is None else IN_NO_BODY
+    return Claim(page.digest, page.url, record, at, wire_sha1, status, simhash)
 
 
 def verdict_of(life: Life, now: float, retries: int, pause_s: float) -> Verdict:

@@ -20,6 +20,7 @@ from crawler.model.choices import ChangeChoice, RevisitChoice, RevisitMode
 from crawler.model.page import Exchange, Flaw, Page, VisitsSoFar
 from crawler.model.types import (
     HTTP_OK,
+    IN_NO_BODY,
     Again,
     Candidate,
     Compared,
@@ -146,7 +147,7 @@ def seen_of(page: Page, by: ChangeChoice) -> Seen:
         content=0 if page.noindex else content,
         compared=compared,
         # Of a copy, and of a page that is not kept, the archive has no answer whole that a later
-        # "not modified" could refer to.
+        # "not modified" could refer to. Of a rendered page that would say nothing of its data.
         validators=_validators(page.exchange) if _is_kept(page) else None,
         stored_at=_stored_at(page),
         is_same=page.is_refetch,
@@ -158,14 +159,16 @@ def seen_of(page: Page, by: ChangeChoice) -> Seen:
 
 
 def _is_kept(page: Page) -> bool:
-    return page.archive and not page.is_copy and page.archived_elsewhere is None
+    is_own = not page.is_copy and page.archived_elsewhere is None
+    return page.archive and is_own and page.rendered is None
 
 
 def _stored_at(page: Page) -> int:
     """Return when the answer was fetched that the archive has whole of *page*, in epoch seconds; 0:
     it has none."""
     same = page.duplicate_of
-    if page.is_repeat and same is not None and same.record:
+    # A claim on a DOM refers to no answer that could be repeated.
+    if page.is_repeat and same is not None and same.record and same.wire_sha1 != IN_NO_BODY:
         return int(same.at) if page.is_refetch else 0
     if page.exchange is None or not page.record or page.archived_elsewhere is not None:
         return 0
@@ -275,6 +278,7 @@ def _next_visit(
     # No answer of this visit can be asked by: that of the one before still says what is there. One
     # that can but is not in the archive leaves no record that a 304 could refer to.
     is_kept = changed is False and not seen.stored_at and seen.validators is None
+    is_kept = is_kept and life.rendered is None
     history = replace(
         history,
         stored_at=history.stored_at if is_kept else seen.stored_at,

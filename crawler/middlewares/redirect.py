@@ -20,7 +20,7 @@ from scrapy.spidermiddlewares.referer import RefererMiddleware
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.content.to_capture import archive_exchange, wire_sha1
+from crawler.content.to_capture import archive_beside, archive_exchange, wire_sha1
 from crawler.loop.life import Life
 from crawler.model.page import header_value
 from crawler.model.types import Claim, StoreUnavailable
@@ -100,8 +100,8 @@ class RedirectMiddleware(ScrapyRedirects):
         may_repeat = life.candidate.may_be_archived
         if exchange is None or archive is None:
             return
-        for other in life.exchanges[:-1]:
-            await archive_exchange(other, archive, may_repeat=may_repeat)
+        bodies = self.crawl.content.archived_bodies
+        await archive_beside(life.exchanges[:-1], archive, bodies, may_repeat=may_repeat)
         if not response.body or exchange.truncated:
             life.archive(await archive_exchange(exchange, archive, may_repeat=may_repeat))
             return

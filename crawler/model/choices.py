@@ -38,6 +38,7 @@ class ColumnGroup(StrEnum):
     ANCHORS = "anchors"  # texts and languages of its links
     CRAWL = "crawl"  # how and by which crawl it was found
     MARKDOWN = "markdown"  # the text with its structure
+    RENDERED = "rendered"  # how a browser made the page
 
 
 class Tls(StrEnum):

@@ -314,6 +314,11 @@ class VisitsSoFar(msgspec.Struct, frozen=True, gc=False):
         return cls(int(found[1]), int(found[2]), int(found[3]), next_at)
 
 
+DOM_TYPE: Final = "text/html; charset=utf-8"
+"""The Content-Type of a page that a browser has rendered."""
+_RENDERED: Final = re.compile(r"([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,9}) (quiet|busy)")
+
+
 class Rendered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a browser made a page of its answer. Arrow: browser -> content."""
 
@@ -321,6 +326,19 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     requests: int  # that were answered for it, beside its own
     left_out: int = 0  # that were not: robots.txt, a host that rests, a cap, an unwanted kind
     is_quiet: bool = True  # False: it was taken at its bound of time, still at work
+
+    def __str__(self) -> str:
+        end = "quiet" if self.is_quiet else "busy"
+        return f"{self.ms} {self.requests} {self.left_out} {end}"
+
+    @classmethod
+    def read(cls, written: str) -> Rendered | None:
+        """Return what str() has made of it, or None for anything else."""
+        found = _RENDERED.fullmatch(written)
+        if found is None:
+            return None
+        ms, requests, left_out = map(int, found.groups()[:3])
+        return cls(ms=ms, requests=requests, left_out=left_out, is_quiet=found[4] == "quiet")
 
 
 # A struct, as `msgspec.structs.replace` takes 0.1 us, of which a page has seven, and that of a
@@ -365,6 +383,14 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         shown = (name for name in self.__struct_fields__ if name not in _NOT_SHOWN)
         return f"Page({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    @property
+    def sent_type(self) -> str:
+        """The Content-Type that the server sent; empty: none."""
+        if self.rendered is None or self.exchange is None:
+            return self.content_type
+        sent = [value for name, value in self.exchange.headers if name.lower() == b"content-type"]
+        return sent[-1].decode("latin-1") if sent else ""  # the last, as Scrapy has it
 
     @property
     def is_answered(self) -> bool:
@@ -474,7 +500,7 @@ class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     canonical: str = ""  # absolute; empty: not declared
     published: float | None = None  # epoch seconds, where the page says so
     modified: float | None = None
-    digest: bytes = b""  # SHA-1 of the decoded body
+    digest: bytes = b""  # SHA-1 of the decoded body, or of the DOM
     simhash: int | None = None  # of its text, unsigned; None: it has too little
     original: str = ""  # the URL whose content it repeats, exactly or nearly
     bits: int | None = None  # of 64 that differ from it; None: the same bytes, or no copy
@@ -487,3 +513,4 @@ class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     about: About | None = None
     crawl: Provenance | None = None
     markdown: str = ""  # as the text
+    rendered: Rendered | None = None  # None: its content is what the server sent

@@ -252,6 +252,11 @@ class Rest(msgspec.Struct, frozen=True):
     fetches: tuple[HostFetch, ...] = ()  # that have ended, but for those that do not count
 
 
+IN_NO_BODY: Final = bytes(20)
+"""The `wire_sha1` of a claim on a DOM. No body has this SHA-1, so no answer that has the bytes of
+the DOM becomes a revisit of the page's own answer, which has others."""
+
+
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The owner of a content digest: the first page stored with it."""
 
@@ -259,7 +264,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     url: str
     record: str = ""  # "file:offset" of its archive record; empty: not archived
     at: float = 0.0  # epoch seconds, when its fetch began
-    wire_sha1: bytes = b""  # of the body as archived, where that is still compressed
+    wire_sha1: bytes = b""  # of the body in that record, where it is not the content: compressed
     status: int = 200  # of its answer: an error page is the original of error pages only
     simhash: int | None = None  # of its text
 

@@ -79,6 +79,7 @@ def columns_row(
         about=parsed.about if ColumnGroup.ABOUT in groups else None,
         crawl=crawl if ColumnGroup.CRAWL in groups else None,
         markdown=parsed.markdown if ColumnGroup.MARKDOWN in groups else "",
+        rendered=page.rendered if ColumnGroup.RENDERED in groups else None,
     )
 
 
@@ -120,8 +121,8 @@ def _answer(page: Page, parsed: Parsed) -> AnswerFacts:
             before = said[known] if known == "robots_header" else ""
             said[known] = f"{before}, {text}" if before else text
     return AnswerFacts(
-        _declared_type(page.content_type),
-        declared_charset(page.content_type)[:_MOST_CHARS],
+        _declared_type(page.sent_type),
+        declared_charset(page.sent_type)[:_MOST_CHARS],
         parsed.charset,
         str(exchange.truncated) if exchange else "",
         *(text[:_MOST_CHARS] for text in said.values()),

@@ -9,12 +9,14 @@ import heapq
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from scrapy.settings import BaseSettings
 
+from crawler.archive.capture import DOM
 from crawler.archive.cdxj import SUFFIX as INDEX
 from crawler.archive.check import (
     ArchiveChecker,
@@ -22,6 +24,7 @@ from crawler.archive.check import (
     Fault,
     open_checker,
 )
+from crawler.archive.columns_companion import RENDERED
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.delivery_stores import Store, local_store, open_store
 from crawler.archive.earlier_crawls import FOLDER as EARLIER
@@ -32,6 +35,7 @@ from crawler.archive.lookup import (
     find_original,
     lookup,
     read_entry,
+    read_with_dom,
     warc_files,
 )
 from crawler.archive.purge import listed
@@ -213,6 +217,8 @@ def _file_row(file: Path) -> FileRow:
     size_bytes = file.stat().st_size
     captures, revisits, first, last = 0, 0, "", ""
     for entry in entries(file):
+        if entry.url.startswith(DOM):
+            continue  # of a capture that is counted
         captures += 1
         revisits += entry.is_revisit
         first = min(first or entry.timestamp, entry.timestamp)
@@ -248,10 +254,12 @@ class ArchivedBody:
     notes: tuple[str, ...]
 
 
-def find_captures(place: ArchivePlace, text: str) -> list[Entry]:
+def find_captures(place: ArchivePlace, text: str, *, is_rendered: bool = False) -> list[Entry]:
     """Return the captures of exactly this URL, else of URLs with the same index key, the oldest
-    first. Raises CrawlerError, also if there is none."""
-    url = fetch_form(text)
+    first; with *is_rendered*, or of `urn:dom:` and a URL, what a browser has made of them. Raises
+    CrawlerError, also if there is none."""
+    is_rendered = is_rendered or text.startswith(DOM)
+    url = fetch_form(text.removeprefix(DOM))
     if url is None:
         raise ConfigError(f"{text!r} cannot be read as an http or https URL")
     captures = lookup(place.folders, url)
@@ -261,7 +269,30 @@ def find_captures(place: ArchivePlace, text: str) -> list[Entry]:
             [f"{plain(url)} is not in the archive of {place.path}", *place.missing_notes()]
         )
         raise ConfigError(message)
-    return exact or captures
+    if not is_rendered:
+        return exact or captures
+    doms = lookup(place.folders, DOM + url) or list(_doms_of_copies(place, exact or captures))
+    if not doms:
+        raise ConfigError(f"no browser has rendered {plain(url)}: get it without --rendered")
+    return [entry for entry in doms if entry.url == DOM + url] or doms
+
+
+def _doms_of_copies(place: ArchivePlace, captures: list[Entry]) -> Iterator[Entry]:
+    """Yield the DOMs, or answers as sent, of the pages whose content rendered ones repeat."""
+    for entry in captures:
+        noted = _noted(entry)
+        original, digest = noted.get("duplicate-of"), noted.get("content-digest", entry.digest)
+        if original and RENDERED in noted:
+            doms = [each for each in lookup(place.folders, DOM + original) if each.digest == digest]
+            sent = (each for each in lookup(place.folders, original) if not each.is_revisit)
+            same = (e for e in sent if _noted(e).get("content-digest", e.digest) == digest)
+            yield from doms[:1] or islice(same, 1)
+
+
+def _noted(entry: Entry) -> dict[str, str]:
+    """Return the metadata of a capture."""
+    found = read_with_dom(entry, most_bytes=0)
+    return dict(found[0].metadata) if found is not None else {}
 
 
 def choose_capture(captures: list[Entry], at: str | None) -> Entry:

@@ -35,6 +35,7 @@ with warnings.catch_warnings():
 
 # As it comes it would also unpack each body, though digests are of what was sent: 12 s for the
 # bombs of the hostile crawl, and an error (1.8.1) at brotli where Google's package is installed.
+_INDEXED = "response,revisit,resource,conversion"
 _WARCIO = (
     "from warcio.bufferedreaders import BufferedReader\n"
     "BufferedReader.get_supported_decompressors = classmethod(lambda reader: ())\n"
@@ -89,7 +90,7 @@ def read_folder(folder: Path) -> dict[tuple[str, int], Read]:
 
 def archived(data: Path) -> dict[tuple[str, str], tuple[dict[str, str], bytes]]:
     """Each record but its identity, by kind and URL."""
-    identity = ("WARC-Record-ID", "WARC-Concurrent-To")
+    identity = ("WARC-Record-ID", "WARC-Concurrent-To", "WARC-Refers-To")
     return {
         (read.kind, read.url): (
             {name: value for name, value in read.fields.items() if name not in identity},
@@ -174,7 +175,7 @@ def judged_index(path: Path) -> str:
     with warnings.catch_warnings():
         # It closes no file of its own for a record without a digest.
         warnings.simplefilter("ignore", ResourceWarning)
-        CDXJIndexer(out, [str(path)], sort=True).process_all()
+        CDXJIndexer(out, [str(path)], sort=True, records=_INDEXED).process_all()
     return out.getvalue()
 
 

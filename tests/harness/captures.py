@@ -9,7 +9,7 @@ from typing import Final
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from crawler.archive.capture import Capture, RecordPlace
+from crawler.archive.capture import Capture, Dom, RecordPlace
 from crawler.model.page import Link, LinkKind, Page, Parsed
 from crawler.model.types import Claim
 from crawler.page.row import row_of
@@ -64,6 +64,14 @@ LINKED: Final = replace(
         Link("http://a.example/", LinkKind.CANONICAL),
         Link("http://example.com/deep/er/%C3%A9", LinkKind.IFRAME),
     ],
+)
+RENDERED: Final = replace(
+    PAGE,
+    metadata=[*PAGE.metadata, ("rendered", "312 4 1 quiet")],
+    dom=Dom(
+        "<p>hällo</p>\r\n\r\nWARC/1.1".encode(),
+        sha1("<p>hällo</p>\r\n\r\nWARC/1.1".encode()).digest(),
+    ),
 )
 
 # What readers split, fold, trim and look for.

@@ -7,8 +7,7 @@ import io
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import chdir, nullcontext, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from contextlib import nullcontext
 from hashlib import sha1
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +17,6 @@ from zipfile import ZipFile
 import duckdb
 import pytest
 from msgspec.structs import replace
-from scrapy.cmdline import execute
-from scrapy.settings import Settings
 from warcio.archiveiterator import ArchiveIterator
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
@@ -37,6 +34,7 @@ from crawler.data.data_dir import DataDir, locked
 from crawler.model.types import Claim, ConfigError
 from crawler.operate.archive import recover_and_rebuild
 from crawler.view.archive import COLUMNS_MISSING, ArchivePlace
+from tests.harness.archive_command import archive, packed, warc_of
 from tests.harness.archive_judges import (
     judged_archive,
     judged_by_programs,
@@ -47,7 +45,6 @@ from tests.harness.archive_judges import (
 )
 from tests.harness.crawling import crawl
 from tests.harness.fork_server import SCRAPY, run
-from tests.harness.sources import PROJECT
 from tests.servers.loopback import Reply, Routes, Site, page, site
 from tests.servers.redis import RedisServer
 
@@ -60,40 +57,6 @@ ROUTES: Routes = {
     "/moved": Reply("moved", 302, headers=(("Location", "/a"),)),
     "/long": page(text="silk " * 5_000),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class CommandResult:
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def text(self) -> str:
-        return self.out.decode()
-
-
-def archive(data: Path, *words: str, **settings: object) -> CommandResult:
-    """The command in this process."""
-    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
-    command = ["scrapy", "archive", *words]
-    given = {"CRAWLER_DATA_DIR": data, **settings}
-    for name, value in given.items():
-        command += ["-s", f"{name}={value}"]
-    chosen = Settings()
-    chosen.setmodule("crawler.settings", priority="project")
-    with (
-        chdir(PROJECT),
-        redirect_stdout(out),
-        redirect_stderr(err),
-        pytest.raises(SystemExit) as ended,
-    ):
-        execute(command, chosen)
-    out.flush()
-    assert isinstance(ended.value.code, int)
-    written = out.buffer
-    assert isinstance(written, io.BytesIO)
-    return CommandResult(ended.value.code, written.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +78,6 @@ def data(crawled: Path, tmp_path: Path) -> Path:
     """A copy that may be damaged."""
     shutil.copytree(crawled, tmp_path / "data")
     return tmp_path / "data"
-
-
-def warc_of(data: Path) -> Path:
-    (warc,) = (data / "warc").glob("*.warc.gz")
-    return warc
 
 
 def test_list(crawled: Path) -> None:
@@ -598,11 +556,6 @@ def test_what_is_kept_of_a_page_marked_noindex(tmp_path: Path) -> None:
     assert archive(data, "purge", url).code == 0
     assert f"urn:pageinfo:{url}".encode() not in gzip.decompress(warc_of(data).read_bytes())
     judged_archive(data / "warc")
-
-
-def packed(data: Path, out: Path) -> Path:
-    assert archive(data, "pack", str(out)).code == 0
-    return out
 
 
 def test_purge_names_packages(data: Path, web: Site) -> None:

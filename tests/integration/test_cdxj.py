@@ -26,7 +26,7 @@ from crawler.archive.warc_file import companion_path
 from crawler.archive.writer import WarcSettings, WarcWriter
 from crawler.model.types import Claim, DataDirError, StoreUnavailable
 from tests.harness.archive_judges import judged_index, judged_key
-from tests.harness.captures import CUT, HOSTILE, LINKED, ORIGINAL, PAGE, UNCHANGED
+from tests.harness.captures import CUT, HOSTILE, LINKED, ORIGINAL, PAGE, RENDERED, UNCHANGED
 
 AT: Final = 1767323045.5
 MOST: Final = 1 << 20
@@ -61,6 +61,7 @@ VARIOUS: Final = [
     UNCHANGED,
     replace(UNCHANGED, not_modified_of=replace(ORIGINAL, digest=b"", record="")),
     LINKED,
+    RENDERED,
     replace(PAGE, duplicate_of=ORIGINAL),
     replace(PAGE, headers=[]),
     replace(PAGE, headers=[(b"Content-Type", b"")]),
@@ -149,7 +150,7 @@ def test_a_file_without_an_index_is_read(tmp_path: Path) -> None:
     indexed = sorted(entries(warc), key=Entry.time_key)
     companion_path(warc, ".cdxj").unlink()
     assert sorted(entries(warc), key=Entry.time_key) == indexed
-    assert len(indexed) == len(VARIOUS)
+    assert len(indexed) == len(VARIOUS) + 1, "and a DOM"
 
 
 def test_a_revisit_leads_to_its_original(tmp_path: Path) -> None:
@@ -191,6 +192,7 @@ def test_the_error_of_a_damaged_index_names_the_remedy(tmp_path: Path, line: str
         *("dns:example.com", "urn:uuid:1", "ftp://example.com:21/A", "http://example.com/é"),
         *("urn:pageinfo:http://a.example/", "urn:pageinfo:http://a.example:81/B/?q=1&A=2"),
         *("urn:pageinfo:http://a.example/?q=%C3%A9", "urn:pageinfo:http://a.example/a%2fb/"),
+        *("urn:dom:http://a.example/", "urn:dom:https://www.a.example/A/?b=c"),
     ],
 )
 def test_keys_of_what_others_archive(url: str) -> None:

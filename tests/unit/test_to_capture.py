@@ -16,7 +16,12 @@ from msgspec import structs
 
 from crawler.archive.capture import Capture, PageInfo, RecordPlace
 from crawler.archive.writer import Archive, WarcSettings, WarcWriter
-from crawler.content.to_capture import AskedColumns, archive_exchange, archive_page
+from crawler.content.to_capture import (
+    ArchivedBodies,
+    AskedColumns,
+    archive_exchange,
+    archive_page,
+)
 from crawler.model.page import (
     ColumnsRow,
     Exchange,
@@ -100,11 +105,15 @@ class Listening(WarcWriter):
         return super().append_all(captures)
 
 
+def bodies(most: int = 10) -> ArchivedBodies:
+    return ArchivedBodies(None, lambda record: False, most)
+
+
 def capture_of(folder: Path, page: Page, wire_sha1: bytes = SHA1) -> Capture | None:
     async def run() -> Capture | None:
         writer = Listening(folder)
         archive = Archive(writer, never_waits)
-        record = await archive_page(page, archive, wire_sha1, AskedColumns())
+        record = await archive_page(page, archive, wire_sha1, AskedColumns(), bodies())
         await archive.close()
         assert bool(record) == bool(writer.captures)
         return writer.captures[0] if writer.captures else None
@@ -284,7 +293,8 @@ def test_of_a_page_whose_author_said_noindex_only_its_links_are_archived(tmp_pat
         writer = Listening(tmp_path)
         archive = Archive(writer, never_waits)
         record = await archive_page(
-            replace(PAGE, archive=False, noindex=True), archive, SHA1, AskedColumns()
+            *(replace(PAGE, archive=False, noindex=True), archive, SHA1),
+            *(AskedColumns(), bodies()),
         )
         await archive.close()
         assert record == "", "the page itself is nowhere"

@@ -28,10 +28,19 @@ from crawler.archive.record_bytes import (
     warc_date,
     warcinfo,
 )
-from crawler.model.page import Link, LinkKind
+from crawler.model.page import DOM_TYPE, Link, LinkKind
 from crawler.model.types import Claim
 from tests.harness.archive_judges import Read, read
-from tests.harness.captures import CUT, FETCHED_AT, HOSTILE, LINKED, ORIGINAL, PAGE, UNCHANGED
+from tests.harness.captures import (
+    CUT,
+    FETCHED_AT,
+    HOSTILE,
+    LINKED,
+    ORIGINAL,
+    PAGE,
+    RENDERED,
+    UNCHANGED,
+)
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "warc"
 RANDOM: Final = bytes(range(RANDOM_BYTES))
@@ -45,6 +54,7 @@ GOLDEN: Final = dict(
     "truncated": capture_records(CUT, RANDOM)[0][0],
     "not_modified": capture_records(UNCHANGED, RANDOM)[0][0],
     "outlinks": capture_records(LINKED, RANDOM)[0][2],
+    "conversion": capture_records(RENDERED, RANDOM)[0][3],
     "revisit": capture_records(replace(PAGE, duplicate_of=ORIGINAL), RANDOM)[0][0],
 }
 
@@ -68,7 +78,7 @@ def test_warcio_and_fastwarc_read_the_golden_records() -> None:
         b"".join(gzip.compress(path.read_bytes()) for path in sorted(FOLDER.glob("*.warc")))
     )
     assert sorted(r.kind for r in records) == [
-        *("metadata", "metadata", "request"),
+        *("conversion", "metadata", "metadata", "request"),
         *("response", "response", "revisit", "revisit", "warcinfo"),
     ]
 
@@ -82,6 +92,21 @@ def test_request_and_metadata_belong_to_the_same_capture() -> None:
     assert request.block == PAGE.request
     assert metadata.block == b"charset-detected: utf-8\r\noutlink: http://a.example/\r\n"
     assert len({r.fields["WARC-Record-ID"] for r in (first, request, metadata)}) == 3
+
+
+def test_the_dom_of_a_page_is_a_conversion_of_its_answer() -> None:
+    """WARC 1.1 forbids it WARC-IP-Address and WARC-Concurrent-To."""
+    assert RENDERED.dom is not None
+    for capture in (RENDERED, replace(RENDERED, duplicate_of=ORIGINAL)):
+        first, _, _, dom = judged(capture)
+        assert (dom.kind, dom.url) == ("conversion", f"urn:dom:{first.url}")
+        assert dom.fields["WARC-Refers-To"] == first.fields["WARC-Record-ID"]
+        assert dom.fields["WARC-Refers-To-Target-URI"] == first.url
+        date = first.fields["WARC-Date"]
+        assert dom.fields["WARC-Refers-To-Date"] == dom.fields["WARC-Date"] == date
+        assert not dom.fields.keys() & {"WARC-IP-Address", "WARC-Concurrent-To"}
+        assert (dom.block, dom.fields["Content-Type"]) == (RENDERED.dom.body, DOM_TYPE)
+        assert dom.fields["WARC-Payload-Digest"] == dom.fields["WARC-Block-Digest"]
 
 
 def test_unknown_values_are_not_written() -> None:
