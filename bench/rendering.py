@@ -27,6 +27,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
@@ -36,13 +37,16 @@ import duckdb
 
 from bench.crawls import PROJECT, WITHOUT_DELAYS
 from bench.measure import CrawlFailed
+from bench.redis_server import RedisMissing, redis_server
 from bench.script_sites.build import paths, texts_of
 from bench.script_sites.serve import SiteServer
 from bench.script_sites.sites import LISTED, Site, read_list
+from crawler.content.compiling import load
 from tests.servers.judge import TOLERANCE_S, Gap, judge
 from tests.servers.loopback import Visit
 
 MODES: Final = ("never", "auto", "always")
+CRAWL: Final = ("crawl", "web")
 REST_S: Final = 0.05
 FOUND: Final = 0.95  # of the text and links that `always` finds, at least
 MOST_CPU: Final = {"mixed": 0.60, "tenth": 0.15}  # of that of `always`
@@ -264,9 +268,10 @@ class Result:
     found: Found
     books: Books
     beyond: int  # ordinary pages that were rendered beyond the sample
+    whole: tuple[int, int]  # pages of sites made by scripts whose text was found whole, of so many
 
 
-def crawl(mode: str, server: SiteServer, home: Path, settings: Sequence[str]) -> Result:
+def crawl(mode: str, server: SiteServer, home: Path, options: argparse.Namespace) -> Result:
     data = home / mode
     shutil.rmtree(data, ignore_errors=True)
     seeds = home / "seeds.txt"
@@ -279,19 +284,27 @@ def crawl(mode: str, server: SiteServer, home: Path, settings: Sequence[str]) ->
         "CRAWLER_PROGRESS": "off",
         "CRAWLER_DATA_DIR": data,
         **_rendering(mode),
-        **dict(each.split("=", 1) for each in settings),
+        **dict(each.split("=", 1) for each in options.set),
     }
-    cost = run(_command({"seeds": seeds, "scope": "host"}, given), home / f"{mode}.log")
+    workers = ["share", "web", "--workers", str(options.workers)]
+    with redis_server(append_only=True) if options.workers > 1 else nullcontext() as redis:
+        if redis is not None:
+            given["CRAWLER_FRONTIER_URL"] = redis.url
+        command = _command({"seeds": seeds, "scope": "host"}, given, workers if redis else CRAWL)
+        cost = run(command, home / f"{mode}.log")
     found = found_in(data)
-    return Result(mode, cost, found, read_books(server), _beyond(server.sites, found))
+    whole = _whole(server, found)
+    return Result(mode, cost, found, read_books(server), _beyond(server.sites, found), whole)
 
 
 def _rendering(mode: str) -> dict[str, object]:
     return {} if mode == "never" else {"CRAWLER_RENDER": mode, "CRAWLER_RENDER_SHARE": 1}
 
 
-def _command(arguments: dict[str, object], settings: dict[str, object]) -> list[str]:
-    command = [sys.executable, "-m", "scrapy", "crawl", "web"]
+def _command(
+    arguments: dict[str, object], settings: dict[str, object], verb: Sequence[str] = CRAWL
+) -> list[str]:
+    command = [sys.executable, "-m", "scrapy", *verb]
     for flag, pairs in (("-a", arguments), ("-s", settings)):
         for name, value in pairs.items():
             command += [flag, f"{name}={value}"]
@@ -313,8 +326,22 @@ def _beyond(sites: Iterable[Site], found: Found) -> int:
     )
 
 
+def _whole(server: SiteServer, found: Found) -> tuple[int, int]:
+    """Return how many pages of sites made by scripts have all words of their paragraphs, and how
+    many such pages a crawler can know of: behind a fragment there is no URL of its own."""
+    whole = known = 0
+    for seed, site in zip(server.seeds, server.sites, strict=True):
+        if site.is_by_scripts:
+            pages = texts_of(site)[: 1 if site.routes == "hash" else None]
+            known += len(pages)
+            for path, page in zip(paths(site, pages), pages, strict=True):
+                words = Counter(" ".join(page.paragraphs).split())
+                whole += words <= found.words.get(seed.rstrip("/") + path, Counter())
+    return whole, known
+
+
 COLUMNS: Final = (
-    *("render", "pages", "rendered", "ordinary", "beyond", "words", "links"),
+    *("render", "pages", "rendered", "ordinary", "beyond", "whole", "words", "links"),
     *("text of always", "links of always", "CPU s", "CPU of always", "ms a rendered page"),
     *("s", "MB", "requests", "violations"),
 )
@@ -332,7 +359,7 @@ def row(result: Result, results: dict[str, Result], sites: Sequence[Site]) -> li
     figures: list[object] = [
         *(result.mode, len(found.words), len(found.rendered)),
         sum(urlsplit(url).hostname in ordinary for url in found.rendered),
-        *(result.beyond, found.word_count, len(found.links)),
+        *(result.beyond, "{} of {}".format(*result.whole), found.word_count, len(found.links)),
         *(
             (found.word_share_of(always.found), found.link_share_of(always.found))
             if always
@@ -380,11 +407,11 @@ def missed(mix: str, results: dict[str, Result]) -> list[str]:
 
 def measure(mix: str, options: argparse.Namespace, home: Path) -> list[str]:
     """Crawl a mix in each mode, print the table, and return the bars that are missed."""
-    sites = chosen(mix, read_list(options.sites))[:: options.every]
+    sites = chosen(mix, read_list(options.sites), options.every)
     results: dict[str, Result] = {}
     with SiteServer(options.sites, sites) as server:
         for mode in options.render:
-            results[mode] = crawl(mode, server, home, options.set)
+            results[mode] = crawl(mode, server, home, options)
             print(f"{mode}: {results[mode].cost.wall_s:.0f} s", file=sys.stderr, flush=True)
     print(f"{mix}: {len(sites)} sites\n\n| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
     for result in results.values():
@@ -414,14 +441,15 @@ def _print_by_site(sites: Sequence[Site], results: dict[str, Result]) -> None:
         print(f"{site.name:<14}{site.pages:>4} pages: {'; '.join(parts)}")
 
 
-def chosen(mix: str, sites: Sequence[Site]) -> list[Site]:
-    """Return the sites of a mix. Those with and without scripts take turns."""
+def chosen(mix: str, sites: Sequence[Site], every: int) -> list[Site]:
+    """Return the sites of a mix, or each of so many of them."""
     framework = [site for site in sites if site.routes]
     ordinary = [site for site in sites if not site.routes]
     if mix == "tenth":
-        return [*(site for site in framework if site.name in TENTH), *ordinary]
-    pairs = zip(framework, ordinary[:ORDINARY_OF_MIXED], strict=False)
-    return [site for pair in pairs for site in pair]
+        framework = [site for site in framework if site.name in TENTH]
+    else:
+        ordinary = ordinary[:ORDINARY_OF_MIXED]
+    return [*framework[::every], *ordinary[::every]]
 
 
 # Beside scrapy-playwright.
@@ -498,6 +526,7 @@ def main() -> int:
     for name in (*MOST_CPU, "against"):
         parser.add_argument(f"--{name}", action="append_const", const=name, dest="parts")
     parser.add_argument("--render", nargs="+", choices=MODES, default=MODES)
+    parser.add_argument("--workers", type=int, default=1, help="that share the crawl over Redis")
     parser.add_argument("--every", type=int, default=1, help="only each of so many sites")
     parser.add_argument("--pages", type=int, default=300, help="of --against")
     parser.add_argument("--tabs", type=int, default=2, help="of --against")
@@ -514,12 +543,13 @@ def main() -> int:
         home = options.keep.resolve() if options.keep else Path(folder)
         home.mkdir(parents=True, exist_ok=True)
         try:
+            load()  # what numba compiles once in an installation is no cost of a crawl
             for part in options.parts or [*MOST_CPU, "against"]:
                 if part == "against":
                     broken += against(options, home)
                 else:
                     broken += [f"{part}: {each}" for each in measure(part, options, home)]
-        except CrawlFailed as failure:
+        except (CrawlFailed, RedisMissing) as failure:
             print(failure, file=sys.stderr)
             return 2
     for promise in broken:
