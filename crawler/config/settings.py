@@ -755,6 +755,17 @@ class Config:
         """Whether public hosts may be crawled: there is a contact, or a replay sends no request."""
         return bool(self.identity.contact or self.fetch.replay)
 
+    @property
+    def longest_turn_s(self) -> float:
+        """How long the requests to a host under one lease, or one borrowed turn, take at most: what
+        a dead process may have left under way."""
+        return self.fetch.total_timeout_s
+
+    @property
+    def most_requests(self) -> int:
+        """How many these are at most."""
+        return 1
+
 
 GROUPS: Final = (
     *(IdentitySettings, PolitenessSettings, RobotsSettings, LimitSettings, UrlSettings),

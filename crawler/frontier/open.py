@@ -41,7 +41,8 @@ def frontier_limits(config: Config, arguments: Arguments | None = None) -> Front
         min_gap_s=config.politeness.min_delay_s,
         gap_factor=config.politeness.delay_factor,
         max_gap_s=config.politeness.max_delay_s,
-        longest_fetch_s=config.fetch.total_timeout_s,
+        longest_fetch_s=config.longest_turn_s,
+        most_requests=config.most_requests,
         max_retry_after_s=config.politeness.max_retry_after_s,
         max_rest_s=max(config.politeness.max_retry_after_s, config.politeness.max_crawl_delay_s)
         + config.politeness.pause_max_s,

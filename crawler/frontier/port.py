@@ -282,8 +282,8 @@ class FrontierLimits:
     # Bounds of the fetch that a dead process may have left under such a lease, for the host's rest.
     gap_factor: float = 10.0
     max_gap_s: float = 300.0
-    longest_fetch_s: float = 30.0
-    # Requests to a host under one lease or borrowed turn: as many of its own rests follow.
+    longest_fetch_s: float = 30.0  # with all requests under its lease; of a borrowed turn, too
+    # Of these requests: as many of the host's own rests follow.
     most_requests: int = 1
     max_retry_after_s: float = 86_400.0  # the longest Retry-After that is remembered of a host
     max_rest_s: float = 86_400.0  # no rest is longer

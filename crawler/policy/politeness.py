@@ -91,6 +91,9 @@ MAX_REMEMBERED_GAP_S: Final = 30.0
 """The most of the last gap that counts for the next one, so that one slow page has no long
 effect."""
 
+MOST_TOGETHER_S: Final = 86_400.0
+"""The longest of the rests that several requests of one turn add up to."""
+
 GIVE_UP_AFTER_PAUSES: Final = 5
 """In a row, of a host that has answered before: after 75 minutes of pauses and probes the next
 pause has begun."""
@@ -230,7 +233,7 @@ def next_rest(
     if event is CircuitEvent.ANSWERED:
         after = _timed(after, fetch_s)
     of_one = _gaps(pace, pacing, fetch_s, event, settings)
-    delays = [(requests * delay_s, why) for delay_s, why in of_one]
+    delays = [(max(own_s, min(requests * own_s, MOST_TOGETHER_S)), why) for own_s, why in of_one]
     gap_s, one_s = max(delays)[0], max(of_one)[0]
     if circuit(after, resting=True) is Circuit.OPEN and event is not CircuitEvent.CANCELLED:
         delays.append((gap_s + _pause_s(after.pauses, settings), "pause"))

@@ -80,6 +80,16 @@ def test_a_crash_leaves_a_rest_as_after_a_fetch_whose_end_nobody_saw(world, urls
     borrow(frontier, "b", 12.0)
 
 
+def test_a_crash_leaves_a_rest_for_each_request_that_may_have_been_sent(world):
+    world.limits = replace(TIGHT, most_requests=4)
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    assert len(drain(frontier, 0.0)) == 1
+    assert borrow(frontier, "b", until=1.0).rests_until == 1.0 + 4 * TIGHT.min_gap_s
+    frontier = world.reopen(1.0)
+    assert drain(frontier, 1.0 + 4 * TIGHT.min_gap_s - 0.1) == []
+
+
 def test_a_rest_of_a_host_without_urls_is_remembered(world):
     frontier = world.reopen(0.0)
     frontier.give_back(borrow(frontier), rest(9.0), 1.0)

@@ -29,6 +29,7 @@ from crawler.policy.politeness import (
     is_left,
     next_rest,
     no_contact,
+    rest_after_all,
     should_give_up,
     with_challenge,
 )
@@ -122,6 +123,68 @@ def test_rest_with_all_the_jitter(pace: Pace, answer: Answer, want_s: float, rea
     assert rest.reason == reason
 
 
+def of(requests: int, answer: Answer, duration_s: float = 0.05) -> Answer:
+    """Return *answer* as that to several requests, of *duration_s* in all."""
+    return msgspec.structs.replace(answer, requests=requests, duration_s=duration_s)
+
+
+@pytest.mark.parametrize(
+    ("pace", "answer", "want_s", "gap_s"),
+    [
+        pytest.param(FRESH, of(4, ok(), 2.0), 20.0, 5.0, id="ten times all of them"),
+        pytest.param(FRESH, of(4, ok()), 4.0, 1.0, id="the least gap for each"),
+        pytest.param(
+            Pace(crawl_delay_s=20.0), of(3, ok()), 60.0, 20.0, id="the crawl-delay for each"
+        ),
+        pytest.param(FRESH, of(3, ok(), 600.0), 900.0, 300.0, id="the longest gap for each"),
+        pytest.param(
+            Pace(crawl_delay_s=3600.0), of(64, ok()), DAY_S, 3600.0, id="a day at most in all"
+        ),
+        pytest.param(Pace(8.0), of(2, ok()), 11.2, 5.6, id="easing for each"),
+        pytest.param(FRESH, of(4, bad(503)), 5.0, 2.0, id="one backoff, after the gaps"),
+        pytest.param(Pace(failures=4), of(4, bad(503)), 304.0, 1.0, id="one pause"),
+        pytest.param(FRESH, of(4, bad(429, retry_after_s=120.0)), 132.0, 2.0, id="one Retry-After"),
+    ],
+)
+def test_rest_after_several_requests(
+    pace: Pace, answer: Answer, want_s: float, gap_s: float
+) -> None:
+    rest = next_rest(pace, answer, RULES, Most())
+    assert rest.seconds == pytest.approx(want_s)
+    assert rest.pace.gap_s == pytest.approx(gap_s), "of one request"
+
+
+def test_how_fast_a_server_is_is_learned_from_the_time_of_one_request() -> None:
+    many = next_rest(FRESH, of(4, ok(), 2.0), RULES, Most(), 5.0).pace
+    one = next_rest(FRESH, ok(0.5), RULES, Most(), 5.0).pace
+    assert many == one
+
+
+CALLED_OFF, LATE = bad(None, "cancelled"), bad(429, retry_after_s=50.0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "want_s", "failures", "has_page"),
+    [
+        pytest.param([ok(0.5)], 5.0, 0, True, id="one answer"),
+        pytest.param([ok(0.5), ok(0.2), ok(0.3)], 10.0, 0, True, id="several"),
+        pytest.param([ok(), ok(status=404)], 2.0, 0, True, id="the page decides"),
+        pytest.param([ok(), bad(500)], 5.0, 1, True, id="a broken script: one failure"),
+        pytest.param([ok(), LATE, bad(500)], 55.0, 1, True, id="the longest Retry-After"),
+        pytest.param([bad(500), bad(500)], 10.0, 4, False, id="trouble only: one failure more"),
+        pytest.param([CALLED_OFF], 1.0, 3, False, id="stopped by us"),
+        pytest.param([CALLED_OFF, ok()], 2.0, 0, True, id="of what was not stopped"),
+        pytest.param([CALLED_OFF, bad(500)], 10.0, 4, False, id="if that has trouble, too"),
+    ],
+)
+def test_rest_after_all_answers_of_a_turn(
+    answers: list[Answer], want_s: float, failures: int, has_page: bool
+) -> None:
+    rest = rest_after_all(Pace(failures=3), answers, RULES, Most())
+    assert rest.seconds == pytest.approx(want_s)
+    assert (rest.pace.failures, rest.pace.has_page) == (failures, has_page)
+
+
 ANSWERS = st.builds(
     Answer,
     st.floats(0, 60),
@@ -139,6 +202,19 @@ def test_no_host_is_contacted_before_it_asked_to_be(pace: Pace, answer: Answer) 
     assert rest.seconds >= max(1.0, min(pace.crawl_delay_s, 3600.0))
     assert rest.seconds >= min(answer.retry_after_s or 0.0, DAY_S)
     assert rest.pace.crawl_delay_s == pace.crawl_delay_s
+
+
+@given(PACES, st.lists(ANSWERS, min_size=1, max_size=5))
+def test_after_several_requests_a_host_rests_no_shorter_than_after_any(
+    pace: Pace, answers: list[Answer]
+) -> None:
+    rest = rest_after_all(pace, answers, RULES, Least())
+    asked_s = max(each.retry_after_s or 0.0 for each in answers)
+    assert rest.seconds >= min(asked_s, DAY_S)
+    least_s = len(answers) * max(1.0, min(pace.crawl_delay_s, 3600.0))
+    assert rest.seconds >= min(least_s, DAY_S)
+    took_s = sum(each.duration_s for each in answers)
+    assert rest.seconds >= min(10 * took_s, 300.0)
 
 
 @given(PACES, ANSWERS)

@@ -205,10 +205,10 @@ class ShardLoader:
         """Return for how long after its begin a fetch may concern its host: the longest one, and
         the longest rest after it."""
         limits, pace = self._limits, record.pace
-        own_s = min(limits.gap_factor * limits.longest_fetch_s, limits.max_gap_s)
         gap_s = max(pace.gap_s, pace.crawl_delay_s, limits.min_gap_s)
+        own_s = limits.rest_after_s(limits.longest_fetch_s, gap_s)
         asked_s = record.remembered_s(self._now, limits.max_retry_after_s)
-        return limits.longest_fetch_s + min(max(own_s, gap_s, asked_s), limits.max_rest_s)
+        return limits.longest_fetch_s + min(max(own_s, asked_s), limits.max_rest_s)
 
     def _load_chunks(self, prefix: bytes, fields: list[tuple[bytes, bytes]]) -> int:
         changes: Changes = {}

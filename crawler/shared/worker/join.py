@@ -210,7 +210,7 @@ def _worker_settings(config: Config, store: DurableStore) -> WorkerSettings:
         name=shared.frontier_name,
         shards=shared.frontier_shards,
         lease_s=shared.lease_s,
-        fetch_s=config.fetch.total_timeout_s,
+        fetch_s=config.longest_turn_s,
         is_ack_durable=shared.redis_fsync is RedisFsync.ALWAYS,
         sync_outbox=store.sync if config.archive.fsync else None,
         full_bytes=shared.full_bytes,
