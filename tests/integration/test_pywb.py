@@ -1,16 +1,18 @@
 """Our archives replayed by pywb, and seen in a browser: a page, a revisit, one of an earlier crawl,
-a truncated page, a redirect, an error."""
+a truncated page, a redirect, an error; of a page that a browser has made what the server sent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image, ImageChops
 
 from tests.harness.archive_judges import archived
 from tests.harness.crawling import crawl
+from tests.harness.fake_browser import PLACE, FakeBrowser
 from tests.servers.loopback import Reply, Site, site
 from tests.servers.pywb import Browser, Pywb, pywb
 
@@ -34,6 +36,14 @@ ROUTES = {
     "/again": Reply("<p>the same words</p>"),
     "/start": Reply(START),
 }
+SETTINGS: dict[str, Any] = {
+    "CRAWLER_HTML_MAX_BYTES": 20_000,
+    "DOWNLOADER_MIDDLEWARES": {FakeBrowser: PLACE},
+    "TEST_DOMS": {
+        "/": START.replace("no script ran", "a script ran").encode(),
+        "/start": START.replace("no script ran", "a browser has made it").encode(),
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +51,11 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Pyw
     home = tmp_path_factory.mktemp("pywb")
     with site("127.0.73.2", ROUTES) as served:
         seeds = ",".join(map(served.url, ("/", "/look.css")))
-        crawl(home / "data", settings={"CRAWLER_HTML_MAX_BYTES": 20_000}, seeds=seeds)
+        crawl(home / "data", settings=SETTINGS, seeds=seeds)
         # These bodies are in the archive of the earlier crawl only.
         later = ",".join(map(served.url, ("/again", "/start")))
-        crawl(home / "later", seeds=later, max_depth="0", known=str(home / "data"))
+        known = {"max_depth": "0", "known": str(home / "data")}
+        crawl(home / "later", settings=SETTINGS, seeds=later, **known)
         live = Browser(home / "browser").screenshot(served.url("/"), home / "live.png")
     (home / "pywb").mkdir()
     with pywb(home / "pywb", home.glob("*/warc/*.warc.gz")) as serving:
@@ -52,9 +63,12 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Pyw
 
 
 def test_a_page(replay: tuple[Site, Pywb, Path]) -> None:
-    served, serving, _ = replay
+    served, serving, live = replay
     answer = serving.ask(served.url("/"))
     assert answer.status == 200 and b"Fine silk" in answer.body
+    assert b"no script ran" in answer.body, "it is as it was sent, and not its DOM"
+    dom = archived(live.parent / "data")["conversion", f"urn:dom:{served.url('/')}"]
+    assert dom[1] == SETTINGS["TEST_DOMS"]["/"]
 
 
 @pytest.mark.parametrize("path", ["/first", "/second"])

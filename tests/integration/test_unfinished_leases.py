@@ -14,10 +14,11 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from crawler.archive.capture import Capture
+from crawler.archive.capture import Capture, Dom
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.record_bytes import sha1_label
-from crawler.archive.recovery import ReadingLimits, claim_unfinished
+from crawler.archive.recovery import ReadingLimits, claim_unfinished, recover
+from crawler.archive.warc_file import companion_path, open_name
 from crawler.archive.writer import WarcSettings, WarcWriter
 from crawler.config.settings import FetchSettings
 from crawler.data.local_stores import LocalClaims
@@ -25,22 +26,28 @@ from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.frontier import records as keys
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierLimits
-from crawler.frontier.records import OpenRecord, encode
+from crawler.frontier.records import OpenRecord, decode_open, encode
 from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.staging import all_records
 from crawler.model.page import Flaw
 from crawler.model.types import (
+    IN_NO_BODY,
     Candidate,
     Claim,
     HostKey,
     Purpose,
 )
 from crawler.policy.body_caps import cap_bytes
+from tests.harness.archive_judges import judged_index, read_file
 
 AT: Final = 1767323045.123456
 URL: Final = "http://www.example.com/a?b"
 BODY: Final = b"<p>words"
 DIGEST: Final = sha1(BODY).digest()
 PAGE: Final = Capture(url=URL, fetched_at=AT, status=200, body=BODY, metadata=[("x", "y")])
+SHELL: Final = replace(PAGE, body=b"shell", metadata=[("rendered", "1 0 0 quiet")])
+OF_SHELL: Final = Claim(sha1(b"shell").digest(), "http://b/", "x.warc.gz:1", AT)
+DOM: Final = Dom(BODY, DIGEST)
 PACKED: Final = gzip.compress(BODY, mtime=0)
 CODED: Final = replace(PAGE, body=PACKED, headers=[(b"Content-Encoding", b"gzip")])
 READING: Final = ReadingLimits(partial(cap_bytes, caps=FetchSettings()), 1 << 20)
@@ -126,6 +133,20 @@ def claim(store: RocksStore, folder: Path) -> int:
             None,
             id="a revisit",
         ),
+        pytest.param(
+            replace(SHELL, dom=DOM), Claim(DIGEST, URL, "", AT, IN_NO_BODY), id="a rendered page"
+        ),
+        pytest.param(
+            replace(SHELL, dom=DOM, duplicate_of=OF_SHELL),
+            Claim(DIGEST, URL, "", AT, IN_NO_BODY),
+            id="one whose shell is stored already",
+        ),
+        pytest.param(
+            replace(SHELL, metadata=[*SHELL.metadata, ("content-digest", sha1_label(DIGEST))]),
+            None,
+            id="a copy of a rendered page",
+        ),
+        pytest.param(replace(PAGE, metadata=[("beside", "page")]), None, id="no page itself"),
     ],
 )
 def test_claims(store: RocksStore, tmp_path: Path, capture: Capture, expected: Claim) -> None:
@@ -144,6 +165,25 @@ def test_claims(store: RocksStore, tmp_path: Path, capture: Capture, expected: C
 
 def _rest(claimed: Claim) -> tuple[float, bytes, int, int | None]:
     return claimed.at, claimed.wire_sha1, claimed.status, claimed.simhash
+
+
+def test_a_dom_that_a_crash_has_cut_is_not_claimed(store: RocksStore, tmp_path: Path) -> None:
+    """What comes before it is kept, and the page is fetched again."""
+    folder = tmp_path / "warc"
+    archived(folder, replace(PAGE, url="http://before/", body=b"before"), replace(SHELL, dom=DOM))
+    (warc,) = folder.glob("*.warc.gz")
+    whole = read_file(warc)
+    open_name(warc).write_bytes(warc.read_bytes()[:-20])
+    warc.unlink()
+    companion_path(warc, ".cdxj").unlink()
+    (recovered,) = recover(folder, [CdxjCompanion()])
+    assert recovered.records == len(whole) - 1
+    assert read_file(warc) == whole[:-1] and whole[-1].kind == "conversion"
+    assert companion_path(warc, ".cdxj").read_text() == judged_index(warc)
+    leased(store, URL)
+    assert claim(store, folder) == 0 and LocalClaims(store).claim(DIGEST) is None
+    ((_, lease),) = [(each, decode_open(each)) for _, each in all_records(store, keys.OPEN)]
+    assert lease.candidate.may_be_archived
 
 
 def test_near_duplicates_of_a_recovered_page_are_found(store: RocksStore, tmp_path: Path) -> None:

@@ -14,15 +14,20 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from crawler.archive.capture import Capture, PageInfo, RecordPlace
+from crawler.archive.capture import Capture, Dom, PageInfo, RecordPlace
+from crawler.archive.record_bytes import sha1_label
 from crawler.archive.writer import Archive, WarcSettings, WarcWriter
 from crawler.content.to_capture import (
     ArchivedBodies,
     AskedColumns,
+    archive_beside,
     archive_exchange,
     archive_page,
+    wire_sha1,
 )
+from crawler.loop.outcome import claim_of
 from crawler.model.page import (
+    DOM_TYPE,
     ColumnsRow,
     Exchange,
     Flaw,
@@ -30,10 +35,12 @@ from crawler.model.page import (
     NearDuplicate,
     Page,
     Parsed,
+    Rendered,
     Truncated,
     VisitsSoFar,
 )
 from crawler.model.types import Claim, never_waits
+from tests.harness.archive_judges import read_file
 
 BODY: Final = b"<title>T</title>"
 SHA1: Final = sha1(BODY).digest()
@@ -360,3 +367,100 @@ def test_credentials_are_not_archived(tmp_path: Path) -> None:
         b"GET /a HTTP/1.1\r\nauthorization: ...\r\nAccept: */*\r\nCookie: ...\r\n"
         b"Proxy-Authorization:...\r\n\r\nCookie: a body"
     )
+
+
+SHELL: Final = structs.replace(EXCHANGE, body=b"shell")
+HOW: Final = Rendered(ms=312, requests=1, left_out=2)
+
+
+def made(number: int, dom: bytes = BODY, **changes: Any) -> Page:
+    """A page that a browser has made of the shell."""
+    exchange = structs.replace(SHELL, url=f"{URL}/{number}", at=EXCHANGE.at + number)
+    given = {"url": exchange.url, "exchange": exchange, "body": dom, "digest": sha1(dom).digest()}
+    return replace(PAGE, rendered=HOW, content_type=DOM_TYPE, **{**given, **changes})
+
+
+def captures_of(folder: Path, known: ArchivedBodies, *pages: Page) -> list[Capture]:
+    async def run() -> list[Capture]:
+        writer = Listening(folder)
+        archive = Archive(writer, never_waits)
+        for page in pages:
+            wire = wire_sha1(page.exchange, page.body, page.digest)
+            await archive_page(page, archive, wire, AskedColumns(), known)
+        scripts = [structs.replace(SHELL, url=f"{URL}/bundle.js", at=each) for each in (1.5, 2.5)]
+        await archive_beside(scripts, archive, known, may_repeat=False)
+        await archive.close()
+        return writer.captures
+
+    return asyncio.run(run())
+
+
+def test_a_shell_is_stored_once_and_each_dom(tmp_path: Path) -> None:
+    pages = [made(number, b"<p>%d" % number) for number in range(4)]
+    *captures, script, _ = captures_of(tmp_path, bodies(), *pages)
+    assert [each.dom for each in captures] == [Dom(page.body, page.digest) for page in pages]
+    assert [each.body for each in captures] == [b"shell"] * 4
+    (claim,) = {each.duplicate_of for each in (*captures[1:], script)}
+    assert claim is not None and captures[0].duplicate_of is None
+    assert (claim.url, claim.at) == (captures[0].url, captures[0].fetched_at)
+    assert list(script.metadata) == [("fetchTimeMs", "12"), ("beside", "page")]
+    assert ("rendered", "312 1 2 quiet") in captures[0].metadata
+    assert ("content-digest", sha1_label(pages[0].digest)) in captures[0].metadata
+
+
+@pytest.mark.parametrize(
+    "original",
+    [
+        pytest.param(ORIGINAL, id="a copy"),
+        pytest.param(structs.replace(ORIGINAL, url=f"{URL}/1"), id="made before of its own answer"),
+    ],
+)
+def test_a_dom_that_is_stored_is_not_stored_again(tmp_path: Path, original: Claim) -> None:
+    """What was sent is, whatever the original's record has."""
+    page = made(1, duplicate_of=original)
+    capture, *_ = captures_of(tmp_path, bodies(), page)
+    assert (capture.dom, capture.duplicate_of, capture.body) == (None, None, b"shell")
+    assert ("duplicate-of", original.url) in capture.metadata
+    assert capture.row is not None and (capture.row.text, capture.row.original) == (
+        *("", original.url),
+    )
+
+
+def test_of_bodies_the_last_ones_are_remembered() -> None:
+    known = bodies(most=2)
+    claims = [Claim(bytes([each]) * 20, URL, f"x:{each}") for each in range(3)]
+    for each in claims[:2]:
+        known.note(each)
+    assert known.original(claims[0].digest) == claims[0]
+    known.note(claims[2])
+    assert [known.original(each.digest) for each in claims] == [claims[0], None, claims[2]]
+    gone = ArchivedBodies(None, lambda record: record == "x:0")
+    gone.note(claims[0])
+    assert gone.original(claims[0].digest) is None, "its file is to go"
+
+
+def test_what_is_cut_or_empty_is_no_original(tmp_path: Path) -> None:
+    for changes in ({"truncated": Truncated.LENGTH}, {"body": b""}):
+        exchange = structs.replace(SHELL, **changes)
+        pages = [made(number, exchange=exchange) for number in range(2)]
+        captures = captures_of(tmp_path, bodies(), *pages)
+        assert [each.duplicate_of for each in captures[:2]] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(BODY, id="sent so"),
+        pytest.param(gzip.compress(BODY, mtime=0), id="sent packed"),
+    ],
+)
+def test_what_has_the_bytes_of_a_dom_is_stored_itself(tmp_path: Path, body: bytes) -> None:
+    """Also if a browser has changed nothing of an answer that is a revisit itself."""
+    first = made(0, exchange=structs.replace(SHELL, body=body))
+    second = made(1, exchange=structs.replace(SHELL, url=f"{URL}/1", body=body))
+    claim = claim_of(replace(first, record="x.warc.gz:1"), SHA1, 0.0, may_change=True)
+    assert claim is not None and claim.record == "x.warc.gz:1"
+    plain = replace(second, rendered=None, duplicate_of=claim)
+    captures_of(tmp_path, bodies(), plain)
+    kinds = [each.kind for each in read_file(next(tmp_path.glob("*.warc.gz")))]
+    assert kinds[1] == "response", "not a revisit of a record with other bytes"

@@ -12,8 +12,9 @@ from crawler.loop.life import Life, Plan, Seen
 from crawler.loop.outcome import page_change
 from crawler.loop.visit import VisitLimits, seen_of, with_next_visit
 from crawler.model.choices import ChangeChoice, RevisitChoice
-from crawler.model.page import Exchange, Page, Truncated
+from crawler.model.page import Exchange, Page, Rendered, Truncated
 from crawler.model.types import (
+    IN_NO_BODY,
     Again,
     Answer,
     ChangeKind,
@@ -169,6 +170,12 @@ def test_a_page_with_the_same_text_is_asked_for_by_its_newest_etag(seen, stored_
     assert (history.stored_at, history.validators) == (stored_at, validators)
 
 
+def test_a_page_that_a_browser_makes_is_asked_for_whole():
+    """Also if it was not rendered before, and this visit is not stored."""
+    life = life_of(200, SAME, ASKED, rendered=HOW)
+    assert visit(life).again.history.validators is None
+
+
 def test_a_fixed_interval_counts_from_the_visit():
     assert visit(life_of(200, SAME), mode=7 * DAY).again.at == NOW + 7 * DAY
 
@@ -317,6 +324,7 @@ FRESH = Page(
     digest=b"digest",
     record="f:9",
 )
+HOW = Rendered(ms=1, requests=0)
 OWN = Claim(b"digest", "http://a/x", "f:0", NOW - DAY - 0.5)
 
 
@@ -336,6 +344,11 @@ OWN = Claim(b"digest", "http://a/x", "f:0", NOW - DAY - 0.5)
         ),
         pytest.param(replace(FRESH, noindex=True, archive=False, record=""), 0, None, id="noindex"),
         pytest.param(replace(FRESH, record=""), 0, '"e"\n', id="in a crawl without an archive"),
+        pytest.param(replace(FRESH, rendered=HOW), NOW, None, id="one that a browser has made"),
+        pytest.param(
+            *(replace(FRESH, duplicate_of=replace(OWN, wire_sha1=IN_NO_BODY)), NOW, '"e"\n'),
+            id="what a browser had made of its answer before",
+        ),
         pytest.param(
             *(replace(FRESH, exchange=replace(EXCHANGE, truncated=Truncated.TIME)), NOW, None),
             id="not whole",
