@@ -31,7 +31,7 @@ COMPILE = $(PY) -c 'from crawler.content.compiling import load; load()'
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo docs lint check test compiled retest fuzz lives rounds kills paces simulate fresh documentation-sites script-sites rendering bench lean release flame bench-scale format settings screenshots urlfrontier again
+.PHONY: help setup crawl demo docs lint check test compiled retest fuzz lives rounds kills paces simulate fresh documentation-sites script-sites rendering bench lean release flame hostile-pages bench-scale format settings screenshots urlfrontier again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -122,6 +122,9 @@ lean: $(WORK)  ## the whole and the lean installation, each anew in a folder of 
 
 release:  ## wheel and sdist in dist/, checked, and the whole suite from the sdist; HOME_URL=https://... names where the project is
 	@sh scripts/release.sh '$(PYTHON)' '$(HOME_URL)'
+
+hostile-pages: $(WORK)  ## pages that would hold, fill or flood the browser that renders them: all 77, some minutes
+	HOSTILE_PAGES=all $(PY) -m pytest -q -rP tests/integration/test_hostile_pages.py
 
 flame: $(WORK)  ## a flame graph of a crawl of a synthetic web, in flame.svg
 	$(PY) -m bench.profile flame.svg

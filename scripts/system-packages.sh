@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the tests need of the system: a web server, Redis, Prometheus, a browser, a C compiler, and
-# documentation to crawl.
+# What the tests need of the system: a web server, Redis, Prometheus, a browser, a counter of packets,
+# a C compiler, and documentation to crawl.
 # Installed through apt where that is allowed; otherwise a sentence says what is missing.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin  # where Debian keeps servers, and not everybody looks
@@ -13,6 +13,7 @@ need() {  # PACKAGE FILE, of which there is at least one if the package is there
 for program in nginx redis-server prometheus chromium gcc; do
     command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
 done
+command -v nft >/dev/null 2>&1 || missing="$missing nftables"
 need libc6-dev /usr/include/stdio.h
 need python3-doc /usr/share/doc/python3.*/html/index.html
 need sqlite3-doc /usr/share/doc/sqlite3/index.html

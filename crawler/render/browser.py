@@ -51,7 +51,8 @@ _ARGUMENTS: Final = (
     "--mute-audio",
     "--no-pings",
     "--dns-prefetch-disable",
-    "--site-per-process",
+    # A process for each site of a frame: the documents of frames are not asked for.
+    "--disable-site-isolation-trials",
 )
 # With these of Playwright's a page may open windows as it likes, and flood the browser with calls.
 _NOT_WANTED: Final = ("--disable-popup-blocking", "--disable-ipc-flooding-protection")
@@ -74,7 +75,9 @@ _WATCH: Final = """
     subtree: true, childList: true, characterData: true, attributeFilter: ["href", "src"] });
   self.take = (quiet, most) => {
     const still = now() - changed;
-    if (still < quiet || (quiet && document.readyState !== "complete")) return [0, still];
+    // What is written into a page that is loaded leaves it at "loading".
+    const loaded = document.readyState === "complete" || performance.timing.loadEventEnd;
+    if (still < quiet || (quiet && !loaded)) return [0, still];
     const root = document.documentElement;
     if (!root) return [1, ""];
     const html = (document.doctype ? "<!DOCTYPE html>" : "") + root.outerHTML;
@@ -82,6 +85,7 @@ _WATCH: Final = """
   };
 })()"""
 _SCROLL: Final = "scrollTo(0, document.documentElement.scrollHeight)"
+_LEFT: Final = "it left its document"
 _WAITING, _TAKEN, _TOO_LARGE = range(3)  # the first value that `take` returns
 
 
@@ -150,6 +154,7 @@ class BrowserOptions:
     max_dom_bytes: int = 20_000_000
     pages_per_browser: int = 200
     contexts: int = 8
+    requests: int = 300  # of a page: with more it is taken as it is
     use_namespaces: bool = True  # False: for tests of systems without them
 
 
@@ -190,6 +195,7 @@ class _Tab:
     open: int = 0  # requests that are not answered yet
     last: float = 0.0  # when a request came or was answered, by the loop's clock
     moved_to: str = ""
+    is_full: bool = False  # it asked for more than it may
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # `open` or `last`
 
     def touch(self, more: int) -> None:
@@ -251,7 +257,7 @@ class RunningBrowser:
                 browser = await playwright.chromium.launch(
                     executable_path=folder.chromium,
                     chromium_sandbox=isolation.has_sandbox,
-                    args=[*_ARGUMENTS, *isolation.arguments],
+                    args=[*_ARGUMENTS, *folder.arguments()],
                     ignore_default_args=list(_NOT_WANTED),
                     env=dict(folder.environment()),
                     handle_sigint=False,
@@ -263,7 +269,7 @@ class RunningBrowser:
         except BaseException as error:
             await _end(folder, playwright)
             if isinstance(error, Exception):
-                raise BrowserGone(f"it did not start: {_first_line(error)}") from error
+                raise BrowserGone(f"it does not start: {_why_not_started(error)}") from error
             raise
 
     @property
@@ -287,8 +293,8 @@ class RunningBrowser:
         await _end(self._folder, self._playwright)
 
     def memory(self) -> int:
-        """Return the bytes of all its processes: what each has for itself, and what they share."""
-        root = self._folder.pid("chromium")
+        """Return the bytes of all its processes, with its driver."""
+        root = self._folder.pid("node")
         return memory_of(process_tree(root)) if root else 0
 
     async def end_context(self, key: str) -> None:
@@ -364,7 +370,7 @@ class RunningBrowser:
 
         async def asked(route: Route) -> None:
             with suppress(_playwright_error()):  # the page or the browser is gone
-                await _asked(context.tabs, route)
+                await _asked(context.tabs, route, self._options.requests)
 
         await self._bounded(made.route("**/*", asked))
         return context
@@ -435,12 +441,12 @@ class RunningBrowser:
         while True:
             now = self._loop.time()
             until = deadline if tab.open else min(max(since, tab.last) + quiet_s, deadline)
-            if now < until:
+            if now < until and not tab.is_full:
                 tab.changed.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(until):
                         await tab.changed.wait()
-            elif now >= deadline:
+            elif now >= deadline or tab.is_full:
                 return None
             else:
                 asked = tab.requests
@@ -498,9 +504,11 @@ class _DomReader:
     async def of(cls, page: Page, max_bytes: int) -> Self:
         session = await page.context.new_cdp_session(page)
         tree = await session.send("Page.getFrameTree")
-        frame = tree["frameTree"]["frame"]["id"]
+        frame = tree["frameTree"]["frame"]
+        if not frame["url"].startswith("http"):  # about:blank, blob:; no other is answered
+            raise NotRendered(_LEFT)
         world = await session.send(
-            "Page.createIsolatedWorld", {"frameId": frame, "worldName": _WORLD}
+            "Page.createIsolatedWorld", {"frameId": frame["id"], "worldName": _WORLD}
         )
         reader = cls(session, world["executionContextId"], max_bytes)
         await reader._evaluate(_WATCH)
@@ -533,8 +541,8 @@ class _DomReader:
         return answer["result"].get("value")
 
 
-async def _asked(tabs: Mapping[Page, _Tab], route: Route) -> None:
-    """Answer one request of a context."""
+async def _asked(tabs: Mapping[Page, _Tab], route: Route, most: int) -> None:
+    """Answer one request of a context, of whose pages each may ask for *most*."""
     request = route.request
     try:
         frame = request.frame
@@ -554,6 +562,10 @@ async def _asked(tabs: Mapping[Page, _Tab], route: Route) -> None:
             if not tab.moved_to and request.method == "GET" and request.url != tab.url:
                 tab.moved_to = request.url
             await route.abort("aborted")  # with any other error a page of the browser's own comes
+    elif tab.requests >= most:
+        tab.is_full = True
+        tab.touch(0)
+        await route.abort("failed")
     else:
         await _answered(tab, route)
 
@@ -671,6 +683,14 @@ def _playwright_error() -> type[Exception]:
     return error
 
 
+def _why_not_started(error: Exception) -> str:
+    """Return the last that the browser printed, or what Playwright says."""
+    if isinstance(error, TimeoutError):
+        return f"not within {START_S:g} s"
+    printed = re.findall(r"\[err\] (.+)", str(error))
+    return str(printed[-1]) if printed else _first_line(error)
+
+
 def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
@@ -679,7 +699,7 @@ def _meaning(error: Exception) -> CrawlerError:
     """Return what an error of Playwright's means for the page."""
     text = _first_line(error)
     if "find context" in text or "Execution context" in text:
-        return NotRendered("it left its document")
+        return NotRendered(_LEFT)
     if "closed" in text or "crashed" in text:
         return BrowserGone(text)
     return NotRendered(text)

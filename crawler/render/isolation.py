@@ -10,23 +10,27 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import socket
+import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Final, Literal
 
+from crawler.model.types import ConfigError
+
 NODE: Final = "PLAYWRIGHT_NODEJS_PATH"  # Playwright's only way to name its driver's program
 NICE: Final = 10  # plain pages go first
 NOBODY: Final = 65534
 _PREFIX: Final = "gossamer-browser-"
 _DISK: Final = "256m"  # of the browser's own files, where they are in memory
-# What leads nowhere, where no namespace is to be had: a proxy at a port that nothing may listen on,
-# for loopback too, and a resolver without names.
+# What leads nowhere, where no namespace is to be had: a proxy at a port where nothing listens, for
+# loopback too, and a resolver without names.
 _DEAD_END: Final = (
-    "--proxy-server=http://127.0.0.1:9",
+    "--proxy-server=http://127.0.0.1:{port}",
     "--proxy-bypass-list=<-loopback>",
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
@@ -70,10 +74,6 @@ class Isolation:
         """Whether only arguments of the browser keep it from the network."""
         return "namespace" not in self.kind
 
-    @property
-    def arguments(self) -> Sequence[str]:
-        return _DEAD_END if self.has_network else ()
-
     def sentence(self) -> str:
         """Return what this way lacks, for the log. Empty: nothing."""
         lacks = []
@@ -114,7 +114,11 @@ class BrowserFolder:
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
         flock(self._lock, LOCK_EX)
+        # It is bound, so that no other program listens there, and does not listen.
+        self._dead_end = socket.socket() if isolation.has_network else None
         self.path.chmod(0o711)  # the browser's user passes through
+        if isolation.kind in ("namespaces", "nobody"):
+            self._require_passage()
         self._data = self.path / "data"
         self._data.mkdir(mode=0o700)
         temporary = self.path / "driver"
@@ -142,6 +146,14 @@ class BrowserFolder:
             f'exec {session}{end}nice -n {NICE} {node} "$@"\n',
         )
 
+    def arguments(self) -> list[str]:
+        """Return what keeps a browser from the network that it has."""
+        if self._dead_end is None:
+            return []
+        self._dead_end.bind(("127.0.0.1", 0))
+        port = self._dead_end.getsockname()[1]
+        return [each.format(port=port) for each in _DEAD_END]
+
     def environment(self) -> dict[str, str]:
         """Return the browser's environment: what ours has besides may be secret."""
         data = str(self._data)
@@ -157,7 +169,18 @@ class BrowserFolder:
             return int((self.path / f"{name}.pid").read_text())
         return None
 
+    def _require_passage(self) -> None:
+        for folder in self.path.parents:
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                self.remove()
+                raise ConfigError(
+                    f"TMPDIR: the browser, which does not run as root, cannot pass {folder}; "
+                    f"make it passable (chmod o+x), or set TMPDIR to another folder"
+                )
+
     def remove(self) -> None:
+        if self._dead_end is not None:
+            self._dead_end.close()
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 

@@ -44,7 +44,7 @@ class BrowserPool:
         self._starting = asyncio.Lock()
         self._tabs = asyncio.Semaphore(options.tabs)
         self._alone = asyncio.Lock()  # of who collects all tabs: two would wait for each other
-        self._work = asyncio.Event()
+        self._has_browser = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self.started = 0  # browsers
@@ -116,7 +116,6 @@ class BrowserPool:
             else:
                 await self._tabs.acquire()
                 taken = 1
-            self._work.set()
             yield
         finally:
             for _ in range(taken):
@@ -133,6 +132,7 @@ class BrowserPool:
                 except BrowserGone as gone:
                     raise NotRendered(f"no browser: {gone}") from gone
                 self.started += 1
+                self._has_browser.set()
             return self._browser
 
     def _retire_worn(self) -> None:
@@ -156,17 +156,16 @@ class BrowserPool:
 
     async def _watch(self) -> None:
         """Look at the memory while pages are rendered, and end what has been idle."""
-        idle_s = 0.0
+        idle_s: float = 0
         while True:
             browser = self._browser
             if browser is None or browser.is_gone:
-                self.memory_bytes = 0
-                self._work.clear()
-                await self._work.wait()
-                await asyncio.sleep(_WATCH_S)
+                idle_s = self.memory_bytes = 0
+                self._has_browser.clear()
+                await self._has_browser.wait()
                 continue
             if browser.open:
-                idle_s = 0.0
+                idle_s = 0
                 self.memory_bytes = browser.memory()
                 if self.memory_bytes > self._options.memory_bytes:
                     browser.end(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from crawler.render.browser import BrowserAnswer, BrowserOptions, BrowserRequest, RenderedPage
@@ -69,3 +70,11 @@ def browsing(options: BrowserOptions) -> Iterator[Browsing]:
         yield made
     finally:
         made.close()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, and has not only left its number."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
