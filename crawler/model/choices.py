@@ -48,6 +48,15 @@ class Tls(StrEnum):
     LENIENT = "lenient"
 
 
+class RenderChoice(StrEnum):
+    """Which pages a browser makes of their answers, with what their scripts add. AUTO: those where
+    that seems to bring text or links, and a sample of the others."""
+
+    NEVER = "never"
+    AUTO = "auto"
+    ALWAYS = "always"
+
+
 class ProgressStyle(StrEnum):
     """How a running crawl shows its progress. AUTO: a line on a terminal, log lines elsewhere."""
 

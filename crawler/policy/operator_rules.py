@@ -26,7 +26,7 @@ from crawler.config.readers import (
     text,
 )
 from crawler.config.toml_lines import TomlLines
-from crawler.model.choices import RevisitChoice, RevisitMode
+from crawler.model.choices import RenderChoice, RevisitChoice, RevisitMode
 from crawler.model.page import LinkKind
 from crawler.model.types import ConfigError
 from crawler.model.url import authority_of, registered_domain, split
@@ -72,6 +72,7 @@ class Overrides:
     budget: int | None = None
     follow_kinds: tuple[LinkKind, ...] | None = None
     credentials: str | None = None
+    render: RenderChoice | None = None
 
     def paused_until(self, now: float) -> float | None:
         """Return until when the URL may not be fetched, or None if it may be now."""
@@ -119,6 +120,9 @@ KEYS: Final[Mapping[str, Key]] = {
     "credentials": Key(
         text("a name", "name", r"[A-Za-z0-9_.-]{1,64}"),
         "Name of the credentials that are sent to it over https.",
+    ),
+    "render": Key(
+        choice(RenderChoice), "Whether a browser runs the scripts of its pages, as CRAWLER_RENDER."
     ),
 }
 """The keys of a rule, beside `for`, its targets, and `note`, free text."""

@@ -15,9 +15,10 @@ import pytest
 from crawler.content.parsers.dates import epoch
 from crawler.content.parsers.sitemap import loose_entries
 from crawler.content.parsers.xml import PIECE_BYTES, XmlParser
-from crawler.model.page import Source
+from crawler.model.page import Parsed, Source
 from crawler.page.encodings import read_text
 from crawler.page.links import robots_header
+from crawler.page.script_signs import signs_of
 from crawler.page.soft404 import (
     kind_of,
     looks_like_error,
@@ -60,11 +61,13 @@ READERS: dict[str, Callable[[str], object]] = {
     "a trap": lambda text: NO_LENGTH.refusal(URL + text, "/" + text),
     "an error page": lambda text: looks_like_error(text, text),
     "the kind of a URL": lambda text: kind_of(URL + text),
+    "signs of scripts": lambda text: signs_of(text.encode(), Parsed()),
     "words of a page": lambda text: words_of(URL + text, text, text),
 }
 
 LETTERS = (*"a1A<>[]()\"'=;,/ .:%#&?!_-", "\n", "\xe9")
 WORDS = (
+    *("<script", "<div id=app>", "<noscript>"),
     *("<a", "</", "<!--", "-->", "<x:", "<x:loc>", "<loc >", "</url", "<![CDATA[", "<meta "),
     *("charset=", "2020", "2020-", "/2020/", "-01", "/01", "date", "&date=", "&day[", "%5B", "%5"),
     *("not ", "page ", "404", "jsessionid", "sess=", "11:11:11", "a1", "1a", "#a", "aB1", "a,"),

@@ -1,0 +1,87 @@
+"""How much of a page is there before its scripts have run, and what says that they make the rest.
+
+Rule: pure, and in time that grows with the bytes alone: each tag is looked at once, whatever is
+left open.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from crawler.model.page import LinkKind, Parsed
+
+_MOST_ATTRIBUTES: Final = 4096  # bytes of a tag
+
+_TAGS: Final = re.compile(
+    rb"<(div|main|section|body|script|[a-z]++-(?:root|app|shell))\b([^>]*+)(?:>|\Z)", re.I
+)
+_DATA: Final = re.compile(
+    rb"\btype\s*+=\s*+[\"']?(?:application/(?:ld\+)?json|importmap|speculationrules"
+    rb"|text/(?:template|html|x-))",
+    re.I,
+)
+_MOUNT_POINT: Final = re.compile(
+    rb"\bid\s*+=\s*+[\"']?(?:root|app|__next|__nuxt|___gatsby|svelte|react-root|app-root"
+    rb"|application|main-app|q-app|ember-app|elm|page-root|spa)(?![\w-])",
+    re.I,
+)
+_EMPTY: Final = re.compile(rb"(?:\s|<!--[^>]{0,100}+>)*+</")
+_NOSCRIPT: Final = re.compile(rb"<noscript\b[^>]*+>([^<]*+(?:<(?!/noscript)[^<]*+)*+)", re.I)
+_TAG: Final = re.compile(rb"<[^>]*+>?")
+_ASKS_FOR_SCRIPTS: Final = re.compile(rb"java-?script|\bjs\b", re.I)
+
+FEW_CHARS: Final = 200
+"""A page with less text than that, beside scripts, is taken to be made by these. (Some 100 in
+crawl4ai; the pages of frameworks have none before their scripts.)"""
+_FEW_LINKS: Final = 2
+_SOME_CHARS: Final = 1000  # guess: a page of so little text and no links leads nowhere without them
+
+
+class ScriptSigns(msgspec.Struct, frozen=True, gc=False):
+    """What a page is without its scripts. Arrow: answer -> rendering."""
+
+    has_scripts: bool
+    chars: int = 0  # of its main text
+    links: frozenset[str] = frozenset()  # the targets of its <a>, as written
+    asks: bool = False  # an empty mount point of a framework, or a noscript that asks for scripts
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether there is little on it for a page."""
+        few_links = len(self.links) <= _FEW_LINKS
+        return self.chars < FEW_CHARS or (few_links and self.chars < _SOME_CHARS)
+
+
+def may_have_scripts(body: bytes) -> bool:
+    """Return whether it is worth it to parse *body* for `signs_of`."""
+    return b"<script" in body or b"<SCRIPT" in body
+
+
+def signs_of(body: bytes, parsed: Parsed) -> ScriptSigns:
+    """Return the signs of the HTML *body*, as sent or as a browser has made it, and as *parsed*."""
+    has_scripts = is_mounted = False
+    for tag in _TAGS.finditer(body):
+        name, attributes = tag[1].lower(), tag[2][:_MOST_ATTRIBUTES]
+        if name == b"script":
+            has_scripts = has_scripts or _DATA.search(attributes) is None
+        elif b"-" in name or _MOUNT_POINT.search(attributes):
+            is_mounted = is_mounted or _EMPTY.match(body, tag.end(), tag.end() + 300) is not None
+    asks = is_mounted or any(
+        _ASKS_FOR_SCRIPTS.search(_TAG.sub(b" ", inside)) for inside in _NOSCRIPT.findall(body)
+    )
+    links = frozenset(link.url for link in parsed.links if link.kind is LinkKind.A)
+    return ScriptSigns(has_scripts, len(parsed.text), links, asks)
+
+
+def brings_more(before: ScriptSigns, after: ScriptSigns) -> bool:
+    """Return whether a page has text or links *after* its scripts have run that it had not
+    *before*: a tenth more links, two at least, or a quarter more text, 100 characters at least.
+    Less is what menus, counters and search boxes bring."""
+    new_links = len(after.links - before.links)
+    more_text = after.chars - before.chars
+    return new_links >= max(2, len(before.links) // 10) or more_text >= max(
+        FEW_CHARS // 2, before.chars // 4
+    )

@@ -1,0 +1,208 @@
+"""Which pages are given to a browser: those whose scripts bring text or links.
+
+Rule: pure. What is learned is counted by host and by pattern of URLs, in bounded memory, and is
+learned anew after a start: that costs some pages of each host, a record of it would cost a write a
+page.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from crawler.model.choices import RenderChoice
+from crawler.model.types import HostKey
+from crawler.page.script_signs import ScriptSigns
+from crawler.policy.patterns import pattern_of
+
+TRIED_FIRST: Final = 5
+"""Pages of a pattern that are tried before it is decided whether rendering is worth it."""
+SAMPLE: Final = 50
+"""Then one page in so many is tried."""
+_FIRST_UNSUSPECTED: Final = 2  # pages of a host without signs that are tried at once
+_MOST_HOSTS: Final = 20_000  # that are remembered, some 1 kB each
+_MOST_PATTERNS: Final = 32  # of a host; all others count as one
+_FREE_PAGES: Final = 20  # that the bound of a share begins with
+_THIN_SHARE: Final = 0.2  # of the text of pages like it; guess
+_OTHERS: Final = "<others>"
+
+
+MOST_REQUESTS: Final = 64
+"""Requests for what a page needs while it is rendered, redirects and robots.txt among them."""
+MOST_BYTES: Final = 10 << 20
+"""Of what they bring, as sent and as decoded."""
+REQUEST_S: Final = 10.0
+"""The longest of them; most take less than one."""
+
+
+class RenderReason(StrEnum):
+    """Why a page is rendered."""
+
+    ALWAYS = "always"  # the settings, a rule or its request say so
+    SIGNS = "signs"  # it seems to be made by scripts
+    PAYS = "pays"  # rendering has brought something for pages like it
+    SAMPLE = "sample"  # to see whether it brings something
+
+
+class LeftOut(StrEnum):
+    """Why something that a page asks for is not fetched."""
+
+    KIND = "kind"  # an image, a medium, a font, a stream: they bring no text and no links
+    METHOD = "method"  # it would send something
+    URL = "url"  # no http or https, or one that the crawl never fetches
+    REQUESTS = "requests"  # over the number that a page may have
+    BYTES = "bytes"  # over the bytes that a page may have, or that an answer may have
+    ROBOTS = "robots"
+    INSIDE = "inside"  # an address that must not be contacted
+    HOST = "host"  # another host that lends no turn in time
+    TROUBLE = "trouble"  # its host has just failed, or asked to wait
+    REDIRECTS = "redirects"  # one too many
+    ERROR = "error"  # there was no whole answer
+    LEASE = "lease"  # the lease of the page has ended
+
+
+_KINDS: Final = frozenset({"script", "stylesheet", "fetch", "xhr"})
+_SHOWN: Final = frozenset({"image", "media", "font", "manifest"})
+
+
+def refused_kind(kind: str, method: str, *, with_requisites: bool) -> LeftOut | None:
+    """Return why a request of *kind*, in Playwright's words, is not sent; None: it may be."""
+    if method != "GET":
+        return LeftOut.METHOD
+    is_wanted = kind in _KINDS or (with_requisites and kind in _SHOWN)
+    return None if is_wanted else LeftOut.KIND
+
+
+@dataclass(slots=True)
+class _Tries:
+    seen: int = 0  # pages with scripts
+    tried: int = 0  # of these, rendered
+    paid: int = 0  # of these, with more text or links than before
+    chars: float = 0.0  # of text of those that were not rendered, in the mean
+    plain: int = 0  # how many these are
+
+    @property
+    def pays(self) -> bool:
+        return self.paid * 2 >= self.tried > 0
+
+
+@dataclass(slots=True)
+class _HostTries:
+    tried: int = 0
+    paid: int = 0
+    unsuspected: int = 0  # pages without signs, since the last that was tried
+    tried_unsuspected: int = 0
+    patterns: dict[str, _Tries] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known that rendering brings nothing for pages of this host."""
+        return self.tried >= TRIED_FIRST and not self.paid
+
+
+class RenderPolicy:
+    """Decides page by page. O(1)."""
+
+    def __init__(self, choice: RenderChoice, share: float = 1.0) -> None:
+        """*share*: most pages that are rendered, of those with scripts."""
+        self._choice = choice
+        self._share = share
+        self._hosts: OrderedDict[HostKey, _HostTries] = OrderedDict()
+        self._pages = 0  # with scripts
+        self._rendered = 0
+
+    def choice_for(self, by_rule: RenderChoice | None, by_request: bool | None) -> RenderChoice:
+        """Return what holds for a page, by its request, a rule or else the settings."""
+        if by_request is not None:
+            return RenderChoice.ALWAYS if by_request else RenderChoice.NEVER
+        return self._choice if by_rule is None else by_rule
+
+    def is_settled(self, host: HostKey) -> bool:
+        """Return whether no page of *host* will be rendered by signs, so none is looked for."""
+        known = self._hosts.get(host)
+        return known is not None and known.is_over
+
+    def decide(
+        self, host: HostKey, url: str, signs: ScriptSigns, choice: RenderChoice
+    ) -> RenderReason | None:
+        """Return why the page at *url* with these *signs* is rendered, or None: it is not."""
+        if choice is RenderChoice.NEVER or not signs.has_scripts:
+            return None
+        self._pages += 1
+        if self._rendered >= _FREE_PAGES and self._rendered >= self._share * self._pages:
+            return None
+        if choice is RenderChoice.ALWAYS:
+            reason: RenderReason | None = RenderReason.ALWAYS
+        else:
+            reason = self._by_tries(self._host(host), url, signs)
+        self._rendered += reason is not None
+        return reason
+
+    def _by_tries(self, host: _HostTries, url: str, signs: ScriptSigns) -> RenderReason | None:
+        if host.is_over:
+            return None
+        tries = _tries_of(host, url)
+        tries.seen += 1
+        if tries.pays and tries.tried >= TRIED_FIRST:
+            return RenderReason.PAYS
+        is_suspect = signs.asks or signs.is_thin or _is_thin_beside(signs, tries)
+        if not is_suspect:
+            tries.plain += 1
+            tries.chars += (signs.chars - tries.chars) / tries.plain
+            if tries.pays:
+                return RenderReason.PAYS
+            return self._unsuspected(host)
+        if tries.tried < TRIED_FIRST or tries.pays:
+            return RenderReason.SIGNS
+        return RenderReason.SAMPLE if tries.seen % SAMPLE == 0 else None
+
+    def _unsuspected(self, host: _HostTries) -> RenderReason | None:
+        host.unsuspected += 1
+        is_first = host.tried_unsuspected < _FIRST_UNSUSPECTED
+        if not (is_first or host.unsuspected >= SAMPLE):
+            return None
+        host.unsuspected = 0
+        host.tried_unsuspected += 1
+        return RenderReason.SAMPLE
+
+    def learn(self, host: HostKey, url: str, *, paid: bool) -> None:
+        """Note whether rendering the page at *url* has brought something."""
+        known = self._host(host)
+        tries = _tries_of(known, url)
+        for counted in (known, tries):
+            counted.tried += 1
+            counted.paid += paid
+
+    def _host(self, host: HostKey) -> _HostTries:
+        known = self._hosts.get(host)
+        if known is None:
+            known = self._hosts[host] = _HostTries()
+            if len(self._hosts) > _MOST_HOSTS:
+                self._hosts.popitem(last=False)
+        else:
+            self._hosts.move_to_end(host)
+        return known
+
+
+def _tries_of(host: _HostTries, url: str) -> _Tries:
+    pattern = render_pattern(url)
+    if pattern not in host.patterns and len(host.patterns) >= _MOST_PATTERNS:
+        pattern = _OTHERS
+    return host.patterns.setdefault(pattern, _Tries())
+
+
+def render_pattern(url: str) -> str:
+    """Return the pattern of *url*, a fetch form; of one in which nothing is folded its folder:
+    names, too, are of pages that one program has made."""
+    folded = pattern_of(url)
+    if folded:
+        return folded
+    path = url[url.index("/", 8) :]
+    return f"{path[: path.rindex('/') + 1]}*"
+
+
+def _is_thin_beside(signs: ScriptSigns, tries: _Tries) -> bool:
+    """Return whether a page has much less text than those like it."""
+    return tries.plain >= TRIED_FIRST and signs.chars < _THIN_SHARE * tries.chars
