@@ -169,6 +169,9 @@ class ParsePipeline(PipelineStage):
         selection, base = self.crawl.loop.links, base_of(page.url, parsed)
         is_noindex = selection.is_noindex(parsed.robots)
         kept = max_links(base)
+        if page.rendered is not None and page.rendered.moved_to:
+            moved = Link(page.rendered.moved_to, LinkKind.REFRESH)
+            parsed = replace(parsed, links=(moved, *parsed.links))
         outlinks = self._outlinks(parsed.links[:kept], base)
         links = (*outlinks, *parsed.links[kept:])
         page = replace(

@@ -670,6 +670,14 @@ class FetchSettings:
         )
 
 
+RENDER_REQUESTS: Final = 64
+"""Most requests for what a page needs while it is rendered, redirects and robots.txt among them."""
+RENDER_BYTES: Final = 10 * MEGABYTE
+"""Most of what they bring, as sent and as decoded."""
+RENDER_REQUEST_S: Final = 10.0
+"""The longest of them; most take less than one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderSettings:
     """Which pages a browser makes of their answers, running their scripts, and what that may
@@ -810,12 +818,17 @@ class Config:
     def longest_turn_s(self) -> float:
         """How long the requests to a host under one lease, or one borrowed turn, take at most: what
         a dead process may have left under way."""
-        return self.fetch.total_timeout_s
+        rendered_s = self.render.render_timeout_s + RENDER_REQUEST_S if self._renders else 0.0
+        return self.fetch.total_timeout_s + rendered_s
 
     @property
     def most_requests(self) -> int:
         """How many these are at most."""
-        return 1
+        return 1 + RENDER_REQUESTS if self._renders else 1
+
+    @property
+    def _renders(self) -> bool:
+        return self.render.render is not RenderChoice.NEVER
 
 
 GROUPS: Final = (

@@ -59,6 +59,7 @@ class CrawlOverview(msgspec.Struct, frozen=True):
     idle_s: float = 0.0  # for how long nothing has been fetched, if it is so long that it matters
     to_fetch: int = 0  # URLs that may be fetched yet: waiting, later, undecided
     round: str = ""  # which of how many, and how far it is; empty: this run has none
+    rendered: int = 0  # pages of which a browser has run the scripts
     ended: str = ""  # how it ended, in a sentence; empty: it runs
 
 
@@ -116,6 +117,7 @@ class LiveFigures:
             idle_s=self._idle_s(by_others if others else None, now),
             to_fetch=counts.to_fetch,
             round=round_words(crawl.leases.frontier.round_progress(), now),
+            rendered=fetched["render/pages"],
             ended="",
         )
         return self._latest

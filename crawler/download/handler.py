@@ -103,13 +103,13 @@ class FetchHandler(BaseDownloadHandler):
     def __init__(self, crawler: Crawler, port: FetchPort, parts: WatchParts) -> None:
         super().__init__(crawler)
         self.transfers = Transfers()
-        self._port = port
+        self.port = port
         self._parts = parts
 
     async def download_request(self, request: Request) -> Response:
         watch = RequestWatch(self._parts, request)
         wire = wire_request(request, watch.life, self._parts.options.may_have_gone)
-        fetched = await self.transfers.run(watch.in_time(self._port.fetch(wire, watch)))
+        fetched = await self.transfers.run(watch.in_time(self.port.fetch(wire, watch)))
         response = response_of(request, fetched, watch)
         if watch.life is not None:
             watch.life.receive(*fetched.exchanges)
@@ -119,7 +119,7 @@ class FetchHandler(BaseDownloadHandler):
 
     async def close(self) -> None:
         self.transfers.cancel_all()
-        await self._port.close()
+        await self.port.close()
 
 
 def _port(crawler: Crawler, crawl: Crawl) -> FetchPort:

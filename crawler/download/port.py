@@ -1,7 +1,7 @@
 """The fetch port: a request as it is sent, what comes back, and what is asked while it goes on.
 
-Rule: behind it are the network and a replay; a browser would be a third. They know of no lease, no
-retry and no time-out, and of Scrapy nothing but its exceptions: those are its callers'.
+Rule: behind it are the network and a replay. They know of no lease, no retry and no time-out, and
+of Scrapy nothing but its exceptions: those are its callers'.
 """
 
 from __future__ import annotations

@@ -105,9 +105,9 @@ class RequestWatch:
         """Pass on that an answer says to wait, before anything else is done with it."""
         if self.life is None:
             return
-        asked = _RETRY_AFTER.findall(head.clean)
-        if asked or head.status == 429 or head.status >= 500:
-            self._parts.loop.note_head(self.life, head.status, asked[-1] if asked else None)
+        asked = retry_after_of(head)
+        if asked is not None or head.status == 429 or head.status >= 500:
+            self._parts.loop.note_head(self.life, head.status, asked)
 
     def room(self, head: AnswerHead) -> int:
         """Return how many bytes of the body may come; the head counts against its limit."""
@@ -172,6 +172,12 @@ class RequestWatch:
         if receivers_of(crawler.signals, signal):
             self.stop = check_stop_download(signal, crawler, self._request, **about)
         return self.stop is not None
+
+
+def retry_after_of(head: AnswerHead) -> bytes | None:
+    """Return the value of its last Retry-After, as written."""
+    asked = _RETRY_AFTER.findall(head.clean)
+    return asked[-1] if asked else None
 
 
 def headers_of(fields: Iterable[tuple[bytes, bytes]]) -> Headers:

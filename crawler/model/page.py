@@ -326,6 +326,7 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     requests: int  # that were answered for it, beside its own
     left_out: int = 0  # that were not: robots.txt, a host that rests, a cap, an unwanted kind
     is_quiet: bool = True  # False: it was taken at its bound of time, still at work
+    moved_to: str = ""  # where its scripts, or a meta refresh, wanted it to go; not gone to
 
     def __str__(self) -> str:
         end = "quiet" if self.is_quiet else "busy"

@@ -35,6 +35,7 @@ from crawler.page.challenge import SIGNATURES, Reception
 from crawler.policy.pacing import PaceChange
 from crawler.policy.politeness import STORM_NAME
 from crawler.policy.refusal import Reason
+from crawler.policy.rendering import LeftOut, RenderReason
 from crawler.policy.rounds import RoundProgress
 
 PREFIX: Final = "gossamer_"
@@ -259,6 +260,38 @@ METRICS: Final = (
         "Pages whose content (exact), or nearly their text (near), was stored before.",
         _each(exact="duplicates", near="near_duplicates"),
         "kind",
+    ),
+    _counter(
+        "rendered_pages_total",
+        "Pages of which a browser has run the scripts, by why.",
+        _stats("render/because/", RenderReason),
+        "reason",
+    ),
+    _counter(
+        "rendered_paid_total",
+        "Of these, pages with more text or links than they were sent with.",
+        _stat("render/paid"),
+    ),
+    _counter(
+        "render_failed_total",
+        "Pages that a browser could not make, and that are kept as they were sent.",
+        _stat("render/failed"),
+    ),
+    _counter(
+        "render_seconds_total",
+        "Time of work at pages in the browser; two at once count twice.",
+        lambda crawl: crawl.stats.counters["render/ms"] / 1_000,
+    ),
+    _counter(
+        "render_requests_total",
+        "Requests that were sent for what pages need while they are rendered.",
+        _stat("render/requests"),
+    ),
+    _counter(
+        "render_left_out_total",
+        "What such pages asked for and was not fetched, by why.",
+        _stats("render/left_out/", LeftOut),
+        "reason",
     ),
     _counter(
         "links_total",

@@ -29,14 +29,6 @@ _THIN_SHARE: Final = 0.2  # of the text of pages like it; guess
 _OTHERS: Final = "<others>"
 
 
-MOST_REQUESTS: Final = 64
-"""Requests for what a page needs while it is rendered, redirects and robots.txt among them."""
-MOST_BYTES: Final = 10 << 20
-"""Of what they bring, as sent and as decoded."""
-REQUEST_S: Final = 10.0
-"""The longest of them; most take less than one."""
-
-
 class RenderReason(StrEnum):
     """Why a page is rendered."""
 

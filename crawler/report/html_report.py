@@ -34,11 +34,13 @@ from crawler.report.outcome_figures import (
 from crawler.report.summary import (
     ArchiveFiles,
     FrontierCounts,
+    RenderFigures,
     RoundFigures,
     Summary,
     archive_files,
     fresh_share,
     left_over,
+    render_figures,
     rounds_of_all,
     rounds_text,
     rule_words,
@@ -325,11 +327,23 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
     }
     if any(again.values()):
         yield from _bars("Asked if they have changed", again.items())
+    if (rendered := render_figures(fetched)).pages:
+        yield from _bars("Rendered by a browser", _rendered(rendered))
+        if rendered.left_out:
+            yield from _bars("What rendered pages were not given", _greatest(rendered.left_out))
     if outcomes.external:
         yield from _bars("External links that were checked", outcomes.external.most_common())
     if outcomes.noindex:
         yield from _bars("Not stored", [("marked noindex: only its links are", outcomes.noindex)])
     yield "</div></section>"
+
+
+def _rendered(rendered: RenderFigures) -> Iterator[tuple[str, int]]:
+    yield "pages", rendered.pages
+    yield "with more text or links than sent", rendered.paid
+    yield "could not be, kept as sent", rendered.failed
+    yield "requests for what they need", rendered.requests
+    yield "seconds of work", round(rendered.seconds)
 
 
 def _politeness(fetched: Figures) -> Iterator[str]:

@@ -155,10 +155,17 @@ def progress_sentence(figures: ProgressFigures) -> str:
         f" {many(counts.to_fetch, 'URL')} waiting{over_budget(counts)},"
         f" {many(fetched.duplicates, 'duplicate')}, {many(fetched.errors, 'error')},"
         f" {size(fetched.bytes)}"
+        f"{f', {rendered}' if (rendered := rendered_pages(fetched)) else ''}"
         f"{f'; {figures.round}' if figures.round else ''}"
         f"{f'; waits for {plain(figures.waits_for)}' if figures.waits_for else ''}"
         f"{f'; {figures.ends}' if figures.ends.when else ''}"
     )
+
+
+def rendered_pages(fetched: Figures) -> str:
+    """Return how many pages a browser has made, in words; empty if none."""
+    pages = fetched["render/pages"]
+    return f"{many(pages, 'page')} rendered" if pages else ""
 
 
 def over_budget(counts: Counts) -> str:
@@ -177,10 +184,12 @@ def _fields(figures: ProgressFigures, *, short: bool) -> tuple[str, ...]:
     errors = many(fetched.errors, "error")
     bytes_ = size(fetched.bytes)
     rounds = (figures.round,) if figures.round else ()
+    rendered = tuple(filter(None, (rendered_pages(fetched),)))
     if figures.waits_for:
         waits_for = f"waits for {plain(figures.waits_for)}"
-        return pages, errors, waits_for, *rounds, waiting, hosts, duplicates, bytes_
+        return pages, errors, waits_for, *rounds, waiting, hosts, duplicates, *rendered, bytes_
     if figures.ends.when:
         ends = figures.ends.when if short else str(figures.ends)
-        return pages, pages_per_s, *rounds, hosts, waiting, errors, ends, duplicates, bytes_
-    return pages, pages_per_s, *rounds, hosts, waiting, duplicates, errors, bytes_
+        left = *rounds, hosts, waiting, errors, ends
+        return pages, pages_per_s, *left, duplicates, *rendered, bytes_
+    return pages, pages_per_s, *rounds, hosts, waiting, duplicates, errors, *rendered, bytes_

@@ -81,6 +81,19 @@ class RevisitFigures(msgspec.Struct, frozen=True):
     top_changes: list[HostChanges] = []  # hosts whose pages have changed most
 
 
+class RenderFigures(msgspec.Struct, frozen=True):
+    """Pages of which a browser has run the scripts."""
+
+    pages: int = 0
+    paid: int = 0  # of these, with more text or links than they were sent with
+    links: int = 0  # that only their scripts have brought
+    chars: int = 0  # of text that only their scripts have brought
+    seconds: float = 0.0  # of work at all of them; two at once count twice
+    requests: int = 0  # that were sent for them, beside their own
+    left_out: dict[str, int] = {}  # that were not, by reason
+    failed: int = 0  # pages that could not be rendered, and are kept as they were sent
+
+
 class ExternalFigures(msgspec.Struct, frozen=True):
     """Links out of the scope that were checked, and are no pages."""
 
@@ -207,6 +220,7 @@ class Summary(msgspec.Struct, frozen=True):
     revisits: RevisitFigures = RevisitFigures()
     external: ExternalFigures = ExternalFigures()
     rounds: RoundFigures = RoundFigures()
+    rendered: RenderFigures = RenderFigures()
 
     @property
     def figures(self) -> Figures:
@@ -375,6 +389,20 @@ def summary_of(run: EndedRun) -> Summary:
         ),
         external=ExternalFigures(**figures.below("external/")),
         rounds=run.rounds,
+        rendered=render_figures(figures),
+    )
+
+
+def render_figures(figures: Figures) -> RenderFigures:
+    return RenderFigures(
+        pages=figures["render/pages"],
+        paid=figures["render/paid"],
+        links=figures["render/links"],
+        chars=figures["render/chars"],
+        seconds=figures["render/ms"] / 1_000,
+        requests=figures["render/requests"],
+        left_out=figures.below("render/left_out/"),
+        failed=figures["render/failed"],
     )
 
 
@@ -527,6 +555,7 @@ def _pages(summary: Summary) -> Iterator[Row]:
         by_class = [f"{name} {number(n)}" for name, n in sorted(summary.answers.items())]
         yield "answers", ", ".join(by_class)
     yield from _copies(summary)
+    yield from _rendered(summary.rendered)
     width = max((len(number(each.pages)) for each in summary.top_hosts), default=0)
     for index, each in enumerate(summary.top_hosts):
         yield "" if index else "hosts", f"{number(each.pages):>{width}}  {plain(each.host)}"
@@ -551,6 +580,20 @@ def _copies(summary: Summary) -> Iterator[Row]:
     if summary.unreadable:
         by_parser = [f"{number(n)} by {name}" for name, n in summary.unreadable.items()]
         yield "unreadable", f"{', '.join(by_parser)}: stored without their text and links"
+
+
+def _rendered(rendered: RenderFigures) -> Iterator[Row]:
+    if rendered.pages:
+        took = f"{many(rendered.pages, 'page')} in {span(rendered.seconds)} of a browser"
+        brought = f"{many(rendered.links, 'link')} and {many(rendered.chars, 'letter')} of text"
+        yield "rendered", f"{took}; {number(rendered.paid)} had more then: {brought}"
+        if rendered.left_out:
+            sent = f"{many(rendered.requests, 'request')} sent for them"
+            yield "", f"{sent}; left out: {listed(rendered.left_out)}"
+    if rendered.failed:
+        failed = many(rendered.failed, "page")
+        label = "" if rendered.pages else "rendered"
+        yield label, f"{failed} could not be: kept as fetched (the log says why)"
 
 
 def _visited_again(revisits: RevisitFigures) -> Iterator[Row]:

@@ -12,7 +12,7 @@ short counts as ended when the server last knew that the client was there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
@@ -98,27 +98,45 @@ class Violations:
         return "\n".join([*lines, *map(str, self.found)])
 
 
-def judge(visits: Iterable[Visit], rules: Mapping[str, Rules], gap: Gap) -> Violations:
-    """Read the books of any number of hosts. A host without rules has an empty robots.txt."""
+def each_alone(visit: Visit) -> str:
+    """Say that no two requests belong together."""
+    del visit
+    return ""
+
+
+def judge(
+    visits: Iterable[Visit],
+    rules: Mapping[str, Rules],
+    gap: Gap,
+    turn_of: Callable[[Visit], str] = each_alone,
+) -> Violations:
+    """Read the books of any number of hosts. A host without rules has an empty robots.txt. Requests
+    that follow each other with the same *turn_of*, but "", are of one turn: no rest is between
+    them, and those of all of them are due at its end."""
     books = sorted(visits, key=lambda visit: (visit.host, visit.arrival_s))
     hosts = [(host, list(lines)) for host, lines in groupby(books, lambda visit: visit.host)]
     found = [
         violation
         for host, lines in hosts
-        for violation in _of_host(lines, rules.get(host, Rules()), gap)
+        for violation in _of_host(lines, rules.get(host, Rules()), gap, turn_of)
     ]
     statuses = Counter(visit.status for visit in books)
     return Violations(tuple(found), len(hosts), len(books), dict(sorted(statuses.items())))
 
 
-def _of_host(visits: list[Visit], rules: Rules, gap: Gap) -> Iterator[Violation]:
+def _of_host(
+    visits: list[Visit], rules: Rules, gap: Gap, turn_of: Callable[[Visit], str]
+) -> Iterator[Violation]:
     """*visits* in order of arrival. One that overlaps is not blamed for the missing gap as well."""
     busy_until_s = quiet_until_s = retry_until_s = float("-inf")
     robots_read_s = float("inf")
+    turn, due_s = "", 0.0
     for visit in visits:
+        is_same_turn = turn_of(visit) == turn != ""
+        turn = turn_of(visit)
         if visit.arrival_s < busy_until_s - TOLERANCE_S:
             yield Violation(Kind.OVERLAP, visit, busy_until_s - visit.arrival_s)
-        elif visit.arrival_s < quiet_until_s - TOLERANCE_S:
+        elif visit.arrival_s < quiet_until_s - TOLERANCE_S and not is_same_turn:
             yield Violation(Kind.GAP, visit, quiet_until_s - visit.arrival_s)
         if visit.arrival_s < retry_until_s - TOLERANCE_S:
             yield Violation(Kind.RETRY_AFTER, visit, retry_until_s - visit.arrival_s)
@@ -128,7 +146,8 @@ def _of_host(visits: list[Visit], rules: Rules, gap: Gap) -> Iterator[Violation]
             robots_read_s = min(robots_read_s, end_s)
         crawl_delay_s = rules.crawl_delay_s if robots_read_s <= end_s else 0.0
         busy_until_s = max(busy_until_s, end_s)
-        quiet_until_s = max(quiet_until_s, end_s + gap.after(visit, crawl_delay_s))
+        due_s = gap.after(visit, crawl_delay_s) + (due_s if is_same_turn else 0.0)
+        quiet_until_s = max(quiet_until_s, end_s + due_s)
         retry_until_s = max(retry_until_s, end_s + _retry_after_s(visit))
 
 

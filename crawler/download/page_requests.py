@@ -1,0 +1,530 @@
+"""Answer what a page asks for while a browser makes it: through the fetch port, as any request of
+the crawl.
+
+Rule: robots.txt, the operator's rules, inside addresses, caps and rests hold for all of it. What is
+for the page's own host is under its lease, what is for another under a turn that is borrowed for
+it; one after the other on each. What is not answered is counted by its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Final, Protocol
+
+from scrapy.http import Headers
+
+from crawler.config.settings import RENDER_BYTES, RENDER_REQUESTS
+from crawler.download.http_head import AnswerHead
+from crawler.download.port import Fetched, FetchPort, KeptBody, WireRequest
+from crawler.download.watch import headers_of, retry_after_of
+from crawler.engine.errors import LeaseEnded, error_of
+from crawler.loop.life import Life
+from crawler.model.page import (
+    AddressRefused,
+    DownloadOptions,
+    Exchange,
+    Flag,
+    Truncated,
+    head_fields,
+    header_value,
+)
+from crawler.model.types import (
+    Answer,
+    BorrowedTurn,
+    Candidate,
+    CrawlerError,
+    HostKey,
+    NotItsTurn,
+    NoTurn,
+    Rest,
+)
+from crawler.model.url import authority_of, fetch_form
+from crawler.page.encodings import codings_of, undo_codings
+from crawler.policy.politeness import is_trouble, retry_after_s
+from crawler.policy.redirects import REDIRECTS, location_text
+from crawler.policy.refusal import Refusal
+from crawler.policy.rendering import LeftOut, refused_kind
+from crawler.policy.robots_cache import (
+    MAX_REDIRECTS,
+    RobotsAllowed,
+    RobotsCache,
+    RobotsFetchResult,
+    RobotsUnknown,
+)
+from crawler.render.browser import BrowserAnswer, BrowserRequest
+
+_MOST_HOPS: Final = 5
+_WAIT_S: Final = 5.0  # for the turn of another host; Heritrix and browsers wait longer, people not
+_IDLE_S: Final = 0.5  # a borrowed turn is given back when nothing was asked for under it so long
+_LOOK_S: Final = (
+    0.25  # between two looks for a turn of a host of which it is not known when it ends
+)
+_REMEMBERED_BYTES: Final = 64 << 20
+_REMEMBERED_S: Final = 600.0  # at least, if the server does not forbid it
+_LONGEST_S: Final = 3600.0
+_REMEMBERED_KINDS: Final = frozenset({"script", "stylesheet", "font", "image", "manifest"})
+
+_IDENTITY: Final = frozenset((b"user-agent", b"from", b"accept-language", b"accept-encoding"))
+"""Fields that a page's requests have in common with its own."""
+_NOT_OF_BROWSER: Final = frozenset(
+    (
+        *("host", "connection", "cookie", "user-agent", "from", "te", "upgrade", "range"),
+        *("accept-language", "accept-encoding", "pragma", "cache-control"),
+    )
+)
+_NOT_OF_BROWSER_BEGIN: Final = ("sec-", "proxy-", "upgrade-", "if-", ":")
+_NOT_FOR_BROWSER: Final = frozenset(
+    (b"Content-Encoding", b"Content-Length", b"Transfer-Encoding", b"Connection", b"Set-Cookie")
+)
+_NEVER: Final = frozenset({NoTurn.LEFT, NoTurn.REFUSED, NoTurn.PAUSED, NoTurn.UPLINK})
+"""Why a host lends no turn for longer than a page waits."""
+_MAX_AGE: Final = re.compile(r"\bmax-age\s*=\s*\"?([0-9]{1,9})", re.I)
+
+
+class PageLoop(Protocol):
+    """What is needed of `Loop`."""
+
+    def may_send(self, life: Life) -> bool: ...
+
+    def note_head(self, life: Life, status: int, retry_after: bytes | None) -> None: ...
+
+    def note_aside(self, life: Life, answer: Answer) -> Answer: ...
+
+    async def borrow(self, host: HostKey, url: str, until: float) -> BorrowedTurn | NotItsTurn: ...
+
+    def note_turn_head(
+        self,
+        turn: BorrowedTurn,
+        url: str,
+        status: int,
+        retry_after: bytes | None,
+        fetched_s: float,
+        crawl_delay_s: float | None = None,
+    ) -> bool: ...
+
+    def give_back(
+        self,
+        turn: BorrowedTurn,
+        url: str,
+        answers: Sequence[Answer],
+        *,
+        crawl_delay_s: float | None = None,
+        body_bytes: int = 0,
+        address: str = "",
+    ) -> Rest: ...
+
+
+class RememberedAnswers:
+    """Answers that pages of many URLs and hosts ask for: scripts and styles. Bounded by bytes."""
+
+    def __init__(self, now: Callable[[], float], most_bytes: int = _REMEMBERED_BYTES) -> None:
+        self._now = now
+        self._most_bytes = most_bytes
+        self._answers: OrderedDict[str, tuple[float, BrowserAnswer]] = OrderedDict()
+        self.size_bytes = 0
+
+    def get(self, url: str) -> BrowserAnswer | None:
+        """Return what *url* was answered, if that still counts."""
+        known = self._answers.get(url)
+        if known is None:
+            return None
+        if known[0] <= self._now():
+            self._forget(url)
+            return None
+        self._answers.move_to_end(url)
+        return known[1]
+
+    def put(self, url: str, answer: BrowserAnswer) -> None:
+        """Remember *answer* for as long as its Cache-Control says, ten minutes at least and an hour
+        at most; not at all if that says "no-store"."""
+        control = answer.fields.get("cache-control", "")
+        if "no-store" in control.lower():
+            return
+        said = _MAX_AGE.search(control)
+        lasts_s = min(_LONGEST_S, max(_REMEMBERED_S, float(said[1]) if said else 0.0))
+        self._forget(url)
+        self._answers[url] = self._now() + lasts_s, answer
+        self.size_bytes += len(answer.body)
+        while self.size_bytes > self._most_bytes:
+            self._forget(next(iter(self._answers)))
+
+    def _forget(self, url: str) -> None:
+        known = self._answers.pop(url, None)
+        if known is not None:
+            self.size_bytes -= len(known[1].body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestParts:
+    """What the requests of all pages share."""
+
+    port: FetchPort
+    loop: PageLoop
+    robots: RobotsCache
+    candidate_of: Callable[[str], Candidate | Refusal]
+    """Judges a URL, a fetch form, as what a page needs to be shown."""
+    options: DownloadOptions
+    now: Callable[[], float]
+    remembered: RememberedAnswers
+    timeout_s: float  # of one request
+    max_retry_after_s: float
+    page_s: float  # in which a page asks for anything
+
+
+class RequestNotSent(CrawlerError):
+    """A request of a page that is left out."""
+
+    def __init__(self, why: LeftOut) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+@dataclass(eq=False)
+class _Host:
+    """A host that a page asks: its own, or another with the turn that is borrowed of it."""
+
+    host: HostKey
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one request at a time
+    turn: BorrowedTurn | None = None  # None: it is the page's own, or none is borrowed now
+    url: str = ""  # the first that was asked for under that turn
+    answers: list[Answer] = field(default_factory=list)  # under that turn
+    body_bytes: int = 0  # of these
+    address: str = ""  # from which they came
+    crawl_delay_s: float | None = None
+    is_stopped: bool = False  # it is asked for nothing more
+    waiting: int = 0  # requests that want it
+    end: asyncio.TimerHandle | None = None  # of its turn
+
+
+class PageRequests:
+    """What one page asks for. After `end` nothing is sent any more, and no turn is kept."""
+
+    def __init__(
+        self,
+        parts: RequestParts,
+        life: Life,
+        fields: Sequence[tuple[bytes, bytes]],
+        *,
+        proxy: str,
+        with_requisites: bool,
+    ) -> None:
+        """*fields*: the head of the page's own request, as it was sent."""
+        self._parts = parts
+        self._life = life
+        self._fields = [pair for pair in fields if pair[0].lower() in _IDENTITY]
+        self._own_fields = [pair for pair in fields if pair[0].lower() == b"authorization"]
+        self._proxy = proxy
+        self._with_requisites = with_requisites
+        self._hosts: dict[HostKey, _Host] = {}
+        self._answers: dict[str, asyncio.Task[BrowserAnswer | None]] = {}
+        self._bytes = 0
+        self._is_ended = False
+        self.sent = 0
+        self.exchanges: list[Exchange] = []
+        self.left_out: Counter[LeftOut] = Counter()
+
+    async def answer(self, request: BrowserRequest) -> BrowserAnswer | None:
+        """Answer *request*, each URL once; None: it is left out."""
+        url = fetch_form(request.url)
+        why = refused_kind(request.kind, request.method, with_requisites=self._with_requisites) or (
+            LeftOut.URL if url is None else None
+        )
+        if why is not None or url is None or self._is_ended:
+            self.left_out[why or LeftOut.LEASE] += 1
+            return None
+        task = self._answers.get(url)
+        if task is None:
+            task = asyncio.ensure_future(self._answered(url, request))
+            self._answers[url] = task
+        return await asyncio.shield(task)
+
+    async def end(self) -> None:
+        """Send nothing more, and give back what is borrowed."""
+        self._is_ended = True
+        for task in self._answers.values():
+            task.cancel()
+        await asyncio.gather(*self._answers.values(), return_exceptions=True)
+        for host in self._hosts.values():
+            self._give_back(host)
+
+    async def _answered(self, url: str, request: BrowserRequest) -> BrowserAnswer | None:
+        try:
+            return await self._found(url, request)
+        except RequestNotSent as left:
+            self.left_out[left.why] += 1
+            return None
+
+    async def _found(self, url: str, request: BrowserRequest) -> BrowserAnswer:
+        first = url
+        for _ in range(_MOST_HOPS):
+            known = self._parts.remembered.get(url)
+            if known is not None:
+                return known
+            answer, leads_to = await self._asked(url, request)
+            if not leads_to:
+                if request.kind in _REMEMBERED_KINDS:
+                    self._parts.remembered.put(first, answer)
+                return answer
+            url = leads_to
+        raise RequestNotSent(LeftOut.REDIRECTS)
+
+    async def _asked(self, url: str, request: BrowserRequest) -> tuple[BrowserAnswer, str]:
+        """Return the answer to the request for *url*, and where it leads, if that is elsewhere."""
+        candidate = self._parts.candidate_of(url)
+        if isinstance(candidate, Refusal):
+            raise RequestNotSent(LeftOut.URL)
+        host = self._hosts.setdefault(candidate.host, _Host(candidate.host))
+        host.waiting += 1
+        try:
+            async with host.lock:
+                await self._take_turn(host, candidate)
+                known = self._parts.remembered.get(url)
+                if known is not None:  # of another page, which had the turn before
+                    return known, ""
+                await self._obey_robots(host, url)
+                fetched = await self._fetch(host, url, request)
+                if isinstance(fetched, str):
+                    raise RequestNotSent(LeftOut.ERROR)
+                return browser_answer(url, fetched)
+        finally:
+            host.waiting -= 1
+            self._end_turn_later(host)
+
+    async def _take_turn(self, host: _Host, candidate: Candidate) -> None:
+        """Wait for the turn of another host. One of which another page has just fetched what is
+        asked for now is not needed any more."""
+        if host.host == self._life.candidate.host or host.turn is not None:
+            return
+        now, parts = self._parts.now, self._parts
+        deadline = now() + _WAIT_S
+        while True:
+            until = now() + parts.page_s + parts.timeout_s
+            found = await parts.loop.borrow(host.host, candidate.url, until)
+            if isinstance(found, BorrowedTurn):
+                host.turn, host.url, host.is_stopped = found, candidate.url, False
+                return
+            left_s = deadline - now()
+            wait_s = _LOOK_S if found.at is None else max(found.at - now(), 0.01)
+            if found.why in _NEVER or left_s <= 0 or (found.at or 0.0) > deadline:
+                raise RequestNotSent(LeftOut.HOST)
+            await asyncio.sleep(min(wait_s, left_s, _LOOK_S))
+            if parts.remembered.get(candidate.url) is not None:
+                return
+
+    def _end_turn_later(self, host: _Host) -> None:
+        """Let others have the turn of *host* if the page asks it for nothing for a while."""
+        if host.end is not None:
+            host.end.cancel()
+            host.end = None
+        if host.turn is not None and not host.waiting:
+            host.end = asyncio.get_running_loop().call_later(_IDLE_S, self._give_back, host)
+
+    def _give_back(self, host: _Host) -> None:
+        turn, host.turn = host.turn, None
+        if host.end is not None:
+            host.end.cancel()
+            host.end = None
+        if turn is None:
+            return
+        self._parts.loop.give_back(
+            *(turn, host.url, host.answers),
+            crawl_delay_s=host.crawl_delay_s,
+            body_bytes=host.body_bytes,
+            address=host.address,
+        )
+        host.answers, host.body_bytes = [], 0
+
+    async def _obey_robots(self, host: _Host, url: str) -> None:
+        """Raise RequestNotSent if robots.txt forbids *url*. A file that is not known is fetched
+        first, if it is on the same host."""
+        robots, now = self._parts.robots, self._parts.now
+        for _ in range(MAX_REDIRECTS + 1):
+            verdict = robots.verdict(url, now())
+            if isinstance(verdict, RobotsAllowed):
+                host.crawl_delay_s = verdict.crawl_delay_s
+                return
+            if not isinstance(verdict, RobotsUnknown):
+                break
+            where = self._parts.candidate_of(verdict.url)
+            if isinstance(where, Refusal) or where.host != host.host:
+                break
+            result = await self._fetch_robots(host, verdict.url)
+            robots.store_result(authority_of(url), result, now())
+        raise RequestNotSent(LeftOut.ROBOTS)
+
+    async def _fetch_robots(self, host: _Host, url: str) -> RobotsFetchResult:
+        request = BrowserRequest(url=url, method="GET", kind="robots", fields={"accept": "*/*"})
+        fetched = await self._fetch(host, url, request, is_kept=False)
+        if isinstance(fetched, str):
+            return RobotsFetchResult(url, error=fetched)
+        exchange, headers = fetched.exchanges[-1], headers_of(head_fields(fetched.head.clean))
+        decoded = undo_codings(
+            exchange.body, codings_of(headers.getlist(b"Content-Encoding")), RENDER_BYTES
+        )
+        cut = (exchange.truncated.flag,) if exchange.truncated else ()
+        status, location = fetched.head.status, header_value(headers, b"Location")
+        return RobotsFetchResult.of_answer(
+            url, status, location, decoded.body, (*decoded.flags, *cut)
+        )
+
+    async def _fetch(
+        self, host: _Host, url: str, request: BrowserRequest, *, is_kept: bool = True
+    ) -> Fetched | str:
+        """Send the request, and note the answer at its host. Returns the word of an error of the
+        host in place of an answer."""
+        self._check(host)
+        parts, turn = self._parts, host.turn
+        address = self._life.lease.address if turn is None else turn.address
+        wire = WireRequest(
+            url=url,
+            fields=tuple(self._fields_of(url, request)),
+            proxy=self._proxy,
+            address=None if self._proxy else address,
+        )
+        self.sent += 1
+        began, fetched, error = parts.now(), None, ""
+        try:
+            async with asyncio.timeout(parts.timeout_s):
+                fetched = await parts.port.fetch(wire, PartWatch(self, host, url, began))
+        except LeaseEnded as ended:
+            raise RequestNotSent(LeftOut.LEASE) from ended
+        except AddressRefused as refused:
+            raise RequestNotSent(LeftOut.INSIDE) from refused
+        except Exception as failed:
+            error = error_of(failed, is_of_handler=True)
+            if not error:
+                raise
+        now = parts.now()
+        answer = Answer(min(now - began, parts.timeout_s), error=error)
+        if fetched is not None:
+            exchange, asked = fetched.exchanges[-1], retry_after_of(fetched.head)
+            answer = Answer(
+                answer.duration_s,
+                status=fetched.head.status,
+                error="disconnect" if exchange.truncated is Truncated.DISCONNECT else "",
+                retry_after_s=retry_after_s(asked, now, parts.max_retry_after_s) if asked else None,
+            )
+            self._bytes += len(exchange.body)
+            host.body_bytes += len(exchange.body)
+            host.address = exchange.ip
+            if is_kept:
+                self.exchanges += fetched.exchanges
+        host.is_stopped = is_trouble(answer) or answer.retry_after_s is not None
+        if turn is None:
+            parts.loop.note_aside(self._life, answer)
+        else:
+            host.answers.append(answer)
+        return fetched or error
+
+    def _check(self, host: _Host) -> None:
+        """Raise RequestNotSent if nothing more is sent, or nothing more to *host*."""
+        if self._is_ended or (host.turn is None and host.host != self._life.candidate.host):
+            raise RequestNotSent(LeftOut.LEASE)
+        if host.is_stopped:
+            raise RequestNotSent(LeftOut.TROUBLE)
+        if self.sent >= RENDER_REQUESTS:
+            raise RequestNotSent(LeftOut.REQUESTS)
+        if self._bytes >= RENDER_BYTES:
+            raise RequestNotSent(LeftOut.BYTES)
+
+    def _fields_of(self, url: str, request: BrowserRequest) -> Iterator[tuple[bytes, bytes]]:
+        yield from self._fields
+        if authority_of(url) == authority_of(self._life.candidate.url):
+            yield from self._own_fields
+        for written, value in request.fields.items():
+            name = written.lower()
+            if name not in _NOT_OF_BROWSER and not name.startswith(_NOT_OF_BROWSER_BEGIN):
+                yield name.title().encode("latin-1"), value.encode("latin-1", "replace")
+
+    def room(self, head: AnswerHead, url: str) -> int:
+        """Return how many bytes of an answer may come."""
+        content_type = header_value(headers_of(head_fields(head.clean)), b"Content-Type")
+        most = self._parts.options.max_bytes(content_type, url) - head.taken_bytes
+        return max(0, min(most, RENDER_BYTES - self._bytes))
+
+    def may_send(self, turn: BorrowedTurn | None) -> bool:
+        """Return whether a request may be sent now under *turn*; None: under the page's lease."""
+        if self._is_ended:
+            return False
+        if turn is None:
+            return self._parts.loop.may_send(self._life)
+        return self._parts.now() + self._parts.timeout_s <= turn.until
+
+    def note_head(self, host: _Host, url: str, began: float, head: AnswerHead) -> None:
+        """Pass on that an answer says to wait, before anything else is done with it."""
+        asked = retry_after_of(head)
+        if asked is None and head.status != 429 and head.status < 500:
+            return
+        loop, turn = self._parts.loop, host.turn
+        if turn is None:
+            loop.note_head(self._life, head.status, asked)
+        else:
+            fetched_s = self._parts.now() - began
+            loop.note_turn_head(turn, url, head.status, asked, fetched_s, host.crawl_delay_s)
+
+
+class PartWatch:
+    """Watches one request of a page. Implements port.FetchWatch."""
+
+    __slots__ = ("_began", "_host", "_page", "_url")
+
+    def __init__(self, page: PageRequests, host: _Host, url: str, began: float) -> None:
+        self._page = page
+        self._host = host
+        self._url = url
+        self._began = began
+
+    def may_send(self) -> bool:
+        return self._page.may_send(self._host.turn)
+
+    def note_head(self, head: AnswerHead) -> None:
+        self._page.note_head(self._host, self._url, self._began, head)
+
+    def room(self, head: AnswerHead) -> int:
+        return self._page.room(head, self._url)
+
+    async def keep(self, pieces: AsyncIterable[bytes], room: int) -> KeptBody:
+        kept = BytesIO()
+        async for piece in pieces:
+            kept.write(piece)
+            if kept.tell() > room:
+                kept.truncate(room)
+                return KeptBody(kept.getvalue(), Truncated.LENGTH)
+        return KeptBody(kept.getvalue())
+
+
+def browser_answer(url: str, fetched: Fetched) -> tuple[BrowserAnswer, str]:
+    """Return *fetched*, the answer of *url*, as a browser gets it, and where it leads, if that is
+    elsewhere. Raises RequestNotSent if it is not whole."""
+    exchange = fetched.exchanges[-1]
+    headers = headers_of(head_fields(fetched.head.clean))
+    if fetched.head.status in REDIRECTS and (location := header_value(headers, b"Location")):
+        leads_to = fetch_form(location_text(location), url)
+        if leads_to is None:
+            raise RequestNotSent(LeftOut.URL)
+        return BrowserAnswer(status=fetched.head.status, fields={}, body=b""), leads_to
+    decoded = undo_codings(
+        exchange.body, codings_of(headers.getlist(b"Content-Encoding")), RENDER_BYTES
+    )
+    if exchange.truncated is Truncated.LENGTH or Flag.DECODED_LENGTH in decoded.flags:
+        raise RequestNotSent(LeftOut.BYTES)
+    if exchange.truncated or decoded.flags:
+        raise RequestNotSent(LeftOut.ERROR)
+    return BrowserAnswer(
+        status=fetched.head.status, fields=fields_for_browser(headers), body=decoded.body
+    ), ""
+
+
+def fields_for_browser(headers: Headers) -> dict[str, str]:
+    """Return *headers* as a browser gets them: of the body as it is decoded, and without
+    cookies."""
+    return {
+        name.decode("latin-1").lower(): b", ".join(values).decode("latin-1")
+        for name, values in dict.items(headers)
+        if name not in _NOT_FOR_BROWSER
+    }

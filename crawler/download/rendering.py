@@ -1,0 +1,293 @@
+"""Give pages that are made by scripts to a browser, and go on with what it has made of them.
+
+Rule: it is decided here, before the host of a page is released and before its content is looked at,
+so that all that follows is of the page as a reader sees it. What cannot be rendered stays as it was
+fetched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from contextlib import suppress
+from functools import cached_property
+from typing import Final, Self
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import DownloadCancelledError
+from scrapy.http import HtmlResponse, Response
+
+from crawler.assembly.build import crawl_of
+from crawler.assembly.crawl import Crawl
+from crawler.config.settings import RENDER_REQUEST_S, RenderSettings
+from crawler.download.handler import FetchHandler, Transfers
+from crawler.download.page_requests import (
+    PageRequests,
+    RememberedAnswers,
+    RequestParts,
+    fields_for_browser,
+)
+from crawler.loop.life import Life
+from crawler.model.choices import RenderChoice
+from crawler.model.page import Rendered, Source, Unreadable, header_value
+from crawler.model.types import HTTP_OK, Candidate
+from crawler.page.media_type import actual_type
+from crawler.page.script_signs import ScriptSigns, brings_more, may_have_scripts, signs_of
+from crawler.policy.refusal import Refusal
+from crawler.policy.rendering import RenderPolicy, RenderReason
+from crawler.render.browser import (
+    BrowserAnswer,
+    BrowserMissing,
+    BrowserOptions,
+    NotRendered,
+    RenderedPage,
+    find_browser,
+    require_playwright,
+)
+from crawler.render.pool import BrowserPool
+
+logger = logging.getLogger(__name__)
+
+BY_REQUEST: Final = "playwright"
+"""The key of a request's meta that says whether it is rendered, as of scrapy-playwright."""
+_HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
+_DOM_TYPE: Final = "text/html; charset=utf-8"
+_LOGGED: Final = 20  # pages that could not be rendered, one by one
+
+
+def browser_options(settings: RenderSettings, user_agent: str) -> BrowserOptions:
+    return BrowserOptions(
+        executable=settings.browser,
+        user_agent=user_agent,
+        tabs=settings.render_tabs,
+        page_s=settings.render_timeout_s,
+        quiet_s=settings.render_quiet_s,
+        scrolls=settings.render_scrolls,
+        memory_bytes=settings.render_max_bytes,
+    )
+
+
+class RenderMiddleware:
+    """Renders answers on their way from the decoder to what judges them."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        middleware = cls(crawl_of(crawler), crawler)
+        crawler.signals.connect(middleware.open, signals.spider_opened)
+        crawler.signals.connect(middleware.close, signals.spider_closed)
+        return middleware
+
+    def __init__(self, crawl: Crawl, crawler: Crawler) -> None:
+        """Raises BrowserMissing if the settings need a browser, and there is none."""
+        self._crawl = crawl
+        self._crawler = crawler
+        self._settings = crawl.settings.config.render
+        self._policy = RenderPolicy(self._settings.render, self._settings.render_share)
+        self._pool: BrowserPool | None = None
+        self._starting = asyncio.Lock()
+        self._transfers = Transfers()
+        self._failed = 0
+        if self._settings.render is not RenderChoice.NEVER:
+            find_browser(self._settings.browser)
+            require_playwright()
+        crawl.lifecycle.call_at_stop(self._transfers.cancel_all)
+
+    async def open(self) -> None:
+        """Start the browser, if pages are rendered by the settings, so that it is known at once if
+        that fails."""
+        if self._settings.render is not RenderChoice.NEVER:
+            with suppress(NotRendered):
+                await self._started()
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+
+    def process_response(
+        self, request: Request, response: Response
+    ) -> Response | Awaitable[Response | Request]:
+        life = self._crawl.loop.lives.of(request)
+        if life is None or not life.is_of_page or life.candidate.is_sitemap:
+            return response
+        choice = self._choice(request, life)
+        if choice is RenderChoice.NEVER or not self._is_page(response):
+            return response
+        host = life.candidate.host
+        if choice is RenderChoice.AUTO and (
+            life.candidate.requisite or self._policy.is_settled(host)
+        ):
+            return response
+        return self._render(request, response, life, choice)
+
+    def _choice(self, request: Request, life: Life) -> RenderChoice:
+        by_request = request.meta.get(BY_REQUEST)
+        rules = self._crawl.selection.allowed_origins.operator
+        by_rule = rules.of_url(life.candidate.url).render if rules else None
+        wanted = None if by_request is None else bool(by_request)
+        return self._policy.choice_for(by_rule, wanted)
+
+    def _is_page(self, response: Response) -> bool:
+        """Return whether *response* is a whole page with scripts."""
+        if response.status not in HTTP_OK or not may_have_scripts(response.body):
+            return False
+        declared = header_value(response.headers, b"Content-Type") or b""
+        if actual_type(declared.decode("latin-1"), response.url, response.body).media_type not in (
+            _HTML
+        ):
+            return False
+        disposition = header_value(response.headers, b"Content-Disposition") or b""
+        if disposition.lower().startswith(b"attachment") or response.flags:
+            return False
+        signatures = self._crawl.fetching.signatures
+        return signatures.challenge_of(response.status, response.headers, response.body) is None
+
+    async def _render(
+        self, request: Request, response: Response, life: Life, choice: RenderChoice
+    ) -> Response | Request:
+        declared = header_value(response.headers, b"Content-Type") or b""
+        before = await self._signs(response.url, declared.decode("latin-1"), response.body)
+        candidate, stats = life.candidate, self._crawl.stats
+        reason = None
+        if before is not None:
+            reason = self._policy.decide(candidate.host, candidate.url, before, choice)
+        if before is None or reason is None:
+            return response
+        slots = self._crawl.loop.slots
+        progress = slots.progress_of(request)
+        slots.set_waiting(progress, for_host=True)  # others need its slot: it may take long
+        try:
+            page, rendered = await self._transfers.run(self._rendered(request, response, life))
+        except DownloadCancelledError:
+            life.put_back()
+            return request.replace(dont_filter=True)
+        except NotRendered as failed:
+            self._note_failed(life, failed)
+            return response
+        finally:
+            slots.set_waiting(progress, for_host=False)
+        after = await self._signs(response.url, _DOM_TYPE, page.dom)
+        self._note_rendered(life, reason, rendered, before, after)
+        memory = self._crawl.fetching.body_memory
+        memory.add(memory.share_of(life), len(page.dom))
+        stats.count("render/dom_bytes", len(page.dom))
+        headers = response.headers.copy()
+        headers[b"Content-Type"] = _DOM_TYPE
+        return response.replace(cls=HtmlResponse, headers=headers, body=page.dom, encoding="utf-8")
+
+    async def _signs(self, url: str, content_type: str, body: bytes) -> ScriptSigns | None:
+        """Return the signs of *body*, or None if it cannot be read."""
+        parsers = self._crawl.content.parsers
+        parser = parsers.parser_for("text/html")
+        if parser is None:
+            return None
+        try:
+            return signs_of(body, await parsers.parse(Source(url, content_type, body), parser))
+        except Unreadable:
+            return None
+
+    async def _rendered(
+        self, request: Request, response: Response, life: Life
+    ) -> tuple[RenderedPage, Rendered]:
+        pool = await self._started()
+        arguments = self._crawl.settings.arguments
+        fields = [(name, value) for name, values in dict.items(request.headers) for value in values]
+        requests = PageRequests(
+            *(self._parts, life, fields),
+            proxy=request.meta.get("proxy") or "",
+            with_requisites=arguments is not None and arguments.requisites,
+        )
+        answer = BrowserAnswer(
+            status=response.status,
+            fields=fields_for_browser(response.headers),
+            body=response.body,
+        )
+        try:
+            page = await pool.render(life.candidate.host, response.url, answer, requests.answer)
+        finally:
+            await requests.end()
+            life.receive(*requests.exchanges, *life.exchanges)
+            self._count(requests)
+        left_out = sum(requests.left_out.values())
+        rendered = Rendered(
+            ms=page.ms,
+            requests=requests.sent,
+            left_out=left_out,
+            is_quiet=page.is_quiet,
+            moved_to=page.moved_to,
+        )
+        life.note_rendered(rendered)
+        return page, rendered
+
+    def _count(self, requests: PageRequests) -> None:
+        stats = self._crawl.stats
+        stats.count("render/requests", requests.sent)
+        for why, number in requests.left_out.items():
+            stats.count(f"render/left_out/{why}", number)
+
+    def _note_rendered(
+        self,
+        life: Life,
+        reason: RenderReason,
+        rendered: Rendered,
+        before: ScriptSigns,
+        after: ScriptSigns | None,
+    ) -> None:
+        stats, candidate = self._crawl.stats, life.candidate
+        paid = after is not None and brings_more(before, after)
+        self._policy.learn(candidate.host, candidate.url, paid=paid)
+        stats.count("render/pages")
+        stats.count(f"render/because/{reason}")
+        stats.count("render/ms", rendered.ms)
+        if paid and after is not None:
+            stats.count("render/paid")
+            stats.count("render/links", len(after.links - before.links))
+            stats.count("render/chars", max(0, after.chars - before.chars))
+
+    def _note_failed(self, life: Life, failed: NotRendered) -> None:
+        """Note that a page stays as it was fetched. A pattern of which that happens is not tried
+        more often than one that brings nothing."""
+        life.note_reason(f"not rendered: {failed}")
+        self._policy.learn(life.candidate.host, life.candidate.url, paid=False)
+        self._crawl.stats.count("render/failed")
+        self._failed += 1
+        if self._failed <= _LOGGED:
+            logger.warning("Not rendered, kept as fetched: %s: %s", life.candidate.url, failed)
+
+    async def _started(self) -> BrowserPool:
+        async with self._starting:
+            if self._pool is not None:
+                return self._pool
+            agent = self._crawl.settings.config.identity.user_agent
+            try:
+                pool = BrowserPool(browser_options(self._settings, agent))
+                said = await pool.start()
+            except BrowserMissing as missing:
+                self._crawl.lifecycle.fail(missing)
+                raise NotRendered(str(missing)) from missing
+            if said:
+                logger.warning("%s", said)
+            self._pool = pool
+            return pool
+
+    @cached_property
+    def _parts(self) -> RequestParts:
+        crawl, config = self._crawl, self._crawl.settings.config
+        options = crawl.download_options()
+        return RequestParts(
+            port=FetchHandler.from_crawler(self._crawler).port,
+            loop=crawl.loop,
+            robots=crawl.loop.precheck.robots,
+            candidate_of=self._candidate_of,
+            options=options,
+            now=crawl.leases.clock.now,
+            remembered=RememberedAnswers(crawl.leases.clock.now),
+            timeout_s=min(RENDER_REQUEST_S, options.total_timeout_s),
+            max_retry_after_s=config.politeness.max_retry_after_s,
+            page_s=config.render.render_timeout_s,
+        )
+
+    def _candidate_of(self, url: str) -> Candidate | Refusal:
+        admission = self._crawl.selection.allowed_origins.admission
+        return admission.candidate(url, depth=1, requisite=1)
