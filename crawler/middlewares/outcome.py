@@ -21,6 +21,7 @@ from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.content.to_capture import (
+    archive_beside,
     archive_exchange,
     archive_unmodified,
     challenge_metadata,
@@ -98,7 +99,9 @@ class OutcomeMiddleware:
         is_retried = loop.answered(life, answer, _own_retries(request))
         candidate = life.candidate
         if candidate.request and request.method == "GET" and response.status in HTTP_OK:
-            life.note_seen(seen_in_body(response.body, life.exchange))
+            # What a browser has made of an answer has no validators.
+            sent = life.exchange if life.rendered is None else None
+            life.note_seen(seen_in_body(response.body, sent))
         if candidate.request and response.status not in HTTP_OK and candidate.seed_url:
             life.note_wanted(is_wanted=self._is_wanted(request, response))
         if is_retried:
@@ -110,15 +113,15 @@ class OutcomeMiddleware:
 
     async def _archive(self, request: Request, life: Life) -> Request:
         """Archive the challenge that *request* got, and return the request to be sent later."""
+        exchange, archive = life.exchange, self._crawl.storage.archive.open_writer()
+        bodies, may_repeat = self._crawl.content.archived_bodies, life.candidate.may_be_archived
+        assert exchange is not None, "a challenge that is archived was recorded"
         try:
-            for exchange in life.exchanges:
-                record = await archive_exchange(
-                    exchange,
-                    self._crawl.storage.archive.open_writer(),
-                    metadata=challenge_metadata(exchange),
-                    may_repeat=life.candidate.may_be_archived,
-                )
-                life.archive(record)
+            await archive_beside(life.exchanges[:-1], archive, bodies, may_repeat=may_repeat)
+            noted = challenge_metadata(exchange)
+            life.archive(
+                await archive_exchange(exchange, archive, metadata=noted, may_repeat=may_repeat)
+            )
         except StoreUnavailable as error:
             life.put_back()
             self._crawl.lifecycle.fail(error)

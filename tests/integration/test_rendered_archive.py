@@ -164,6 +164,27 @@ def test_get(crawled: tuple[Path, Site]) -> None:
     assert (none.code, "no browser has rendered" in none.err) == (1, True)
 
 
+def test_texts_and_links_for_others_are_of_the_dom(
+    crawled: tuple[Path, Site], tmp_path: Path
+) -> None:
+    for kind in ("wet", "wat"):
+        assert archive(crawled[0], kind, str(tmp_path / kind)).code == 0
+        (file,) = (tmp_path / kind).iterdir()
+        file.rename(tmp_path / kind / "x.warc.gz")
+    url = crawled[1].url("/app/2")
+    wet = list(read_folder(tmp_path / "wet").values())[1:]
+    (text,) = [each.payload for each in wet if each.url == url]
+    assert text.startswith(b"Page /app/2\nword0 word3")
+    wat = list(read_folder(tmp_path / "wat").values())[1:]
+    said = [json.loads(each.block)["Envelope"] for each in wat]
+    (dom,) = [
+        each["Payload-Metadata"]["HTML-Metadata"]
+        for each in said
+        if each["WARC-Header-Metadata"].get("WARC-Target-URI") == f"urn:dom:{url}"
+    ]
+    assert dom["Links"] == [{"path": "A@/href", "url": "/app/2/more", "text": "m"}]
+
+
 def test_a_deletion_takes_the_dom_too(crawled: tuple[Path, Site], copied: Path) -> None:
     """The copy of a DOM has none of its own."""
     for path in ("/copy", "/app/0"):
