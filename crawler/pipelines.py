@@ -416,7 +416,7 @@ class LinksPipeline(PipelineStage):
         if sent_on := selection.sent_on(life.candidate, links, found):
             life.note_sent_on()
             found = sent_on
-        found += selection.requisites(page, life.candidate, found)
+        found += selection.requisites(page, life.candidate, found, life.given)
         life.add_links(found + selection.checks(page, life.candidate, found))
         return page
 

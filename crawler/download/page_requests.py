@@ -42,6 +42,7 @@ from crawler.model.types import (
     NotItsTurn,
     NoTurn,
     Rest,
+    StoreUnavailable,
 )
 from crawler.model.url import authority_of, fetch_form
 from crawler.page.encodings import codings_of, undo_codings
@@ -170,6 +171,8 @@ class RequestParts:
     """Judges a URL, a fetch form, as what a page needs to be shown."""
     options: DownloadOptions
     now: Callable[[], float]
+    fail: Callable[[CrawlerError], None]
+    """Ends the crawl after a store has failed."""
     remembered: RememberedAnswers
     timeout_s: float  # of one request
     max_retry_after_s: float
@@ -226,6 +229,7 @@ class PageRequests:
         self._is_ended = False
         self.sent = 0
         self.exchanges: list[Exchange] = []
+        self.given: set[str] = set()  # URLs that were answered
         self.left_out: Counter[LeftOut] = Counter()
 
     async def answer(self, request: BrowserRequest) -> BrowserAnswer | None:
@@ -254,10 +258,12 @@ class PageRequests:
 
     async def _answered(self, url: str, request: BrowserRequest) -> BrowserAnswer | None:
         try:
-            return await self._found(url, request)
+            answer = await self._found(url, request)
         except RequestNotSent as left:
             self.left_out[left.why] += 1
             return None
+        self.given.add(url)
+        return answer
 
     async def _found(self, url: str, request: BrowserRequest) -> BrowserAnswer:
         first = url
@@ -331,12 +337,15 @@ class PageRequests:
             host.end = None
         if turn is None:
             return
-        self._parts.loop.give_back(
-            *(turn, host.url, host.answers),
-            crawl_delay_s=host.crawl_delay_s,
-            body_bytes=host.body_bytes,
-            address=host.address,
-        )
+        try:
+            self._parts.loop.give_back(
+                *(turn, host.url, host.answers),
+                crawl_delay_s=host.crawl_delay_s,
+                body_bytes=host.body_bytes,
+                address=host.address,
+            )
+        except StoreUnavailable as error:
+            self._parts.fail(error)  # it rests as after a crash
         host.answers, host.body_bytes = [], 0
 
     async def _obey_robots(self, host: _Host, url: str) -> None:

@@ -32,7 +32,7 @@ from crawler.download.page_requests import (
 from crawler.loop.life import Life
 from crawler.model.choices import RenderChoice
 from crawler.model.page import Rendered, Source, Unreadable, header_value
-from crawler.model.types import HTTP_OK, Candidate
+from crawler.model.types import HTTP_OK, Candidate, Purpose
 from crawler.page.media_type import actual_type
 from crawler.page.script_signs import ScriptSigns, brings_more, may_have_scripts, signs_of
 from crawler.policy.refusal import Refusal
@@ -109,15 +109,20 @@ class RenderMiddleware:
         self, request: Request, response: Response
     ) -> Response | Awaitable[Response | Request]:
         life = self._crawl.loop.lives.of(request)
-        if life is None or not life.is_of_page or life.candidate.is_sitemap:
+        if life is None or life.candidate.is_sitemap:
             return response
-        choice = self._choice(request, life)
-        if choice is RenderChoice.NEVER or not self._is_page(response):
+        if life.plan.purpose is Purpose.PROBE:
+            # Pages of its host are compared with it: their DOMs with its DOM.
+            is_alike = self._policy.pays(life.candidate.host) and self._is_page(response)
+            return self._in_browser(request, response, life) if is_alike else response
+        if not life.is_of_page:
             return response
-        host = life.candidate.host
+        choice, candidate = self._choice(request, life), life.candidate
         if choice is RenderChoice.AUTO and (
-            life.candidate.requisite or self._policy.is_settled(host)
+            candidate.requisite or self._policy.is_settled(candidate.host)
         ):
+            return response
+        if choice is RenderChoice.NEVER or not self._is_page(response):
             return response
         return self._render(request, response, life, choice)
 
@@ -148,17 +153,27 @@ class RenderMiddleware:
     ) -> Response | Request:
         declared = header_value(response.headers, b"Content-Type") or b""
         before = await self._signs(response.url, declared.decode("latin-1"), response.body)
-        candidate, stats = life.candidate, self._crawl.stats
-        reason = None
+        candidate, reason = life.candidate, None
         if before is not None:
             reason = self._policy.decide(candidate.host, candidate.url, before, choice)
         if before is None or reason is None:
             return response
+        made = await self._in_browser(request, response, life)
+        if made is not response and isinstance(made, Response) and life.rendered is not None:
+            after = await self._signs(made.url, _DOM_TYPE, made.body)
+            self._note_rendered(life, reason, life.rendered, before, after)
+        return made
+
+    async def _in_browser(
+        self, request: Request, response: Response, life: Life
+    ) -> Response | Request:
+        """Return *response* with its DOM as the body, or as it is if that cannot be had; or the
+        request, to be sent again, if the crawl stops."""
         slots = self._crawl.loop.slots
         progress = slots.progress_of(request)
         slots.set_waiting(progress, for_host=True)  # others need its slot: it may take long
         try:
-            page, rendered = await self._transfers.run(self._rendered(request, response, life))
+            page = await self._transfers.run(self._rendered(request, response, life))
         except DownloadCancelledError:
             life.put_back()
             return request.replace(dont_filter=True)
@@ -167,11 +182,8 @@ class RenderMiddleware:
             return response
         finally:
             slots.set_waiting(progress, for_host=False)
-        after = await self._signs(response.url, _DOM_TYPE, page.dom)
-        self._note_rendered(life, reason, rendered, before, after)
         memory = self._crawl.fetching.body_memory
         memory.add(memory.share_of(life), len(page.dom))
-        stats.count("render/dom_bytes", len(page.dom))
         headers = response.headers.copy()
         headers[b"Content-Type"] = _DOM_TYPE
         return response.replace(cls=HtmlResponse, headers=headers, body=page.dom, encoding="utf-8")
@@ -187,9 +199,7 @@ class RenderMiddleware:
         except Unreadable:
             return None
 
-    async def _rendered(
-        self, request: Request, response: Response, life: Life
-    ) -> tuple[RenderedPage, Rendered]:
+    async def _rendered(self, request: Request, response: Response, life: Life) -> RenderedPage:
         pool = await self._started()
         arguments = self._crawl.settings.arguments
         fields = [(name, value) for name, values in dict.items(request.headers) for value in values]
@@ -208,17 +218,18 @@ class RenderMiddleware:
         finally:
             await requests.end()
             life.receive(*requests.exchanges, *life.exchanges)
+            life.note_given(frozenset(requests.given))
             self._count(requests)
-        left_out = sum(requests.left_out.values())
-        rendered = Rendered(
-            ms=page.ms,
-            requests=requests.sent,
-            left_out=left_out,
-            is_quiet=page.is_quiet,
-            moved_to=page.moved_to,
+        life.note_rendered(
+            Rendered(
+                ms=page.ms,
+                requests=requests.sent,
+                left_out=requests.left_out.total(),
+                is_quiet=page.is_quiet,
+                moved_to=page.moved_to,
+            )
         )
-        life.note_rendered(rendered)
-        return page, rendered
+        return page
 
     def _count(self, requests: PageRequests) -> None:
         stats = self._crawl.stats
@@ -282,6 +293,7 @@ class RenderMiddleware:
             candidate_of=self._candidate_of,
             options=options,
             now=crawl.leases.clock.now,
+            fail=crawl.lifecycle.fail,
             remembered=RememberedAnswers(crawl.leases.clock.now),
             timeout_s=min(RENDER_REQUEST_S, options.total_timeout_s),
             max_retry_after_s=config.politeness.max_retry_after_s,

@@ -6,7 +6,7 @@ Rule: pure; links are refused and counted, never dropped in silence.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import Final, Protocol
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from crawler.config.arguments import Arguments
 from crawler.config.settings import LinkSettings
 from crawler.loop.life import DeadEnd
-from crawler.model.page import EMBEDDED, Link, LinkKind, Page
+from crawler.model.page import EMBEDDED, FRAMES, Link, LinkKind, Page
 from crawler.model.types import Candidate
 from crawler.model.url import authority_of
 from crawler.page.media_type import CSS, HTML_TYPES, MANIFEST_TYPES
@@ -39,6 +39,7 @@ MAX_INDEX_HOPS: Final = 3
 always lists new ones would never end."""
 
 _HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
+_READ: Final = FRAMES | {LinkKind.STYLE}  # for what they need in turn
 _SHOWN: Final = MANIFEST_TYPES | {CSS}
 _CHECKED: Final = (LinkKind.A, LinkKind.AREA, *EMBEDDED)
 _MOST_LISTS: Final = 1_000_000
@@ -157,17 +158,23 @@ class LinkSelection:
         return wanted
 
     def requisites(
-        self, page: Page, origin: Candidate, followed: Sequence[Candidate]
+        self,
+        page: Page,
+        origin: Candidate,
+        followed: Sequence[Candidate],
+        given: Collection[str] = (),
     ) -> list[Candidate]:
         """Return what *page* needs to be shown, or a style sheet or frame of it in turn, unless it
-        is *followed* anyway, or the arguments do not ask for it."""
+        is *followed* anyway, or the arguments do not ask for it. What was *given* to a browser that
+        made the page is in the archive, but for what style sheets name and it did not ask for."""
         if self.arguments is None or not self.arguments.requisites:
             return []
         hops = origin.requisite + 1
         is_shown = page.media_type in HTML_TYPES or (page.media_type in _SHOWN and hops > 1)
         if not is_shown or hops > MAX_REQUISITE_HOPS or page.flaw or not page.archive:
             return []
-        urls = [link.url for link in page.outlinks if link.kind in EMBEDDED]
+        embedded = [link for link in page.outlinks if link.kind in EMBEDDED]
+        urls = [each.url for each in embedded if each.kind in _READ or each.url not in given]
         if hops == 1 and not any("icon" in link.rel.split() for link in page.outlinks if link.rel):
             urls.append(f"{authority_of(page.url)}/favicon.ico")  # as browsers do
         selected = self.scope.admission.select_requisites(

@@ -116,6 +116,11 @@ class RenderPolicy:
         known = self._hosts.get(host)
         return known is not None and known.is_over
 
+    def pays(self, host: HostKey) -> bool:
+        """Return whether rendering has brought something for a page of *host*."""
+        known = self._hosts.get(host)
+        return known is not None and known.paid > 0
+
     def decide(
         self, host: HostKey, url: str, signs: ScriptSigns, choice: RenderChoice
     ) -> RenderReason | None:

@@ -27,6 +27,7 @@ RULES: Final = {
 }
 PAGES: Final = 8
 GAP: Final = Gap(min_delay_s=0.1, delay_factor=1.0)
+GONE: Final = 404  # a page that is none
 WAIT_S: Final = 3  # that BUSY asks for
 CORS: Final = ("Access-Control-Allow-Origin", "*")
 WORDS: Final = ("fine", "silk", "from", "spiders", "that", "nobody", "has", "seen", "here", "yet")
@@ -86,14 +87,14 @@ class Web:
             return Reply("", 302, headers=(CORS, ("Location", ask.path)))
         by_host = {APP: self._app, PARTS: self._part, BUSY: self._busy, DELAYED: self._app}
         if path.startswith("/data/"):
-            return Reply(_data(ask.host, int(path[6:-5])), content_type="application/json")
+            return Reply(_data(ask.host, path[6:-5]), content_type="application/json")
         return by_host.get(ask.host, self._document)(path)
 
     def _at(self, host: str) -> str:
         return f"{host}:{self.port}"
 
     def _app(self, path: str) -> Reply:
-        if path.startswith("/page/"):
+        if path.startswith("/page"):
             return Reply(SHELL.format(parts=self._at(PARTS)))
         return Reply("not here", 404)
 
@@ -126,10 +127,16 @@ class Web:
         return Reply(f"<title>Doc {number}</title><p>{text}</p>{links}{search}")
 
 
-def _data(host: str, number: int) -> str:
+def _data(host: str, name: str) -> str:
+    if not name.isdecimal() or int(name) >= PAGES:
+        text = "Sorry, the page that you are looking for does not exist. It may have been moved."
+        return json.dumps({"title": "Page not found", "text": text, "links": ["/page/0"]})
+    number = int(name)
     links = [f"/page/{(2 * number + step) % PAGES}" for step in (1, 2)]
     drawn = Random(f"{host} {number}")
     text = " ".join(f"word{drawn.randrange(10**6)}" for _ in range(200))
+    if host == APP and number == 1:
+        links.append(f"/page/{GONE}")
     return json.dumps({"title": f"Page {number}", "text": f"silk{number} {text}", "links": links})
 
 
@@ -204,12 +211,18 @@ def rows(life: Life) -> dict[str, dict[str, Any]]:
 def test_what_scripts_bring_is_text_and_links(life):
     outcomes = [each for each in life.crawled.outcomes if each.host == APP]
     ends = {urlsplit(each.url).path: (each.fate, each.reason) for each in outcomes}
-    assert ends == {f"/page/{number}": ("done", "") for number in range(PAGES)}
+    kept = {f"/page/{number}": ("done", "") for number in range(PAGES)}
+    assert ends == {**kept, f"/page/{GONE}": ("done", "soft_404")}
     found = rows(life)
     for number in range(PAGES):
         row = found[f"{APP}/page/{number}"]
         assert row["title"] == f"Page {number}"
         assert f"silk{number} word" in row["text"]
+
+
+def test_a_page_that_says_that_it_is_none_is_known_by_its_dom(life):
+    """Its outcome is above; and its host was asked how it answers for what cannot exist."""
+    assert life.crawled.stats["crawler/soft_404/asked"] == 1
 
 
 def test_ordinary_pages_are_rendered_as_a_sample_only(life):
@@ -225,12 +238,10 @@ def test_the_books_of_all_servers_show_no_violation(life):
 
 def test_each_thing_is_asked_for_once_and_only_where_it_may_be(life):
     app, parts = life.asked(APP), life.asked(PARTS)
-    assert max(app.values()) == 1, app.most_common(3)
-    assert app.keys() == {ROBOTS} | {
-        f"/{kind}{number}{end}"
-        for kind, end in (("page/", ""), ("data/", ".json"))
-        for number in range(PAGES)
-    }
+    assert {f"/data/{number}.json" for number in range(PAGES)} <= app.keys()
+    twice = {path for path, times in app.items() if times > 1}
+    assert twice == {f"/page/{GONE}", f"/data/{GONE}.json"}  # before its host was probed, and after
+    assert not any(path.startswith("/secret") for path in app)
     assert parts["/app.js"] == parts["/look.css"] == 1  # of all pages of two hosts
     assert not life.asked(INSIDE)
     assert all(each.method == "GET" for each in life.asks)
