@@ -31,6 +31,7 @@ from crawler.content.parsers.pdf import PdfParser
 from crawler.content.parsers.plain import PlainParser
 from crawler.content.parsers.xml import PackedParser, XmlParser
 from crawler.model.page import (
+    MOST_DOM_BYTES,
     Parsed,
     Parser,
     Source,
@@ -201,6 +202,7 @@ def rebuild_settings(config: Config, *, tries_unreadable: bool = False) -> Rebui
             caps.pdf_max_bytes,
             caps.sitemap_max_bytes,
             caps.other_max_bytes,
+            MOST_DOM_BYTES,
         ),
         near_min_words=config.content.near_min_words,
         retry_unreadable=tries_unreadable,

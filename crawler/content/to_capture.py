@@ -115,7 +115,7 @@ async def archive_exchange(
 
 
 MOST_BODIES: Final = 10_000
-"""Bodies that are remembered, 500 bytes each."""
+"""Bodies that are remembered, 430 bytes each."""
 
 
 class ArchivedBodies:

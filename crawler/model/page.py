@@ -316,6 +316,8 @@ class VisitsSoFar(msgspec.Struct, frozen=True, gc=False):
 
 DOM_TYPE: Final = "text/html; charset=utf-8"
 """The Content-Type of a page that a browser has rendered."""
+MOST_DOM_BYTES: Final = 20_000_000
+"""Of what a browser makes; a page with more stays as it was fetched."""
 _RENDERED: Final = re.compile(r"([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,9}) (quiet|busy)")
 
 

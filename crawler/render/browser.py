@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import msgspec
 
+from crawler.model.page import MOST_DOM_BYTES
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.render.isolation import NODE, BrowserFolder, Isolation
 
@@ -151,7 +152,7 @@ class BrowserOptions:
     quiet_s: float = 0.5  # without a request and a change of the DOM, and a page is done
     scrolls: int = 0
     memory_bytes: int = 1_500_000_000  # of all processes of the browser
-    max_dom_bytes: int = 20_000_000
+    max_dom_bytes: int = MOST_DOM_BYTES
     pages_per_browser: int = 200
     contexts: int = 8
     requests: int = 300  # of a page: with more it is taken as it is
