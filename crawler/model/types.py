@@ -30,6 +30,7 @@ class Purpose(StrEnum):
     PROBE = "probe"  # a name that cannot exist: how does the host answer it?
     CHECK = "check"  # a link out of the scope: is anything there? Nothing of the answer is kept
     UPDATE = "update"  # no fetch: when a page is fetched next, told to its host's worker
+    TURN = "turn"  # no fetch: what workers say to each other of turns that are borrowed
     VOTE = "vote"  # no fetch: that a domain links to another, told to the other's worker
 
 

@@ -9,11 +9,12 @@ the outbox has them.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, groupby, islice
+from itertools import chain, count, groupby, islice
 from pathlib import Path
 from typing import Final
 
@@ -71,15 +72,22 @@ from crawler.shared.owned.owner import Arrived, OwnedShard, ShardSender
 from crawler.shared.owned.robots_results import is_result, pack_result, unpack_result
 from crawler.shared.owned.scripts import ClaimedShard, ShardCommands
 from crawler.shared.owned.takeover import NotedRest, ShardLoader, load, take_in
+from crawler.shared.owned.turns import (
+    BORROW_S,
+    TurnAnswer,
+    TurnEnd,
+    TurnQuestion,
+    TurnsOfOthers,
+    TurnTrouble,
+    pack_message,
+    unpack_message,
+)
 
 _QUIET_LOOK_S: Final = 0.1  # between two looks whether a shard may be leased
 _LEASE_LOOK_S: Final = 0.5  # between two looks whether a lease may be given away
 _ROOM_LOOK_S: Final = 0.5  # between two looks whether the disk has room
 _FINISH_LOOK_S: Final = 0.01  # between two looks whether verdicts wait
 _SILENT_REST_S: Final = 5.0  # until a host is tried again whose server did not answer
-BORROW_S: Final = 2.0
-"""How long a turn that is borrowed is waited for: then the requests are left out. Guess: a page
-waits for them, and its own host."""
 _LINKS_LOOK_S: Final = 1.0  # between two looks whether links have to wait in the outbox
 
 
@@ -191,6 +199,8 @@ class OwnedFrontier:
         self._unacked: list[tuple[OwnedShard, int]] = []  # positions with leases taken ahead
         self._has_unacked = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._turns = TurnsOfOthers(secrets.token_hex(8), lambda link: self._push([link]))
+        self._answers: set[asyncio.Task[None]] = set()  # to other workers
 
     @property
     def records(self) -> OrderedStore:
@@ -205,7 +215,7 @@ class OwnedFrontier:
 
     async def close_all(self) -> None:
         """End the tasks. The store stays open."""
-        tasks = {*self._coming.values(), *self._tasks}
+        tasks = {*self._coming.values(), *self._tasks, *self._answers}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -316,9 +326,48 @@ class OwnedFrontier:
 
     async def borrow(self, host: HostKey, now: float, until: float) -> BorrowedTurn | NotItsTurn:
         owner = self.owner_of(host)
-        if owner is None:
+        if owner is not None:
+            return await self._borrow_of(owner, host, now, until)
+        reply_to = self._name_in_own_shard()
+        if reply_to is None:
             return NotItsTurn(host, NoTurn.ELSEWHERE)
-        return await self._borrow_of(owner, host, now, until)
+        return await self._turns.borrow(host, until, reply_to)
+
+    def _name_in_own_shard(self) -> HostKey | None:
+        if not self._taken_in:
+            return None
+        names = (HostKey(f"turns-{number}.invalid") for number in count())
+        return next(name for name in names if self.owns(name))
+
+    async def _answer(self, asked: TurnQuestion) -> None:
+        """Answer another worker, unless nothing waits for that any more."""
+        owner, now = self.owner_of(asked.host), self._now()
+        if owner is None or now >= asked.until:
+            return
+        found = await self._borrow_of(owner, asked.host, now, asked.until)
+        answer = TurnAnswer(asked.asker, asked.number)
+        if isinstance(found, BorrowedTurn):
+            answer = replace(answer, turn=found)
+        else:
+            answer = replace(answer, refusal=found)
+        self._push([pack_message(asked.reply_to, answer)])
+
+    def _on_turn_message(self, link: Candidate) -> None:
+        match unpack_message(link):
+            case TurnQuestion() as asked:
+                task = asyncio.get_running_loop().create_task(self._answer(asked))
+                self._answers.add(task)
+                task.add_done_callback(self._answers.discard)
+            case TurnAnswer() as answer:
+                if (late := self._turns.on_answer(answer)) is not None:
+                    self._end_turn_of_other(late, Rest(0.0, late.pace, address_s=0.0))
+            case TurnTrouble(turn, rest):
+                self.note_trouble(turn, rest, self._now())
+            case TurnEnd(turn, rest):
+                self.give_back(turn, rest, self._now())
+
+    def _end_turn_of_other(self, turn: BorrowedTurn, rest: Rest) -> None:
+        self._push([pack_message(turn.host, TurnEnd(turn, rest))])
 
     async def _borrow_of(
         self, owner: OwnedShard, host: HostKey, now: float, until: float
@@ -339,11 +388,17 @@ class OwnedFrontier:
 
     def give_back(self, turn: BorrowedTurn, rest: Rest, now: float) -> bool:
         if not self.owns(turn.host):
-            return False
+            self._end_turn_of_other(turn, rest)
+            return True
         self._note_address_rest(turn, rest)
         return self.frontier.give_back(turn, rest, now)
 
     def note_trouble(self, lease: Lease | BorrowedTurn, rest: Rest, now: float) -> None:
+        if isinstance(lease, BorrowedTurn) and not self.owns(lease.host):
+            noted = self._push([pack_message(lease.host, TurnTrouble(lease, rest))])
+            if self._sender is not None:
+                self._sender.post_pushes(noted)
+            return
         self.frontier.note_trouble(lease, rest, now)
         self._note_address_rest(lease, rest)
         owner = self._loaded.get(self._shard_of(lease))
@@ -544,7 +599,9 @@ class OwnedFrontier:
     def _add_arrived(self, entry: InboxEntry) -> None:
         now = self._now()
         for link in entry.links:
-            if link.purpose is Purpose.VOTE:
+            if link.purpose is Purpose.TURN:
+                self._on_turn_message(link)
+            elif link.purpose is Purpose.VOTE:
                 self.frontier.count_votes(unpack_vote(link), now)
         for link in filter(is_result, entry.links):
             with suppress(StoreUnavailable):  # it is fetched again, as its record asks for it
@@ -564,7 +621,7 @@ class OwnedFrontier:
             each
             for each in entry.links
             if each.level != URGENT_LEVEL
-            and each.purpose not in (Purpose.VOTE, Purpose.UPDATE)
+            and each.purpose not in (Purpose.VOTE, Purpose.UPDATE, Purpose.TURN)
             and not is_result(each)
         ]
         if entry.are_pushed:

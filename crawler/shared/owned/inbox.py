@@ -281,6 +281,13 @@ class ShardPushes:
         # Before all batches of the round: these may have verdicts, and nothing that links need.
         return [Sending(0, command) for command in commands]
 
+    def command_to_post(self) -> Command | None:
+        """Return what waits, to be sent without waiting for a reply: for what must not be lost with
+        this process. It is sent again later, under the same names, as if it had not been."""
+        self._make()
+        unsent = [(push.name, push.entry) for push in self._unsent[-1:]]
+        return self.commands.push(self.run or b"", unsent) if unsent else None
+
     def on_replies(self, replies: Sequence[Any], sent_at_s: float, now_s: float) -> bytes | None:
         """Take the replies to the last commands, each of which may be a Fault: then it is not known
         whether it was carried out. Return the run of the server, if it is another one by now."""

@@ -545,6 +545,12 @@ class ShardSender:
         if (command := shard.command_to_post()) is not None:
             self._nodes.post_command(shard.commands.shard, command, self.send_soon)
 
+    def post_pushes(self, noted: Sequence[NotedLinks]) -> None:
+        """Send what waits for the inboxes of *noted* as `post` does."""
+        for pushes, _ in noted:
+            if (command := pushes.command_to_post()) is not None:
+                self._nodes.post_command(pushes.commands.shard, command, self.send_soon)
+
     async def wait_until_durable(self) -> None:
         """Return when Redis has all that was noted so far, of all shards and for all inboxes; of
         the latter the outbox may have some. Raises StoreUnavailable if a shard is lost meanwhile.
