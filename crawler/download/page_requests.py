@@ -82,7 +82,9 @@ _NOT_OF_BROWSER_BEGIN: Final = ("sec-", "proxy-", "upgrade-", "if-", ":")
 _NOT_FOR_BROWSER: Final = frozenset(
     (b"Content-Encoding", b"Content-Length", b"Transfer-Encoding", b"Connection", b"Set-Cookie")
 )
-_NEVER: Final = frozenset({NoTurn.LEFT, NoTurn.REFUSED, NoTurn.PAUSED, NoTurn.UPLINK})
+_NEVER: Final = frozenset(
+    {NoTurn.LEFT, NoTurn.REFUSED, NoTurn.PAUSED, NoTurn.UPLINK, NoTurn.NOT_LENT}
+)
 """Why a host lends no turn for longer than a page waits."""
 _MAX_AGE: Final = re.compile(r"\bmax-age\s*=\s*\"?([0-9]{1,9})", re.I)
 

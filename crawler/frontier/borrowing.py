@@ -1,8 +1,8 @@
 """Turns of hosts that are borrowed: for requests that no URL of the frontier is for.
 
-Rule: the host rests, on disk, for as long as the turn may take and as after a fetch whose end
-nobody has seen; then the turn begins. What is in memory of it lets that rest end earlier. So a
-crash, or a turn that is never given back, leaves a rest and nothing else.
+Rule: the host rests, on disk, for as long as the turn may take, and after that as after a fetch
+that a crash has cut off; then the turn begins. What is in memory of it lets that rest end earlier.
+So a crash, or a turn that is never given back, leaves a rest and nothing else.
 """
 
 from __future__ import annotations

@@ -109,9 +109,9 @@ class Frontier(Protocol):
         Not while it is leased, borrowed or at rest, its address is not free, or it is left. What
         the operator says of it is the caller's to ask. Until the turn is given back the host is
         neither leased nor borrowed, its address counts as used, and it counts for no round. It is
-        durable when this returns that the host rests until then, and as long as after a fetch that
-        nobody has seen the end of: so a crash, or a turn that is never given back, leaves a rest
-        and nothing else."""
+        durable when this returns that the host rests until then, and after that as after a fetch
+        that a crash has cut off: so a crash, or a turn that is never given back, leaves a rest and
+        nothing else."""
 
     def give_back(self, turn: BorrowedTurn, rest: Rest, now: float) -> bool:
         """End *turn*: the host may be leased after *rest*, whose pace is its own from then on.
@@ -323,8 +323,8 @@ class FrontierLimits:
         return self.longest_fetch_s + self.rest_after_s(self.longest_fetch_s, self.min_gap_s)
 
     def rest_after_s(self, fetched_s: float, gap_s: float) -> float:
-        """Return how long a host rests that was asked for *fetched_s*, nobody knows how often, and
-        rests *gap_s* after one request."""
+        """Return how long a host rests that was asked for *fetched_s*, an unknown number of times,
+        and rests *gap_s* after one request."""
         own_s = min(self.gap_factor * fetched_s, self.most_requests * self.max_gap_s)
         return max(own_s, self.most_requests * gap_s)
 

@@ -218,7 +218,8 @@ class NoTurn(StrEnum):
     PAUSED = "paused"  # by the operator
     REFUSED = "refused"  # by the operator
     UPLINK = "uplink"  # our own connection is down
-    ELSEWHERE = "elsewhere"  # whoever has its URLs did not answer in time, or lends no turns
+    ELSEWHERE = "elsewhere"  # the process that has its URLs did not answer in time
+    NOT_LENT = "not_lent"  # this frontier lends no turns
     STORE = "store"  # it could not be written
 
 

@@ -388,7 +388,7 @@ class RemoteFrontier:
         """Lend no turn. The server gives them, with URLs: what this crawl knows of the rest of a
         host says nothing of other crawlers, which may be fetching from it now."""
         del now, until
-        return NotItsTurn(host, NoTurn.ELSEWHERE)
+        return NotItsTurn(host, NoTurn.NOT_LENT)
 
     def give_back(self, turn: BorrowedTurn, rest: Rest, now: float) -> bool:
         del turn, rest, now

@@ -66,7 +66,7 @@ def test_a_host_with_a_turn_in_memory_is_lent_and_goes_on_with_it(world):
 
 
 @pytest.mark.parametrize("urls", [0, 2])
-def test_a_crash_leaves_a_rest_as_after_a_fetch_whose_end_nobody_saw(world, urls):
+def test_a_crash_leaves_a_rest_as_after_a_fetch_that_it_cut_off(world, urls):
     frontier = world.reopen(0.0)
     frontier.add([candidate(str(n)) for n in range(urls)], 0.0)
     turn = borrow(frontier, until=8.0)
@@ -224,7 +224,7 @@ def test_a_borrowed_turn_is_none_of_a_round(embedded):
 
 def test_a_url_frontier_lends_no_turns(remote):
     frontier = remote.reopen(0.0)
-    assert refused(frontier) is NoTurn.ELSEWHERE
+    assert refused(frontier) is NoTurn.NOT_LENT
     turn = BorrowedTurn(1, HostKey("a"), Pace(), 0.0, 1.0, 2.0)
     frontier.note_trouble(turn, rest(9.0), 0.0)
     assert not frontier.give_back(turn, rest(0.0), 0.0)

@@ -1,5 +1,5 @@
-"""Turns of hosts that workers borrow of each other: who has the host is asked through the inbox of
-its shard, and answers into one of the asker's.
+"""Turns of hosts that workers borrow of each other: the owner of a host is asked through the inbox
+of its shard, and answers into one of the asker's.
 
 Rule: an answer comes in time, or the turn was not lent. What is read from an inbox is untrusted: it
 is decoded by its schema, or dropped. It may be read twice, late, or by another owner of the shard:
@@ -125,7 +125,7 @@ class TurnsOfOthers:
     def on_answer(self, answer: TurnAnswer) -> BorrowedTurn | None:
         """Note *answer*. Returns a turn that came too late, and is to be given back."""
         if answer.asker != self._me:
-            return None  # whoever asked has gone, and the host rests
+            return None  # that process has gone, and the host rests
         waiting = self._waiting.get(answer.number)
         if waiting is not None and not waiting.done():
             lent = answer.turn or answer.refusal
