@@ -56,6 +56,7 @@ from crawler.operate.server import (
 )
 from crawler.operate.verbs import VERBS, ActAnswer, ActRequest
 from crawler.report.endings import ending
+from crawler.report.summary import render_figures
 
 _PROGRAM: Final = "crawler.cli.gossamer"  # as a module: it may not be installed
 _PROJECT: Final = "SCRAPY_SETTINGS_MODULE"  # of this process
@@ -430,6 +431,7 @@ def ended_overview(path: Path, access: CrawlAccess) -> CrawlOverview:
         answers=figures.below("status/"),
         failures=figures.below("error/"),
         to_fetch=counts.to_fetch,
+        rendered=render_figures(figures),
         ended=state + said,
     )
 

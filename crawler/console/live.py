@@ -25,6 +25,7 @@ from crawler.model.types import CrawlerError, Outcome, decode_outcome
 from crawler.report.end_forecast import CrawlMoment, EndForecast
 from crawler.report.progress import end_forecast, end_of, moment_of, waits_for
 from crawler.report.screen import RecentRate, round_words
+from crawler.report.summary import RenderFigures, render_figures
 from crawler.shared import keys
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.faults import FAULTS
@@ -59,7 +60,7 @@ class CrawlOverview(msgspec.Struct, frozen=True):
     idle_s: float = 0.0  # for how long nothing has been fetched, if it is so long that it matters
     to_fetch: int = 0  # URLs that may be fetched yet: waiting, later, undecided
     round: str = ""  # which of how many, and how far it is; empty: this run has none
-    rendered: int = 0  # pages of which a browser has run the scripts
+    rendered: RenderFigures = RenderFigures()
     ended: str = ""  # how it ended, in a sentence; empty: it runs
 
 
@@ -117,7 +118,7 @@ class LiveFigures:
             idle_s=self._idle_s(by_others if others else None, now),
             to_fetch=counts.to_fetch,
             round=round_words(crawl.leases.frontier.round_progress(), now),
-            rendered=fetched["render/pages"],
+            rendered=render_figures(fetched),
             ended="",
         )
         return self._latest

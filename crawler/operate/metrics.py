@@ -273,6 +273,16 @@ METRICS: Final = (
         _stat("render/paid"),
     ),
     _counter(
+        "rendered_links_total",
+        "Links that these have and were not sent with.",
+        _stat("render/links"),
+    ),
+    _counter(
+        "rendered_chars_total",
+        "Characters of text that these have and were not sent with.",
+        _stat("render/chars"),
+    ),
+    _counter(
         "render_failed_total",
         "Pages that a browser could not make, and that are kept as they were sent.",
         _stat("render/failed"),

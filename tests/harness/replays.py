@@ -2,6 +2,9 @@
 minutes. It downloads three documentation sites from Debian with apt-get, once; crawls some pages of
 each with `-a requisites=yes`; and shows them in Chromium, live, and by pywb when the servers are
 gone. Prints for each page how many pixels differ, and what the archive does not have.
+
+With `--rendered DIR`, in which `python -m bench.script_sites --build DIR` has built them, the sites
+are such that are made by scripts, and their pages are rendered.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ import numpy as np
 from PIL import Image
 from warcio.archiveiterator import ArchiveIterator
 
+from bench.script_sites.serve import SiteServer
+from bench.script_sites.sites import read_list
 from tests.harness.commands import crawl_command, running
 from tests.servers.browser import Tab, open_tab
 from tests.servers.files import plain
@@ -36,7 +41,16 @@ SITES: Final = (
 )
 PAGES: Final = 10  # of each site
 WINDOW: Final = (1100, 2000)
-CRAWLED_S: Final = 300.0
+CRAWLED_S: Final = 600.0
+QUIET: Final = """new Promise((done) => {
+  let asked = -1;
+  const look = setInterval(() => {
+    const now = performance.getEntriesByType("resource").length;
+    if (now === asked) { clearInterval(look); done(now); }
+    asked = now;
+  }, 1000);
+})"""
+"""Is done when a page has asked for nothing for a second: its scripts have made it."""
 SETTINGS: Final = {"CRAWLER_MIN_DELAY_S": 0, "CRAWLER_DELAY_FACTOR": 0}
 
 
@@ -60,6 +74,7 @@ def show(tab: Tab, url: str, file: Path) -> Shown:
     tab.errors.clear()
     tab.open(url)
     tab.wait(f"location.href === {url!r} && document.readyState === 'complete'")
+    tab.run(QUIET)
     tab.run("document.fonts.ready.then(() => document.fonts.size)")
     with Image.open(tab.screenshot(file)) as image:
         return Shown(np.asarray(image.convert("RGB")).copy(), list(tab.errors))
@@ -71,38 +86,63 @@ def pages(archive: Path, root: str) -> Iterator[str]:
         with warc.open("rb") as file:
             for record in ArchiveIterator(file):
                 url = record.rec_headers.get_header("WARC-Target-URI") or ""
-                if record.rec_type == "response" and url.startswith(root):
+                is_answer = record.rec_type in ("response", "revisit")  # of one shell, many
+                if is_answer and url.startswith(root):
                     kind = record.http_headers.get_header("Content-Type") or ""
                     if record.http_headers.get_statuscode() == "200" and "html" in kind:
                         yield url
 
 
-def crawl(home: Path, documents: Path) -> dict[str, Shown]:
-    """Crawl the sites, and return how some of their pages look, by URL."""
-    with ExitStack() as servers, open_tab(home / "browser") as tab:
-        roots = [
-            servers.enter_context(plain(documents / path, f"127.0.75.{number}"))
-            for number, path in enumerate(SITES, 1)
-        ]
+def documentations(folder: Path, servers: ExitStack) -> list[str]:
+    """Serve documentation sites, and return their URLs."""
+    documents = download(folder)
+    return [
+        servers.enter_context(plain(documents / path, f"127.0.75.{number}"))
+        for number, path in enumerate(SITES, 1)
+    ]
+
+
+def made_by_scripts(folder: Path, servers: ExitStack) -> list[str]:
+    """Serve one site of each of five frameworks twice, and return their URLs."""
+    listed = read_list(folder)
+    chosen = [
+        site
+        for framework in ("react", "vue", "svelte", "angular", "next")
+        for site in [each for each in listed if each.name.startswith(framework)][:2]
+    ]
+    return servers.enter_context(SiteServer(folder, chosen)).seeds
+
+
+def crawl(home: Path, roots: list[str], settings: dict[str, object], most: int) -> dict[str, Shown]:
+    """Crawl the sites, and return how *most* pages of each look, by URL."""
+    with open_tab(home / "browser") as tab:
         arguments = {"seeds": ",".join(roots), "scope": "host", "max_depth": "1"}
-        command = crawl_command(home / "data", SETTINGS, requisites="yes", **arguments)
+        command = crawl_command(home / "data", settings, requisites="yes", **arguments)
         with running(command, home / "log") as process:
             process.wait(CRAWLED_S)
         tab.resize(WINDOW)
         return {
             url: show(tab, url, home / "live.png")
             for root in roots
-            for url in list(pages(home / "data" / "warc", root))[:PAGES]
+            for url in list(pages(home / "data" / "warc", root))[:most]
         }
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--folder", type=Path, required=True, help="kept, and used again")
-    documents = download(options.parse_args().folder)
+    options.add_argument("--folder", type=Path, help="of documentation; kept, and used again")
+    options.add_argument("--rendered", type=Path, help="of sites that are made by scripts")
+    given = options.parse_args()
+    if (given.folder is None) == (given.rendered is None):
+        options.error("give --folder or --rendered")
     with tempfile.TemporaryDirectory() as made:
         home = Path(made)
-        live = crawl(home, documents)
+        with ExitStack() as servers:
+            if given.rendered is not None:
+                roots = made_by_scripts(given.rendered, servers)
+                live = crawl(home, roots, {**SETTINGS, "CRAWLER_RENDER": "always"}, 2)
+            else:
+                live = crawl(home, documentations(given.folder, servers), SETTINGS, PAGES)
         (home / "pywb").mkdir()
         archive, file = (home / "data" / "warc").glob("*.warc.gz"), home / "replayed.png"
         with (

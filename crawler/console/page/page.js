@@ -288,7 +288,8 @@ function overviewView(main) {
     const rows = [
       [seen.ended ? "pages of all runs" : "pages of this run", number(seen.pages)], ...seen.ended ? [] : [["pages a second", rate(seen.pages_per_s)]],
       ["bytes", size(seen.bytes)], ["failed fetches", number(seen.errors)], ["duplicates", number(seen.duplicates)],
-      ...seen.rendered ? [["rendered", number(seen.rendered), "pages of which a browser has run the scripts"]] : [],
+      ...seen.rendered.pages ? [["rendered", number(seen.rendered.pages), `pages of which a browser has run the scripts, in ${number(Math.round(seen.rendered.seconds))} s of work`],
+        ["of these with more", number(seen.rendered.paid), `${number(seen.rendered.links)} links and ${number(seen.rendered.chars)} letters that they were not sent with`]] : [],
       ...seen.ended ? [] : [["being fetched", `${number(fetching())} of ${number(seen.concurrency)}`, "URLs under way, most of the last ten seconds; and how many may be at once"]],
       ["URLs wait", number(counts.waiting), "found, and not fetched yet"],
       ["URLs with a date", number(counts.later), "to be tried again after a failure, or visited again, when their time has come"],
