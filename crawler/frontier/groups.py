@@ -32,6 +32,8 @@ CALLED_S: Final = 5.0
 # The fraction of the golden ratio: its multiples, modulo 1, are spread evenly, however many.
 _GOLDEN: Final = 0.6180339887498949
 _MOST_WAITING: Final = 100_000  # hosts in queues, 250 bytes each; others only have a place
+# So long a borrower that was refused may come again: this process asks for the address meanwhile.
+_WANTED_S: Final = 5.0
 _LEAST_KEPT: Final = 1024  # groups, 300 bytes each, before those that are idle are dropped
 
 
@@ -124,6 +126,7 @@ class AddressGroups:
         self._most_kept = _LEAST_KEPT
         self._waiting = 0  # hosts in queues
         self._unknown: set[HostKey] = set()  # hosts whose address is looked up
+        self._wanted: dict[str, float] = {}  # until when borrowers wait for addresses
         self.put_backs = 0
         """How often a host came to its turn and had to wait for its address."""
 
@@ -169,15 +172,19 @@ class AddressGroups:
 
     def free_address(self, host: HostKey, record: HostRecord, now: float) -> str | None:
         """Return the address that *host* may be fetched from now, without waiting for others; empty
-        if it has none. Returns None if there is one that is not free, or that is looked up.
-        Nothing is changed."""
+        if it has none. Returns None if there is one that is not free, or that is looked up. Nothing
+        is changed but that one of which another process may have the use is asked for."""
         assert self._addresses is not None
         found = self._addresses.addresses(host)
         if not found:
             return None if found is None else ""
         address = choose_address(found, record.address)
-        group = self.of(address, host, now)
-        return address if group.is_free_for(host, now) and self._may_use(address) else None
+        if not self._may_use(address):
+            if len(self._wanted) >= _LEAST_KEPT:
+                self._wanted = {each: at for each, at in self._wanted.items() if at > now}
+            self._wanted[address] = now + _WANTED_S
+            return None
+        return address if self.of(address, host, now).is_free_for(host, now) else None
 
     def free_at(self, host: HostKey, record: HostRecord, now: float) -> float | None:
         """Return when to ask for `free_address` again, if that is known."""
@@ -246,12 +253,12 @@ class AddressGroups:
         self._unknown.discard(host)
         return is_unknown
 
-    def use_of(self, address: str) -> AddressUse:
+    def use_of(self, address: str, now: float) -> AddressUse:
         """Return what is done with *address* now."""
-        group = self._groups.get(address)
+        group, is_wanted = self._groups.get(address), self._wanted.get(address, 0.0) > now
         if group is None:
-            return AddressUse()
-        return AddressUse(group.open > 0, bool(group.queue), group.rest_until)
+            return AddressUse(is_waited_for=is_wanted)
+        return AddressUse(group.open > 0, is_wanted or bool(group.queue), group.rest_until)
 
     def _may_use(self, address: str) -> bool:
         return self._leases is None or self._leases.may_use(address)

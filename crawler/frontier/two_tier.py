@@ -797,7 +797,7 @@ class TwoTierFrontier:
 
     def use_of(self, address: str) -> AddressUse:
         """Return what is done with *address* now."""
-        return self.groups.use_of(address)
+        return self.groups.use_of(address, self.clock)
 
     def note_usable(self, address: str, now: float) -> None:
         """Note that hosts of *address* may be leased now, as far as other processes are

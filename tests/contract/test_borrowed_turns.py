@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
+from crawler.frontier.open import open_frontier
 from crawler.model.types import (
     BorrowedTurn,
     Done,
@@ -198,6 +200,26 @@ def test_an_address_is_free_again_after_a_turn_that_was_never_given_back(togethe
     assert drain(frontier, 1.0) == []
     assert frontier.wake_at() <= turn.rests_until
     assert len(drain(frontier, turn.rests_until)) == 1
+
+
+def test_an_address_that_another_process_may_have_is_asked_for(embedded):
+    usable = set()
+    leases = Mock(may_use=lambda address: address in usable)
+    frontier = open_frontier(
+        *(embedded.folder, TIGHT, 0.0),
+        store=embedded.store,
+        addresses=Addresses({"a": [ONE]}),
+        address_leases=leases,
+    )
+    assert not frontier.use_of(ONE).is_any
+    assert refused(frontier) is NoTurn.ADDRESS
+    assert frontier.use_of(ONE).is_waited_for
+    usable.add(ONE)
+    frontier.note_usable(ONE, 1.0)
+    turn = borrow(frontier, now=1.0)
+    assert frontier.use_of(ONE).is_fetched_from
+    frontier.give_back(turn, rest(1.0), 8.0)
+    assert not frontier.use_of(ONE).is_any
 
 
 def test_an_address_rests_after_a_crash(together):
