@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
-START_S: Final = 20.0  # to start a browser; on a busy machine it takes 3
+START_S: Final = 60.0  # to start a browser, which takes 1, and 5 with a load of 12
 _ANSWER_S: Final = 10.0  # for a call that costs the browser nothing; then it hangs
 _GRACE_S: Final = 3.0  # for the DOM of a page that is at its bound; then the page hangs
 _RESIDENT: Final = re.compile(r"^Rss(Anon|File|Shmem):\s+(\d+) kB", re.M)
+_TREE_S: Final = 1.0  # for which the processes are taken for the same: to find them costs 4 ms
 _WORLD: Final = "gossamer"
 _ARGUMENTS: Final = (
     "--disable-gpu",
@@ -191,7 +192,8 @@ class _Tab:
     answering: Answering
     loop: asyncio.AbstractEventLoop
     ended: asyncio.Future[None]  # has the error that ends it, if any does
-    is_begun: bool = False  # its own document was asked for
+    asked_url: str = ""  # of its own document, as the browser asks for it
+    is_begun: bool = False  # that document has taken its place
     requests: int = 0
     open: int = 0  # requests that are not answered yet
     last: float = 0.0  # when a request came or was answered, by the loop's clock
@@ -242,6 +244,8 @@ class RunningBrowser:
         browser.on("disconnected", lambda _: self.end("it crashed"))
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed_page = asyncio.Event()
+        self._processes: list[int] = []
+        self._counted = 0.0  # when, by the loop's clock
         self.pages = 0  # that were begun
         self.open = 0  # that are being rendered
 
@@ -295,8 +299,12 @@ class RunningBrowser:
 
     def memory(self) -> int:
         """Return the bytes of all its processes, with its driver."""
-        root = self._folder.pid("node")
-        return memory_of(process_tree(root)) if root else 0
+        now = self._loop.time()
+        if now - self._counted > _TREE_S:
+            root = self._folder.pid("node")
+            self._processes = process_tree(root) if root else []
+            self._counted = now
+        return memory_of(self._processes)
 
     async def end_context(self, key: str) -> None:
         """Forget the cookies and storage of a host, unless it has a page open."""
@@ -408,6 +416,7 @@ class RunningBrowser:
         try:
             async with asyncio.timeout_at(deadline):
                 await page.goto(tab.url, wait_until="commit", timeout=0)
+                tab.is_begun = True
             async with asyncio.timeout_at(deadline):
                 reader = await _DomReader.of(page, self._options.max_dom_bytes)
             for left in range(self._options.scrolls, -1, -1):
@@ -555,12 +564,13 @@ async def _asked(tabs: Mapping[Page, _Tab], route: Route, most: int) -> None:
     elif request.is_navigation_request():
         if frame.parent_frame is not None:
             await route.abort("aborted")  # a frame has no place in the text
-        elif not tab.is_begun:
-            tab.is_begun = True
+        elif not tab.asked_url or (request.url == tab.asked_url and not tab.is_begun):
+            # More than once where the process that was to have the page has ended.
+            tab.asked_url = request.url
             await _fulfil(route, tab.answer)
             tab.touch(0)
         else:
-            if not tab.moved_to and request.method == "GET" and request.url != tab.url:
+            if not tab.moved_to and request.method == "GET" and request.url != tab.asked_url:
                 tab.moved_to = request.url
             await route.abort("aborted")  # with any other error a page of the browser's own comes
     elif tab.requests >= most:

@@ -112,8 +112,11 @@ class BrowserFolder:
     def __init__(self, isolation: Isolation, chromium: str) -> None:
         _remove_abandoned()
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self._lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        # It gets its name when it is locked: another process may look at any moment.
+        unnamed = self.path / "unlocked"
+        self._lock = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
         flock(self._lock, LOCK_EX)
+        unnamed.rename(self.path / "lock")
         # It is bound, so that no other program listens there, and does not listen.
         self._dead_end = socket.socket() if isolation.has_network else None
         self.path.chmod(0o711)  # the browser's user passes through

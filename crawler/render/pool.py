@@ -19,6 +19,7 @@ from crawler.render.browser import (
     BrowserGone,
     BrowserMissing,
     BrowserOptions,
+    BrowserRequest,
     NotRendered,
     RenderedPage,
     RunningBrowser,
@@ -30,6 +31,12 @@ from crawler.render.isolation import Isolation, ways
 _WATCH_S: Final = 0.25  # between two looks at the memory; each takes some 2 ms
 _IDLE_S: Final = 60.0  # after which a host's context ends, and the browser if it has no page
 _TRIES: Final = 2
+_FIRST: Final = "http://localhost/"  # of the page that is made to see that one can be
+_EMPTY: Final = BrowserAnswer(status=200, fields={"content-type": "text/html"}, body=b"<p>")
+
+
+async def _no_answer(_: BrowserRequest) -> None:
+    return None
 
 
 class BrowserPool:
@@ -58,14 +65,23 @@ class BrowserPool:
 
     async def start(self) -> str:
         """Start the first browser, and return what its isolation lacks, or an empty text."""
+        reason = ""
         for way in ways(self._options.use_namespaces):
             try:
-                self._browser = await RunningBrowser.start(self._options, way)
+                browser = await RunningBrowser.start(self._options, way)
             except BrowserGone as gone:
-                reason = str(gone)
+                reason = reason or str(gone)
                 continue
-            self._way = way
+            try:
+                # A browser may start in a way in which its pages do not.
+                await browser.render("", _FIRST, _EMPTY, _no_answer)
+            except (BrowserGone, NotRendered) as failed:
+                reason = reason or str(failed)
+                await browser.close()
+                continue
+            self._way, self._browser = way, browser
             self.started += 1
+            self._has_browser.set()
             self._watching = asyncio.create_task(self._watch())
             return way.sentence()
         raise BrowserMissing(f"the browser {find_browser(self._options.executable)}: {reason}")
