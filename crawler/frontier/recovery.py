@@ -26,6 +26,9 @@ _DROPPED: Final = (
 """The records of a shard, but those with a date, which have it first. The keys of its URLs stay in
 the runs, too: the other owner has them, but for those that `SeenSet.forget` is told of."""
 
+_UNNOTED: Final = 2
+"""Requests under a lease before the rest that follows more is noted with it (`Loop.note_aside`)."""
+
 
 class Recovery:
     """Files hosts and puts leases back, of a whole frontier or of a shard."""
@@ -156,6 +159,7 @@ class Recovery:
         longest_s = min(now - taken_at, limits.longest_fetch_s)
         asked_s = record.remembered_s(now, limits.max_retry_after_s)
         gap_s = max(pace.gap_s, pace.crawl_delay_s, limits.min_gap_s)
-        own_s = min(limits.gap_factor * longest_s, limits.most_requests * limits.max_gap_s)
+        requests = min(limits.most_requests, _UNNOTED)
+        own_s = min(limits.gap_factor * longest_s, requests * limits.max_gap_s)
         worst = taken_at + longest_s + max(own_s, asked_s)
-        return max(worst, now + min(limits.most_requests * gap_s, limits.max_rest_s))
+        return max(worst, now + min(requests * gap_s, limits.max_rest_s))

@@ -705,10 +705,16 @@ class Loop:
         if life.is_released:
             return answer
         life.note_aside(answer)
-        if answer.retry_after_s is not None or is_trouble(answer):
-            now, own = self.now(), life.answer or Answer(life.fetched_s(self.now()), status=200)
+        now, sent = self.now(), 1 + len(life.asides)
+        is_bad = answer.retry_after_s is not None or is_trouble(answer)
+        if is_bad:
             self.bundles.stop(life.candidate.host, now)
-            self.frontier.note_trouble(life.lease, self._next_rest(life, own), now)
+        if is_bad or sent.bit_count() == 1:
+            own = life.answer or Answer(life.fetched_s(now), status=200)
+            rest = self._next_rest(life, own)
+            # For as many again: until then a process that dies leaves what it has written here.
+            rest = rest if is_bad else replace(rest, seconds=2.0 * rest.seconds)
+            self.frontier.note_trouble(life.lease, rest, now)
         return answer
 
     async def borrow(self, host: HostKey, url: str, until: float) -> BorrowedTurn | NotItsTurn:

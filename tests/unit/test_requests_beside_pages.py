@@ -95,6 +95,18 @@ def test_a_host_rests_after_a_page_as_after_all_requests_for_it(over: LoopOverAF
     assert record.pace.gap_s == pytest.approx(10 * 0.5 / 3), "what one request would ask for"
 
 
+@pytest.mark.parametrize("asides", [1, 2, 3, 6, 7, 40])
+def test_a_crash_leaves_the_rest_of_all_that_was_sent(tmp_path: Path, asides: int) -> None:
+    over = LoopOverAFrontier(tmp_path)
+    life = over.lease()
+    life.end(0.1)
+    for _ in range(asides):
+        over.loop.note_aside(life, Answer(0.1, 200))
+    over.frontier = over.world.reopen(0.0)
+    sent = 2 + asides  # with one under way
+    assert sent <= over.rest_until <= 4 * sent, "a second for each, and not many more"
+
+
 def test_trouble_beside_a_page_is_written_at_once_and_counts_once(over: LoopOverAFrontier) -> None:
     life = over.lease()
     over.loop.note_aside(life, Answer(0.1, 503, retry_after_s=40.0))
