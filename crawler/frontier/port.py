@@ -96,10 +96,10 @@ class Frontier(Protocol):
         bundle; the pace that was given last is its own. Returns False if the lease is not held."""
 
     def note_trouble(self, lease: Lease | BorrowedTurn, rest: Rest, now: float) -> None:
-        """Note, when the head of an answer with trouble has come, a fetch begins whose host asks for
-        more than it is known for, or several requests were sent, that the host rests at least
-        *rest* from now on, whatever becomes of the fetch and of this process. It is written, or sent, when this returns, or with
-        the lease; the lease, or the turn, stays as it is."""
+        """Note, when the head of an answer with trouble has come, a fetch begins whose host asks
+        for more than it is known for, or several requests were sent, that the host rests at least
+        *rest* from now on, whatever becomes of the fetch and of this process. It is written, or
+        sent, when this returns, or with the lease; the lease, or the turn, stays as it is."""
 
     async def borrow(self, host: HostKey, now: float, until: float) -> BorrowedTurn | NotItsTurn:
         """Take the turn of *host* for requests that are over by *until*, though no URL of it may
