@@ -146,8 +146,8 @@ class RememberedAnswers:
         """Remember *answer* for as long as its Cache-Control says, ten minutes at least and an hour
         at most; not at all if that says "no-store"."""
         control = answer.fields.get("cache-control", "")
-        if "no-store" in control.lower():
-            return
+        if "no-store" in control.lower() or len(answer.body) > self._most_bytes // 4:
+            return  # so large a one would drive out all others
         said = _MAX_AGE.search(control)
         lasts_s = min(_LONGEST_S, max(_REMEMBERED_S, float(said[1]) if said else 0.0))
         self._forget(url)

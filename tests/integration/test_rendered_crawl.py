@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import parse_qs, urlsplit
 
 import pyarrow.parquet as pq
 import pytest
+from scrapy import Request, Spider
+from scrapy.http import HtmlResponse, Response
 
+from crawler.download.page_requests import RememberedAnswers
+from crawler.render.browser import BrowserAnswer
 from tests.harness.crawling import Crawled, crawl
 from tests.servers.judge import ROBOTS, Gap, Rules, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, Visit
@@ -274,3 +278,67 @@ def test_a_crawl_delay_holds_for_all_requests_of_a_turn(life):
     """Judged with the others; here that there were such turns."""
     delayed = [each for each in life.visits if each.host == DELAYED]
     assert len(delayed) > 2 * PAGES
+
+
+class Asking(Spider):
+    """Says of its own requests which are rendered, and of two nothing."""
+
+    name = "asking"
+    titles: ClassVar[dict[str, str]] = {}
+
+    async def start(self) -> AsyncIterator[Request]:
+        for number, meta in enumerate(({"playwright": True}, {}, {}, {"playwright": False})):
+            yield Request(f"{self.root}/page/{number}", meta=dict(meta))
+
+    def parse(self, response: Response) -> None:
+        assert isinstance(response, HtmlResponse)
+        self.titles[response.url.rpartition("/")[2]] = response.css("title::text").get("")
+
+
+def test_a_request_a_rule_and_the_settings_say_which_pages_are_rendered(tmp_path):
+    web = Web()
+    with LoopbackWeb(web, [APP, PARTS, BUSY, INSIDE]) as served:
+        web.port = served.port
+        root = served.url(APP, "")
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "rules.toml").write_text(
+            f'[[rule]]\nfor = ["{root}/page/2", "{root}/page/3"]\nrender = "always"\n'
+        )
+        crawl(
+            tmp_path / "data",
+            Asking,
+            {"CRAWLER_RENDER": "never", "CRAWLER_RENDER_QUIET_S": 0.2},
+            root=root,
+        )
+    assert Asking.titles == {"0": "Page 0", "1": "An app", "2": "Page 2", "3": "An app"}
+
+
+def test_what_is_remembered_is_bounded_and_ends():
+    clock = [1000.0]
+    remembered = RememberedAnswers(lambda: clock[0], most_bytes=1000)
+
+    def put(url: str, size: int, control: str = "") -> None:
+        fields = {"cache-control": control} if control else {}
+        remembered.put(url, BrowserAnswer(status=200, fields=fields, body=b"x" * size))
+
+    put("usual", 10)
+    put("long", 10, "public, max-age=1800")
+    put("for ever", 10, "max-age=31536000, immutable")
+    put("never", 10, "No-Store")
+    put("asked again", 10, "no-cache")
+    assert remembered.get("never") is None
+    clock[0] += 599
+    names = {"usual", "long", "for ever", "asked again"}
+    assert all(remembered.get(name) for name in names)
+    clock[0] += 2
+    assert {name for name in names if remembered.get(name)} == {"long", "for ever"}
+    clock[0] += 3000
+    assert not any(remembered.get(name) for name in names)
+    for number in range(100):
+        put(str(number), 100)
+    assert remembered.size_bytes == 1000
+    assert remembered.get("99") is not None
+    assert remembered.get("89") is None
+    put("huge", 251)
+    assert remembered.get("huge") is None
+    assert remembered.get("99") is not None
