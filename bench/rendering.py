@@ -27,7 +27,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
@@ -69,11 +69,11 @@ _SHOWN: Final = 5  # violations
 @dataclass(slots=True)
 class ProcessTree:
     """The CPU time and memory of a process and all that it has started, in other PID namespaces
-    too, sampled from outside until the process ends. Of a process that ends within the last
-    POLL_S before that, nothing more is known than what its parent has waited for."""
+    too, sampled from outside until the process ends."""
 
     pid: int
     cpu_s: dict[tuple[int, int], float] = field(default_factory=dict)  # by pid and start
+    names: dict[tuple[int, int], str] = field(default_factory=dict)  # of their programs
     peak_bytes: int = 0  # of all at once, pages that several share counted once (PSS)
     _ended: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread = field(init=False)
@@ -99,7 +99,7 @@ class ProcessTree:
         """Note the CPU time of each process of the tree that is alive, and return them."""
         rows = dict(_processes())
         found: set[int] = set()
-        for pid, (_, start, _) in rows.items():
+        for pid, (_, start, _, _) in rows.items():
             ancestor, seen = pid, 0
             while ancestor in rows and ancestor != self.pid and seen < len(rows):
                 ancestor, seen = rows[ancestor][0], seen + 1
@@ -107,22 +107,30 @@ class ProcessTree:
             if ancestor == self.pid or (pid, start) in self.cpu_s:
                 found.add(pid)
         for pid in found:
-            _, start, cpu_s = rows[pid]
-            self.cpu_s[pid, start] = cpu_s
+            _, start, cpu_s, name = rows[pid]
+            self.cpu_s[pid, start], self.names[pid, start] = cpu_s, name
         return sorted(found)
 
+    def of_programs(self) -> str:
+        """Return the CPU seconds of each program, the most first."""
+        parts = Counter[str]()
+        for key, cpu_s in self.cpu_s.items():
+            parts[self.names[key]] += round(cpu_s)
+        return ", ".join(f"{name} {cpu_s}" for name, cpu_s in parts.most_common() if cpu_s)
 
-def _processes() -> Iterator[tuple[int, tuple[int, int, float]]]:
-    """Yield each process with its parent, its start in ticks, and its CPU seconds."""
+
+def _processes() -> Iterator[tuple[int, tuple[int, int, float, str]]]:
+    """Yield each process with its parent, its start in ticks, its CPU seconds and its name."""
     tick = os.sysconf("SC_CLK_TCK")
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             try:
-                row = (folder / "stat").read_text().rsplit(") ", 1)[1].split()
+                head, _, tail = (folder / "stat").read_text().rpartition(") ")
             except OSError:
                 continue  # it has just ended
+            row = tail.split()
             cpu_s = (int(row[11]) + int(row[12])) / tick
-            yield int(folder.name), (int(row[1]), int(row[19]), cpu_s)
+            yield int(folder.name), (int(row[1]), int(row[19]), cpu_s, head.partition("(")[2])
 
 
 def _pss_bytes(pid: int) -> int:
@@ -133,32 +141,74 @@ def _pss_bytes(pid: int) -> int:
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), 0)
 
 
+_ENTER: Final = ("sh", "-c", 'echo $$ > "$0" && exec "$@"')
+
+
+@contextmanager
+def _cgroup() -> Iterator[Path | None]:
+    """Make a control group that counts the CPU time of all that is started in it; None: it cannot
+    be made here."""
+    first = Path("/sys/fs/cgroup/cpuacct")  # of version 1
+    group = (first if first.exists() else first.parent) / f"bench-rendering-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        yield None
+        return
+    try:
+        yield group if (group / "cgroup.procs").exists() else None
+    finally:
+        with suppress(OSError):  # where something is left in it
+            group.rmdir()
+
+
+def _cgroup_cpu_s(group: Path) -> float:
+    first = group / "cpuacct.usage"
+    if first.exists():
+        return int(first.read_text()) / 1e9
+    counts = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+    return int(counts["usage_usec"]) / 1e6
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     cpu_s: float
     wall_s: float
     peak_mb: float
     output: str
+    programs: str  # the CPU seconds of each
 
 
 def run(command: Sequence[str], log: Path) -> Cost:
     """Run *command* to its end, with its errors in *log*."""
     started_s = time.monotonic()
     with (
+        _cgroup() as group,
         log.open("wb") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, cwd=PROJECT) as process,
+        subprocess.Popen(
+            [*_ENTER, str(group / "cgroup.procs"), *command] if group else command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=PROJECT,
+        ) as process,
         ProcessTree(process.pid) as tree,
     ):
         assert process.stdout is not None
         output = process.stdout.read().decode(errors="replace")
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
+        # Without a group: each misses something, the one what nobody has waited for, the other
+        # processes that live shortly.
+        cpu_s = (
+            _cgroup_cpu_s(group)
+            if group
+            else max(usage.ru_utime + usage.ru_stime, sum(tree.cpu_s.values()))
+        )
     if process.returncode:
         tail = (output + log.read_text(errors="replace"))[-3_000:]
         raise CrawlFailed(f"{' '.join(command)}\nended with {process.returncode}\n{tail}")
-    # Each misses something: the one what nobody has waited for, the other the last moments.
-    cpu_s = max(usage.ru_utime + usage.ru_stime, sum(tree.cpu_s.values()))
-    return Cost(cpu_s, time.monotonic() - started_s, tree.peak_bytes / 1e6, output)
+    wall_s = time.monotonic() - started_s
+    return Cost(cpu_s, wall_s, tree.peak_bytes / 1e6, output, tree.of_programs())
 
 
 @dataclass(slots=True)
@@ -343,7 +393,7 @@ def _whole(server: SiteServer, found: Found) -> tuple[int, int]:
 COLUMNS: Final = (
     *("render", "pages", "rendered", "ordinary", "beyond", "whole", "words", "links"),
     *("text of always", "links of always", "CPU s", "CPU of always", "ms a rendered page"),
-    *("s", "MB", "requests", "violations"),
+    *("s", "MB", "requests", "violations", "CPU s of"),
 )
 
 
@@ -369,7 +419,7 @@ def row(result: Result, results: dict[str, Result], sites: Sequence[Site]) -> li
         cost.cpu_s / always.cost.cpu_s if always else "-",
         "-" if a_page is None else f"{a_page:.0f}",
         *(f"{cost.wall_s:.0f}", f"{cost.peak_mb:.0f}"),
-        *(result.books.requests, result.books.broken.total()),
+        *(result.books.requests, result.books.broken.total(), cost.programs),
     ]
     return [
         f"{each:.3f}"
@@ -485,6 +535,7 @@ def against(options: argparse.Namespace, home: Path) -> list[str]:
         )
         counted = json.loads(theirs.output.splitlines()[-1])
         data = home / "ours"
+        shutil.rmtree(data, ignore_errors=True)
         settings = {
             **WITHOUT_DELAYS,
             "CRAWLER_PACED_MIN_DELAY_S": 0,
@@ -501,12 +552,12 @@ def against(options: argparse.Namespace, home: Path) -> list[str]:
         ("scrapy-playwright", theirs, counted["pages"], counted["words"]),
         ("ours, always", ours, len(found.rendered), found.word_count),
     )
-    print(f"| | pages | words | CPU s | ms a page | s | MB |\n|{' --- |' * 7}")
+    print(f"| | pages | words | CPU s | ms a page | s | MB | CPU s of |\n|{' --- |' * 8}")
     for name, cost, pages, words in rows:
         a_page = cost.cpu_s / max(pages, 1) * 1_000
         print(
             f"| {name} | {pages:,} | {words:,} | {cost.cpu_s:.1f} | {a_page:.0f}"
-            f" | {cost.wall_s:.0f} | {cost.peak_mb:.0f} |"
+            f" | {cost.wall_s:.0f} | {cost.peak_mb:.0f} | {cost.programs} |"
         )
     broken = []
     if ours.cpu_s > MOST_CPU_AGAINST * theirs.cpu_s:
