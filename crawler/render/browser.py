@@ -386,7 +386,12 @@ class RunningBrowser:
 
     @asynccontextmanager
     async def _page(self, context: _Context) -> AsyncIterator[Page]:
-        page = await self._bounded(context.context.new_page())
+        making = self._in_background(self._bounded(context.context.new_page()))
+        try:
+            page = await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(self._close_late)
+            raise
         try:
             yield page
         finally:
@@ -395,6 +400,10 @@ class RunningBrowser:
             closing = self._in_background(self._bounded(page.close()))
             with suppress(BrowserGone):  # the page is made, or its own error says more
                 await asyncio.shield(closing)
+
+    def _close_late(self, making: asyncio.Task[Page]) -> None:
+        if not making.cancelled() and making.exception() is None:
+            self._close_popup(making.result())
 
     def _close_popup(self, popup: Page) -> None:
         self._in_background(self._bounded(popup.close()))

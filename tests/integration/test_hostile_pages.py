@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -13,8 +14,8 @@ from typing import Final
 
 import pytest
 
-from crawler.render.browser import BrowserOptions, NotRendered, process_tree
-from tests.harness.rendering import Browsing, browsing, is_alive
+from crawler.render.browser import BrowserOptions, NotRendered, RenderedPage, process_tree
+from tests.harness.rendering import URL, Answers, Browsing, an_answer, browsing, is_alive
 
 OPTIONS: Final = BrowserOptions(
     page_s=1.5,
@@ -236,3 +237,22 @@ def test_a_hostile_page_ends_within_its_bounds(browser: Browsing, page: Hostile)
         assert any(each in found for each in page.expected.split("|"))
     if RENDERED not in found:  # the next page is none the worse
         assert KEPT in browser.render(KEPT.decode(), key="next").dom
+
+
+def test_a_page_beside_one_that_fills_the_memory_is_made(browser: Browsing) -> None:
+    async def both() -> list[RenderedPage | BaseException]:
+        bomb = an_answer(
+            "<script>const a = []; for (;;) a.push(new Uint8Array(1e8).fill(1))</script>"
+        )
+        beside = an_answer(
+            f"{KEPT.decode()}<script>setInterval(() => document.title += 1, 20)</script>"
+        )
+        pages = [
+            browser.pool.render(key, URL, answer, Answers({}))
+            for key, answer in (("bomb", bomb), ("beside", beside))
+        ]
+        return await asyncio.gather(*pages, return_exceptions=True)
+
+    bomb, beside = browser.run(both())
+    assert isinstance(bomb, NotRendered) and "memory" in str(bomb)
+    assert isinstance(beside, RenderedPage) and KEPT in beside.dom
