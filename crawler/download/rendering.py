@@ -31,7 +31,7 @@ from crawler.download.page_requests import (
 )
 from crawler.loop.life import Life
 from crawler.model.choices import RenderChoice
-from crawler.model.page import Rendered, Source, Unreadable, header_value
+from crawler.model.page import DOM_TYPE, Rendered, Source, Unreadable, header_value
 from crawler.model.types import HTTP_OK, Candidate, Purpose
 from crawler.page.media_type import actual_type
 from crawler.page.script_signs import ScriptSigns, brings_more, may_have_scripts, signs_of
@@ -53,7 +53,6 @@ logger = logging.getLogger(__name__)
 BY_REQUEST: Final = "playwright"
 """The key of a request's meta that says whether it is rendered, as of scrapy-playwright."""
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
-_DOM_TYPE: Final = "text/html; charset=utf-8"
 _LOGGED: Final = 20  # pages that could not be rendered, one by one
 
 
@@ -160,7 +159,7 @@ class RenderMiddleware:
             return response
         made = await self._in_browser(request, response, life)
         if made is not response and isinstance(made, Response) and life.rendered is not None:
-            after = await self._signs(made.url, _DOM_TYPE, made.body)
+            after = await self._signs(made.url, DOM_TYPE, made.body)
             self._note_rendered(life, reason, life.rendered, before, after)
         return made
 
@@ -185,7 +184,7 @@ class RenderMiddleware:
         memory = self._crawl.fetching.body_memory
         memory.add(memory.share_of(life), len(page.dom))
         headers = response.headers.copy()
-        headers[b"Content-Type"] = _DOM_TYPE
+        headers[b"Content-Type"] = DOM_TYPE
         return response.replace(cls=HtmlResponse, headers=headers, body=page.dom, encoding="utf-8")
 
     async def _signs(self, url: str, content_type: str, body: bytes) -> ScriptSigns | None:
