@@ -438,7 +438,8 @@ class RunningBrowser:
                     await reader.scroll()
                     tab.touch(0)
         except TimeoutError:
-            pass
+            if not tab.is_begun:
+                raise NotRendered("the browser did not take it in time") from None
         except error as failed:
             raise _meaning(failed) from failed
         try:

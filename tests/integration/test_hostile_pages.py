@@ -64,10 +64,10 @@ PAGES: Final = [
     Hostile("a catastrophic expression", "/^(a+)+$/.test('a'.repeat(40) + 'b')", "it hangs", is_slow=True),
     Hostile("a debugger statement", "for (let i = 0; i < 1000; i++) debugger"),
     # Memory.
-    Hostile("arrays", "const a = []; for (;;) a.push(new Array(1e6).fill(1.5))", "memory|crash", is_slow=True),
-    Hostile("buffers", "const a = []; for (;;) a.push(new Uint8Array(1e8).fill(1))", "memory|crash"),
+    Hostile("arrays", "const a = []; for (;;) a.push(new Array(1e6).fill(1.5))", "memory|crash|it hangs", is_slow=True),
+    Hostile("buffers", "const a = []; for (;;) a.push(new Uint8Array(1e8).fill(1))", "memory|crash|it hangs"),
     Hostile("strings", "let s = 'x'.repeat(1e6); const a = []; for (;;) a.push((s + a.length).split(''))",
-            "crash|memory", is_slow=True),
+            "memory|crash|it hangs", is_slow=True),
     Hostile("one string", "let s = 'x'; try { for (;;) s += s } catch {}"),
     Hostile("nodes", "for (;;) document.body.append(document.createElement('div'))", "it hangs|memory|crash",
             is_slow=True),
@@ -77,7 +77,7 @@ PAGES: Final = [
       EITHER, is_slow=True),
     Hostile("wasm memory", """
       const a = []; try { for (;;) { const m = new WebAssembly.Memory({initial: 8000, maximum: 8000});
-      new Uint8Array(m.buffer).fill(1); a.push(m) } } catch {}""", "memory|crash", is_slow=True),
+      new Uint8Array(m.buffer).fill(1); a.push(m) } } catch {}""", "memory|crash|it hangs", is_slow=True),
     Hostile("blobs", "const a = []; for (let i = 0; i < 200; i++) a.push(new Blob([new Uint8Array(1e7)]))",
             EITHER, is_slow=True),
     # The DOM.
