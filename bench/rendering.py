@@ -74,7 +74,8 @@ class ProcessTree:
     pid: int
     cpu_s: dict[tuple[int, int], float] = field(default_factory=dict)  # by pid and start
     names: dict[tuple[int, int], str] = field(default_factory=dict)  # of their programs
-    peak_bytes: int = 0  # of all at once, pages that several share counted once (PSS)
+    # Of each program when all together had the most; what several share counts once (PSS).
+    peak_bytes: Counter[str] = field(default_factory=Counter)
     _ended: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread = field(init=False)
 
@@ -92,11 +93,14 @@ class ProcessTree:
         while not self._ended.wait(POLL_S):
             alive = self._sample()
             if polls % 4 == 0:  # reading it costs milliseconds a process
-                self.peak_bytes = max(self.peak_bytes, sum(map(_pss_bytes, alive)))
+                now = Counter[str]()
+                for pid, name in alive.items():
+                    now[name] += _pss_bytes(pid)
+                self.peak_bytes = max(self.peak_bytes, now, key=Counter.total)
             polls += 1
 
-    def _sample(self) -> list[int]:
-        """Note the CPU time of each process of the tree that is alive, and return them."""
+    def _sample(self) -> dict[int, str]:
+        """Note the CPU time of each process of the tree that is alive, and return their names."""
         rows = dict(_processes())
         found: set[int] = set()
         for pid, (_, start, _, _) in rows.items():
@@ -109,14 +113,18 @@ class ProcessTree:
         for pid in found:
             _, start, cpu_s, name = rows[pid]
             self.cpu_s[pid, start], self.names[pid, start] = cpu_s, name
-        return sorted(found)
+        return {pid: rows[pid][3] for pid in found}
 
     def of_programs(self) -> str:
-        """Return the CPU seconds of each program, the most first."""
-        parts = Counter[str]()
+        """Return the CPU seconds of each program, the most first, and its memory at the peak."""
+        parts: dict[str, float] = defaultdict(float)
         for key, cpu_s in self.cpu_s.items():
-            parts[self.names[key]] += round(cpu_s)
-        return ", ".join(f"{name} {cpu_s}" for name, cpu_s in parts.most_common() if cpu_s)
+            parts[self.names[key]] += cpu_s
+        return ", ".join(
+            f"{name} {parts[name]:.0f} s {self.peak_bytes[name] / 1e6:.0f} MB"
+            for name in sorted(parts, key=lambda name: -parts[name])
+            if parts[name] >= 1.0
+        )
 
 
 def _processes() -> Iterator[tuple[int, tuple[int, int, float, str]]]:
@@ -176,7 +184,7 @@ class Cost:
     wall_s: float
     peak_mb: float
     output: str
-    programs: str  # the CPU seconds of each
+    programs: str  # what each took
 
 
 def run(command: Sequence[str], log: Path) -> Cost:
@@ -208,7 +216,7 @@ def run(command: Sequence[str], log: Path) -> Cost:
         tail = (output + log.read_text(errors="replace"))[-3_000:]
         raise CrawlFailed(f"{' '.join(command)}\nended with {process.returncode}\n{tail}")
     wall_s = time.monotonic() - started_s
-    return Cost(cpu_s, wall_s, tree.peak_bytes / 1e6, output, tree.of_programs())
+    return Cost(cpu_s, wall_s, tree.peak_bytes.total() / 1e6, output, tree.of_programs())
 
 
 @dataclass(slots=True)
@@ -393,7 +401,7 @@ def _whole(server: SiteServer, found: Found) -> tuple[int, int]:
 COLUMNS: Final = (
     *("render", "pages", "rendered", "ordinary", "beyond", "whole", "words", "links"),
     *("text of always", "links of always", "CPU s", "CPU of always", "ms a rendered page"),
-    *("s", "MB", "requests", "violations", "CPU s of"),
+    *("s", "MB", "requests", "violations", "programs"),
 )
 
 
@@ -552,7 +560,7 @@ def against(options: argparse.Namespace, home: Path) -> list[str]:
         ("scrapy-playwright", theirs, counted["pages"], counted["words"]),
         ("ours, always", ours, len(found.rendered), found.word_count),
     )
-    print(f"| | pages | words | CPU s | ms a page | s | MB | CPU s of |\n|{' --- |' * 8}")
+    print(f"| | pages | words | CPU s | ms a page | s | MB | programs |\n|{' --- |' * 8}")
     for name, cost, pages, words in rows:
         a_page = cost.cpu_s / max(pages, 1) * 1_000
         print(
