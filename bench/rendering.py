@@ -42,6 +42,7 @@ from bench.script_sites.build import paths, texts_of
 from bench.script_sites.serve import SiteServer
 from bench.script_sites.sites import LISTED, Site, read_list
 from crawler.content.compiling import load
+from crawler.render.browser import BrowserMissing, find_browser
 from tests.servers.judge import TOLERANCE_S, Gap, judge
 from tests.servers.loopback import Visit
 
@@ -516,11 +517,7 @@ def chosen(mix: str, sites: Sequence[Site], every: int) -> list[Site]:
 def against(options: argparse.Namespace, home: Path) -> list[str]:
     """Render the same pages by scrapy-playwright and by ours, print both, and return the bars that
     are missed."""
-    browser = next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-    )
-    if not browser:
-        raise CrawlFailed("no chromium is on the PATH")
+    browser = find_browser(options.browser)
     sites = [
         site for site in read_list(options.sites) if site.is_by_scripts and site.routes != "hash"
     ]
@@ -549,6 +546,7 @@ def against(options: argparse.Namespace, home: Path) -> list[str]:
             "CRAWLER_PACED_MIN_DELAY_S": 0,
             "CRAWLER_PROGRESS": "off",
             "CRAWLER_DATA_DIR": data,
+            "CRAWLER_BROWSER": browser,
             "CRAWLER_RENDER_TABS": options.tabs,
             **_rendering("always"),
             **dict(each.split("=", 1) for each in options.set),
@@ -589,6 +587,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="only each of so many sites")
     parser.add_argument("--pages", type=int, default=300, help="of --against")
     parser.add_argument("--tabs", type=int, default=2, help="of --against")
+    parser.add_argument("--browser", default="", help="of --against; as CRAWLER_BROWSER")
     parser.add_argument("--by-site", action="store_true", help="print what was found of each site")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="data and logs of the crawls")
@@ -608,7 +607,7 @@ def main() -> int:
                     broken += against(options, home)
                 else:
                     broken += [f"{part}: {each}" for each in measure(part, options, home)]
-        except (CrawlFailed, RedisMissing) as failure:
+        except (BrowserMissing, CrawlFailed, RedisMissing) as failure:
             print(failure, file=sys.stderr)
             return 2
     for promise in broken:
