@@ -691,7 +691,7 @@ class RenderSettings:
     browser: str = setting(
         "",
         text("a path", "path", r"[^\0]*"),
-        "The Chromium that is used; empty: chromium or google-chrome, as found on the PATH.",
+        "The Chromium that is used; empty: its headless shell or else the whole, on the PATH.",
     )
     render_share: float = setting(
         1.0,

@@ -174,7 +174,7 @@ def test_a_page_whose_browser_is_killed_is_made_in_another_one(
 
         task = asyncio.create_task(browser.pool.render("killed", URL, an_answer(SHELL), answer))
         await asked.wait()
-        found = [each for each in process_tree(os.getpid()) if command(each) == name]
+        found = [each for each in process_tree(os.getpid()) if command(each).startswith(name)]
         # All of a kind: which renderer has the page is not to be seen from here.
         for pid in found if name == "renderer" else found[:1]:
             os.kill(pid, signal.SIGKILL)
