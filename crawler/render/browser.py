@@ -78,9 +78,11 @@ _WATCH: Final = """
   new MutationObserver(() => { changed = now(); }).observe(document, {
     subtree: true, childList: true, characterData: true, attributeFilter: ["href", "src"] });
   self.take = (quiet, most) => {
-    const still = now() - changed;
+    const timing = performance.timing;
     // What is written into a page that is loaded leaves it at "loading".
-    const loaded = document.readyState === "complete" || performance.timing.loadEventEnd;
+    const loaded = document.readyState === "complete" || timing.loadEventEnd;
+    // What a script puts off while it computes comes after the load event.
+    const still = now() - Math.max(changed, timing.loadEventEnd - timing.navigationStart);
     if (still < quiet || (quiet && !loaded)) return [0, still];
     const root = document.documentElement;
     if (!root) return [1, ""];

@@ -157,6 +157,20 @@ def test_a_page_that_is_not_done_is_taken_at_its_bound() -> None:
         assert not page.is_quiet and page.ms >= 1_000 and b"xx" in page.dom
 
 
+def test_what_a_slow_script_has_put_off_is_waited_for(browser: Browsing) -> None:
+    """It has kept the page from changing for longer than what counts as quiet."""
+    script = """const until = performance.now() + 1500; while (performance.now() < until);
+        setTimeout(() => document.body.append('made'), 100)"""
+
+    async def late(_: BrowserRequest) -> BrowserAnswer:
+        await asyncio.sleep(0.3)  # the page is watched by then
+        return an_answer(script, "js")
+
+    document = an_answer(SHELL.replace("<script", "<script defer"))
+    page = browser.run(browser.pool.render("slow", URL, document, late))
+    assert page.is_quiet and b"made" in page.dom
+
+
 @pytest.mark.parametrize("name", ["renderer", "chromium", "node"])
 def test_a_page_whose_browser_is_killed_is_made_in_another_one(
     browser: Browsing, name: str
