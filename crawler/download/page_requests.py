@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from scrapy.http import Headers
 
 from crawler.config.settings import RENDER_BYTES, RENDER_REQUESTS
+from crawler.content.body_memory import BodyMemory
 from crawler.download.http_head import AnswerHead
 from crawler.download.port import Fetched, FetchPort, KeptBody, WireRequest
 from crawler.download.watch import headers_of, retry_after_of
@@ -34,6 +35,7 @@ from crawler.model.page import (
     header_value,
 )
 from crawler.model.types import (
+    HTTP_OK,
     Answer,
     BorrowedTurn,
     Candidate,
@@ -123,41 +125,57 @@ class PageLoop(Protocol):
 
 
 class RememberedAnswers:
-    """Answers that pages of many URLs and hosts ask for: scripts and styles. Bounded by bytes."""
+    """Answers that pages of many URLs and hosts ask for: scripts and styles. Bounded by bytes.
+
+    What was answered to a request with an Origin is for that origin, and so is what was answered to
+    one without; unless any may have it.
+    """
 
     def __init__(self, now: Callable[[], float], most_bytes: int = _REMEMBERED_BYTES) -> None:
         self._now = now
         self._most_bytes = most_bytes
-        self._answers: OrderedDict[str, tuple[float, BrowserAnswer]] = OrderedDict()
+        # By URL and origin; of what any may have *.
+        self._answers: OrderedDict[tuple[str, str], tuple[float, BrowserAnswer]] = OrderedDict()
         self.size_bytes = 0
 
-    def get(self, url: str) -> BrowserAnswer | None:
-        """Return what *url* was answered, if that still counts."""
-        known = self._answers.get(url)
-        if known is None:
+    def get(self, url: str, request: BrowserRequest) -> BrowserAnswer | None:
+        """Return what *url* was answered, if that still counts, and for *request*."""
+        if request.kind not in _REMEMBERED_KINDS:
             return None
-        if known[0] <= self._now():
-            self._forget(url)
-            return None
-        self._answers.move_to_end(url)
-        return known[1]
+        for origin in ("*", request.fields.get("origin", "")):
+            known = self._answers.get((url, origin))
+            if known is None:
+                continue
+            if known[0] > self._now():
+                self._answers.move_to_end((url, origin))
+                return known[1]
+            self._forget((url, origin))
+        return None
 
-    def put(self, url: str, answer: BrowserAnswer) -> None:
-        """Remember *answer* for as long as its Cache-Control says, ten minutes at least and an hour
-        at most; not at all if that says "no-store"."""
+    def put(self, url: str, request: BrowserRequest, answer: BrowserAnswer) -> None:
+        """Remember *answer* to *request*, if that is a script, a style or their like, and it a
+        success: for as long as its Cache-Control says, ten minutes at least and an hour at most; if
+        that says "no-store", not at all."""
         control = answer.fields.get("cache-control", "")
+        if request.kind not in _REMEMBERED_KINDS or answer.status not in HTTP_OK:
+            return
         if "no-store" in control.lower() or len(answer.body) > self._most_bytes // 4:
             return  # so large a one would drive out all others
         said = _MAX_AGE.search(control)
         lasts_s = min(_LONGEST_S, max(_REMEMBERED_S, float(said[1]) if said else 0.0))
-        self._forget(url)
-        self._answers[url] = self._now() + lasts_s, answer
+        is_for_all = answer.fields.get("access-control-allow-origin") == "*"
+        key = url, "*" if is_for_all else request.fields.get("origin", "")
+        known = self._answers.get(key)
+        if known is not None and known[0] > self._now():
+            return  # it may be this one that was given
+        self._forget(key)
+        self._answers[key] = self._now() + lasts_s, answer
         self.size_bytes += len(answer.body)
         while self.size_bytes > self._most_bytes:
             self._forget(next(iter(self._answers)))
 
-    def _forget(self, url: str) -> None:
-        known = self._answers.pop(url, None)
+    def _forget(self, key: tuple[str, str]) -> None:
+        known = self._answers.pop(key, None)
         if known is not None:
             self.size_bytes -= len(known[1].body)
 
@@ -172,6 +190,7 @@ class RequestParts:
     candidate_of: Callable[[str], Candidate | Refusal]
     """Judges a URL, a fetch form, as what a page needs to be shown."""
     options: DownloadOptions
+    memory: BodyMemory
     now: Callable[[], float]
     fail: Callable[[CrawlerError], None]
     """Ends the crawl after a store has failed."""
@@ -190,19 +209,28 @@ class RequestNotSent(CrawlerError):
 
 
 @dataclass(eq=False)
-class _Host:
-    """A host that a page asks: its own, or another with the turn that is borrowed of it."""
+class _Turn:
+    """A turn that was borrowed of a host, and what came under it."""
 
-    host: HostKey
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one request at a time
-    turn: BorrowedTurn | None = None  # None: it is the page's own, or none is borrowed now
-    url: str = ""  # the first that was asked for under that turn
-    answers: list[Answer] = field(default_factory=list)  # under that turn
+    borrowed: BorrowedTurn
+    url: str  # the first that was asked for
+    answers: list[Answer] = field(default_factory=list)
     body_bytes: int = 0  # of these
     address: str = ""  # from which they came
     crawl_delay_s: float | None = None
+
+
+@dataclass(eq=False)
+class _Host:
+    """A host that a page asks: its own, or another in a turn that is borrowed of it."""
+
+    name: HostKey
+    is_own: bool  # of the page, so that its lease holds
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one request at a time
+    turn: _Turn | None = None
     is_stopped: bool = False  # it is asked for nothing more
     waiting: int = 0  # requests that want it
+    given_up_at: float | None = None  # when its turn is waited for no longer; None: it is not
     end: asyncio.TimerHandle | None = None  # of its turn
 
 
@@ -227,7 +255,8 @@ class PageRequests:
         self._with_requisites = with_requisites
         self._hosts: dict[HostKey, _Host] = {}
         self._answers: dict[str, asyncio.Task[BrowserAnswer | None]] = {}
-        self._bytes = 0
+        self._came_bytes = 0  # of bodies, as sent
+        self._given_bytes = 0  # of bodies, as decoded
         self._is_ended = False
         self.sent = 0
         self.exchanges: list[Exchange] = []
@@ -268,87 +297,104 @@ class PageRequests:
         return answer
 
     async def _found(self, url: str, request: BrowserRequest) -> BrowserAnswer:
-        first = url
-        for _ in range(_MOST_HOPS):
-            known = self._parts.remembered.get(url)
-            if known is not None:
-                return known
-            answer, leads_to = await self._asked(url, request)
-            if not leads_to:
-                if request.kind in _REMEMBERED_KINDS:
-                    self._parts.remembered.put(first, answer)
-                return answer
-            url = leads_to
+        remembered, asked = self._parts.remembered, [url]
+        while len(asked) <= _MOST_HOPS:
+            known = remembered.get(url, request)
+            if known is None:
+                known, url = await self._asked(url, request)
+            if not url or known.status not in REDIRECTS:
+                remembered.put(asked[0], request, known)
+                return self._given(known)
+            if url in asked:
+                break
+            asked.append(url)
         raise RequestNotSent(LeftOut.REDIRECTS)
+
+    def _given(self, answer: BrowserAnswer) -> BrowserAnswer:
+        """Return *answer*, if the page may still have so much."""
+        if self._given_bytes + len(answer.body) > RENDER_BYTES:
+            raise RequestNotSent(LeftOut.BYTES)
+        self._given_bytes += len(answer.body)
+        return answer
 
     async def _asked(self, url: str, request: BrowserRequest) -> tuple[BrowserAnswer, str]:
         """Return the answer to the request for *url*, and where it leads, if that is elsewhere."""
         candidate = self._parts.candidate_of(url)
         if isinstance(candidate, Refusal):
             raise RequestNotSent(LeftOut.URL)
-        host = self._hosts.setdefault(candidate.host, _Host(candidate.host))
+        host = self._host(candidate)
         host.waiting += 1
+        self._keep_turn(host)
         try:
             async with host.lock:
-                await self._take_turn(host, candidate)
-                known = self._parts.remembered.get(url)
+                await self._take_turn(host, candidate, request)
+                known = self._parts.remembered.get(url, request)
                 if known is not None:  # of another page, which had the turn before
                     return known, ""
                 await self._obey_robots(host, url)
                 fetched = await self._fetch(host, url, request)
                 if isinstance(fetched, str):
                     raise RequestNotSent(LeftOut.ERROR)
-                return browser_answer(url, fetched)
+                return browser_answer(url, fetched, RENDER_BYTES - self._given_bytes)
         finally:
             host.waiting -= 1
             self._end_turn_later(host)
 
-    async def _take_turn(self, host: _Host, candidate: Candidate) -> None:
-        """Wait for the turn of another host. One of which another page has just fetched what is
-        asked for now is not needed any more."""
-        if host.host == self._life.candidate.host or host.turn is not None:
+    def _host(self, candidate: Candidate) -> _Host:
+        known = self._hosts.get(candidate.host)
+        if known is None:
+            is_own = candidate.host == self._life.candidate.host
+            known = self._hosts[candidate.host] = _Host(candidate.host, is_own)
+        return known
+
+    async def _take_turn(self, host: _Host, candidate: Candidate, request: BrowserRequest) -> None:
+        """Wait for the turn of another host, all requests of the page together no longer than
+        _WAIT_S. It is not needed if another page has got meanwhile what is asked for."""
+        if host.is_own or host.turn is not None:
             return
         now, parts = self._parts.now, self._parts
-        deadline = now() + _WAIT_S
+        if host.given_up_at is None:
+            host.given_up_at = now() + _WAIT_S
         while True:
             until = now() + parts.page_s + parts.timeout_s
-            found = await parts.loop.borrow(host.host, candidate.url, until)
+            found = await parts.loop.borrow(host.name, candidate.url, until)
             if isinstance(found, BorrowedTurn):
-                host.turn, host.url, host.is_stopped = found, candidate.url, False
+                host.turn = _Turn(found, candidate.url)
+                host.given_up_at, host.is_stopped = None, False
                 return
-            left_s = deadline - now()
+            left_s = host.given_up_at - now()
             wait_s = _LOOK_S if found.at is None else max(found.at - now(), 0.01)
-            if found.why in _NEVER or left_s <= 0 or (found.at or 0.0) > deadline:
+            if found.why in _NEVER or left_s <= 0 or (found.at or 0.0) > host.given_up_at:
                 raise RequestNotSent(LeftOut.HOST)
             await asyncio.sleep(min(wait_s, left_s, _LOOK_S))
-            if parts.remembered.get(candidate.url) is not None:
+            if parts.remembered.get(candidate.url, request) is not None:
                 return
+
+    def _keep_turn(self, host: _Host) -> None:
+        if host.end is not None:
+            host.end.cancel()
+            host.end = None
 
     def _end_turn_later(self, host: _Host) -> None:
         """Let others have the turn of *host* if the page asks it for nothing for a while."""
-        if host.end is not None:
-            host.end.cancel()
-            host.end = None
         if host.turn is not None and not host.waiting:
+            self._keep_turn(host)
             host.end = asyncio.get_running_loop().call_later(_IDLE_S, self._give_back, host)
 
     def _give_back(self, host: _Host) -> None:
+        self._keep_turn(host)
         turn, host.turn = host.turn, None
-        if host.end is not None:
-            host.end.cancel()
-            host.end = None
         if turn is None:
             return
         try:
             self._parts.loop.give_back(
-                *(turn, host.url, host.answers),
-                crawl_delay_s=host.crawl_delay_s,
-                body_bytes=host.body_bytes,
-                address=host.address,
+                *(turn.borrowed, turn.url, turn.answers),
+                crawl_delay_s=turn.crawl_delay_s,
+                body_bytes=turn.body_bytes,
+                address=turn.address,
             )
         except StoreUnavailable as error:
             self._parts.fail(error)  # it rests as after a crash
-        host.answers, host.body_bytes = [], 0
 
     async def _obey_robots(self, host: _Host, url: str) -> None:
         """Raise RequestNotSent if robots.txt forbids *url*. A file that is not known is fetched
@@ -357,12 +403,13 @@ class PageRequests:
         for _ in range(MAX_REDIRECTS + 1):
             verdict = robots.verdict(url, now())
             if isinstance(verdict, RobotsAllowed):
-                host.crawl_delay_s = verdict.crawl_delay_s
+                if host.turn is not None:
+                    host.turn.crawl_delay_s = verdict.crawl_delay_s
                 return
             if not isinstance(verdict, RobotsUnknown):
                 break
             where = self._parts.candidate_of(verdict.url)
-            if isinstance(where, Refusal) or where.host != host.host:
+            if isinstance(where, Refusal) or where.host != host.name:
                 break
             result = await self._fetch_robots(host, verdict.url)
             robots.store_result(authority_of(url), result, now())
@@ -390,7 +437,7 @@ class PageRequests:
         host in place of an answer."""
         self._check(host)
         parts, turn = self._parts, host.turn
-        address = self._life.lease.address if turn is None else turn.address
+        address = self._life.lease.address if turn is None else turn.borrowed.address
         wire = WireRequest(
             url=url,
             fields=tuple(self._fields_of(url, request)),
@@ -398,49 +445,63 @@ class PageRequests:
             address=None if self._proxy else address,
         )
         self.sent += 1
-        began, fetched, error = parts.now(), None, ""
+        began, fetched = parts.now(), None
+        error = "cancelled"  # if the page ends meanwhile: its server may be at work all the same
         try:
             async with asyncio.timeout(parts.timeout_s):
-                fetched = await parts.port.fetch(wire, PartWatch(self, host, url, began))
+                fetched = await parts.port.fetch(wire, PartWatch(self, turn, url, began))
+            error = ""
         except LeaseEnded as ended:
+            error = ""
             raise RequestNotSent(LeftOut.LEASE) from ended
         except AddressRefused as refused:
+            error = ""
             raise RequestNotSent(LeftOut.INSIDE) from refused
         except Exception as failed:
             error = error_of(failed, is_of_handler=True)
             if not error:
                 raise
-        now = parts.now()
-        answer = Answer(min(now - began, parts.timeout_s), error=error)
+        finally:
+            if fetched is not None or error:
+                host.is_stopped = self._note(turn, parts.now() - began, fetched, error)
+        if fetched is not None and is_kept:
+            self.exchanges += fetched.exchanges
+        return fetched or error
+
+    def _note(
+        self, turn: _Turn | None, seconds: float, fetched: Fetched | None, error: str
+    ) -> bool:
+        """Note how the host has answered a request, under its lease or *turn*; return whether it is
+        asked for nothing more."""
+        parts = self._parts
+        answer = Answer(min(seconds, parts.timeout_s), error=error)
         if fetched is not None:
             exchange, asked = fetched.exchanges[-1], retry_after_of(fetched.head)
+            longest_s = parts.max_retry_after_s
             answer = Answer(
                 answer.duration_s,
                 status=fetched.head.status,
                 error="disconnect" if exchange.truncated is Truncated.DISCONNECT else "",
-                retry_after_s=retry_after_s(asked, now, parts.max_retry_after_s) if asked else None,
+                retry_after_s=retry_after_s(asked, parts.now(), longest_s) if asked else None,
             )
-            self._bytes += len(exchange.body)
-            host.body_bytes += len(exchange.body)
-            host.address = exchange.ip
-            if is_kept:
-                self.exchanges += fetched.exchanges
-        host.is_stopped = is_trouble(answer) or answer.retry_after_s is not None
+            if turn is not None:
+                turn.body_bytes += len(exchange.body)
+                turn.address = exchange.ip
         if turn is None:
             parts.loop.note_aside(self._life, answer)
         else:
-            host.answers.append(answer)
-        return fetched or error
+            turn.answers.append(answer)
+        return is_trouble(answer) or answer.retry_after_s is not None
 
     def _check(self, host: _Host) -> None:
         """Raise RequestNotSent if nothing more is sent, or nothing more to *host*."""
-        if self._is_ended or (host.turn is None and host.host != self._life.candidate.host):
+        if self._is_ended or (host.turn is None and not host.is_own):
             raise RequestNotSent(LeftOut.LEASE)
         if host.is_stopped:
             raise RequestNotSent(LeftOut.TROUBLE)
         if self.sent >= RENDER_REQUESTS:
             raise RequestNotSent(LeftOut.REQUESTS)
-        if self._bytes >= RENDER_BYTES:
+        if max(self._came_bytes, self._given_bytes) >= RENDER_BYTES:
             raise RequestNotSent(LeftOut.BYTES)
 
     def _fields_of(self, url: str, request: BrowserRequest) -> Iterator[tuple[bytes, bytes]]:
@@ -453,48 +514,56 @@ class PageRequests:
                 yield name.title().encode("latin-1"), value.encode("latin-1", "replace")
 
     def room(self, head: AnswerHead, url: str) -> int:
-        """Return how many bytes of an answer may come."""
+        """Return how many bytes of an answer may come, if no other does."""
         content_type = header_value(headers_of(head_fields(head.clean)), b"Content-Type")
         most = self._parts.options.max_bytes(content_type, url) - head.taken_bytes
-        return max(0, min(most, RENDER_BYTES - self._bytes))
+        return max(0, min(most, RENDER_BYTES - self._came_bytes))
 
-    def may_send(self, turn: BorrowedTurn | None) -> bool:
+    def count_bytes(self, size: int) -> bool:
+        """Count *size* bytes that have come; return whether the page may have more."""
+        self._came_bytes += size
+        memory = self._parts.memory
+        memory.add(memory.share_of(self._life), size)
+        return self._came_bytes <= RENDER_BYTES
+
+    def may_send(self, turn: _Turn | None) -> bool:
         """Return whether a request may be sent now under *turn*; None: under the page's lease."""
         if self._is_ended:
             return False
         if turn is None:
             return self._parts.loop.may_send(self._life)
-        return self._parts.now() + self._parts.timeout_s <= turn.until
+        return self._parts.now() + self._parts.timeout_s <= turn.borrowed.until
 
-    def note_head(self, host: _Host, url: str, began: float, head: AnswerHead) -> None:
+    def note_head(self, turn: _Turn | None, url: str, began: float, head: AnswerHead) -> None:
         """Pass on that an answer says to wait, before anything else is done with it."""
         asked = retry_after_of(head)
         if asked is None and head.status != 429 and head.status < 500:
             return
-        loop, turn = self._parts.loop, host.turn
+        loop = self._parts.loop
         if turn is None:
             loop.note_head(self._life, head.status, asked)
         else:
             fetched_s = self._parts.now() - began
-            loop.note_turn_head(turn, url, head.status, asked, fetched_s, host.crawl_delay_s)
+            said = head.status, asked, fetched_s, turn.crawl_delay_s
+            loop.note_turn_head(turn.borrowed, url, *said)
 
 
 class PartWatch:
     """Watches one request of a page. Implements port.FetchWatch."""
 
-    __slots__ = ("_began", "_host", "_page", "_url")
+    __slots__ = ("_began", "_page", "_turn", "_url")
 
-    def __init__(self, page: PageRequests, host: _Host, url: str, began: float) -> None:
+    def __init__(self, page: PageRequests, turn: _Turn | None, url: str, began: float) -> None:
         self._page = page
-        self._host = host
+        self._turn = turn
         self._url = url
         self._began = began
 
     def may_send(self) -> bool:
-        return self._page.may_send(self._host.turn)
+        return self._page.may_send(self._turn)
 
     def note_head(self, head: AnswerHead) -> None:
-        self._page.note_head(self._host, self._url, self._began, head)
+        self._page.note_head(self._turn, self._url, self._began, head)
 
     def room(self, head: AnswerHead) -> int:
         return self._page.room(head, self._url)
@@ -503,15 +572,15 @@ class PartWatch:
         kept = BytesIO()
         async for piece in pieces:
             kept.write(piece)
-            if kept.tell() > room:
-                kept.truncate(room)
+            if not self._page.count_bytes(len(piece)) or kept.tell() > room:
+                kept.truncate(min(room, kept.tell()))
                 return KeptBody(kept.getvalue(), Truncated.LENGTH)
         return KeptBody(kept.getvalue())
 
 
-def browser_answer(url: str, fetched: Fetched) -> tuple[BrowserAnswer, str]:
+def browser_answer(url: str, fetched: Fetched, most_bytes: int) -> tuple[BrowserAnswer, str]:
     """Return *fetched*, the answer of *url*, as a browser gets it, and where it leads, if that is
-    elsewhere. Raises RequestNotSent if it is not whole."""
+    elsewhere. Raises RequestNotSent if it is not whole, or decodes to more than *most_bytes*."""
     exchange = fetched.exchanges[-1]
     headers = headers_of(head_fields(fetched.head.clean))
     if fetched.head.status in REDIRECTS and (location := header_value(headers, b"Location")):
@@ -520,7 +589,7 @@ def browser_answer(url: str, fetched: Fetched) -> tuple[BrowserAnswer, str]:
             raise RequestNotSent(LeftOut.URL)
         return BrowserAnswer(status=fetched.head.status, fields={}, body=b""), leads_to
     decoded = undo_codings(
-        exchange.body, codings_of(headers.getlist(b"Content-Encoding")), RENDER_BYTES
+        exchange.body, codings_of(headers.getlist(b"Content-Encoding")), most_bytes
     )
     if exchange.truncated is Truncated.LENGTH or Flag.DECODED_LENGTH in decoded.flags:
         raise RequestNotSent(LeftOut.BYTES)

@@ -32,11 +32,12 @@ from crawler.download.page_requests import (
 from crawler.loop.life import Life
 from crawler.model.choices import RenderChoice
 from crawler.model.page import DOM_TYPE, Rendered, Source, Unreadable, header_value
-from crawler.model.types import HTTP_OK, Candidate, Purpose
+from crawler.model.types import HTTP_OK, Candidate, ConfigError, Purpose
+from crawler.page.encodings import read_text
 from crawler.page.media_type import actual_type
 from crawler.page.script_signs import ScriptSigns, brings_more, may_have_scripts, signs_of
 from crawler.policy.refusal import Refusal
-from crawler.policy.rendering import RenderPolicy, RenderReason
+from crawler.policy.rendering import MOMENTARY, RenderPolicy, RenderReason
 from crawler.render.browser import (
     BrowserAnswer,
     BrowserMissing,
@@ -53,7 +54,13 @@ logger = logging.getLogger(__name__)
 BY_REQUEST: Final = "playwright"
 """The key of a request's meta that says whether it is rendered, as of scrapy-playwright."""
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
+_UTF_16_BYTES: Final = 1024  # among which UTF-16 has a NUL, as no other encoding of pages
 _LOGGED: Final = 20  # pages that could not be rendered, one by one
+
+
+def _put_back(life: Life, request: Request) -> Request:
+    life.put_back()
+    return request.replace(dont_filter=True)
 
 
 def browser_options(settings: RenderSettings, user_agent: str) -> BrowserOptions:
@@ -117,11 +124,14 @@ class RenderMiddleware:
         if not life.is_of_page:
             return response
         choice, candidate = self._choice(request, life), life.candidate
+        if choice is RenderChoice.NEVER or not may_have_scripts(response.body):
+            return response
         if choice is RenderChoice.AUTO and (
             candidate.requisite or self._policy.is_settled(candidate.host)
         ):
+            self._policy.pass_by()
             return response
-        if choice is RenderChoice.NEVER or not self._is_page(response):
+        if not self._is_page(response):
             return response
         return self._render(request, response, life, choice)
 
@@ -133,8 +143,8 @@ class RenderMiddleware:
         return self._policy.choice_for(by_rule, wanted)
 
     def _is_page(self, response: Response) -> bool:
-        """Return whether *response* is a whole page with scripts."""
-        if response.status not in HTTP_OK or not may_have_scripts(response.body):
+        """Return whether *response* is a whole page."""
+        if response.status not in HTTP_OK:
             return False
         declared = header_value(response.headers, b"Content-Type") or b""
         if actual_type(declared.decode("latin-1"), response.url, response.body).media_type not in (
@@ -154,7 +164,10 @@ class RenderMiddleware:
         before = await self._signs(response.url, declared.decode("latin-1"), response.body)
         candidate, reason = life.candidate, None
         if before is not None:
-            reason = self._policy.decide(candidate.host, candidate.url, before, choice)
+            is_asked = bool(request.meta.get(BY_REQUEST))
+            reason = self._policy.decide(
+                candidate.host, candidate.url, before, choice, is_asked=is_asked
+            )
         if before is None or reason is None:
             return response
         made = await self._in_browser(request, response, life)
@@ -168,14 +181,15 @@ class RenderMiddleware:
     ) -> Response | Request:
         """Return *response* with its DOM as the body, or as it is if that cannot be had; or the
         request, to be sent again, if the crawl stops."""
+        if self._crawl.lifecycle.is_stopping:
+            return _put_back(life, request)
         slots = self._crawl.loop.slots
         progress = slots.progress_of(request)
         slots.set_waiting(progress, for_host=True)  # others need its slot: it may take long
         try:
             page = await self._transfers.run(self._rendered(request, response, life))
         except DownloadCancelledError:
-            life.put_back()
-            return request.replace(dont_filter=True)
+            return _put_back(life, request)
         except NotRendered as failed:
             self._note_failed(life, failed)
             return response
@@ -194,7 +208,10 @@ class RenderMiddleware:
         if parser is None:
             return None
         try:
-            return signs_of(body, await parsers.parse(Source(url, content_type, body), parser))
+            parsed = await parsers.parse(Source(url, content_type, body), parser)
+            if b"\0" in body[:_UTF_16_BYTES]:
+                body = read_text(body, content_type)[0].encode(errors="replace")
+            return signs_of(body, parsed)
         except Unreadable:
             return None
 
@@ -218,6 +235,8 @@ class RenderMiddleware:
             await requests.end()
             life.receive(*requests.exchanges, *life.exchanges)
             life.note_given(frozenset(requests.given))
+            lacks = {each for each in MOMENTARY if requests.left_out[each]}
+            life.note_lacking(", ".join(sorted(lacks)))
             self._count(requests)
         life.note_rendered(
             Rendered(
@@ -246,7 +265,13 @@ class RenderMiddleware:
     ) -> None:
         stats, candidate = self._crawl.stats, life.candidate
         paid = after is not None and brings_more(before, after)
-        self._policy.learn(candidate.host, candidate.url, paid=paid)
+        # Of what another time may bring nothing is said.
+        known = paid or not life.lacking
+        self._policy.learn(candidate.host, candidate.url, paid=paid if known else None)
+        if paid:
+            life.note_lacking("")
+        elif life.lacking:
+            life.note_reason(f"not whole, left out: {life.lacking}")
         stats.count("render/pages")
         stats.count(f"render/because/{reason}")
         stats.count("render/ms", rendered.ms)
@@ -256,10 +281,11 @@ class RenderMiddleware:
             stats.count("render/chars", max(0, after.chars - before.chars))
 
     def _note_failed(self, life: Life, failed: NotRendered) -> None:
-        """Note that a page stays as it was fetched. A pattern of which that happens is not tried
-        more often than one that brings nothing."""
+        """Note that a page stays as it was fetched, unless it is fetched once more. A pattern of
+        which that happens is not tried more often than one that brings nothing."""
         life.note_reason(f"not rendered: {failed}")
-        self._policy.learn(life.candidate.host, life.candidate.url, paid=False)
+        life.note_lacking(f"not rendered: {failed}")
+        self._policy.learn(life.candidate.host, life.candidate.url, paid=None)
         self._crawl.stats.count("render/failed")
         self._failed += 1
         if self._failed <= _LOGGED:
@@ -273,8 +299,9 @@ class RenderMiddleware:
             try:
                 pool = BrowserPool(browser_options(self._settings, agent))
                 said = await pool.start()
-            except BrowserMissing as missing:
-                self._crawl.lifecycle.fail(missing)
+            except (ConfigError, OSError) as missing:
+                error = BrowserMissing(f"the browser that CRAWLER_RENDER needs: {missing}")
+                self._crawl.lifecycle.fail(error, "no_browser")
                 raise NotRendered(str(missing)) from missing
             if said:
                 logger.warning("%s", said)
@@ -291,6 +318,7 @@ class RenderMiddleware:
             robots=crawl.loop.precheck.robots,
             candidate_of=self._candidate_of,
             options=options,
+            memory=crawl.fetching.body_memory,
             now=crawl.leases.clock.now,
             fail=crawl.lifecycle.fail,
             remembered=RememberedAnswers(crawl.leases.clock.now),

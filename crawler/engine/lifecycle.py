@@ -120,12 +120,13 @@ class Lifecycle:
         engine = engine_of(self._crawler)
         return engine is not None and getattr(engine, "_start", None) is not None
 
-    def fail(self, error: CrawlerError) -> None:
-        """Stop the crawl in good order after a store has failed. Acknowledged writes are safe."""
+    def fail(self, error: CrawlerError, reason: str = "store_failed") -> None:
+        """Stop the crawl in good order after a store, or what else *reason* names, has failed.
+        Acknowledged writes are safe."""
         if self.failure is None:
             self.failure = error
             logger.error("The crawl stops: %s", error)
-            self.stop("store_failed")
+            self.stop(reason)
 
     def note_failure(self, error: CrawlerError) -> None:
         """Keep the error of a crawl that its caller logs and ends."""

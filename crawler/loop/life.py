@@ -171,6 +171,7 @@ class Life:
     asides: tuple[Answer, ...] = ()  # of the host, to what the page needs to be shown
     exchanges: tuple[Exchange, ...] = ()  # what was fetched, until its record is written
     rendered: Rendered | None = None  # None: its answer was not rendered
+    lacking: str = ""  # why its page is not whole, though it may be at another time
     given: frozenset[str] = frozenset()  # URLs that a browser was given for its page
     body_bytes: int = 0  # of the exchanges, when they are gone
     truncated: Truncated = Truncated.NO  # why its body is not whole, when it is gone
@@ -274,6 +275,10 @@ class Life:
     def receive(self, *exchanges: Exchange) -> None:
         """Note what was fetched; nothing: that is not known, or not to be archived."""
         self.exchanges = exchanges
+
+    def note_lacking(self, why: str) -> None:
+        """Note why its page is not whole, though it may be at another time; nothing: it is."""
+        self.lacking = why
 
     def note_given(self, urls: frozenset[str]) -> None:
         """Note what a browser was given for its page, by the URLs that this has in it."""

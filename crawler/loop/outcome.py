@@ -113,6 +113,7 @@ def outcome_of(life: Life, verdict: Verdict, now: float) -> Outcome:
     reason = life.error or facts.reason or life.reason
     if isinstance(verdict, Dead):
         reason = verdict.reason
+    is_failed = isinstance(verdict, Dead) or (isinstance(verdict, RetryAt) and not life.lacking)
     seed, dead_end, target = candidate.seed_url, life.dead_end, ""
     if isinstance(verdict, Moved):
         target = verdict.candidate.url
@@ -133,7 +134,7 @@ def outcome_of(life: Life, verdict: Verdict, now: float) -> Outcome:
         target=target,
         original=facts.original,
         bits=facts.bits,
-        failure=failure_of(life, reason) if isinstance(verdict, RetryAt | Dead) else "",
+        failure=failure_of(life, reason) if is_failed else "",
         seed=seed,
         seed_fate=seed_fate(life, verdict, reason) if seed else "",
         round=life.lease.round,

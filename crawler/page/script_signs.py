@@ -28,6 +28,7 @@ _MOUNT_POINT: Final = re.compile(
     rb"|application|main-app|q-app|ember-app|elm|page-root|spa)(?![\w-])",
     re.I,
 )
+_ANY_SCRIPT: Final = re.compile(b"<\0?s\0?c\0?r\0?i\0?p\0?t", re.I)  # in UTF-16, too
 _EMPTY: Final = re.compile(rb"(?:\s|<!--[^>]{0,100}+>)*+</")
 _NOSCRIPT: Final = re.compile(rb"<noscript\b[^>]*+>([^<]*+(?:<(?!/noscript)[^<]*+)*+)", re.I)
 _TAG: Final = re.compile(rb"<[^>]*+>?")
@@ -57,7 +58,7 @@ class ScriptSigns(msgspec.Struct, frozen=True, gc=False):
 
 def may_have_scripts(body: bytes) -> bool:
     """Return whether it is worth it to parse *body* for `signs_of`."""
-    return b"<script" in body or b"<SCRIPT" in body
+    return _ANY_SCRIPT.search(body) is not None
 
 
 def signs_of(body: bytes, parsed: Parsed) -> ScriptSigns:

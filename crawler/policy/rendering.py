@@ -55,6 +55,8 @@ class LeftOut(StrEnum):
     LEASE = "lease"  # the lease of the page has ended
 
 
+MOMENTARY: Final = frozenset({LeftOut.HOST, LeftOut.TROUBLE, LeftOut.ERROR, LeftOut.LEASE})
+"""Why something is left out that may be had at another time."""
 _KINDS: Final = frozenset({"script", "stylesheet", "fetch", "xhr"})
 _SHOWN: Final = frozenset({"image", "media", "font", "manifest"})
 
@@ -72,6 +74,7 @@ class _Tries:
     seen: int = 0  # pages with scripts
     tried: int = 0  # of these, rendered
     paid: int = 0  # of these, with more text or links than before
+    unclear: int = 0  # in a row, of which that is not known
     chars: float = 0.0  # of text of those that were not rendered, in the mean
     plain: int = 0  # how many these are
 
@@ -121,14 +124,26 @@ class RenderPolicy:
         known = self._hosts.get(host)
         return known is not None and known.paid > 0
 
+    def pass_by(self) -> None:
+        """Count a page with scripts that is not decided about, as its host is settled."""
+        self._pages += 1
+
     def decide(
-        self, host: HostKey, url: str, signs: ScriptSigns, choice: RenderChoice
+        self,
+        host: HostKey,
+        url: str,
+        signs: ScriptSigns,
+        choice: RenderChoice,
+        *,
+        is_asked: bool = False,
     ) -> RenderReason | None:
-        """Return why the page at *url* with these *signs* is rendered, or None: it is not."""
+        """Return why the page at *url* with these *signs* is rendered, or None: it is not.
+        *is_asked*: its own request asks for it, whatever the share."""
         if choice is RenderChoice.NEVER or not signs.has_scripts:
             return None
         self._pages += 1
-        if self._rendered >= _FREE_PAGES and self._rendered >= self._share * self._pages:
+        is_full = self._rendered >= max(_FREE_PAGES, self._share * self._pages)
+        if is_full and not is_asked:
             return None
         if choice is RenderChoice.ALWAYS:
             reason: RenderReason | None = RenderReason.ALWAYS
@@ -151,7 +166,7 @@ class RenderPolicy:
             if tries.pays:
                 return RenderReason.PAYS
             return self._unsuspected(host)
-        if tries.tried < TRIED_FIRST or tries.pays:
+        if max(tries.tried, tries.unclear) < TRIED_FIRST or tries.pays:
             return RenderReason.SIGNS
         return RenderReason.SAMPLE if tries.seen % SAMPLE == 0 else None
 
@@ -164,10 +179,14 @@ class RenderPolicy:
         host.tried_unsuspected += 1
         return RenderReason.SAMPLE
 
-    def learn(self, host: HostKey, url: str, *, paid: bool) -> None:
-        """Note whether rendering the page at *url* has brought something."""
+    def learn(self, host: HostKey, url: str, *, paid: bool | None) -> None:
+        """Note whether rendering the page at *url* has brought something. None: that is not known,
+        as it failed, or lacked what could not be had at the moment."""
         known = self._host(host)
         tries = _tries_of(known, url)
+        tries.unclear = tries.unclear + 1 if paid is None else 0
+        if paid is None:
+            return
         for counted in (known, tries):
             counted.tried += 1
             counted.paid += paid

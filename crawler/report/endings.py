@@ -20,12 +20,13 @@ ENDINGS: Final = MappingProxyType(
         "start_error": "Not begun: the spider failed to start",
         "no_uplink": "Stopped: our own connection is down, so nothing was reached; no URL is lost",
         "store_failed": "Stopped: a store failed; what was acknowledged is safe",
+        "no_browser": "Stopped: no browser starts; install one, or set CRAWLER_RENDER=never",
         "memusage_exceeded": "Stopped: it took more memory than MEMUSAGE_LIMIT_MB",
         "closespider_timeout": "Stopped: the time of CLOSESPIDER_TIMEOUT is over",
     }
 )
 NOT_BEGUN: Final = frozenset({"bad_seeds", "start_error"})
-FAILED: Final = NOT_BEGUN | {"store_failed", "no_uplink"}
+FAILED: Final = NOT_BEGUN | {"store_failed", "no_uplink", "no_browser"}
 """These end the command with a status other than 0."""
 TRY_AGAIN: Final = 75
 """The exit status if the same command may succeed later: EX_TEMPFAIL of sysexits.h."""

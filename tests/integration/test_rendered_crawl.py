@@ -16,8 +16,6 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.http import HtmlResponse, Response
 
-from crawler.download.page_requests import RememberedAnswers
-from crawler.render.browser import BrowserAnswer
 from tests.harness.crawling import Crawled, crawl
 from tests.servers.judge import ROBOTS, Gap, Rules, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, Visit
@@ -311,34 +309,3 @@ def test_a_request_a_rule_and_the_settings_say_which_pages_are_rendered(tmp_path
             root=root,
         )
     assert Asking.titles == {"0": "Page 0", "1": "An app", "2": "Page 2", "3": "An app"}
-
-
-def test_what_is_remembered_is_bounded_and_ends():
-    clock = [1000.0]
-    remembered = RememberedAnswers(lambda: clock[0], most_bytes=1000)
-
-    def put(url: str, size: int, control: str = "") -> None:
-        fields = {"cache-control": control} if control else {}
-        remembered.put(url, BrowserAnswer(status=200, fields=fields, body=b"x" * size))
-
-    put("usual", 10)
-    put("long", 10, "public, max-age=1800")
-    put("for ever", 10, "max-age=31536000, immutable")
-    put("never", 10, "No-Store")
-    put("asked again", 10, "no-cache")
-    assert remembered.get("never") is None
-    clock[0] += 599
-    names = {"usual", "long", "for ever", "asked again"}
-    assert all(remembered.get(name) for name in names)
-    clock[0] += 2
-    assert {name for name in names if remembered.get(name)} == {"long", "for ever"}
-    clock[0] += 3000
-    assert not any(remembered.get(name) for name in names)
-    for number in range(100):
-        put(str(number), 100)
-    assert remembered.size_bytes == 1000
-    assert remembered.get("99") is not None
-    assert remembered.get("89") is None
-    put("huge", 251)
-    assert remembered.get("huge") is None
-    assert remembered.get("99") is not None

@@ -209,3 +209,30 @@ def test_only_what_brings_text_is_fetched_for_a_page():
         assert refused_kind(kind, "GET", with_requisites=True) is None
     for kind in ("document", "websocket", "eventsource", "ping", "other", "texttrack"):
         assert refused_kind(kind, "GET", with_requisites=True) is LeftOut.KIND
+
+
+def test_what_failed_or_lacked_something_says_nothing_of_its_host():
+    policy = RenderPolicy(RenderChoice.AUTO)
+    tried = 0
+    for number in range(500):
+        url = f"http://a.test/page/{number}"
+        if policy.decide("a.test", url, SHELL, RenderChoice.AUTO) is not None:
+            policy.learn("a.test", url, paid=None)
+            tried += 1
+    assert not policy.is_settled("a.test")
+    assert tried == pytest.approx(TRIED_FIRST + 500 / SAMPLE, abs=1)  # none is tried for ever
+    policy.learn("a.test", "http://a.test/page/1", paid=True)
+    assert policy.decide("a.test", "http://a.test/page/501", SHELL, RenderChoice.AUTO) is not None
+
+
+def test_a_page_that_a_request_asks_for_is_rendered_whatever_the_share():
+    policy = RenderPolicy(RenderChoice.NEVER, 0.0)
+    for number in range(100):
+        url = f"http://a.test/page/{number}"
+        assert policy.decide("a.test", url, SHELL, RenderChoice.ALWAYS, is_asked=True)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
+def test_scripts_are_seen_however_they_are_written(encoding):
+    assert may_have_scripts("<p>a</p><ScRipt src=x></script>".encode(encoding))
+    assert not may_have_scripts("<p>a description</p>".encode(encoding))
