@@ -89,6 +89,7 @@ _WATCH: Final = """
     const html = (document.doctype ? "<!DOCTYPE html>" : "") + root.outerHTML;
     return html.length > most ? [2, html.length] : [1, html.toWellFormed()];
   };
+  return location.href;
 })()"""
 _SCROLL: Final = "scrollTo(0, document.documentElement.scrollHeight)"
 _LEFT: Final = "it left its document"
@@ -529,13 +530,12 @@ class _DomReader:
         session = await page.context.new_cdp_session(page)
         tree = await session.send("Page.getFrameTree")
         frame = tree["frameTree"]["frame"]
-        if not frame["url"].startswith("http"):  # about:blank, blob:; no other is answered
-            raise NotRendered(_LEFT)
         world = await session.send(
             "Page.createIsolatedWorld", {"frameId": frame["id"], "worldName": _WORLD}
         )
         reader = cls(session, world["executionContextId"], max_bytes)
-        await reader._evaluate(_WATCH)
+        if not str(await reader._evaluate(_WATCH)).startswith("http"):
+            raise NotRendered(_LEFT)  # for about:blank or blob:; no other is answered
         return reader
 
     async def take(self, quiet_s: float) -> bytes | float:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+from crawler.model.types import ConfigError
 from crawler.render.browser import (
     Answering,
     BrowserAnswer,
@@ -145,7 +146,7 @@ class BrowserPool:
                 assert self._way is not None, "the pool was not started"
                 try:
                     self._browser = await RunningBrowser.start(self._options, self._way)
-                except BrowserGone as gone:
+                except (BrowserGone, ConfigError, OSError) as gone:
                     raise NotRendered(f"no browser: {gone}") from gone
                 self.started += 1
                 self._has_browser.set()

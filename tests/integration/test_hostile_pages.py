@@ -48,7 +48,7 @@ PAGES: Final = [
     # Scripts that do not end.
     Hostile("a loop", SPIN, "it hangs"),
     Hostile("a loop in a timer", f"setTimeout(() => {{ {SPIN} }}, 10)", "it hangs", is_slow=True),
-    Hostile("microtasks", "const f = () => Promise.resolve().then(f); f()", "it hangs", is_slow=True),
+    Hostile("microtasks", "const f = () => Promise.resolve().then(f); f()", "it hangs|memory", is_slow=True),
     Hostile("frames of an animation", "const f = () => requestAnimationFrame(f); f()"),
     Hostile(
         "an animation that adds",

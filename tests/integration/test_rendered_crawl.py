@@ -87,6 +87,9 @@ class Web:
         path = urlsplit(ask.path).path
         if path == "/loop":
             return Reply("", 302, headers=(CORS, ("Location", ask.path)))
+        if path.startswith("/moved/"):
+            to = ask.path.replace("/moved/", "/part/").replace("?", ".json?")
+            return Reply("", 302, headers=(CORS, ("Location", to)))
         by_host = {APP: self._app, PARTS: self._part, BUSY: self._busy, DELAYED: self._app}
         if path.startswith("/data/"):
             return Reply(_data(ask.host, path[6:-5]), content_type="application/json")
@@ -107,9 +110,6 @@ class Web:
             return Reply(names + SCRIPT, content_type="text/javascript")
         if path == "/look.css":
             return Reply("h1 { color: red; background: url(/back.png) }", content_type="text/css")
-        if path.startswith("/moved/"):
-            to = path.replace("/moved/", "/part/")
-            return Reply("", 302, headers=(CORS, ("Location", f"{to}.json")))
         if path == "/long":
             return Reply(b"x" * (3 << 20), headers=(CORS,))
         if path.startswith("/part/"):
