@@ -671,7 +671,8 @@ class FetchSettings:
 
 
 RENDER_REQUESTS: Final = 64
-"""Most requests for what a page needs while it is rendered, redirects and robots.txt among them."""
+"""Most requests for what a page needs while it is rendered, redirects among them; and as many for
+robots.txt files."""
 RENDER_BYTES: Final = 10 * MEGABYTE
 """Most of what they bring, as sent and as decoded."""
 RENDER_REQUEST_S: Final = 10.0

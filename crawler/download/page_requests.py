@@ -257,8 +257,9 @@ class PageRequests:
         self._answers: dict[str, asyncio.Task[BrowserAnswer | None]] = {}
         self._came_bytes = 0  # of bodies, as sent
         self._given_bytes = 0  # of bodies, as decoded
+        self._robots = 0  # files of other hosts that were asked for
         self._is_ended = False
-        self.sent = 0
+        self.sent = 0  # without these
         self.exchanges: list[Exchange] = []
         self.given: set[str] = set()  # URLs that were answered
         self.left_out: Counter[LeftOut] = Counter()
@@ -435,7 +436,7 @@ class PageRequests:
     ) -> Fetched | str:
         """Send the request, and note the answer at its host. Returns the word of an error of the
         host in place of an answer."""
-        self._check(host)
+        self._check(host, self.sent if is_kept else self._robots)
         parts, turn = self._parts, host.turn
         address = self._life.lease.address if turn is None else turn.borrowed.address
         wire = WireRequest(
@@ -444,7 +445,10 @@ class PageRequests:
             proxy=self._proxy,
             address=None if self._proxy else address,
         )
-        self.sent += 1
+        if is_kept:
+            self.sent += 1
+        else:
+            self._robots += 1
         began, fetched = parts.now(), None
         error = "cancelled"  # if the page ends meanwhile: its server may be at work all the same
         try:
@@ -493,13 +497,14 @@ class PageRequests:
             turn.answers.append(answer)
         return is_trouble(answer) or answer.retry_after_s is not None
 
-    def _check(self, host: _Host) -> None:
-        """Raise RequestNotSent if nothing more is sent, or nothing more to *host*."""
+    def _check(self, host: _Host, sent: int) -> None:
+        """Raise RequestNotSent if nothing more is sent, or nothing more to *host*. *sent*: how many
+        of the kind were."""
         if self._is_ended or (host.turn is None and not host.is_own):
             raise RequestNotSent(LeftOut.LEASE)
         if host.is_stopped:
             raise RequestNotSent(LeftOut.TROUBLE)
-        if self.sent >= RENDER_REQUESTS:
+        if sent >= RENDER_REQUESTS:
             raise RequestNotSent(LeftOut.REQUESTS)
         if max(self._came_bytes, self._given_bytes) >= RENDER_BYTES:
             raise RequestNotSent(LeftOut.BYTES)

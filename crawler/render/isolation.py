@@ -26,6 +26,8 @@ NODE: Final = "PLAYWRIGHT_NODEJS_PATH"  # Playwright's only way to name its driv
 NICE: Final = 10  # plain pages go first
 NOBODY: Final = 65534
 _PREFIX: Final = "gossamer-browser-"
+# Node would let garbage of some 100 MB gather.
+_NODE_HEAP: Final = "--max-semi-space-size=2 --max-old-space-size=256 --optimize-for-size"
 _DISK: Final = "256m"  # of the browser's own files, where they are in memory
 # What leads nowhere, where no namespace is to be had: a proxy at a port where nothing listens, for
 # loopback too, and a resolver without names.
@@ -146,7 +148,7 @@ class BrowserFolder:
         self.node = self._script(
             "node",
             f"export TMPDIR={shlex.quote(str(temporary))}\n"
-            f'exec {session}{end}nice -n {NICE} {node} "$@"\n',
+            f'exec {session}{end}nice -n {NICE} {node} {_NODE_HEAP} "$@"\n',
         )
 
     def arguments(self) -> list[str]:

@@ -4,6 +4,7 @@ is used, what of it counts, and what is left out."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gzip
 import time
 from collections.abc import AsyncIterator, Callable
@@ -29,8 +30,9 @@ from crawler.model.types import (
     NoTurn,
     Pace,
 )
+from crawler.model.url import authority_of
 from crawler.policy.rendering import LeftOut
-from crawler.policy.robots_cache import RobotsAllowed
+from crawler.policy.robots_cache import RobotsAllowed, RobotsFetchResult, RobotsUnknown
 from crawler.render.browser import BrowserAnswer, BrowserRequest
 
 JSON = "Content-Type: application/json"
@@ -310,3 +312,47 @@ def test_what_is_remembered_is_bounded_and_ends():
     put("huge", 251)
     assert remembered.get("huge", script) is None
     assert remembered.get("99", script) is not None
+
+
+def test_the_robots_txt_of_other_hosts_takes_no_room_from_what_a_page_needs():
+    async def live(world: World) -> None:
+        known: set[str] = set()
+
+        def verdict(url: str, now: float) -> RobotsAllowed | RobotsUnknown:
+            authority = authority_of(url)
+            return (
+                RobotsAllowed() if authority in known else RobotsUnknown(f"{authority}/robots.txt")
+            )
+
+        def store(authority: str, result: RobotsFetchResult, now: float) -> None:
+            known.add(authority)
+
+        robots: Any = SimpleNamespace(verdict=verdict, store_result=store)
+        world.parts = dataclasses.replace(world.parts, robots=robots)
+        world.network.answers["/robots.txt"] = (404, [], b"")
+        page = world.page()
+        asked = [ask(f"http://cdn-{n}.test/lib.js", "script") for n in range(60)]
+        answers = await asyncio.gather(*map(page.answer, asked))
+        assert all(answers)
+        more = [await page.answer(ask(f"http://own.test/{n}")) for n in range(6)]
+        assert [answer is not None for answer in more] == [True] * 4 + [False] * 2
+        assert page.left_out == {LeftOut.REQUESTS: 2}
+        await page.end()
+
+    in_world(live)
+
+
+def test_a_page_that_asks_very_many_hosts_has_not_all_their_robots_txt_fetched():
+    async def live(world: World) -> None:
+        robots: Any = SimpleNamespace(
+            verdict=lambda url, now: RobotsUnknown(f"{authority_of(url)}/robots.txt"),
+            store_result=lambda *about: None,
+        )
+        world.parts = dataclasses.replace(world.parts, robots=robots)
+        page = world.page()
+        for number in range(200):
+            await page.answer(ask(f"http://cdn-{number}.test/"))
+        await page.end()
+        assert len(world.network.sent) == 64
+
+    in_world(live)
