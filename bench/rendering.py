@@ -4,6 +4,7 @@ ordinary ones. `make rendering`; `make script-sites` builds the sites.
     python -m bench.rendering --mixed      thirty of each kind
     python -m bench.rendering --tenth      3,000 pages, one site in ten made by scripts
     python -m bench.rendering --against    the same pages by scrapy-playwright
+    python -m bench.rendering --beside     plain pages, alone and while a browser works beside them
 
 Rule: the same web is crawled with CRAWLER_RENDER=never, auto and always, each from nothing. Text
 and links are those of the columns, CPU and memory those of all processes of the crawl, and
@@ -53,6 +54,7 @@ FOUND: Final = 0.95  # of the text and links that `always` finds, at least
 MOST_CPU: Final = {"mixed": 0.60, "tenth": 0.15}  # of that of `always`
 MOST_CPU_AGAINST: Final = 1.2
 MOST_MB: Final = 600.0
+LEAST_BESIDE: Final = 0.9  # of the plain pages a second that come without a browser
 TRIED: Final = 5  # pages of an ordinary site that may be rendered, and one in so many:
 SAMPLE: Final = 50
 TENTH: Final = ("react-0", "vue-1", "svelte-3", "angular-4", "react-5", "next-1")
@@ -511,6 +513,50 @@ def chosen(mix: str, sites: Sequence[Site], every: int) -> list[Site]:
     return [*framework[::every], *ordinary[::every]]
 
 
+# Plain pages beside the browser.
+
+
+def beside(options: argparse.Namespace, home: Path) -> list[str]:
+    """Crawl ordinary sites beside some that are made by scripts, which a rule lets be rendered, or
+    does not; print how many ordinary pages came a second, and return the bar if it is missed."""
+    listed = read_list(options.sites)
+    ordinary = [site for site in listed if not site.routes]
+    by_scripts = [site for site in listed if site.is_by_scripts and site.routes != "hash"][:6]
+    rates: dict[bool, list[float]] = {False: [], True: []}
+    rendered = 0
+    with SiteServer(options.sites, [*ordinary, *by_scripts]) as server:
+        seeds = home / "seeds.txt"
+        seeds.write_text("\n".join(server.seeds))
+        for is_rendered in (False, True) * 2:  # in turn: the machine may have other work
+            data = home / "beside"
+            shutil.rmtree(data, ignore_errors=True)
+            data.mkdir()
+            rules = [f'"{site.address}"' for site in by_scripts]
+            word = "always" if is_rendered else "never"
+            (data / "rules.toml").write_text(
+                f'[[rule]]\nfor = [{", ".join(rules)}]\nrender = "{word}"\n'
+            )
+            server.forget()
+            settings = {
+                **WITHOUT_DELAYS,
+                "CRAWLER_PACED_MIN_DELAY_S": 0,
+                "CRAWLER_PROGRESS": "off",
+                "CRAWLER_DATA_DIR": data,
+                "CRAWLER_BROWSER": find_browser(options.browser),
+            }
+            run(_command({"seeds": seeds, "scope": "host"}, settings), home / "beside.log")
+            hosts = {site.address for site in ordinary}
+            visits = [each for each in server.visits if each.host in hosts]
+            took_s = max(each.end_s for each in visits) - min(each.arrival_s for each in visits)
+            rates[is_rendered].append(len(visits) / took_s)
+            rendered = max(rendered, len(found_in(data).rendered))
+    alone, with_browser = max(rates[False]), max(rates[True])
+    print(f"{len(ordinary)} ordinary sites: {alone:.0f} pages a second alone,")
+    print(f"{with_browser:.0f} beside the browser, which made {rendered} pages in that crawl")
+    share = with_browser / alone
+    return [] if share >= LEAST_BESIDE else [f"{share:.0%} of the plain pages beside the browser"]
+
+
 # Beside scrapy-playwright.
 
 
@@ -573,6 +619,9 @@ def against(options: argparse.Namespace, home: Path) -> list[str]:
     return broken
 
 
+ALONE: Final = {"against": against, "beside": beside}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.rendering",
@@ -580,7 +629,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--sites", type=Path, default=Path(".bench/script-sites"), metavar="DIR")
-    for name in (*MOST_CPU, "against"):
+    for name in (*MOST_CPU, "against", "beside"):
         parser.add_argument(f"--{name}", action="append_const", const=name, dest="parts")
     parser.add_argument("--render", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--workers", type=int, default=1, help="that share the crawl over Redis")
@@ -602,9 +651,9 @@ def main() -> int:
         home.mkdir(parents=True, exist_ok=True)
         try:
             load()  # what numba compiles once in an installation is no cost of a crawl
-            for part in options.parts or [*MOST_CPU, "against"]:
-                if part == "against":
-                    broken += against(options, home)
+            for part in options.parts or [*MOST_CPU, "against", "beside"]:
+                if part in ALONE:
+                    broken += ALONE[part](options, home)
                 else:
                     broken += [f"{part}: {each}" for each in measure(part, options, home)]
         except (BrowserMissing, CrawlFailed, RedisMissing) as failure:

@@ -37,7 +37,7 @@ from crawler.page.encodings import read_text
 from crawler.page.media_type import actual_type
 from crawler.page.script_signs import ScriptSigns, brings_more, may_have_scripts, signs_of
 from crawler.policy.refusal import Refusal
-from crawler.policy.rendering import MOMENTARY, RenderPolicy, RenderReason
+from crawler.policy.rendering import MOMENTARY, LeftOut, RenderPolicy, RenderReason
 from crawler.render.browser import (
     BrowserAnswer,
     BrowserMissing,
@@ -235,9 +235,11 @@ class RenderMiddleware:
             await requests.end()
             life.receive(*requests.exchanges, *life.exchanges)
             life.note_given(frozenset(requests.given))
-            lacks = {each for each in MOMENTARY if requests.left_out[each]}
-            life.note_lacking(", ".join(sorted(lacks)))
             self._count(requests)
+        lacks = [each.value for each in LeftOut if each in MOMENTARY and requests.left_out[each]]
+        if not page.is_quiet:
+            lacks.append("time")
+        life.note_lacking(", ".join(lacks))
         life.note_rendered(
             Rendered(
                 ms=page.ms,

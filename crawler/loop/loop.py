@@ -665,16 +665,17 @@ class Loop:
         rest = replace(rest, address=life.address, fetches=fetches)
         self.frontier.release(life.lease, rest, now)
         self.bundles.note_released(life, rest.pace, now)
-        self._count_rest(life.candidate, life.lease.pace, [answer, *life.asides], rest)
+        answers = [answer, *life.asides]
+        self._count_rest(life.candidate.host, life.lease.pace, answers, rest, now)
         if should_give_up(rest.pace):
             self._give_up(life.candidate.url, life.answer.trouble if life.answer else "", rest)
         return rest
 
     def _count_rest(
-        self, asked: Candidate | BorrowedTurn, before: Pace, answers: Sequence[Answer], rest: Rest
+        self, host: HostKey, before: Pace, answers: Sequence[Answer], rest: Rest, now: float
     ) -> None:
-        now, counted = self.now(), summed(None, answers)
-        self.figures.count_rest(asked.host, counted, rest, now)
+        """Count *rest*, which began *now*: by a later time the next request would seem early."""
+        self.figures.count_rest(host, summed(None, answers), rest, now)
         if (change := change_of(before.pacing, rest.pace.pacing)) is not None:
             self.figures.count(f"politeness/pace/{change}")
 
@@ -781,7 +782,7 @@ class Loop:
         fetches = fetches_beside(answers, body_bytes)
         rest = replace(rest, address=address, fetches=fetches)
         self.frontier.give_back(turn, rest, now)
-        self._count_rest(turn, turn.pace, answers, rest)
+        self._count_rest(turn.host, turn.pace, answers, rest, now)
         if should_give_up(rest.pace):
             self._give_up(url, summed(None, answers).trouble, rest)
         return rest

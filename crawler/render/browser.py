@@ -344,7 +344,8 @@ class RunningBrowser:
                 context.tabs[page] = tab
                 page.on("crash", lambda _: tab.fail(BrowserGone("the page crashed")))
                 page.on("popup", self._close_popup)
-                work = self._rendered(page, tab, started + self._options.page_s)
+                # From now on: on a busy machine it takes seconds to make a tab.
+                work = self._rendered(page, tab, self._loop.time() + self._options.page_s)
                 dom, is_quiet = await self._unless_ended(work, tab.ended)
         finally:
             self.open -= 1
