@@ -40,6 +40,7 @@ LONGEST: Final = (
     "test_urlfrontier_shared",
     "test_hostile_pages",
     "test_rendered_crawl",
+    "test_rendered_lives",
     "test_browser_pool",
     "test_rounds_crawl",
     "test_simulate",
