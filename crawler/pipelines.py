@@ -340,6 +340,7 @@ class ArchivePipeline(PipelineStage):
         if page.archive:
             others = life.exchanges[:-1]
             await archive_beside(others, archive, bodies, may_repeat=page.may_repeat)
+            life.end_carrying()
         record = await archive_page(page, archive, body_sha1, self._asked_columns, bodies)
         page = replace(page, record=record)
         # A near-duplicate that is not stored claims nothing.

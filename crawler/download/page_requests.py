@@ -24,7 +24,7 @@ from crawler.download.http_head import AnswerHead
 from crawler.download.port import Fetched, FetchPort, KeptBody, WireRequest
 from crawler.download.watch import headers_of, retry_after_of
 from crawler.engine.errors import LeaseEnded, error_of
-from crawler.loop.life import Life
+from crawler.loop.life import CarriedExchanges, Life
 from crawler.model.page import (
     AddressRefused,
     DownloadOptions,
@@ -51,7 +51,7 @@ from crawler.page.encodings import codings_of, undo_codings
 from crawler.policy.politeness import is_trouble, retry_after_s
 from crawler.policy.redirects import REDIRECTS, location_text
 from crawler.policy.refusal import Refusal
-from crawler.policy.rendering import LeftOut, refused_kind
+from crawler.policy.rendering import MOMENTARY, LeftOut, refused_kind
 from crawler.policy.robots_cache import (
     MAX_REDIRECTS,
     RobotsAllowed,
@@ -124,21 +124,32 @@ class PageLoop(Protocol):
     ) -> Rest: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """An answer, and what of its exchanges is not in the archive yet."""
+
+    until: float
+    answer: BrowserAnswer
+    carried: CarriedExchanges
+    size_bytes: int
+
+
 class RememberedAnswers:
     """Answers that pages of many URLs and hosts ask for: scripts and styles. Bounded by bytes.
 
     What was answered to a request with an Origin is for that origin, and so is what was answered to
-    one without; unless any may have it.
+    one without; unless any may have it. Who is given an answer carries its exchanges to the
+    archive, unless another page has: the page for which it came may be fetched again, or not kept.
     """
 
     def __init__(self, now: Callable[[], float], most_bytes: int = _REMEMBERED_BYTES) -> None:
         self._now = now
         self._most_bytes = most_bytes
         # By URL and origin; of what any may have *.
-        self._answers: OrderedDict[tuple[str, str], tuple[float, BrowserAnswer]] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, str], _Remembered] = OrderedDict()
         self.size_bytes = 0
 
-    def get(self, url: str, request: BrowserRequest) -> BrowserAnswer | None:
+    def get(self, url: str, request: BrowserRequest) -> _Remembered | None:
         """Return what *url* was answered, if that still counts, and for *request*."""
         if request.kind not in _REMEMBERED_KINDS:
             return None
@@ -146,13 +157,19 @@ class RememberedAnswers:
             known = self._answers.get((url, origin))
             if known is None:
                 continue
-            if known[0] > self._now():
+            if known.until > self._now():
                 self._answers.move_to_end((url, origin))
-                return known[1]
+                return known
             self._forget((url, origin))
         return None
 
-    def put(self, url: str, request: BrowserRequest, answer: BrowserAnswer) -> None:
+    def put(
+        self,
+        url: str,
+        request: BrowserRequest,
+        answer: BrowserAnswer,
+        carried: CarriedExchanges,
+    ) -> None:
         """Remember *answer* to *request*, if that is a script, a style or their like, and it a
         success: for as long as its Cache-Control says, ten minutes at least and an hour at most; if
         that says "no-store", not at all."""
@@ -166,18 +183,19 @@ class RememberedAnswers:
         is_for_all = answer.fields.get("access-control-allow-origin") == "*"
         key = url, "*" if is_for_all else request.fields.get("origin", "")
         known = self._answers.get(key)
-        if known is not None and known[0] > self._now():
+        if known is not None and known.until > self._now():
             return  # it may be this one that was given
         self._forget(key)
-        self._answers[key] = self._now() + lasts_s, answer
-        self.size_bytes += len(answer.body)
+        size = len(answer.body) + sum(len(each.body) for each in carried.exchanges)
+        self._answers[key] = _Remembered(self._now() + lasts_s, answer, carried, size)
+        self.size_bytes += size
         while self.size_bytes > self._most_bytes:
             self._forget(next(iter(self._answers)))
 
     def _forget(self, key: tuple[str, str]) -> None:
         known = self._answers.pop(key, None)
         if known is not None:
-            self.size_bytes -= len(known[1].body)
+            self.size_bytes -= known.size_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,8 +279,17 @@ class PageRequests:
         self._is_ended = False
         self.sent = 0  # without these
         self.exchanges: list[Exchange] = []
+        self.carried: list[CarriedExchanges] = []  # of what is remembered
         self.given: set[str] = set()  # URLs that were answered
         self.left_out: Counter[LeftOut] = Counter()
+        self._met_trouble = False
+
+    @property
+    def lacks(self) -> list[LeftOut]:
+        """Why the page was not given what it may get at another time. The answer of a host in
+        trouble is given to it, and is not what it asked for."""
+        lacks = {*self.left_out, LeftOut.TROUBLE} if self._met_trouble else self.left_out
+        return [each for each in LeftOut if each in MOMENTARY and each in lacks]
 
     async def answer(self, request: BrowserRequest) -> BrowserAnswer | None:
         """Answer *request*, each URL once; None: it is left out."""
@@ -298,18 +325,30 @@ class PageRequests:
         return answer
 
     async def _found(self, url: str, request: BrowserRequest) -> BrowserAnswer:
-        remembered, asked = self._parts.remembered, [url]
+        asked, came = [url], list[Exchange]()
         while len(asked) <= _MOST_HOPS:
-            known = remembered.get(url, request)
+            known = self._recalled(url, request)
             if known is None:
-                known, url = await self._asked(url, request)
+                known, url, exchanges = await self._asked(url, request)
+                came += exchanges
             if not url or known.status not in REDIRECTS:
-                remembered.put(asked[0], request, known)
+                carried = CarriedExchanges(tuple(came))
+                self.carried.append(carried)
+                self._parts.remembered.put(asked[0], request, known, carried)
                 return self._given(known)
             if url in asked:
                 break
             asked.append(url)
         raise RequestNotSent(LeftOut.REDIRECTS)
+
+    def _recalled(self, url: str, request: BrowserRequest) -> BrowserAnswer | None:
+        """Return what *url* was answered when another page asked for it."""
+        known = self._parts.remembered.get(url, request)
+        if known is None:
+            return None
+        self.exchanges += known.carried.exchanges
+        self.carried.append(known.carried)
+        return known.answer
 
     def _given(self, answer: BrowserAnswer) -> BrowserAnswer:
         """Return *answer*, if the page may still have so much."""
@@ -318,8 +357,11 @@ class PageRequests:
         self._given_bytes += len(answer.body)
         return answer
 
-    async def _asked(self, url: str, request: BrowserRequest) -> tuple[BrowserAnswer, str]:
-        """Return the answer to the request for *url*, and where it leads, if that is elsewhere."""
+    async def _asked(
+        self, url: str, request: BrowserRequest
+    ) -> tuple[BrowserAnswer, str, Sequence[Exchange]]:
+        """Return the answer to the request for *url*, where it leads, if that is elsewhere, and
+        what was fetched."""
         candidate = self._parts.candidate_of(url)
         if isinstance(candidate, Refusal):
             raise RequestNotSent(LeftOut.URL)
@@ -329,14 +371,15 @@ class PageRequests:
         try:
             async with host.lock:
                 await self._take_turn(host, candidate, request)
-                known = self._parts.remembered.get(url, request)
+                known = self._recalled(url, request)
                 if known is not None:  # of another page, which had the turn before
-                    return known, ""
+                    return known, "", ()
                 await self._obey_robots(host, url)
                 fetched = await self._fetch(host, url, request)
                 if isinstance(fetched, str):
                     raise RequestNotSent(LeftOut.ERROR)
-                return browser_answer(url, fetched, RENDER_BYTES - self._given_bytes)
+                most_bytes = RENDER_BYTES - self._given_bytes
+                return *browser_answer(url, fetched, most_bytes), fetched.exchanges
         finally:
             host.waiting -= 1
             self._end_turn_later(host)
@@ -495,7 +538,9 @@ class PageRequests:
             parts.loop.note_aside(self._life, answer)
         else:
             turn.answers.append(answer)
-        return is_trouble(answer) or answer.retry_after_s is not None
+        has_trouble = is_trouble(answer)
+        self._met_trouble |= has_trouble
+        return has_trouble or answer.retry_after_s is not None
 
     def _check(self, host: _Host, sent: int) -> None:
         """Raise RequestNotSent if nothing more is sent, or nothing more to *host*. *sent*: how many

@@ -37,7 +37,7 @@ from crawler.page.encodings import read_text
 from crawler.page.media_type import actual_type
 from crawler.page.script_signs import ScriptSigns, brings_more, may_have_scripts, signs_of
 from crawler.policy.refusal import Refusal
-from crawler.policy.rendering import MOMENTARY, LeftOut, RenderPolicy, RenderReason
+from crawler.policy.rendering import RenderPolicy, RenderReason
 from crawler.render.browser import (
     BrowserAnswer,
     BrowserMissing,
@@ -234,9 +234,10 @@ class RenderMiddleware:
         finally:
             await requests.end()
             life.receive(*requests.exchanges, *life.exchanges)
+            life.carry(requests.carried)
             life.note_given(frozenset(requests.given))
             self._count(requests)
-        lacks = [each.value for each in LeftOut if each in MOMENTARY and requests.left_out[each]]
+        lacks = [each.value for each in requests.lacks]
         if not page.is_quiet:
             lacks.append("time")
         life.note_lacking(", ".join(lacks))

@@ -6,7 +6,7 @@ travels to it and from it are frozen values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum, auto
 from typing import Final
@@ -150,6 +150,13 @@ def facts_of(page: Page) -> PageFacts:
 
 
 @dataclass(slots=True, eq=False)
+class CarriedExchanges:
+    """What was fetched for the page of one or many leases, until it is archived with one."""
+
+    exchanges: tuple[Exchange, ...]
+
+
+@dataclass(slots=True, eq=False)
 class Life:
     """One lease in this process."""
 
@@ -170,6 +177,7 @@ class Life:
     answer: Answer | None = None  # of the host; None: no request was sent, or no answer came yet
     asides: tuple[Answer, ...] = ()  # of the host, to what the page needs to be shown
     exchanges: tuple[Exchange, ...] = ()  # what was fetched, until its record is written
+    carried: list[CarriedExchanges] = field(default_factory=list)  # of these, with others
     rendered: Rendered | None = None  # None: its answer was not rendered
     lacking: str = ""  # why its page is not whole, though it may be at another time
     given: frozenset[str] = frozenset()  # URLs that a browser was given for its page
@@ -275,6 +283,16 @@ class Life:
     def receive(self, *exchanges: Exchange) -> None:
         """Note what was fetched; nothing: that is not known, or not to be archived."""
         self.exchanges = exchanges
+
+    def carry(self, carried: Iterable[CarriedExchanges]) -> None:
+        """Note which of what was fetched other leases carry to the archive, too."""
+        self.carried += carried
+
+    def end_carrying(self) -> None:
+        """Note that what was fetched beside its own request is in the archive."""
+        for each in self.carried:
+            each.exchanges = ()
+        self.carried.clear()
 
     def note_lacking(self, why: str) -> None:
         """Note why its page is not whole, though it may be at another time; nothing: it is."""
@@ -386,6 +404,7 @@ class Life:
             self.body_bytes = sum([len(each.body) for each in self.exchanges])
             self.truncated = self.exchanges[-1].truncated
         self.page, self.exchanges = None, ()
+        self.carried.clear()
 
 
 class OpenFetch(msgspec.Struct, frozen=True, array_like=True):

@@ -3,22 +3,25 @@ made, comes back for what could not be had, and visits its pages again."""
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from crawler.data.changes import FeedReader
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierLimits
+from crawler.loop import loop
 from crawler.render.browser import process_tree
 from tests.harness import fork_server
+from tests.harness.archive_judges import read_folder, read_rows
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.crawling import Crawled, crawl, pass_time
 from tests.harness.rendering import is_alive
@@ -245,3 +248,113 @@ def test_a_later_visit_is_whole_and_compares_what_is_seen(
     found = changes(lives.data)
     assert sorted(found[: len(lives.pages())]) == sorted(("new", url) for url in lives.pages())
     assert found[len(lives.pages()) :] == [("changed", lives.web.url(*CHANGED))]
+
+
+PARTS: Final = "127.0.78.4"
+PICTURE: Final = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+NEEDED: Final[Mapping[str, Reply]] = {
+    "/look.css": Reply(
+        "@import 'more.css'; @font-face { font-family: f; src: url(f.woff2) }"
+        " p { background: url(back.png); font-family: f } .none { background: url(unused.png) }",
+        content_type="text/css",
+    ),
+    "/more.css": Reply("h1 { color: red }", content_type="text/css"),
+    "/f.woff2": Reply(b"a font", content_type="font/woff2"),
+    **{
+        f"/{name}.png": Reply(PICTURE, content_type="image/png")
+        for name in ("back", "unused", "shown", "made")
+    },
+}
+
+
+class Lacking:
+    """Pages of which another host has what they show: at once, at the second time, or never."""
+
+    def __init__(self) -> None:
+        self.at_parts = ""
+        self.asked: list[tuple[str, str]] = []
+
+    def __call__(self, ask: Ask) -> Reply:
+        self.asked.append((ask.host, ask.path))
+        name = ask.path.rpartition("/")[2].partition(".")[0]
+        if ask.host == PARTS and name in ("once", "always", "never"):
+            is_there = name == "always" or (name == "once" and ask.turn)
+            fields = (("Access-Control-Allow-Origin", "*"),)
+            return Reply(name * 100, 200 if is_there else 503, headers=fields)
+        if ask.path.startswith("/page/"):
+            head = "<link rel=stylesheet href=/look.css>" if name == "always" else ""
+            icon = "" if name == "always" else "<link rel=icon href=data:,>"
+            body = f"<div id=root></div><script src=/{name}.js></script>"
+            return Reply(f"<!doctype html><title>App</title>{head}{icon}{body}")
+        if ask.path.endswith(".js"):
+            shown = "'<p>' + text + '<img src=/shown.png>'" if name == "always" else "'<p>' + text"
+            script = (
+                f"fetch('{self.at_parts}/{name}.txt').then((got) => got.ok ? got.text() : '')"
+                f".then((text) => {{ if (text) root.innerHTML = {shown} }});"
+                + ("new Image().src = '/made.png';" if name == "always" else "")
+            )
+            return Reply(script, content_type="text/javascript")
+        return NEEDED.get(ask.path, Reply("not here", 404))
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    crawled: Crawled
+    asked: Counter[str]
+    root: str
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """A crawl that ends by itself."""
+    host, lacking = HOSTS[0], Lacking()
+    with (
+        LoopbackWeb(lacking, [host, PARTS]) as web,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(loop, "_LACKING_S", 0.05)
+        lacking.at_parts = web.url(PARTS, "")
+        seeds = ",".join(web.url(host, f"/page/{name}") for name in ("once", "never", "always"))
+        crawled = crawl(
+            tmp_path_factory.mktemp("whole") / "data",
+            settings={**SETTINGS, "CRAWLER_REVISIT": None, "CRAWLER_CHANGES": None},
+            seeds=seeds,
+            scope="host",
+            requisites="yes",
+        )
+        asked = Counter(path for _, path in lacking.asked)
+        return Whole(crawled, asked, web.url(host, ""))
+
+
+def test_a_page_that_lacks_something_is_fetched_once_more(whole: Whole) -> None:
+    ends: dict[str, list[tuple[str, str]]] = {}
+    for each in whole.crawled.outcomes:
+        name = each.url.removeprefix(f"{whole.root}/page/")
+        ends.setdefault(name, []).append((each.fate, each.reason))
+    lacks = "not whole, left out: trouble"
+    assert ends["once"] == [("retry", lacks), ("done", "")]
+    assert ends["never"] == [("retry", lacks), ("done", lacks)]
+    assert ends["always"] == [("done", "")]
+    asked = {name: whole.asked[f"/page/{name}"] for name in ("once", "never", "always")}
+    assert asked == {"once": 2, "never": 2, "always": 1}
+    texts = {row["url"].rpartition("/")[2]: row["text"] for row in rows(whole.crawled.data)}
+    assert (texts["once"], texts["always"]) == ("once" * 100, "always" * 100)
+    assert not texts["never"]
+
+
+def rows(data: Path) -> list[dict[str, Any]]:
+    return [row for file in (data / "warc").glob("*.parquet") for row in read_rows(file)]
+
+
+def test_what_a_page_needs_is_fetched_once(whole: Whole) -> None:
+    wanted = {"/shown.png", "/made.png", "/unused.png", "/favicon.ico"}
+    assert {path: whole.asked[path] for path in wanted} == dict.fromkeys(wanted, 1)
+
+
+def test_what_came_for_a_page_is_in_the_archive(whole: Whole) -> None:
+    records = read_folder(whole.crawled.data / "warc").values()
+    kept = {each.url for each in records if each.kind in ("response", "revisit")}
+    names = {f"/{name}.js" for name in ("once", "never", "always")}
+    assert {f"{whole.root}{path}" for path in names | NEEDED.keys()} <= kept

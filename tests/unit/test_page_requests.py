@@ -20,6 +20,7 @@ from crawler.download.page_requests import (
     RequestParts,
 )
 from crawler.download.port import Fetched, WireRequest
+from crawler.loop.life import CarriedExchanges
 from crawler.model.page import Exchange
 from crawler.model.types import (
     Answer,
@@ -288,7 +289,8 @@ def test_what_is_remembered_is_bounded_and_ends():
 
     def put(url: str, size: int, control: str = "") -> None:
         fields = {"cache-control": control} if control else {}
-        remembered.put(url, script, BrowserAnswer(status=200, fields=fields, body=b"x" * size))
+        answer = BrowserAnswer(status=200, fields=fields, body=b"x" * size)
+        remembered.put(url, script, answer, CarriedExchanges(()))
 
     put("usual", 10)
     put("long", 10, "public, max-age=1800")
