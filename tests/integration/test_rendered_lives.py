@@ -1,28 +1,35 @@
 """A crawl whose pages a browser makes, in several lives: it is stopped and killed while pages are
-made, comes back for what could not be had, and visits its pages again."""
+made, visits them again, gets other rules, and is purged; and one that comes back for what could not
+be had."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import gzip
 import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any, Final
 
 import pytest
 
 from crawler.data.changes import FeedReader
+from crawler.data.outcomes import read_outcomes
 from crawler.frontier.open import open_frontier
 from crawler.frontier.port import FrontierLimits
 from crawler.loop import loop
+from crawler.model.types import Outcome
 from crawler.render.browser import process_tree
 from tests.harness import fork_server
-from tests.harness.archive_judges import read_folder, read_rows
-from tests.harness.commands import PATIENCE_S, crawl_command
+from tests.harness.archive_command import archive, packed
+from tests.harness.archive_judges import judged_package, read_folder, read_rows
+from tests.harness.commands import crawl_command
 from tests.harness.crawling import Crawled, crawl, pass_time
 from tests.harness.rendering import is_alive
 from tests.harness.waiting import wait_until
@@ -35,6 +42,7 @@ MARKED: Final = HOSTS[2], "/page/1"
 MARKER: Final = "marker-39e1"
 INTERVAL_S: Final = 601.0
 MOST_STOP_S: Final = 3.0
+PATIENCE_S: Final = 60.0
 SHELL: Final = "<title>App</title><div id=root></div><script src=/app.js></script>"
 SCRIPT: Final = """
 const page = location.pathname.split("/").pop();
@@ -60,7 +68,8 @@ SETTINGS: Final = {
 class App:
     """The same application on three hosts. All that it sends has an ETag and a date."""
 
-    is_held: bool = False  # data are not answered
+    is_held: bool = False  # no data come, and nothing of this host
+    held_host: str = ""
     asked: list[Ask] = field(default_factory=list)
     texts: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -72,8 +81,6 @@ class App:
             return self.dated(SCRIPT, "text/javascript", ask)
         if ask.path.startswith("/page/"):
             return self.dated(SHELL, "text/html", ask)
-        if self.is_held:
-            return Reply(hang=True)
         name = ask.path.removeprefix("/data/").removesuffix(".json")
         text = self.texts.get((ask.host, f"/page/{name}"), f"silk{name}")
         text = f"{text} of {ask.host} " + " ".join(f"{text}{n}" for n in range(60))
@@ -86,7 +93,14 @@ class App:
         fields = (("ETag", etag), ("Last-Modified", "Thu, 26 Nov 2026 10:00:00 GMT"))
         if dict(ask.headers).get("If-None-Match") == etag:
             return Reply(status=304, headers=fields)
+        if self.is_held and (ask.host == self.held_host or ask.path.startswith("/data/")):
+            return Reply(lambda: self.later(body), content_type=kind, headers=fields)
         return Reply(body, content_type=kind, headers=fields)
+
+    async def later(self, body: str) -> AsyncIterator[bytes]:
+        while self.is_held:
+            await asyncio.sleep(0.01)
+        yield body.encode()
 
     def taken(self) -> list[Ask]:
         """What was asked for since the last call."""
@@ -107,12 +121,13 @@ class Lives:
     def seeds(self) -> str:
         return ",".join(self.web.url(host, "/page/0") for host in HOSTS)
 
-    def command(self) -> list[str]:
-        return crawl_command(self.data, SETTINGS, seeds=self.seeds, scope="host")
+    def command(self, **settings: object) -> list[str]:
+        return crawl_command(self.data, {**SETTINGS, **settings}, seeds=self.seeds, scope="host")
 
     def are_held(self) -> bool:
-        """Whether a page of each host waits for its data."""
+        """Whether each host has a page under way that waits for the web."""
         waiting = {each.host for each in self.app.asked if each.path.startswith("/data/")}
+        waiting |= {each.host for each in self.app.asked if each.host == self.app.held_host}
         return waiting == set(HOSTS)
 
     def visit(self) -> Crawled:
@@ -248,6 +263,80 @@ def test_a_later_visit_is_whole_and_compares_what_is_seen(
     found = changes(lives.data)
     assert sorted(found[: len(lives.pages())]) == sorted(("new", url) for url in lives.pages())
     assert found[len(lives.pages()) :] == [("changed", lives.web.url(*CHANGED))]
+
+
+def test_rules_and_purges_of_a_crawl_that_runs(
+    lives: Lives, revisited: object, tmp_path: Path
+) -> None:
+    assert revisited
+    first, second, marked = HOSTS
+    app, rules, log = lives.app, lives.data / "rules.toml", tmp_path / "log"
+    rules.write_text("".join(rendering(host, "always") for host in (first, marked)))
+    pass_time(lives.data, INTERVAL_S)
+    app.is_held, app.held_host = True, second
+    targets = [lives.web.url(marked, path) for path in ("/page/1", "/data/1.json")]
+    last = {url for url in lives.pages() if url not in targets}
+    before = len(outcomes(lives.data))
+    with fork_server.running(lives.command(CRAWLER_RENDER="never"), log) as process:
+        wait_until(lives.are_held, PATIENCE_S, "pages of all hosts", log=log.read_text)
+        rules.write_text(rendering(first, "never") + rendering(second, "always"))
+        wait_until(lambda: "Rules in force: 2" in log.read_text(), PATIENCE_S, log=log.read_text)
+        held = command(lives.data, "frontier", "purge", *targets).stdout
+        refused = command(lives.data, "archive", "purge", *targets[:1])
+        app.is_held, app.held_host = False, ""
+        wait_until(
+            lambda: last <= {each.url for each in outcomes(lives.data)[before:]},
+            PATIENCE_S,
+            "a visit of each page that is not purged",
+            log=log.read_text,
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    asked = [(each.host, each.path) for each in app.taken()]
+    shells = [path for host, path in asked if host == first and "/page/" in path]
+    data = {host: [path for at, path in asked if at == host and "/data/" in path] for host in HOSTS}
+    assert len(shells) == len(NAMES)
+    assert data[first] == [f"/data/{shells[0].rpartition('/')[2]}.json"], "not after its new rule"
+    assert len(data[second]) == len(NAMES), "what comes after its rule is rendered"
+
+    assert refused.returncode and "in use by another crawl" in refused.stderr
+    kinds = {json.loads(line)["type"] for line in held.splitlines() if line.startswith("{")}
+    assert kinds >= {"response", "conversion"}
+    assert marked_files(lives.data), "the archive, and its columns"
+    for name in ("frontier", "archive"):
+        for target in targets:
+            done = command(lives.data, name, "purge", target)
+            assert done.returncode == 0, done.stderr
+    assert marked_files(lives.data) == []
+    checked = archive(lives.data, "check")
+    assert checked.code == 0 and "good" in checked.text, checked.text
+    judged_package(packed(lives.data, tmp_path / "crawl.wacz"))
+
+
+def rendering(host: str, choice: str) -> str:
+    return f'[[rule]]\nfor = "{host}"\nrender = "{choice}"\n'
+
+
+def outcomes(data: Path) -> list[Outcome]:
+    return list(read_outcomes(data / "outcomes.jsonl"))
+
+
+def command(data: Path, *words: str) -> CompletedProcess[str]:
+    return fork_server.run([*fork_server.SCRAPY, *words, "-s", f"CRAWLER_DATA_DIR={data}"])
+
+
+def marked_files(data: Path) -> list[str]:
+    """The names of files that hold the marker, compressed or not."""
+    found = []
+    for path in filter(Path.is_file, data.rglob("*")):
+        content = path.read_bytes()
+        if path.name.endswith(".gz"):
+            content = gzip.decompress(content)
+        elif path.suffix == ".parquet":
+            content += str(read_rows(path)).encode()
+        if MARKER.encode() in content:
+            found.append(path.name)
+    return found
 
 
 PARTS: Final = "127.0.78.4"
