@@ -288,7 +288,8 @@ class RenderMiddleware:
         which that happens is not tried more often than one that brings nothing."""
         life.note_reason(f"not rendered: {failed}")
         life.note_lacking(f"not rendered: {failed}")
-        self._policy.learn(life.candidate.host, life.candidate.url, paid=None)
+        if life.plan.purpose is not Purpose.PROBE:  # its turn is a page's, whose pattern it has not
+            self._policy.learn(life.candidate.host, life.candidate.url, paid=None)
         self._crawl.stats.count("render/failed")
         self._failed += 1
         if self._failed <= _LOGGED:

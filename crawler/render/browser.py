@@ -44,6 +44,7 @@ _TREE_S: Final = 1.0  # for which the processes are taken for the same: to find 
 _WORLD: Final = "gossamer"
 _ARGUMENTS: Final = (
     "--disable-gpu",
+    "--disable-software-rasterizer",
     "--disable-sync",
     "--disable-domain-reliability",
     "--disable-client-side-phishing-detection",
@@ -57,6 +58,8 @@ _ARGUMENTS: Final = (
     "--dns-prefetch-disable",
     # A process for each site of a frame: the documents of frames are not asked for.
     "--disable-site-isolation-trials",
+    # Its process for the network has none to serve, and no sandbox of its own on Linux.
+    "--enable-features=NetworkServiceInProcess2",
 )
 # With these of Playwright's a page may open windows as it likes, and flood the browser with calls.
 _NOT_WANTED: Final = ("--disable-popup-blocking", "--disable-ipc-flooding-protection")

@@ -26,8 +26,14 @@ NODE: Final = "PLAYWRIGHT_NODEJS_PATH"  # Playwright's only way to name its driv
 NICE: Final = 10  # plain pages go first
 NOBODY: Final = 65534
 _PREFIX: Final = "gossamer-browser-"
-# Node would let garbage of some 100 MB gather.
-_NODE_HEAP: Final = "--max-semi-space-size=2 --max-old-space-size=256 --optimize-for-size"
+# Node would let garbage of some 100 MB gather; and without its compilers (lite mode) and with the
+# allocator's settings it has 15 MB less, at the same CPU time.
+_NODE_FLAGS: Final = (
+    "--max-semi-space-size=1 --max-old-space-size=256 --optimize-for-size --lite-mode"
+)
+_NODE_ALLOCATOR: Final = (
+    "MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=65536 MALLOC_MMAP_THRESHOLD_=65536"
+)
 _DISK: Final = "256m"  # of the browser's own files, where they are in memory
 # What leads nowhere, where no namespace is to be had: a proxy at a port where nothing listens, for
 # loopback too, and a resolver without names.
@@ -147,8 +153,8 @@ class BrowserFolder:
         node = shlex.quote(chosen) if chosen else '"${1%/package/cli.js}/node"'
         self.node = self._script(
             "node",
-            f"export TMPDIR={shlex.quote(str(temporary))}\n"
-            f'exec {session}{end}nice -n {NICE} {node} {_NODE_HEAP} "$@"\n',
+            f"export TMPDIR={shlex.quote(str(temporary))} {_NODE_ALLOCATOR}\n"
+            f'exec {session}{end}nice -n {NICE} {node} {_NODE_FLAGS} "$@"\n',
         )
 
     def arguments(self) -> list[str]:
