@@ -81,6 +81,8 @@ _NOT_OF_BROWSER: Final = frozenset(
     )
 )
 _NOT_OF_BROWSER_BEGIN: Final = ("sec-", "proxy-", "upgrade-", "if-", ":")
+_FOR_OTHERS: Final = frozenset(("accept", "content-language", "origin", "referer"))
+"""Fields that a page may send to another origin without asking it first, which we do not."""
 _NOT_FOR_BROWSER: Final = frozenset(
     (b"Content-Encoding", b"Content-Length", b"Transfer-Encoding", b"Connection", b"Set-Cookie")
 )
@@ -556,10 +558,13 @@ class PageRequests:
 
     def _fields_of(self, url: str, request: BrowserRequest) -> Iterator[tuple[bytes, bytes]]:
         yield from self._fields
-        if authority_of(url) == authority_of(self._life.candidate.url):
+        is_own = authority_of(url) == authority_of(self._life.candidate.url)
+        if is_own:
             yield from self._own_fields
         for written, value in request.fields.items():
             name = written.lower()
+            if not is_own and name not in _FOR_OTHERS:
+                continue
             if name not in _NOT_OF_BROWSER and not name.startswith(_NOT_OF_BROWSER_BEGIN):
                 yield name.title().encode("latin-1"), value.encode("latin-1", "replace")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable
 from contextlib import suppress
 from functools import cached_property
@@ -55,6 +56,7 @@ BY_REQUEST: Final = "playwright"
 """The key of a request's meta that says whether it is rendered, as of scrapy-playwright."""
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
 _UTF_16_BYTES: Final = 1024  # among which UTF-16 has a NUL, as no other encoding of pages
+_LANGUAGE: Final = re.compile(r"\s*([A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*)\s*(?:[,;]|$)")  # the first
 _LOGGED: Final = 20  # pages that could not be rendered, one by one
 
 
@@ -63,10 +65,14 @@ def _put_back(life: Life, request: Request) -> Request:
     return request.replace(dont_filter=True)
 
 
-def browser_options(settings: RenderSettings, user_agent: str) -> BrowserOptions:
+def browser_options(
+    settings: RenderSettings, user_agent: str, accept_language: str
+) -> BrowserOptions:
+    wanted = _LANGUAGE.match(accept_language)
     return BrowserOptions(
         executable=settings.browser,
         user_agent=user_agent,
+        language=wanted[1] if wanted else "",
         tabs=settings.render_tabs,
         page_s=settings.render_timeout_s,
         quiet_s=settings.render_quiet_s,
@@ -301,7 +307,9 @@ class RenderMiddleware:
                 return self._pool
             agent = self._crawl.settings.config.identity.user_agent
             try:
-                pool = BrowserPool(browser_options(self._settings, agent))
+                fields = self._crawler.settings.getdict("DEFAULT_REQUEST_HEADERS")
+                language = str(fields.get("Accept-Language") or "")
+                pool = BrowserPool(browser_options(self._settings, agent, language))
                 said = await pool.start()
             except (ConfigError, OSError) as missing:
                 error = BrowserMissing(f"the browser that CRAWLER_RENDER needs: {missing}")

@@ -9,6 +9,7 @@ longer.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -80,7 +81,8 @@ _WATCH: Final = """
   const now = performance.now.bind(performance);
   new MutationObserver(() => { changed = now(); }).observe(document, {
     subtree: true, childList: true, characterData: true, attributeFilter: ["href", "src"] });
-  self.take = (quiet, most) => {
+  const base = document.createElement("base");
+  self.take = (quiet, most, url) => {
     const timing = performance.timing;
     // What is written into a page that is loaded leaves it at "loading".
     const loaded = document.readyState === "complete" || timing.loadEventEnd;
@@ -89,12 +91,24 @@ _WATCH: Final = """
     if (still < quiet || (quiet && !loaded)) return [0, still];
     const root = document.documentElement;
     if (!root) return [1, ""];
+    // Links of a page that has moved on by `history` are meant from where it now is.
+    base.remove();
+    base.href = document.baseURI;
+    if (base.href.split("#")[0] !== url && !document.querySelector("base[href]"))
+      document.querySelector("head")?.prepend(base);
     const html = (document.doctype ? "<!DOCTYPE html>" : "") + root.outerHTML;
     return html.length > most ? [2, html.length] : [1, html.toWellFormed()];
   };
   return location.href;
 })()"""
-_SCROLL: Final = "scrollTo(0, document.documentElement.scrollHeight)"
+_SCROLL: Final = """
+(() => {
+  const before = scrollY;
+  scrollTo({ top: 1e9, behavior: "instant" });
+  return scrollY !== before;
+})()"""
+_SHARED_WITH: Final = "access-control-allow-origin"
+_NOBODY: Final = "https://nobody.invalid"  # no page's origin
 _LEFT: Final = "it left its document"
 _WAITING, _TAKEN, _TOO_LARGE = range(3)  # the first value that `take` returns
 
@@ -156,6 +170,7 @@ class BrowserMissing(ConfigError):
 class BrowserOptions:
     executable: str = ""  # empty: the first of _PROGRAMS on PATH
     user_agent: str = ""  # empty: the browser's own
+    language: str = ""  # of its scripts, a tag as in Accept-Language; empty: the browser's own
     tabs: int = 2
     page_s: float = 15.0  # after which a page is taken as it is
     quiet_s: float = 0.5  # without a request and a change of the DOM, and a page is done
@@ -380,6 +395,7 @@ class RunningBrowser:
         made = await self._bounded(
             self._browser.new_context(
                 user_agent=self._options.user_agent or None,
+                locale=self._options.language or None,
                 service_workers="block",
                 accept_downloads=False,
             )
@@ -436,7 +452,7 @@ class RunningBrowser:
                 await page.goto(tab.url, wait_until="commit", timeout=0)
                 tab.is_begun = True
             async with asyncio.timeout_at(deadline):
-                reader = await _DomReader.of(page, self._options.max_dom_bytes)
+                reader = await _DomReader.of(page, tab.asked_url, self._options.max_dom_bytes)
             for left in range(self._options.scrolls, -1, -1):
                 found = await self._when_quiet(reader, tab, deadline)
                 if found is None:
@@ -444,7 +460,8 @@ class RunningBrowser:
                 if not left:
                     return found, True
                 async with asyncio.timeout_at(deadline):
-                    await reader.scroll()
+                    if not await reader.scroll():
+                        return found, True
                     tab.touch(0)
         except TimeoutError:
             if not tab.is_begun:
@@ -453,7 +470,7 @@ class RunningBrowser:
             raise _meaning(failed) from failed
         try:
             async with asyncio.timeout(_GRACE_S):
-                reader = await _DomReader.of(page, self._options.max_dom_bytes)
+                reader = await _DomReader.of(page, tab.asked_url, self._options.max_dom_bytes)
                 dom = await reader.take(0)
         except TimeoutError:
             raise NotRendered("it hangs: its scripts do not end") from None
@@ -524,20 +541,22 @@ class _DomReader:
     If that document is replaced, each call raises Playwright's error.
     """
 
-    def __init__(self, session: CDPSession, world: int, max_bytes: int) -> None:
+    def __init__(self, session: CDPSession, world: int, url: str, max_bytes: int) -> None:
         self._session = session
         self._world = world
+        self._url = url
         self._max_bytes = max_bytes
 
     @classmethod
-    async def of(cls, page: Page, max_bytes: int) -> Self:
+    async def of(cls, page: Page, url: str, max_bytes: int) -> Self:
+        """*url*: of the document, as the browser asked for it."""
         session = await page.context.new_cdp_session(page)
         tree = await session.send("Page.getFrameTree")
         frame = tree["frameTree"]["frame"]
         world = await session.send(
             "Page.createIsolatedWorld", {"frameId": frame["id"], "worldName": _WORLD}
         )
-        reader = cls(session, world["executionContextId"], max_bytes)
+        reader = cls(session, world["executionContextId"], url, max_bytes)
         if not str(await reader._evaluate(_WATCH)).startswith("http"):
             raise NotRendered(_LEFT)  # for about:blank or blob:; no other is answered
         return reader
@@ -545,7 +564,8 @@ class _DomReader:
     async def take(self, quiet_s: float) -> bytes | float:
         """Return the DOM if it is loaded and has not changed for *quiet_s* (0: as it is), or how
         many seconds ago it did. It raises NotRendered if it is too large."""
-        kind, value = await self._evaluate(f"take({quiet_s * 1000}, {self._max_bytes})")
+        arguments = json.dumps([quiet_s * 1000, self._max_bytes, self._url])
+        kind, value = await self._evaluate(f"take(...{arguments})")
         if kind == _TOO_LARGE:
             raise NotRendered(f"its DOM is too large: {value:,} characters")
         if kind == _WAITING:
@@ -555,8 +575,9 @@ class _DomReader:
             raise NotRendered(f"its DOM is too large: {len(dom):,} bytes")
         return dom
 
-    async def scroll(self) -> None:
-        await self._evaluate(_SCROLL)
+    async def scroll(self) -> bool:
+        """Scroll to the end; return whether the page was not there yet."""
+        return bool(await self._evaluate(_SCROLL))
 
     async def _evaluate(self, expression: str) -> Any:
         answer = await self._session.send(
@@ -627,6 +648,8 @@ async def _answered(tab: _Tab, route: Route) -> None:
 
 async def _fulfil(route: Route, answer: BrowserAnswer) -> None:
     fields = {name: text for name, text in answer.fields.items() if name.lower() not in _LEFT_OUT}
+    if not any(name.lower() == _SHARED_WITH for name in fields):
+        fields[_SHARED_WITH] = _NOBODY  # or Playwright would let every page read it
     if 300 <= answer.status < 400 and answer.status != 304:
         # The browser would send the next request itself: Playwright asks nobody for it.
         await route.abort("failed")

@@ -144,6 +144,8 @@ class BrowserPool:
                 self._retire(self._browser, is_worn=False)
             if self._browser is None:
                 assert self._way is not None, "the pool was not started"
+                if self._closing:  # two at once would take twice the memory
+                    await asyncio.wait(self._closing)
                 try:
                     self._browser = await RunningBrowser.start(self._options, self._way)
                 except (BrowserGone, ConfigError, OSError) as gone:

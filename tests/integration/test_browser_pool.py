@@ -93,6 +93,62 @@ def test_what_is_left_out_fails_in_the_page(browser: Browsing) -> None:
     assert b"<p>no</p>" in browser.render(f"{document}</script>").dom
 
 
+ORIGINS = """<p></p><script>
+const ask = (name, url, options) => fetch(url, options).then((got) => got.text())
+  .then((text) => name + ":" + text, () => name + ":refused");
+Promise.all([
+  ask("shared", "http://other.test/shared"), ask("private", "http://other.test/private"),
+  ask("own", "/own"), ask("blind", "http://other.test/private", {mode: "no-cors"}),
+]).then((all) => document.querySelector("p").append(all.join(" ")));</script>"""
+
+
+def test_a_page_reads_of_other_origins_only_what_they_share(browser: Browsing) -> None:
+    async def answering(request: BrowserRequest) -> BrowserAnswer:
+        name = request.url.rpartition("/")[2]
+        shared = {"access_control_allow_origin": "*"} if name == "shared" else {}
+        return an_answer(name, **shared)
+
+    page = browser.run(browser.pool.render("origins", URL, an_answer(ORIGINS), answering))
+    assert b"<p>shared:shared private:refused own:own blind:</p>" in page.dom
+
+
+@pytest.mark.parametrize(
+    ("script", "base"),
+    [
+        ("history.replaceState(0, '', '/')", b'<base href="http://site.test/">'),
+        ("history.pushState(0, '', 'b/c?d')", b'<base href="http://site.test/a/b/c?d">'),
+        ("history.pushState(0, '', '#here')", b""),
+        ("document.write('<base href=/z/>'); history.pushState(0, '', '/y')", b""),
+    ],
+)
+def test_links_are_meant_from_where_a_page_has_moved_itself(
+    browser: Browsing, script: str, base: bytes
+) -> None:
+    dom = browser.render(f"<title>x</title><script>{script}</script><a href=one>1</a>").dom
+    assert base in dom and dom.count(b'<base href="http') == bool(base)
+
+
+def test_a_page_is_scrolled_only_as_long_as_there_is_more() -> None:
+    grows = """<div style="height: 3000px"></div><script>
+      let grown = 0;
+      addEventListener("scroll", () => { if (grown++ < 2) {
+        const more = document.createElement("div");
+        more.style.height = "3000px"; more.append("part " + grown); document.body.append(more); }});
+    </script>"""
+    options = BrowserOptions(page_s=20.0, quiet_s=0.2, scrolls=100)
+    with browsing(options) as browser:
+        short, long = browser.render("<p>short"), browser.render(grows)
+        assert short.is_quiet and long.is_quiet and b"part 2" in long.dom
+        removed = "<script>onload = () => document.documentElement.remove()</script>"
+        assert browser.render(removed).dom == b""
+
+
+def test_scripts_see_the_language_that_is_asked_for() -> None:
+    said = "<p></p><script>document.querySelector('p').append(navigator.languages)</script>"
+    with browsing(BrowserOptions(quiet_s=0.1, language="de-AT")) as browser:
+        assert b"<p>de-AT</p>" in browser.render(said).dom
+
+
 def test_documents_of_frames_are_not_asked_for(browser: Browsing) -> None:
     answers = Answers({})
     document = an_answer('<p>kept</p><iframe src="/x"></iframe><img src="/y">')

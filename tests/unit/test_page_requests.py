@@ -46,11 +46,13 @@ class Network:
         self.answers: dict[str, tuple[int, list[str], bytes]] = {}
         self.held: dict[str, asyncio.Event] = {}
         self.sent: list[str] = []
+        self.fields: list[dict[bytes, bytes]] = []
 
     async def fetch(self, wire: WireRequest, watch: Any) -> Fetched:
         assert watch.may_send()
         path, began = urlsplit(wire.url).path, time.time()
         self.sent.append(wire.url)
+        self.fields.append(dict(wire.fields))
         if path in self.held:
             await self.held[path].wait()
         status, fields, body = self.answers.get(path, (200, [JSON], b"{}"))
@@ -230,6 +232,22 @@ def test_what_a_page_is_given_is_bounded_as_sent_and_as_decoded():
         await page.end()
 
     in_world(live)
+
+
+def test_other_origins_are_sent_only_what_needs_no_leave():
+    """A browser would ask them first, by OPTIONS, whether a page may send its own fields."""
+
+    async def live(world: World) -> None:
+        page = world.page()
+        fields = {"Origin": "http://own.test", "Accept": "*/*", "Metadata-Flavor": "x"}
+        for url in ("http://own.test/data", "http://cdn.test/data"):
+            request = BrowserRequest(url=url, method="GET", kind="fetch", fields=fields)
+            assert await page.answer(request) is not None
+        await page.end()
+
+    own, other = in_world(live).network.fields
+    assert own == {b"Origin": b"http://own.test", b"Accept": b"*/*", b"Metadata-Flavor": b"x"}
+    assert other == {b"Origin": b"http://own.test", b"Accept": b"*/*"}
 
 
 def test_only_successes_are_remembered_and_only_for_whom_they_are():
