@@ -36,7 +36,13 @@ from crawler.model.page import DOM_TYPE, Rendered, Source, Unreadable, header_va
 from crawler.model.types import HTTP_OK, Candidate, ConfigError, Purpose
 from crawler.page.encodings import read_text
 from crawler.page.media_type import actual_type
-from crawler.page.script_signs import ScriptSigns, brings_more, may_have_scripts, signs_of
+from crawler.page.script_signs import (
+    ScriptSigns,
+    brings_less,
+    brings_more,
+    may_have_scripts,
+    signs_of,
+)
 from crawler.policy.refusal import Refusal
 from crawler.policy.rendering import RenderPolicy, RenderReason
 from crawler.render.browser import (
@@ -57,6 +63,7 @@ BY_REQUEST: Final = "playwright"
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
 _UTF_16_BYTES: Final = 1024  # among which UTF-16 has a NUL, as no other encoding of pages
 _LANGUAGE: Final = re.compile(r"\s*([A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*)\s*(?:[,;]|$)")  # the first
+_LESS: Final = "rendered to less than was sent, so kept as it was sent"
 _LOGGED: Final = 20  # pages that could not be rendered, one by one
 
 
@@ -168,19 +175,23 @@ class RenderMiddleware:
     ) -> Response | Request:
         declared = header_value(response.headers, b"Content-Type") or b""
         before = await self._signs(response.url, declared.decode("latin-1"), response.body)
-        candidate, reason = life.candidate, None
-        if before is not None:
-            is_asked = bool(request.meta.get(BY_REQUEST))
-            reason = self._policy.decide(
-                candidate.host, candidate.url, before, choice, is_asked=is_asked
-            )
-        if before is None or reason is None:
+        if before is None:
+            return response
+        candidate, is_asked = life.candidate, bool(request.meta.get(BY_REQUEST))
+        reason = self._policy.decide(
+            candidate.host, candidate.url, before, choice, is_asked=is_asked
+        )
+        if reason is None:
             return response
         made = await self._in_browser(request, response, life)
-        if made is not response and isinstance(made, Response) and life.rendered is not None:
-            after = await self._signs(made.url, DOM_TYPE, made.body)
-            self._note_rendered(life, reason, life.rendered, before, after)
-        return made
+        if made is response or not isinstance(made, Response) or life.rendered is None:
+            return made
+        after = await self._signs(made.url, DOM_TYPE, made.body)
+        is_less = after is None or (not is_asked and brings_less(before, after))
+        self._note_rendered(life, reason, life.rendered, before, None if is_less else after)
+        if is_less:
+            life.note_rendered(None)
+        return response if is_less else made
 
     async def _in_browser(
         self, request: Request, response: Response, life: Life
@@ -272,6 +283,7 @@ class RenderMiddleware:
         before: ScriptSigns,
         after: ScriptSigns | None,
     ) -> None:
+        """Note what rendering has brought. *after*: None if the page is kept as it was sent."""
         stats, candidate = self._crawl.stats, life.candidate
         paid = after is not None and brings_more(before, after)
         # Of what another time may bring nothing is said.
@@ -281,10 +293,14 @@ class RenderMiddleware:
             life.note_lacking("")
         elif life.lacking:
             life.note_reason(f"not whole, left out: {life.lacking}")
+        elif after is None:
+            life.note_reason(_LESS)
         stats.count("render/pages")
         stats.count(f"render/because/{reason}")
         stats.count("render/ms", rendered.ms)
-        if paid and after is not None:
+        if after is None:
+            stats.count("render/less")
+        elif paid:
             stats.count("render/paid")
             stats.count("render/links", len(after.links - before.links))
             stats.count("render/chars", max(0, after.chars - before.chars))

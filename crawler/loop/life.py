@@ -302,8 +302,9 @@ class Life:
         """Note what a browser was given for its page, by the URLs that this has in it."""
         self.given = urls
 
-    def note_rendered(self, rendered: Rendered) -> None:
-        """Note that the body of its answer is the DOM that a browser has made of it."""
+    def note_rendered(self, rendered: Rendered | None) -> None:
+        """Note that the body of its answer is the DOM that a browser has made of it; None: that it
+        is what the server sent, after all."""
         self.rendered = rendered
 
     def note_address(self, ip: str) -> None:

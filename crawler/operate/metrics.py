@@ -283,6 +283,11 @@ METRICS: Final = (
         _stat("render/chars"),
     ),
     _counter(
+        "rendered_less_total",
+        "Of these, pages with less than they were sent with, and that are kept as they were sent.",
+        _stat("render/less"),
+    ),
+    _counter(
         "render_failed_total",
         "Pages that a browser could not make, and that are kept as they were sent.",
         _stat("render/failed"),

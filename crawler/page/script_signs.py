@@ -31,6 +31,7 @@ _MOUNT_POINT: Final = re.compile(
 _ANY_SCRIPT: Final = re.compile(b"<\0?s\0?c\0?r\0?i\0?p\0?t", re.I)  # in UTF-16, too
 _EMPTY: Final = re.compile(rb"(?:\s|<!--[^>]{0,100}+>)*+</")
 _NOSCRIPT: Final = re.compile(rb"<noscript\b[^>]*+>([^<]*+(?:<(?!/noscript)[^<]*+)*+)", re.I)
+_BROKEN: Final = b"<parsererror"  # what a browser writes into XHTML that is not well-formed
 _TAG: Final = re.compile(rb"<[^>]*+>?")
 _ASKS_FOR_SCRIPTS: Final = re.compile(rb"java-?script|\bjs\b", re.I)
 
@@ -38,6 +39,7 @@ FEW_CHARS: Final = 200
 """A page with less text than that, beside scripts, is taken to be made by these. (Some 100 in
 crawl4ai; the pages of frameworks have none before their scripts.)"""
 _FEW_LINKS: Final = 2
+_SOME_LINKS: Final = 10  # guess: that make a page, also without text
 _SOME_CHARS: Final = 1000  # guess: a page of so little text and no links leads nowhere without them
 
 
@@ -48,6 +50,8 @@ class ScriptSigns(msgspec.Struct, frozen=True, gc=False):
     chars: int = 0  # of its main text
     links: frozenset[str] = frozenset()  # the targets of its <a>, as written
     asks: bool = False  # an empty mount point of a framework, or a noscript that asks for scripts
+
+    is_broken: bool = False  # a browser has stopped at an error in it
 
     @property
     def is_thin(self) -> bool:
@@ -74,7 +78,7 @@ def signs_of(body: bytes, parsed: Parsed) -> ScriptSigns:
         _ASKS_FOR_SCRIPTS.search(_TAG.sub(b" ", inside)) for inside in _NOSCRIPT.findall(body)
     )
     links = frozenset(link.url for link in parsed.links if link.kind is LinkKind.A)
-    return ScriptSigns(has_scripts, len(parsed.text), links, asks)
+    return ScriptSigns(has_scripts, len(parsed.text), links, asks, _BROKEN in body)
 
 
 def brings_more(before: ScriptSigns, after: ScriptSigns) -> bool:
@@ -82,7 +86,23 @@ def brings_more(before: ScriptSigns, after: ScriptSigns) -> bool:
     *before*: a tenth more links, two at least, or a quarter more text, 100 characters at least.
     Less is what menus, counters and search boxes bring."""
     new_links = len(after.links - before.links)
-    more_text = after.chars - before.chars
-    return new_links >= max(2, len(before.links) // 10) or more_text >= max(
-        FEW_CHARS // 2, before.chars // 4
-    )
+    return new_links >= max(2, len(before.links) // 10) or _has_more_text(before, after)
+
+
+def _has_more_text(before: ScriptSigns, after: ScriptSigns) -> bool:
+    return after.chars - before.chars >= max(FEW_CHARS // 2, before.chars // 4)
+
+
+def brings_less(before: ScriptSigns, after: ScriptSigns) -> bool:
+    """Return whether the scripts of a page that was sent with text or links have taken away more
+    than half of either, and brought nothing in its place: they failed, or put up a wall."""
+    has_content = before.chars >= FEW_CHARS or len(before.links) >= _SOME_LINKS
+    if not has_content or (before.asks and before.is_thin):
+        return False
+    lost, new = len(before.links - after.links), len(after.links - before.links)
+    if after.is_broken:
+        return True
+    if before.chars >= FEW_CHARS and after.chars * 2 < before.chars:
+        return new < lost + _SOME_LINKS
+    has_lost = len(before.links) > _FEW_LINKS and lost * 2 > len(before.links)
+    return has_lost and new < lost and not _has_more_text(before, after)

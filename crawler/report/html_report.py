@@ -341,6 +341,7 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
 def _rendered(rendered: RenderFigures) -> Iterator[tuple[str, int]]:
     yield "pages", rendered.pages
     yield "with more text or links than sent", rendered.paid
+    yield "with less than sent, kept as sent", rendered.less
     yield "could not be, kept as sent", rendered.failed
     yield "requests for what they need", rendered.requests
     yield "seconds of work", round(rendered.seconds)

@@ -92,6 +92,7 @@ class RenderFigures(msgspec.Struct, frozen=True):
     requests: int = 0  # that were sent for them, beside their own
     left_out: dict[str, int] = {}  # that were not, by reason
     failed: int = 0  # pages that could not be rendered, and are kept as they were sent
+    less: int = 0  # of the rendered ones, with less than they were sent with: kept as sent, too
 
 
 class ExternalFigures(msgspec.Struct, frozen=True):
@@ -403,6 +404,7 @@ def render_figures(figures: Figures) -> RenderFigures:
         requests=figures["render/requests"],
         left_out=figures.below("render/left_out/"),
         failed=figures["render/failed"],
+        less=figures["render/less"],
     )
 
 
@@ -590,6 +592,8 @@ def _rendered(rendered: RenderFigures) -> Iterator[Row]:
         if rendered.left_out:
             sent = f"{many(rendered.requests, 'request')} sent for them"
             yield "", f"{sent}; left out: {listed(rendered.left_out)}"
+        if rendered.less:
+            yield "", f"{many(rendered.less, 'page')} had less then: kept as fetched"
     if rendered.failed:
         failed = many(rendered.failed, "page")
         label = "" if rendered.pages else "rendered"

@@ -7,7 +7,13 @@ import pytest
 from crawler.content.parsers.html import HtmlParser
 from crawler.model.choices import RenderChoice
 from crawler.model.page import Source
-from crawler.page.script_signs import ScriptSigns, brings_more, may_have_scripts, signs_of
+from crawler.page.script_signs import (
+    ScriptSigns,
+    brings_less,
+    brings_more,
+    may_have_scripts,
+    signs_of,
+)
 from crawler.policy import rendering
 from crawler.policy.rendering import (
     SAMPLE,
@@ -92,6 +98,33 @@ def test_a_page_with_little_text_and_few_links_is_thin(html, is_thin):
 )
 def test_more_is_new_links_or_a_quarter_more_text(after, is_more):
     assert brings_more(SCRIPTED, after) is is_more
+
+
+WALL = f"<h1>Before you continue</h1><button>Accept</button><a href=/terms>Terms</a>{SCRIPT}"
+BROKEN = f"<html><body><parsererror style='display: block'><h3>Errors:</h3></parsererror>{WORDS}"
+PLEA = f"<noscript>{WORDS[:600]}</noscript><div id=root></div>{SCRIPT}"
+INDEX = "".join(f"<a href=/{number}>{number}</a> " for number in range(30))
+APP = "".join(f"<a href=/item/{number}>{number}</a> " for number in range(30))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_less"),
+    [
+        (f"{WORDS}{LINKS}{SCRIPT}", f"<h2>Application error</h2>{SCRIPT}", True),
+        (f"{WORDS}{LINKS}{SCRIPT}", WALL, True),
+        (f"{WORDS}{LINKS}{SCRIPT}", f"{WORDS}{SCRIPT}", True),  # its links are lost
+        (f"{INDEX}{SCRIPT}", WALL, True),
+        (f"{WORDS}{LINKS}{SCRIPT}", BROKEN + LINKS, True),  # the error page of XHTML
+        (f"{WORDS}{LINKS}{SCRIPT}", f"{WORDS[:1200]}{LINKS}", False),
+        (f"{WORDS}{LINKS}{SCRIPT}", f"{WORDS}{LINKS.replace('href=/', 'href=/en/')}", False),
+        (f"{WORDS[:600]}{SCRIPT}", f"{WORDS[:200]}{APP}", False),  # a list in place of a text
+        (PLEA, "<h1>Not found</h1>", False),
+        (f"<div id=root></div>{LINKS}{SCRIPT}", "<h1>Not found</h1><a href=/>Home</a>", False),
+        (f"<p>Please wait...</p>{LINKS}{SCRIPT}", "<h1>Not found</h1>", False),
+    ],
+)
+def test_less_is_what_an_error_or_a_wall_leaves_of_a_page(before, after, is_less):
+    assert brings_less(signs(before), signs(after)) is is_less
 
 
 class Crawl:
