@@ -328,7 +328,7 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
     if any(again.values()):
         yield from _bars("Asked if they have changed", again.items())
     if (rendered := render_figures(fetched)).pages:
-        yield from _bars("Rendered by a browser", _rendered(rendered))
+        yield from _rendered(rendered)
         if rendered.left_out:
             yield from _bars("What rendered pages were not given", _greatest(rendered.left_out))
     if outcomes.external:
@@ -338,13 +338,18 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
     yield "</div></section>"
 
 
-def _rendered(rendered: RenderFigures) -> Iterator[tuple[str, int]]:
-    yield "pages", rendered.pages
-    yield "with more text or links than sent", rendered.paid
-    yield "with less than sent, kept as sent", rendered.less
-    yield "could not be, kept as sent", rendered.failed
-    yield "requests for what they need", rendered.requests
-    yield "seconds of work", round(rendered.seconds)
+def _rendered(rendered: RenderFigures) -> Iterator[str]:
+    shown = {
+        "pages": number(rendered.pages),
+        "with more text or links than sent": number(rendered.paid),
+        "with less than sent, kept as sent": number(rendered.less),
+        "could not be, kept as sent": number(rendered.failed),
+        "requests for what they need": number(rendered.requests),
+        "work of the browser": span(rendered.seconds),
+    }
+    yield "<div><h3>Rendered by a browser</h3>"
+    yield from figures(shown.items())
+    yield "</div>"
 
 
 def _politeness(fetched: Figures) -> Iterator[str]:

@@ -89,6 +89,11 @@ def test_the_figures_are_there(tmp_path: Path) -> None:
         "politeness/rest/retry-after": 2,
         "refused/calendar": 4,
         "robots/disallowed": 3,
+        "render/pages": 8,
+        "render/paid": 5,
+        "render/requests": 9,
+        "render/ms": 6_000,
+        "render/left_out/kind": 3,
     }
     folder = crawl(
         tmp_path / "data",
@@ -113,6 +118,8 @@ def test_the_figures_are_there(tmp_path: Path) -> None:
         "retry-after 4",
         "calendar without an end (calendar) 8",
         "URLs that robots.txt forbids 6",
+        "Rendered by a browser pages 16 with more text or links than sent 10 with less",
+        "requests for what they need 18 work of the browser 12 s What rendered pages were not",
         "nearly the same text as an earlier page 1",
         "a /day/# 1",
         "http://a/3 no connection, tried 4 times",
