@@ -37,7 +37,7 @@ def counting(stats: CrawlStats) -> Callable[[], None]:
     def count() -> None:
         for _ in range(PAGES):
             stats.count_begun(candidate.host, 1000.01)
-            stats.count_rest(candidate.host, answer, rest, 1000.3)
+            stats.count_rest(candidate.host, [answer], rest, 1000.3)
             stats.count_completed(life, outcome)
 
     return count

@@ -12,6 +12,7 @@ import re
 import time
 from bisect import bisect_left
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -42,7 +43,7 @@ from crawler.model.types import (
     Purpose,
     Rest,
 )
-from crawler.policy.politeness import CHALLENGE, is_left, is_trouble
+from crawler.policy.politeness import CHALLENGE, decisive, is_cancelled, is_left, is_trouble
 from crawler.policy.validators import ConditionFault
 
 # Above this the half with the lowest counts is dropped: the top ten of a crawl are far above them.
@@ -306,10 +307,11 @@ class CrawlStats:
         if outcome.reason == "duplicate":
             self.count("duplicates")
 
-    def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
-        """Count a rest, and keep which hosts fail, so that a crawl whose hosts cannot be reached
-        shows why. The first _FAILING_KEPT of them are logged one by one."""
+    def count_rest(self, host: HostKey, answers: Sequence[Answer], rest: Rest, now: float) -> None:
+        """Count a rest after *answers*, and keep which hosts fail, so that a crawl whose hosts
+        cannot be reached shows why. The first _FAILING_KEPT of them are logged one by one."""
         self.last_fetch_at = now
+        answer = decisive(answers)
         if answer.status is not None or answer.error == "protocol":
             self.heard_at = now
         self.count(f"politeness/rest/{rest.reason}")
@@ -318,9 +320,10 @@ class CrawlStats:
         if len(self._due) > _DUE_KEPT:
             self._due.popitem(last=False)
         self._failing.pop(host, None)
-        if answer.error != "cancelled":
-            self.fetch_s.observe(answer.duration_s / answer.requests)
-        if not is_trouble(answer) or answer.error == "cancelled":
+        for each in answers:
+            if not is_cancelled(each):
+                self.fetch_s.observe(each.duration_s)
+        if not is_trouble(answer):
             return
         if answer.error == CHALLENGE:
             self._count_challenge(host, answer, rest, now)

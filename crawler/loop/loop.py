@@ -70,6 +70,7 @@ from crawler.policy.politeness import (
     LEFT,
     KeepAnswer,
     Uplink,
+    decisive,
     is_cancelled,
     is_host_down,
     is_left,
@@ -82,9 +83,9 @@ from crawler.policy.politeness import (
     retry_after_s,
     retry_decision,
     should_give_up,
-    summed,
     with_challenge,
     with_head,
+    with_pages_of,
 )
 from crawler.policy.redirects import (
     BrokenRedirect,
@@ -159,7 +160,9 @@ class LoopFigures(Tally, Protocol):
 
     def count_completed(self, life: Life, outcome: Outcome) -> None: ...
 
-    def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None: ...
+    def count_rest(
+        self, host: HostKey, answers: Sequence[Answer], rest: Rest, now: float
+    ) -> None: ...
 
     def count_condition_fault(self, host: HostKey, fault: ConditionFault) -> None: ...
 
@@ -675,7 +678,7 @@ class Loop:
         self, host: HostKey, before: Pace, answers: Sequence[Answer], rest: Rest, now: float
     ) -> None:
         """Count *rest*, which began *now*: by a later time the next request would seem early."""
-        self.figures.count_rest(host, summed(None, answers), rest, now)
+        self.figures.count_rest(host, answers, rest, now)
         if (change := change_of(before.pacing, rest.pace.pacing)) is not None:
             self.figures.count(f"politeness/pace/{change}")
 
@@ -684,12 +687,12 @@ class Loop:
         politeness = overridden(self.limits.politeness, overrides)
         # A robots.txt is answered in another time than pages.
         begun_at = None if life.plan.purpose is Purpose.ROBOTS else life.turn_at
-        pace, answers = _pace(life.lease.pace, life.plan.crawl_delay_s, overrides), [answer]
-        rest = rest_after_all(pace, [*answers, *life.asides], politeness, self.random, begun_at)
-        is_own = life.is_of_own_url and not (is_cancelled(answer) and life.asides)
-        if not is_own and answer.error != CHALLENGE:
+        pace = _pace(life.lease.pace, life.plan.crawl_delay_s, overrides)
+        answers = [answer, *life.asides]
+        rest = rest_after_all(pace, answers, politeness, self.random, begun_at)
+        if not life.is_of_own_url and answer.error != CHALLENGE:
             # Neither a robots.txt nor what cannot exist is a page.
-            rest = replace(rest, pace=_with_pages_of(life.lease.pace, rest.pace))
+            rest = replace(rest, pace=with_pages_of(life.lease.pace, rest.pace))
         if life.plan.purpose is not Purpose.ROBOTS or rest.pace.standing is not Standing.ANSWERS:
             return rest
         # A robots.txt proves nothing about pages: hosts that answer it and hang with each page
@@ -784,7 +787,7 @@ class Loop:
         self.frontier.give_back(turn, rest, now)
         self._count_rest(turn.host, turn.pace, answers, rest, now)
         if should_give_up(rest.pace):
-            self._give_up(url, summed(None, answers).trouble, rest)
+            self._give_up(url, decisive(answers).trouble, rest)
         return rest
 
     def _rest_of_turn(
@@ -800,7 +803,7 @@ class Loop:
         rest = rest_after_all(pace, answers, politeness, self.random, turn.taken_at)
         if any(each.error == CHALLENGE for each in answers):
             return rest
-        return replace(rest, pace=_with_pages_of(turn.pace, rest.pace))  # none of it is a page
+        return replace(rest, pace=with_pages_of(turn.pace, rest.pace))  # none of it is a page
 
     # Its page is archived, and its links are found: `Life` has them. Now they are added, and it is
     # finished.
@@ -920,16 +923,6 @@ class Loop:
 def _pace(pace: Pace, crawl_delay_s: float | None, overrides: Overrides) -> Pace:
     asked_s = crawl_delay_s if overrides.crawl_delay_s is None else overrides.crawl_delay_s
     return pace if asked_s is None else replace(pace, crawl_delay_s=asked_s)
-
-
-def _with_pages_of(before: Pace, pace: Pace) -> Pace:
-    """Return *pace* with what *before* says of pages."""
-    return replace(
-        pace,
-        unwelcome=before.unwelcome,
-        forbidden=before.forbidden,
-        has_page=before.has_page,
-    )
 
 
 def _by_target(rules: OperatorRules, key: str) -> list[tuple[str, object]]:

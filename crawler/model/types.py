@@ -364,8 +364,6 @@ class Answer(msgspec.Struct, frozen=True):
     hung: bool = False  # the answer came, but too slowly
     detail: str = ""  # of an error by a proxy, or the signature of a challenge; for people
     is_known: bool = False  # a challenge that says nothing new of its host
-    # Of its turn, one after the other, without rests between: `duration_s` is the sum of all.
-    requests: int = 1
 
     @property
     def trouble(self) -> str:

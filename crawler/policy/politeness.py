@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_tz
 from enum import StrEnum
 from math import log
+from operator import attrgetter
 from random import Random
 from typing import Final
 
@@ -92,7 +93,7 @@ MAX_REMEMBERED_GAP_S: Final = 30.0
 effect."""
 
 MOST_TOGETHER_S: Final = 86_400.0
-"""The longest of the rests that several requests of one turn add up to."""
+"""The most that the rests after several requests of one turn add up to."""
 
 GIVE_UP_AFTER_PAUSES: Final = 5
 """In a row, of a host that has answered before: after 75 minutes of pauses and probes the next
@@ -214,15 +215,14 @@ def next_rest(
     random: Random,
     begun_at: float | None = None,
 ) -> Rest:
-    """Return how long to leave the host alone after *answer*, and its pace from then on. If that is
-    the last one to several requests, as if each had been followed by its rest. *begun_at*: when the
-    first was sent, epoch seconds; None: it says nothing of how fast pages may be asked for."""
+    """Return how long to leave the host alone after *answer*, and its pace from then on.
+    *begun_at*: when its turn began, epoch seconds; None: it says nothing of how fast pages may be
+    asked for."""
     event = event_of(answer, pace, settings)
     is_counted = event in _TROUBLE and _is_trouble_counted(pace, begun_at)
     pacing = pace.pacing
-    requests, fetch_s = answer.requests, answer.duration_s / answer.requests
     if begun_at is not None and not is_counted:
-        pacing = _paced(pace, replace(answer, duration_s=fetch_s), event, begun_at, settings)
+        pacing = _paced(pace, answer, event, begun_at, settings)
     after = replace(
         pace if is_counted else _count_challenges(_count_failures(pace, event), answer),
         pacing=pacing,
@@ -231,16 +231,15 @@ def next_rest(
         has_sent=pace.has_sent or answer.status is not None or answer.error == "protocol",
     )
     if event is CircuitEvent.ANSWERED:
-        after = _timed(after, fetch_s)
-    of_one = _gaps(pace, pacing, fetch_s, event, settings)
-    delays = [(max(own_s, min(requests * own_s, MOST_TOGETHER_S)), why) for own_s, why in of_one]
-    gap_s, one_s = max(delays)[0], max(of_one)[0]
+        after = _timed(after, answer.duration_s)
+    delays = _gaps(pace, pacing, answer.duration_s, event, settings)
+    gap_s = max(delays)[0]
     if circuit(after, resting=True) is Circuit.OPEN and event is not CircuitEvent.CANCELLED:
         delays.append((gap_s + _pause_s(after.pauses, settings), "pause"))
     elif event in _TROUBLE:
         tries = after.failures or after.unwelcome
         backoff_s = full_jitter_s(tries, settings.backoff_base_s, settings.backoff_max_s, random)
-        gap_s, one_s = gap_s + backoff_s, one_s + backoff_s
+        gap_s += backoff_s
         delays.append((gap_s, "backoff"))
     if event in _TROUBLE and after.unwelcome >= PAUSE_AFTER_CHALLENGES and not is_left(after):
         # A probe that finds trouble of another kind is no page either.
@@ -254,7 +253,7 @@ def next_rest(
     if settings.host_unit is HostUnit.ADDRESS:
         concern = _OF_ADDRESS if _is_of_address(answer) else _OF_EACH_FETCH
         of_address_s = max(delay_s for delay_s, why in delays if why in concern)
-    return Rest(seconds, replace(after, gap_s=one_s), reason, asked_s, of_address_s)
+    return Rest(seconds, replace(after, gap_s=gap_s), reason, asked_s, of_address_s)
 
 
 def rest_after_all(
@@ -264,39 +263,43 @@ def rest_after_all(
     random: Random,
     begun_at: float | None = None,
 ) -> Rest:
-    """Return as `next_rest` after *answers* to requests of one turn, of which there is one at
-    least. The first that shows no trouble says what it does to the pace. Trouble counts once, and
-    as if it had come last: before it the host did answer."""
-    first, worst = _first_and_worst(answers)
-    rest = next_rest(pace, summed(first or worst, answers), settings, random, begun_at)
-    if first is None or worst is None:
-        return rest
-    last = next_rest(rest.pace, summed(worst, answers), settings, random, begun_at)
-    return last if last.seconds >= rest.seconds else replace(rest, pace=last.pace)
-
-
-def summed(answer: Answer | None, answers: Sequence[Answer]) -> Answer:
-    """Return *answer*, or the first that decides of *answers*, as if it was that to all of their
-    requests."""
-    answer = answer or next(each for each in _first_and_worst(answers)[::-1] if each is not None)
-    asked = [each.retry_after_s for each in answers if each.retry_after_s is not None]
+    """Return as `next_rest` after *answers* to requests of one turn, one after the other, of which
+    there is one at least: the sum of the rests that would have followed them one by one. Only the
+    first may be of a page; its reason is that of the longest."""
+    rests: list[Rest] = []
+    for answer in answers:
+        rest = next_rest(pace, answer, settings, random, begun_at)
+        is_page = not rests or answer.error == CHALLENGE
+        pace = rest.pace if is_page else with_pages_of(pace, rest.pace)
+        rests.append(rest)
+    longest = max(rests, key=attrgetter("seconds"))
     return replace(
-        answer,
-        duration_s=sum([each.duration_s for each in answers]),
-        requests=sum([each.requests for each in answers]),
-        retry_after_s=max(asked, default=None),
+        longest,
+        seconds=max(longest.seconds, min(sum([each.seconds for each in rests]), MOST_TOGETHER_S)),
+        pace=pace,
+        asked_s=max([each.asked_s for each in rests if each.asked_s is not None], default=None),
+        address_s=None
+        if longest.address_s is None
+        else sum([each.address_s or 0.0 for each in rests]),
     )
 
 
-def _first_and_worst(answers: Sequence[Answer]) -> tuple[Answer | None, Answer | None]:
-    """Return the first answer without trouble, one that we cancelled only if there is no other at
-    all, and that with trouble and the longest Retry-After."""
+def with_pages_of(before: Pace, pace: Pace) -> Pace:
+    """Return *pace* with what *before* says of pages."""
+    return replace(
+        pace,
+        unwelcome=before.unwelcome,
+        forbidden=before.forbidden,
+        has_page=before.has_page,
+    )
+
+
+def decisive(answers: Sequence[Answer]) -> Answer:
+    """Return that of *answers*, of one turn, that says most of its host: the last with trouble, or
+    the first that we did not cancel."""
     bad = [each for each in answers if is_trouble(each)]
-    worst = max(bad, key=lambda each: each.retry_after_s or 0.0, default=None)
-    first = next(
-        (each for each in answers if not is_trouble(each) and not is_cancelled(each)), None
-    )
-    return (answers[0] if first is None and worst is None else first), worst
+    good = [each for each in answers if not is_cancelled(each)]
+    return [*bad[-1:], *good, *answers][0]
 
 
 # What other hosts on the address of a host rest for, too. The machine has done the work of a fetch,

@@ -133,8 +133,8 @@ class _Figures:
 
     def count_completed(self, life: Life, outcome: Outcome) -> None: ...
 
-    def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
-        if answer.status is not None:
+    def count_rest(self, host: HostKey, answers: Sequence[Answer], rest: Rest, now: float) -> None:
+        if any(each.status is not None for each in answers):
             self.heard_at = now
 
     def count_condition_fault(self, host: HostKey, fault: ConditionFault) -> None: ...

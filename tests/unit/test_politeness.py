@@ -32,6 +32,7 @@ from crawler.policy.politeness import (
     rest_after_all,
     should_give_up,
     with_challenge,
+    with_pages_of,
 )
 
 RULES = PolitenessSettings()
@@ -123,66 +124,49 @@ def test_rest_with_all_the_jitter(pace: Pace, answer: Answer, want_s: float, rea
     assert rest.reason == reason
 
 
-def of(requests: int, answer: Answer, duration_s: float = 0.05) -> Answer:
-    """Return *answer* as that to several requests, of *duration_s* in all."""
-    return msgspec.structs.replace(answer, requests=requests, duration_s=duration_s)
-
-
-@pytest.mark.parametrize(
-    ("pace", "answer", "want_s", "gap_s"),
-    [
-        pytest.param(FRESH, of(4, ok(), 2.0), 20.0, 5.0, id="ten times all of them"),
-        pytest.param(FRESH, of(4, ok()), 4.0, 1.0, id="the least gap for each"),
-        pytest.param(
-            Pace(crawl_delay_s=20.0), of(3, ok()), 60.0, 20.0, id="the crawl-delay for each"
-        ),
-        pytest.param(FRESH, of(3, ok(), 600.0), 900.0, 300.0, id="the longest gap for each"),
-        pytest.param(
-            Pace(crawl_delay_s=3600.0), of(64, ok()), DAY_S, 3600.0, id="a day at most in all"
-        ),
-        pytest.param(Pace(8.0), of(2, ok()), 11.2, 5.6, id="easing for each"),
-        pytest.param(FRESH, of(4, bad(503)), 5.0, 2.0, id="one backoff, after the gaps"),
-        pytest.param(Pace(failures=4), of(4, bad(503)), 304.0, 1.0, id="one pause"),
-        pytest.param(FRESH, of(4, bad(429, retry_after_s=120.0)), 132.0, 2.0, id="one Retry-After"),
-    ],
-)
-def test_rest_after_several_requests(
-    pace: Pace, answer: Answer, want_s: float, gap_s: float
-) -> None:
-    rest = next_rest(pace, answer, RULES, Most())
-    assert rest.seconds == pytest.approx(want_s)
-    assert rest.pace.gap_s == pytest.approx(gap_s), "of one request"
-
-
-def test_how_fast_a_server_is_is_learned_from_the_time_of_one_request() -> None:
-    many = next_rest(FRESH, of(4, ok(), 2.0), RULES, Most(), 5.0).pace
-    one = next_rest(FRESH, ok(0.5), RULES, Most(), 5.0).pace
-    assert many == one
-
-
+CHALLENGED = Answer(0.05, 403, "challenge", detail="Cloudflare")
 CALLED_OFF, LATE = bad(None, "cancelled"), bad(429, retry_after_s=50.0)
 
 
 @pytest.mark.parametrize(
-    ("answers", "want_s", "failures", "has_page"),
+    ("pace", "answers", "want_s", "reason", "gap_s"),
     [
-        pytest.param([ok(0.5)], 5.0, 0, True, id="one answer"),
-        pytest.param([ok(0.5), ok(0.2), ok(0.3)], 10.0, 0, True, id="several"),
-        pytest.param([ok(), ok(status=404)], 2.0, 0, True, id="the page decides"),
-        pytest.param([ok(), bad(500)], 5.0, 1, True, id="a broken script: one failure"),
-        pytest.param([ok(), LATE, bad(500)], 55.0, 1, True, id="the longest Retry-After"),
-        pytest.param([bad(500), bad(500)], 10.0, 4, False, id="trouble only: one failure more"),
-        pytest.param([CALLED_OFF], 1.0, 3, False, id="stopped by us"),
-        pytest.param([CALLED_OFF, ok()], 2.0, 0, True, id="of what was not stopped"),
-        pytest.param([CALLED_OFF, bad(500)], 10.0, 4, False, id="if that has trouble, too"),
+        pytest.param(FRESH, [ok(0.5)], 5.0, "gap", 5.0, id="one answer"),
+        pytest.param(FRESH, [ok(0.2), ok(0.5)], 7.0, "gap", 5.0, id="ten times each"),
+        pytest.param(FRESH, [ok()] * 4, 4.0, "gap", 1.0, id="the least gap for each"),
+        pytest.param(
+            Pace(crawl_delay_s=20.0), [ok()] * 3, 60.0, "crawl-delay", 20.0, id="crawl-delays"
+        ),
+        pytest.param(
+            Pace(crawl_delay_s=3600.0), [ok()] * 64, DAY_S, "crawl-delay", 3600.0, id="a day"
+        ),
+        pytest.param(Pace(8.0), [ok()] * 2, 9.52, "easing", 3.92, id="easing with each"),
+        pytest.param(FRESH, [ok(), ok(), bad()], 5.0, "backoff", 3.0, id="a backoff"),
+        pytest.param(FRESH, [ok(), LATE], 56.0, "retry-after", 3.0, id="a Retry-After"),
+        pytest.param(Pace(failures=3), [CALLED_OFF, bad()], 11.0, "backoff", 10.0, id="stopped"),
     ],
 )
-def test_rest_after_all_answers_of_a_turn(
-    answers: list[Answer], want_s: float, failures: int, has_page: bool
+def test_rest_after_several_answers(
+    pace: Pace, answers: list[Answer], want_s: float, reason: str, gap_s: float
 ) -> None:
-    rest = rest_after_all(Pace(failures=3), answers, RULES, Most())
-    assert rest.seconds == pytest.approx(want_s)
-    assert (rest.pace.failures, rest.pace.has_page) == (failures, has_page)
+    rest = rest_after_all(pace, answers, RULES, Most())
+    assert (rest.seconds, rest.pace.gap_s) == (pytest.approx(want_s), pytest.approx(gap_s))
+    assert rest.reason == reason
+
+
+def test_a_slow_request_does_not_hold_up_all_that_follow_it() -> None:
+    slow = rest_after_all(FRESH, [ok(0.1), Answer(10.0, error="timeout")], RULES, Least())
+    assert slow.seconds == pytest.approx(101.0)
+    rest = rest_after_all(slow.pace, [ok(0.1)] * 30, RULES, Least())
+    assert (rest.seconds, rest.reason) == (pytest.approx(88.2, abs=0.1), "easing")
+    assert rest.pace.gap_s == 1.0
+
+
+def test_what_is_sent_beside_a_page_is_no_page() -> None:
+    refused = ok(status=403)
+    assert rest_after_all(FRESH, [ok(), *[refused] * 30], RULES, Least()).pace.forbidden == 0
+    assert rest_after_all(FRESH, [refused, ok()], RULES, Least()).pace.forbidden == 1
+    assert rest_after_all(FRESH, [ok(), CHALLENGED], RULES, Least()).pace.unwelcome == 1
 
 
 ANSWERS = st.builds(
@@ -193,6 +177,7 @@ ANSWERS = st.builds(
     st.one_of(st.none(), st.floats(0, 1e6)),
 )
 PACES = st.builds(Pace, st.floats(0, 300), st.integers(0, 9), st.integers(0, 9), st.floats(0, 1e5))
+TURNS = st.tuples(st.sampled_from(HostUnit), st.sampled_from((None, 5.0)))
 
 
 @given(PACES, ANSWERS)
@@ -202,6 +187,27 @@ def test_no_host_is_contacted_before_it_asked_to_be(pace: Pace, answer: Answer) 
     assert rest.seconds >= max(1.0, min(pace.crawl_delay_s, 3600.0))
     assert rest.seconds >= min(answer.retry_after_s or 0.0, DAY_S)
     assert rest.pace.crawl_delay_s == pace.crawl_delay_s
+
+
+@given(PACES, st.lists(ANSWERS, min_size=1, max_size=40), TURNS, st.integers())
+def test_after_several_requests_a_host_rests_as_after_each_of_them(
+    pace: Pace, answers: list[Answer], turn: tuple[HostUnit, float | None], seed: int
+) -> None:
+    unit, begun_at = turn
+    rules = replace(RULES, host_unit=unit)
+    rest = rest_after_all(pace, answers, rules, Random(seed), begun_at)
+    random, singles, after = Random(seed), [], pace
+    for answer in answers:
+        single = next_rest(after, answer, rules, random, begun_at)
+        after = single.pace if not singles else with_pages_of(after, single.pace)
+        singles.append(single)
+    in_all_s = sum(each.seconds for each in singles)
+    longest_s = max(each.seconds for each in singles)
+    assert rest.seconds == pytest.approx(max(longest_s, min(in_all_s, DAY_S)))
+    assert rest.pace == after
+    assert rest.reason in {each.reason for each in singles}
+    of_address_s = [each.address_s for each in singles if each.address_s is not None]
+    assert rest.address_s == (pytest.approx(sum(of_address_s)) if of_address_s else None)
 
 
 @given(PACES, st.lists(ANSWERS, min_size=1, max_size=5))
@@ -300,7 +306,6 @@ def test_a_dead_host_is_probed_ever_more_seldom_and_then_given_up(
 
 # Hosts that do not welcome us
 
-CHALLENGED = Answer(0.05, 403, "challenge", detail="Cloudflare")
 HOUR_S = 3600.0
 
 

@@ -497,16 +497,16 @@ def rest(seconds: float, failures: int = 1) -> Rest:
 def test_the_failing_host_that_is_asked_first_is_named() -> None:
     counted = stats()
     refused, late = Answer(0.1, error="connect"), Answer(0.1, 503)
-    counted.count_rest(HostKey("a"), refused, rest(50.0), now=100.0)
-    counted.count_rest(HostKey("b"), late, rest(20.0), now=100.0)
-    counted.count_rest(HostKey("c"), Answer(0.1, 200), rest(1.0), now=100.0)
+    counted.count_rest(HostKey("a"), [refused], rest(50.0), now=100.0)
+    counted.count_rest(HostKey("b"), [late], rest(20.0), now=100.0)
+    counted.count_rest(HostKey("c"), [Answer(0.1, 200)], rest(1.0), now=100.0)
     named = [counted.next_failing(now) for now in (100.0, 130.0, 200.0)]
     assert [each and (each.host, each.until, each.why) for each in named] == [
         ("b", 120.0, "status 503"),
         ("a", 150.0, "no connection"),
         None,
     ]
-    counted.count_rest(HostKey("a"), Answer(0.1, 404), rest(1.0), now=110.0)
+    counted.count_rest(HostKey("a"), [Answer(0.1, 404)], rest(1.0), now=110.0)
     assert counted.next_failing(130.0) is None, "it has answered"
 
 
@@ -524,7 +524,7 @@ def test_a_failing_host_is_waited_for_only_after_seconds_without_a_fetch(
     counted = stats()
     counted.begin(20.0)
     assert counted.idle_s(80.0, 0) == 60.0, "all hosts rested at the start"
-    counted.count_rest(HostKey("a"), Answer(0.1, error="connect"), rest(50.0), now=90.0)
+    counted.count_rest(HostKey("a"), [Answer(0.1, error="connect")], rest(50.0), now=90.0)
     counted.count_begun(HostKey("b"), 100.0)
     assert counted.idle_s(now, under_way) == want
     assert counted.waits_for(now, under_way).startswith("a until") is (want > 0)
@@ -536,11 +536,11 @@ def test_failing_hosts_are_logged_at_their_first_failure(
     counted, refused = stats(), Answer(0.1, error="connect")
     with caplog.at_level("INFO"):
         for failures in (1, 2, 3):
-            counted.count_rest(HostKey("a"), refused, rest(50.0, failures), now=100.0)
+            counted.count_rest(HostKey("a"), [refused], rest(50.0, failures), now=100.0)
         assert len(caplog.messages) == 1
         assert "a until" in caplog.messages[0] and "(no connection)" in caplog.messages[0]
         for number in range(5_000):
-            counted.count_rest(HostKey(f"h{number}"), refused, rest(50.0), now=100.0)
+            counted.count_rest(HostKey(f"h{number}"), [refused], rest(50.0), now=100.0)
     assert len(caplog.messages) == 1_000, "of a crawl with many dead hosts the log stays short"
 
 
@@ -579,7 +579,7 @@ def test_scrapys_stats_agree() -> None:
 def test_the_gap_over_what_was_due(begun_at: float, want: str) -> None:
     counted, host = stats(), HostKey("a")
     counted.count_begun(host, 1.0)  # the first request to a host counts nothing
-    counted.count_rest(host, Answer(1.0, 200), Rest(5.0, Pace()), 10.0)
+    counted.count_rest(host, [Answer(1.0, 200)], Rest(5.0, Pace()), 10.0)
     counted.count_begun(host, begun_at)
     counted.count_begun(host, begun_at)
     gaps = {name: n for name, n in counted.counters.items() if name.startswith("gap_over_due/")}
@@ -591,7 +591,7 @@ def test_the_gap_over_what_was_due(begun_at: float, want: str) -> None:
 def test_the_rests_that_are_kept_are_bounded() -> None:
     counted = stats()
     for number in range(20_001):
-        counted.count_rest(HostKey(str(number)), Answer(1.0, 200), Rest(5.0, Pace()), 0.0)
+        counted.count_rest(HostKey(str(number)), [Answer(1.0, 200)], Rest(5.0, Pace()), 0.0)
     for number in range(20_001):
         counted.count_begun(HostKey(str(number)), 5.0)
     assert counted.counters["gap_over_due/0.01"] == 20_000
