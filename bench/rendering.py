@@ -3,6 +3,7 @@ ordinary ones. `make rendering`; `make script-sites` builds the sites.
 
     python -m bench.rendering --mixed      thirty of each kind
     python -m bench.rendering --tenth      3,000 pages, one site in ten made by scripts
+    python -m bench.rendering --shared     three workers over Redis, with data and scripts on 50 hosts
     python -m bench.rendering --against    the same pages by scrapy-playwright
     python -m bench.rendering --beside     plain pages, alone and while a browser works beside them
 
@@ -52,6 +53,8 @@ CRAWL: Final = ("crawl", "web")
 REST_S: Final = 0.05
 FOUND: Final = 0.95  # of the text and links that `always` finds, at least
 MOST_CPU: Final = {"mixed": 0.60, "tenth": 0.15}  # of that of `always`
+SHARED: Final = "shared"
+LEAST_WHOLE: Final = 0.95  # of the pages of a shared crawl whose text is on other hosts, at least
 MOST_CPU_AGAINST: Final = 1.2
 MOST_MB: Final = 600.0
 LEAST_BESIDE: Final = 0.9  # of the plain pages a second that come without a browser
@@ -451,6 +454,9 @@ def missed(mix: str, results: dict[str, Result]) -> list[str]:
         for kind, number in result.books.broken.items()
     ]
     auto, always = results.get("auto"), results.get("always")
+    if auto and mix == SHARED:
+        whole, known = auto.whole
+        return [*found, f"auto: {whole} of {known} whole"] if whole < LEAST_WHOLE * known else found
     if auto and auto.beyond:
         found.append(f"auto: {auto.beyond} ordinary pages rendered beyond the sample")
     if auto and always:
@@ -470,6 +476,8 @@ def missed(mix: str, results: dict[str, Result]) -> list[str]:
 def measure(mix: str, options: argparse.Namespace, home: Path) -> list[str]:
     """Crawl a mix in each mode, print the table, and return the bars that are missed."""
     sites = chosen(mix, read_list(options.sites), options.every)
+    if mix == SHARED:
+        options.workers, options.render = max(options.workers, 3), ["auto"]
     results: dict[str, Result] = {}
     with SiteServer(options.sites, sites) as server:
         for mode in options.render:
@@ -507,6 +515,9 @@ def chosen(mix: str, sites: Sequence[Site], every: int) -> list[Site]:
     """Return the sites of a mix, or each of so many of them."""
     framework = [site for site in sites if site.routes]
     ordinary = [site for site in sites if not site.routes]
+    if mix == SHARED:
+        of_others = [site for site in framework if "host" in site.data and site.data != "same host"]
+        return [*of_others, *(site for site in framework if site.libraries)][::every]
     if mix == "tenth":
         framework = [site for site in framework if site.name in TENTH]
     else:
@@ -631,7 +642,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--sites", type=Path, default=Path(".bench/script-sites"), metavar="DIR")
-    for name in (*MOST_CPU, "against", "beside"):
+    for name in (*MOST_CPU, SHARED, "against", "beside"):
         parser.add_argument(f"--{name}", action="append_const", const=name, dest="parts")
     parser.add_argument("--render", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--workers", type=int, default=1, help="that share the crawl over Redis")
@@ -653,7 +664,7 @@ def main() -> int:
         home.mkdir(parents=True, exist_ok=True)
         try:
             load()  # what numba compiles once in an installation is no cost of a crawl
-            for part in options.parts or [*MOST_CPU, "against", "beside"]:
+            for part in options.parts or [*MOST_CPU, SHARED, "against", "beside"]:
                 if part in ALONE:
                     broken += ALONE[part](options, home)
                 else:

@@ -309,7 +309,8 @@ class RenderMiddleware:
         """Note that a page stays as it was fetched, unless it is fetched once more. A pattern of
         which that happens is not tried more often than one that brings nothing."""
         life.note_reason(f"not rendered: {failed}")
-        life.note_lacking(f"not rendered: {failed}")
+        if not life.candidate.attempts:
+            life.note_lacking(f"not rendered: {failed}")
         if life.plan.purpose is not Purpose.PROBE:  # its turn is a page's, whose pattern it has not
             self._policy.learn(life.candidate.host, life.candidate.url, paid=None)
         self._crawl.stats.count("render/failed")

@@ -107,6 +107,7 @@ from crawler.policy.validators import ConditionFault, fault_of, noted
 
 _CANCELLED: Final = "cancelled"
 _LACKING_S: Final = 10.0  # guess: twice as long as a page waits for the turn of another host
+_LACKING_TRIES: Final = 2  # the second comes when a turn that a killed worker had is over, too
 _OF_RUN: Final = (LaterVisits.LISTS, LaterVisits.EACH)
 
 
@@ -466,10 +467,10 @@ class Loop:
             self.random,
             is_host_down=retries is None and is_host_down(life.lease.pace, answer),
         )
-        is_kept = isinstance(verdict, KeepAnswer) and politeness.retries > 0
-        if is_kept and life.lacking and not life.candidate.attempts:
-            # Once more: what its scripts need could not be had, or its browser failed.
-            wait_s = max(rest.seconds if rest else 0.0, _LACKING_S)
+        tries = life.candidate.attempts
+        is_kept = isinstance(verdict, KeepAnswer) and tries < min(politeness.retries, _LACKING_TRIES)
+        if is_kept and life.lacking:
+            wait_s = max(rest.seconds if rest else 0.0, _LACKING_S * 2**tries)
             verdict = RetryAt(self.now() + self.random.uniform(1.0, 2.0) * wait_s)
         if rest is not None and isinstance(verdict, RetryAt) and is_left(rest.pace):
             verdict = Dead(f"{LEFT}: {answer.trouble}")
