@@ -12,6 +12,7 @@ from typing import Final
 
 CAPTURES: Final = "captures"
 OUTCOMES: Final = "outcomes"
+INDEXED: Final = "indexed"  # url, at and status of what the indexes of the archive list
 # What a browser fetches to show a page, by the words of LinkKind.
 _EMBEDDED: Final = "('style', 'script', 'image', 'font', 'media', 'manifest', 'frame', 'iframe')"
 _FOLLOWED: Final = "('a', 'area', 'refresh', 'text')"  # what a reader follows
@@ -451,12 +452,21 @@ ORDER BY broken.url IS NULL, links DESC, url;
 
 REQUISITES: Final = (
     Table(
+        "beside",
+        "What came for pages that a browser was making: it has no outcome and no columns.",
+        """
+CREATE TABLE beside AS
+SELECT url, arg_max(status, "at") AS status FROM indexed ANTI JOIN fates USING (url)
+WHERE url IN (SELECT url FROM targets WHERE embedded > 0) GROUP BY url;
+""",
+    ),
+    Table(
         "lost",
         "What pages need to be shown and the archive has not, and why.",
         """
 CREATE TABLE lost AS
 SELECT targets.url, targets.kind, coalesce(ends.fate IN ('dead', 'retry'), false) AS has_failed,
-       CASE WHEN own.url IS NULL THEN 'never fetched'
+       CASE WHEN own.url IS NULL THEN coalesce(beside.status::VARCHAR, 'never fetched')
             WHEN ways.is_loop THEN 'redirect loop'
             WHEN ends.url IS NULL THEN 'redirects to what was never fetched'
             WHEN pages.truncated IS NOT NULL THEN 'cut short: ' || pages.truncated
@@ -464,8 +474,8 @@ SELECT targets.url, targets.kind, coalesce(ends.fate IN ('dead', 'retry'), false
             ELSE ends.why END AS why
 FROM targets LEFT JOIN fates AS own USING (url) LEFT JOIN ways USING (url)
 LEFT JOIN fates AS ends ON ends.url = coalesce(ways.last, targets.url)
-LEFT JOIN pages ON pages.url = ends.url
-WHERE embedded > 0 AND (
+LEFT JOIN pages ON pages.url = ends.url LEFT JOIN beside ON beside.url = targets.url
+WHERE embedded > 0 AND NOT coalesce(beside.status < 400, false) AND (
     ends.url IS NULL OR ends.status IS NULL OR ends.is_broken OR pages.truncated IS NOT NULL
     OR ends.status NOT BETWEEN 200 AND 299 AND ends.status <> 304 OR ends.reason = 'noindex'
 );

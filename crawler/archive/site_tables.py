@@ -12,7 +12,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from crawler.archive.site_queries import CAPTURES, OUTCOMES, SAME_FORM, TABLES, Table
+from crawler.archive.site_queries import (
+    CAPTURES,
+    INDEXED,
+    OUTCOMES,
+    SAME_FORM,
+    TABLES,
+    Table,
+)
 from crawler.model.types import ConfigError, DataDirError
 
 try:
@@ -82,15 +89,18 @@ def open_site_tables(
     outcomes: Sequence[Path],
     same_form: Callable[[str], str],
     memory: str = MEMORY,
+    indexes: Sequence[Path] = (),
 ) -> Iterator[SiteTables]:
     """Make TABLES of columns and outcome files, of which there may be none of the latter.
+    *indexes*: the CDXJ of the same archive, which only REQUISITES read.
     *same_form*: of URLs that the crawl counts as one. Raises DataDirError, also in the body: a file
     that cannot be read, a full disk."""
     with TemporaryDirectory(prefix="gossamer-site-") as folder:
         try:
-            with _connect(Path(folder), [*captures, *outcomes], memory) as base:
+            with _connect(Path(folder), [*captures, *outcomes, *indexes], memory) as base:
                 base.create_function(SAME_FORM, same_form, ["VARCHAR"], "VARCHAR")
                 made = SiteTables(base, frozenset(_views(base, captures, outcomes)))
+                base.execute(f"CREATE VIEW {INDEXED} AS {_indexed(indexes)}")
                 made.make(TABLES)
                 yield made
         except duckdb.Error as error:
@@ -154,10 +164,28 @@ def _names(base: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
     return {str(row[0]) for row in base.execute(f"DESCRIBE {sql}").fetchall()}
 
 
+def _indexed(indexes: Sequence[Path]) -> str:
+    """Return what reads *indexes*: lines of a key, a date and JSON."""
+    if not indexes:
+        return 'SELECT NULL::VARCHAR AS url, NULL::VARCHAR AS "at", NULL::INT AS status WHERE false'
+    # Each line is one value: no byte of it is the delimiter.
+    lines = "delim = '\x01', quote = '', escape = '', header = false, columns = {line: 'VARCHAR'}"
+    facts = "substr(line, strpos(line, ' {') + 1)"
+    return (
+        f"SELECT {facts} ->> 'url' AS url, split_part(line, ' ', 2) AS \"at\","
+        f" TRY_CAST({facts} ->> 'status' AS INT) AS status"
+        f" FROM read_csv([{_quoted(indexes)}], {lines})"
+    )
+
+
+def _quoted(files: Sequence[Path]) -> str:
+    """Return the names of *files*, which the user's own folders name: a path can be no parameter of
+    a view."""
+    return ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
+
+
 def _read(files: Sequence[Path]) -> str:
-    """Return what reads *files*, which the user's own folders name: a path can be no parameter of a
-    view."""
-    names = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
+    names = _quoted(files)
     return f"read_parquet([{names}], union_by_name = true, filename = true, file_row_number = true)"
 
 

@@ -282,7 +282,7 @@ class PageRequests:
         self.sent = 0  # without these
         self.exchanges: list[Exchange] = []
         self.carried: list[CarriedExchanges] = []  # of what is remembered
-        self.given: set[str] = set()  # URLs that were answered
+        self.given: set[str] = set()  # URLs that were answered, by no host in trouble
         self.left_out: Counter[LeftOut] = Counter()
         self._met_trouble = False
 
@@ -323,7 +323,8 @@ class PageRequests:
         except RequestNotSent as left:
             self.left_out[left.why] += 1
             return None
-        self.given.add(url)
+        if answer.status < 500 and answer.status != 429:
+            self.given.add(url)
         return answer
 
     async def _found(self, url: str, request: BrowserRequest) -> BrowserAnswer:

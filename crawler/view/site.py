@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from crawler.archive.cdxj import SUFFIX as INDEX
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.delivery import OUTCOMES
 from crawler.archive.site_queries import FINDINGS, MISSING, NEEDS, REQUISITES, Finding
@@ -157,6 +158,7 @@ def opened_site(places: Sequence[ArchivePlace]) -> Iterator[tuple[SiteTables, li
     homes = list(dict.fromkeys(home.resolve() for place in places for home in place.homes))
     captures = [file for home in homes for file in sorted((home / "warc").glob(f"*{COLUMNS}"))]
     outcomes = [file for home in homes for file in sorted((home / OUTCOMES).glob("*.parquet"))]
+    indexes = [file for home in homes for file in sorted((home / "warc").glob(f"*{INDEX}"))]
     notes = list(_notes(places))
     if not captures:
         words = "; ".join([f"{places[0].path} has no columns to ask", *notes])
@@ -165,7 +167,9 @@ def opened_site(places: Sequence[ArchivePlace]) -> Iterator[tuple[SiteTables, li
             f" CRAWLER_COLUMNS is off; {PROGRAM} archive parse makes them"
         )
     rules = _rules(homes)
-    with open_site_tables(captures, outcomes, lambda url: canonical(url, rules)) as tables:
+    with open_site_tables(
+        captures, outcomes, lambda url: canonical(url, rules), indexes=indexes
+    ) as tables:
         yield tables, notes
 
 

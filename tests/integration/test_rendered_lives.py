@@ -353,7 +353,7 @@ NEEDED: Final[Mapping[str, Reply]] = {
     "/f.woff2": Reply(b"a font", content_type="font/woff2"),
     **{
         f"/{name}.png": Reply(PICTURE, content_type="image/png")
-        for name in ("back", "unused", "shown", "made")
+        for name in ("back", "unused", "shown", "made", "shaky")
     },
 }
 
@@ -368,6 +368,8 @@ class Lacking:
     def __call__(self, ask: Ask) -> Reply:
         self.asked.append((ask.host, ask.path))
         name = ask.path.rpartition("/")[2].partition(".")[0]
+        if ask.path == "/shaky.png" and not ask.turn:
+            return Reply(status=503)
         if ask.host == PARTS and name in ("once", "always", "never"):
             is_there = name == "always" or (name == "once" and ask.turn)
             fields = (("Access-Control-Allow-Origin", "*"),)
@@ -378,7 +380,8 @@ class Lacking:
             body = f"<div id=root></div><script src=/{name}.js></script>"
             return Reply(f"<!doctype html><title>App</title>{head}{icon}{body}")
         if ask.path.endswith(".js"):
-            shown = "'<p>' + text + '<img src=/shown.png>'" if name == "always" else "'<p>' + text"
+            images = f"<img src=/shown.png><img src=/gone.png><img src={self.at_parts}/shaky.png>"
+            shown = f"'<p>' + text + '{images}'" if name == "always" else "'<p>' + text"
             script = (
                 f"fetch('{self.at_parts}/{name}.txt').then((got) => got.ok ? got.text() : '')"
                 f".then((text) => {{ if (text) root.innerHTML = {shown} }});"
@@ -440,10 +443,18 @@ def rows(data: Path) -> list[dict[str, Any]]:
 def test_what_a_page_needs_is_fetched_once(whole: Whole) -> None:
     wanted = {"/shown.png", "/made.png", "/unused.png", "/favicon.ico"}
     assert {path: whole.asked[path] for path in wanted} == dict.fromkeys(wanted, 1)
+    assert whole.asked["/shaky.png"] == 2, "its host was in trouble at the first time"
+
+
+def test_what_a_page_was_given_is_not_missing(whole: Whole) -> None:
+    found = json.loads(archive(whole.crawled.data, "missing", "--json").text)["finding"]["rows"]
+    assert [(page, missing, why) for page, missing, _, why, *_ in found] == [
+        (f"{whole.root}/page/always", f"{whole.root}/gone.png", "404")
+    ]
 
 
 def test_what_came_for_a_page_is_in_the_archive(whole: Whole) -> None:
     records = read_folder(whole.crawled.data / "warc").values()
     kept = {each.url for each in records if each.kind in ("response", "revisit")}
     names = {f"/{name}.js" for name in ("once", "never", "always")}
-    assert {f"{whole.root}{path}" for path in names | NEEDED.keys()} <= kept
+    assert names | NEEDED.keys() <= {"/" + url.split("/", 3)[3] for url in kept}
