@@ -3,7 +3,7 @@ ordinary ones. `make rendering`; `make script-sites` builds the sites.
 
     python -m bench.rendering --mixed      thirty of each kind
     python -m bench.rendering --tenth      3,000 pages, one site in ten made by scripts
-    python -m bench.rendering --shared     three workers over Redis, with data and scripts on 50 hosts
+    python -m bench.rendering --shared     three workers over Redis, parts on 50 other hosts
     python -m bench.rendering --against    the same pages by scrapy-playwright
     python -m bench.rendering --beside     plain pages, alone and while a browser works beside them
 

@@ -468,7 +468,9 @@ class Loop:
             is_host_down=retries is None and is_host_down(life.lease.pace, answer),
         )
         tries = life.candidate.attempts
-        is_kept = isinstance(verdict, KeepAnswer) and tries < min(politeness.retries, _LACKING_TRIES)
+        is_kept = isinstance(verdict, KeepAnswer) and tries < min(
+            politeness.retries, _LACKING_TRIES
+        )
         if is_kept and life.lacking:
             wait_s = max(rest.seconds if rest else 0.0, _LACKING_S * 2**tries)
             verdict = RetryAt(self.now() + self.random.uniform(1.0, 2.0) * wait_s)
