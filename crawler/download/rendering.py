@@ -140,7 +140,8 @@ class RenderMiddleware:
         if choice is RenderChoice.NEVER or not may_have_scripts(response.body):
             return response
         if choice is RenderChoice.AUTO and (
-            candidate.requisite or self._policy.is_settled(candidate.host)
+            candidate.requisite
+            or self._policy.is_settled(candidate.host, candidate.url, response.body)
         ):
             self._policy.pass_by()
             return response
@@ -288,7 +289,7 @@ class RenderMiddleware:
         paid = after is not None and brings_more(before, after)
         # Of what another time may bring nothing is said.
         known = paid or not life.lacking
-        self._policy.learn(candidate.host, candidate.url, paid=paid if known else None)
+        self._learn(candidate, paid=paid if known else None)
         if paid:
             life.note_lacking("")
         elif life.lacking:
@@ -305,6 +306,10 @@ class RenderMiddleware:
             stats.count("render/links", len(after.links - before.links))
             stats.count("render/chars", max(0, after.chars - before.chars))
 
+    def _learn(self, candidate: Candidate, *, paid: bool | None) -> None:
+        comes_again = not candidate.attempts
+        self._policy.learn(candidate.host, candidate.url, paid=paid, comes_again=comes_again)
+
     def _note_failed(self, life: Life, failed: NotRendered) -> None:
         """Note that a page stays as it was fetched, unless it is fetched once more. A pattern of
         which that happens is not tried more often than one that brings nothing."""
@@ -312,7 +317,7 @@ class RenderMiddleware:
         if not life.candidate.attempts:
             life.note_lacking(f"not rendered: {failed}")
         if life.plan.purpose is not Purpose.PROBE:  # its turn is a page's, whose pattern it has not
-            self._policy.learn(life.candidate.host, life.candidate.url, paid=None)
+            self._learn(life.candidate, paid=None)
         self._crawl.stats.count("render/failed")
         self._failed += 1
         if self._failed <= _LOGGED:

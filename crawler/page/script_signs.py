@@ -38,6 +38,8 @@ _ASKS_FOR_SCRIPTS: Final = re.compile(rb"java-?script|\bjs\b", re.I)
 FEW_CHARS: Final = 200
 """A page with less text than that, beside scripts, is taken to be made by these. (Some 100 in
 crawl4ai; the pages of frameworks have none before their scripts.)"""
+_NO_CHARS: Final = 20  # "Loading..."
+_SHELL_BYTES: Final = 8192  # guess: a shell without a mount point is small
 _FEW_LINKS: Final = 2
 _SOME_LINKS: Final = 10  # guess: that make a page, also without text
 _SOME_CHARS: Final = 1000  # guess: a page of so little text and no links leads nowhere without them
@@ -50,6 +52,7 @@ class ScriptSigns(msgspec.Struct, frozen=True, gc=False):
     chars: int = 0  # of its main text
     links: frozenset[str] = frozenset()  # the targets of its <a>, as written
     asks: bool = False  # an empty mount point of a framework, or a noscript that asks for scripts
+    is_mounted: bool = False  # such a mount point
 
     is_broken: bool = False  # a browser has stopped at an error in it
 
@@ -58,6 +61,12 @@ class ScriptSigns(msgspec.Struct, frozen=True, gc=False):
         """Whether there is little on it for a page."""
         few_links = len(self.links) <= _FEW_LINKS
         return self.chars < FEW_CHARS or (few_links and self.chars < _SOME_CHARS)
+
+    @property
+    def is_shell(self) -> bool:
+        """Whether there is nothing on it at all: the strongest sign."""
+        is_empty = self.chars <= _NO_CHARS and not self.links
+        return is_empty or (self.is_mounted and self.is_thin)
 
 
 def may_have_scripts(body: bytes) -> bool:
@@ -72,13 +81,24 @@ def signs_of(body: bytes, parsed: Parsed) -> ScriptSigns:
         name, attributes = tag[1].lower(), tag[2][:_MOST_ATTRIBUTES]
         if name == b"script":
             has_scripts = has_scripts or _DATA.search(attributes) is None
-        elif b"-" in name or _MOUNT_POINT.search(attributes):
-            is_mounted = is_mounted or _EMPTY.match(body, tag.end(), tag.end() + 300) is not None
+        else:
+            is_mounted = is_mounted or _is_empty_mount(body, tag)
     asks = is_mounted or any(
         _ASKS_FOR_SCRIPTS.search(_TAG.sub(b" ", inside)) for inside in _NOSCRIPT.findall(body)
     )
     links = frozenset(link.url for link in parsed.links if link.kind is LinkKind.A)
-    return ScriptSigns(has_scripts, len(parsed.text), links, asks, _BROKEN in body)
+    return ScriptSigns(has_scripts, len(parsed.text), links, asks, is_mounted, _BROKEN in body)
+
+
+def _is_empty_mount(body: bytes, tag: re.Match[bytes]) -> bool:
+    is_mount = b"-" in tag[1] or _MOUNT_POINT.search(tag[2][:_MOST_ATTRIBUTES])
+    return bool(is_mount) and _EMPTY.match(body, tag.end(), tag.end() + 300) is not None
+
+
+def may_be_shell(body: bytes) -> bool:
+    """Return whether it is worth it to parse *body* to see whether it is a shell."""
+    is_small = len(body) < _SHELL_BYTES
+    return is_small or any(_is_empty_mount(body, tag) for tag in _TAGS.finditer(body))
 
 
 def brings_more(before: ScriptSigns, after: ScriptSigns) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 
 from crawler.model.choices import RenderChoice
 from crawler.model.types import HostKey
-from crawler.page.script_signs import ScriptSigns
+from crawler.page.script_signs import ScriptSigns, may_be_shell
 from crawler.policy.patterns import pattern_of
 
 TRIED_FIRST: Final = 5
@@ -26,6 +26,7 @@ _MOST_HOSTS: Final = 20_000  # that are remembered, some 1 kB each
 _MOST_PATTERNS: Final = 32  # of a host; all others count as one
 _FREE_PAGES: Final = 20  # that the bound of a share begins with
 _THIN_SHARE: Final = 0.2  # of the text of pages like it; guess
+_MOST_AGAIN: Final = 10_000  # URLs that come again, some 150 B each
 _OTHERS: Final = "<others>"
 
 
@@ -36,6 +37,7 @@ class RenderReason(StrEnum):
     SIGNS = "signs"  # it seems to be made by scripts
     PAYS = "pays"  # rendering has brought something for pages like it
     SAMPLE = "sample"  # to see whether it brings something
+    AGAIN = "again"  # when it was rendered before, it failed or lacked something
 
 
 class LeftOut(StrEnum):
@@ -75,12 +77,24 @@ class _Tries:
     tried: int = 0  # of these, rendered
     paid: int = 0  # of these, with more text or links than before
     unclear: int = 0  # in a row, of which that is not known
+    passed: int = 0  # by, since the last that was tried, as so many were unclear
     chars: float = 0.0  # of text of those that were not rendered, in the mean
     plain: int = 0  # how many these are
 
     @property
     def pays(self) -> bool:
         return self.paid * 2 >= self.tried > 0
+
+    def try_next(self) -> bool:
+        """Return whether its next page is tried. One is until five in a row are unclear, fifty
+        where it has paid; then 1, 2, 4... are passed by between two. So a moment of trouble does
+        not decide, and one without an end costs one page in fifty."""
+        over = self.unclear - (SAMPLE if self.pays else TRIED_FIRST)
+        if over >= 0 and self.passed < min(2 ** min(over, 6), SAMPLE - 1):
+            self.passed += 1
+            return False
+        self.passed = 0
+        return True
 
 
 @dataclass(slots=True)
@@ -89,6 +103,7 @@ class _HostTries:
     paid: int = 0
     unsuspected: int = 0  # pages without signs, since the last that was tried
     tried_unsuspected: int = 0
+    shells: int = 0  # that were tried after it was over
     patterns: dict[str, _Tries] = field(default_factory=dict)
 
     @property
@@ -105,6 +120,7 @@ class RenderPolicy:
         self._choice = choice
         self._share = share
         self._hosts: OrderedDict[HostKey, _HostTries] = OrderedDict()
+        self._again: OrderedDict[str, None] = OrderedDict()  # URLs, the oldest first
         self._pages = 0  # with scripts
         self._rendered = 0
 
@@ -114,10 +130,13 @@ class RenderPolicy:
             return RenderChoice.ALWAYS if by_request else RenderChoice.NEVER
         return self._choice if by_rule is None else by_rule
 
-    def is_settled(self, host: HostKey) -> bool:
-        """Return whether no page of *host* will be rendered by signs, so none is looked for."""
+    def is_settled(self, host: HostKey, url: str, body: bytes) -> bool:
+        """Return whether the page at *url* with this *body* will not be rendered by its signs, so
+        that these are not looked for."""
         known = self._hosts.get(host)
-        return known is not None and known.is_over
+        if known is None or not known.is_over or url in self._again:
+            return False
+        return known.shells >= TRIED_FIRST or not may_be_shell(body)
 
     def pays(self, host: HostKey) -> bool:
         """Return whether rendering has brought something for a page of *host*."""
@@ -147,27 +166,30 @@ class RenderPolicy:
             return None
         if choice is RenderChoice.ALWAYS:
             reason: RenderReason | None = RenderReason.ALWAYS
+        elif url in self._again:
+            del self._again[url]
+            reason = RenderReason.AGAIN
         else:
             reason = self._by_tries(self._host(host), url, signs)
         self._rendered += reason is not None
         return reason
 
     def _by_tries(self, host: _HostTries, url: str, signs: ScriptSigns) -> RenderReason | None:
-        if host.is_over:
-            return None
         tries = _tries_of(host, url)
+        if host.is_over:
+            return _try_shell(host, tries, signs)
         tries.seen += 1
         if tries.pays and tries.tried >= TRIED_FIRST:
-            return RenderReason.PAYS
+            return RenderReason.PAYS if tries.try_next() else None
         is_suspect = signs.asks or signs.is_thin or _is_thin_beside(signs, tries)
         if not is_suspect:
             tries.plain += 1
             tries.chars += (signs.chars - tries.chars) / tries.plain
             if tries.pays:
-                return RenderReason.PAYS
+                return RenderReason.PAYS if tries.try_next() else None
             return self._unsuspected(host)
-        if max(tries.tried, tries.unclear) < TRIED_FIRST or tries.pays:
-            return RenderReason.SIGNS
+        if tries.tried < TRIED_FIRST or tries.pays:
+            return RenderReason.SIGNS if tries.try_next() else None
         return RenderReason.SAMPLE if tries.seen % SAMPLE == 0 else None
 
     def _unsuspected(self, host: _HostTries) -> RenderReason | None:
@@ -179,14 +201,22 @@ class RenderPolicy:
         host.tried_unsuspected += 1
         return RenderReason.SAMPLE
 
-    def learn(self, host: HostKey, url: str, *, paid: bool | None) -> None:
+    def learn(
+        self, host: HostKey, url: str, *, paid: bool | None, comes_again: bool = False
+    ) -> None:
         """Note whether rendering the page at *url* has brought something. None: that is not known,
-        as it failed, or lacked what could not be had at the moment."""
+        as it failed, or lacked what could not be had at the moment. *comes_again*: then it is
+        fetched once more, and is rendered that time, too."""
         known = self._host(host)
         tries = _tries_of(known, url)
-        tries.unclear = tries.unclear + 1 if paid is None else 0
         if paid is None:
+            tries.unclear += 1
+            if comes_again:
+                self._again[url] = None
+                if len(self._again) > _MOST_AGAIN:
+                    self._again.popitem(last=False)
             return
+        tries.unclear = tries.passed = 0
         for counted in (known, tries):
             counted.tried += 1
             counted.paid += paid
@@ -200,6 +230,15 @@ class RenderPolicy:
         else:
             self._hosts.move_to_end(host)
         return known
+
+
+def _try_shell(host: _HostTries, tries: _Tries, signs: ScriptSigns) -> RenderReason | None:
+    """Try some empty pages of a host of which it is known that thin ones bring nothing, as an
+    application may be in one of its folders."""
+    if not signs.is_shell or tries.tried >= TRIED_FIRST or host.shells >= TRIED_FIRST:
+        return None
+    host.shells += 1
+    return RenderReason.SIGNS
 
 
 def _tries_of(host: _HostTries, url: str) -> _Tries:
