@@ -286,7 +286,10 @@ class RenderMiddleware:
     ) -> None:
         """Note what rendering has brought. *after*: None if the page is kept as it was sent."""
         stats, candidate = self._crawl.stats, life.candidate
-        paid = after is not None and brings_more(before, after)
+        paid = False
+        if after is not None:
+            new = self._policy.new_links(candidate.host, candidate.url, before, after)
+            paid = brings_more(before, after, new)
         # Of what another time may bring nothing is said.
         known = paid or not life.lacking
         self._learn(candidate, paid=paid if known else None)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from crawler.model.page import LinkKind, Parsed
+from crawler.model.url import registered_domain
 
 _MOST_ATTRIBUTES: Final = 4096  # bytes of a tag
 
@@ -101,11 +103,29 @@ def may_be_shell(body: bytes) -> bool:
     return is_small or any(_is_empty_mount(body, tag) for tag in _TAGS.finditer(body))
 
 
-def brings_more(before: ScriptSigns, after: ScriptSigns) -> bool:
+def added_links(before: ScriptSigns, after: ScriptSigns, url: str) -> frozenset[str]:
+    """Return the links that the scripts of the page at *url* have brought, and that lead to its own
+    registered domain: those that share it elsewhere say nothing new."""
+    domain = registered_domain(urlsplit(url).hostname or "")
+    known = {link.partition("#")[0] for link in before.links}
+    added = {link.partition("#")[0] for link in after.links} - known
+    return frozenset(link for link in added if link and _leads_to(link, domain))
+
+
+def _leads_to(link: str, domain: str) -> bool:
+    scheme, colon, _ = link.partition(":")
+    if not link.startswith("//") and not (colon and scheme.isalnum()):
+        return True  # relative, as most are
+    try:
+        return registered_domain(urlsplit(link).hostname or "") == domain
+    except ValueError:
+        return False
+
+
+def brings_more(before: ScriptSigns, after: ScriptSigns, new_links: int) -> bool:
     """Return whether a page has text or links *after* its scripts have run that it had not
-    *before*: a tenth more links, two at least, or a quarter more text, 100 characters at least.
-    Less is what menus, counters and search boxes bring."""
-    new_links = len(after.links - before.links)
+    *before*: *new_links* of a tenth of its links, two at least, or a quarter more text, 100
+    characters at least. Less is what menus, counters and search boxes bring."""
     return new_links >= max(2, len(before.links) // 10) or _has_more_text(before, after)
 
 

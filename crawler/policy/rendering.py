@@ -7,14 +7,17 @@ page.
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+import xxhash
+
 from crawler.model.choices import RenderChoice
 from crawler.model.types import HostKey
-from crawler.page.script_signs import ScriptSigns, may_be_shell
+from crawler.page.script_signs import ScriptSigns, added_links, may_be_shell
 from crawler.policy.patterns import pattern_of
 
 TRIED_FIRST: Final = 5
@@ -22,10 +25,11 @@ TRIED_FIRST: Final = 5
 SAMPLE: Final = 50
 """Then one page in so many is tried."""
 _FIRST_UNSUSPECTED: Final = 2  # pages of a host without signs that are tried at once
-_MOST_HOSTS: Final = 20_000  # that are remembered, some 1 kB each
+_MOST_HOSTS: Final = 20_000  # that are remembered, some 1 kB each, and 3 kB of links at most
 _MOST_PATTERNS: Final = 32  # of a host; all others count as one
 _FREE_PAGES: Final = 20  # that the bound of a share begins with
 _THIN_SHARE: Final = 0.2  # of the text of pages like it; guess
+_MOST_ADDED: Final = 256  # links of a host that are looked at, whether they are on each page
 _MOST_AGAIN: Final = 10_000  # URLs that come again, some 150 B each
 _OTHERS: Final = "<others>"
 
@@ -98,6 +102,31 @@ class _Tries:
 
 
 @dataclass(slots=True)
+class _AddedLinks:
+    """How often scripts have added which links to pages of a host. Those that are on most pages
+    (menus, versions, languages) are new only once."""
+
+    pages: int = 0
+    hashes: array[int] = field(default_factory=lambda: array("Q"))
+    times: array[int] = field(default_factory=lambda: array("I"))
+
+    def add(self, links: frozenset[str]) -> int:
+        """Note the *links* that were added to the next page, and return how many of them were not
+        on most pages before it."""
+        times, new = dict(zip(self.hashes, self.times, strict=True)), 0
+        for link in sorted(links):
+            key = xxhash.xxh3_64_intdigest(link.encode(errors="replace"))
+            seen = times.get(key, 0)
+            new += seen * 2 <= self.pages
+            if seen or len(times) < _MOST_ADDED:
+                times[key] = seen + 1
+        self.pages += 1
+        kept = {key: seen for key, seen in times.items() if seen * 4 >= self.pages}
+        self.hashes, self.times = array("Q", kept), array("I", kept.values())
+        return new
+
+
+@dataclass(slots=True)
 class _HostTries:
     tried: int = 0
     paid: int = 0
@@ -105,6 +134,7 @@ class _HostTries:
     tried_unsuspected: int = 0
     shells: int = 0  # that were tried after it was over
     patterns: dict[str, _Tries] = field(default_factory=dict)
+    added: _AddedLinks = field(default_factory=_AddedLinks)
 
     @property
     def is_over(self) -> bool:
@@ -185,21 +215,28 @@ class RenderPolicy:
         if not is_suspect:
             tries.plain += 1
             tries.chars += (signs.chars - tries.chars) / tries.plain
-            if tries.pays:
+            if tries.pays and tries.paid > 1:
                 return RenderReason.PAYS if tries.try_next() else None
-            return self._unsuspected(host)
+            return self._unsuspected(host, is_promising=tries.paid == tries.tried == 1)
         if tries.tried < TRIED_FIRST or tries.pays:
             return RenderReason.SIGNS if tries.try_next() else None
         return RenderReason.SAMPLE if tries.seen % SAMPLE == 0 else None
 
-    def _unsuspected(self, host: _HostTries) -> RenderReason | None:
+    def _unsuspected(self, host: _HostTries, *, is_promising: bool) -> RenderReason | None:
+        """*is_promising*: the first page like it has paid, which says little of the others."""
         host.unsuspected += 1
         is_first = host.tried_unsuspected < _FIRST_UNSUSPECTED
-        if not (is_first or host.unsuspected >= SAMPLE):
+        if not (is_first or is_promising or host.unsuspected >= SAMPLE):
             return None
         host.unsuspected = 0
         host.tried_unsuspected += 1
         return RenderReason.SAMPLE
+
+    def new_links(self, host: HostKey, url: str, before: ScriptSigns, after: ScriptSigns) -> int:
+        """Note what links rendering has added to the page at *url*, and return how many of them
+        count: all of a shell, else those to its own domain that are not on most pages of *host*."""
+        new = self._host(host).added.add(added_links(before, after, url))
+        return len(after.links - before.links) if before.is_shell else new
 
     def learn(
         self, host: HostKey, url: str, *, paid: bool | None, comes_again: bool = False

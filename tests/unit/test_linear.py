@@ -18,7 +18,7 @@ from crawler.content.parsers.xml import PIECE_BYTES, XmlParser
 from crawler.model.page import Parsed, Source
 from crawler.page.encodings import read_text
 from crawler.page.links import robots_header
-from crawler.page.script_signs import signs_of
+from crawler.page.script_signs import may_be_shell, signs_of
 from crawler.page.soft404 import (
     kind_of,
     looks_like_error,
@@ -62,6 +62,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "an error page": lambda text: looks_like_error(text, text),
     "the kind of a URL": lambda text: kind_of(URL + text),
     "signs of scripts": lambda text: signs_of(text.encode(), Parsed()),
+    "shells": lambda text: may_be_shell(text.encode()),
     "words of a page": lambda text: words_of(URL + text, text, text),
 }
 

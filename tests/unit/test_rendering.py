@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from msgspec import structs
 
 from crawler.content.parsers.html import HtmlParser
 from crawler.model.choices import RenderChoice
 from crawler.model.page import Source
 from crawler.page.script_signs import (
     ScriptSigns,
+    added_links,
     brings_less,
     brings_more,
     may_have_scripts,
@@ -97,7 +101,46 @@ def test_a_page_with_little_text_and_few_links_is_thin(html, is_thin):
     ],
 )
 def test_more_is_new_links_or_a_quarter_more_text(after, is_more):
-    assert brings_more(SCRIPTED, after) is is_more
+    new_links = added_links(SCRIPTED, after, "http://a.test/")
+    assert brings_more(SCRIPTED, after, len(new_links)) is is_more
+
+
+def test_links_that_leave_the_domain_and_anchors_are_not_added_ones():
+    before = ScriptSigns(has_scripts=True, chars=2000, links=frozenset({"/a", "/b#c"}))
+    elsewhere = {"https://share.test/?u=http://a.test/", "//b.test/", "mailto:a@a.test", "http://["}
+    own = {"/new", "next?page=2", "http://www.a.test/", "//a.test/c"}
+    links = before.links | elsewhere | own | {"/a#one", "/b", "#two", "javascript:open()"}
+    after = ScriptSigns(has_scripts=True, chars=2000, links=links)
+    assert added_links(before, after, "http://a.test/page") == own
+
+
+DOC = ScriptSigns(has_scripts=True, chars=2000, links=frozenset("abcdefghijklmno"))
+MENU = frozenset({"/latest", "/stable", "/v1", "/v2", "/pdf", "/epub"})
+
+
+def rendered_of(pages: int, links_of: Callable[[int], frozenset[str]]) -> int:
+    """How many pages of a host are rendered whose scripts add *links_of* them."""
+    policy, rendered = RenderPolicy(RenderChoice.AUTO), 0
+    for number in range(pages):
+        url = f"http://a.test/page/{number}"
+        if policy.decide("a.test", url, DOC, RenderChoice.AUTO) is None:
+            continue
+        rendered += 1
+        after = structs.replace(DOC, links=DOC.links | links_of(number))
+        new = policy.new_links("a.test", url, DOC, after)
+        policy.learn("a.test", url, paid=brings_more(DOC, after, new))
+    return rendered
+
+
+def test_a_menu_that_scripts_add_to_each_page_is_new_once():
+    assert rendered_of(200, lambda _: MENU) <= 2 + 200 / SAMPLE
+    assert rendered_of(200, lambda n: MENU - {sorted(MENU)[n % 6]}) <= 3 + 200 / SAMPLE
+    share = "http://share.test/?u=/page/"
+    assert rendered_of(200, lambda n: frozenset({f"{share}{n}", f"{share}{n}&b"})) <= 6
+
+
+def test_links_that_scripts_bring_to_some_pages_each_are_new():
+    assert rendered_of(100, lambda n: MENU | {f"/page/{n - 1}", f"/page/{n + 1}"}) == 100
 
 
 WALL = f"<h1>Before you continue</h1><button>Accept</button><a href=/terms>Terms</a>{SCRIPT}"
