@@ -38,6 +38,11 @@ SHELL: Final = """<!doctype html><html><head><title>An app</title>
 <link rel=stylesheet href=//{parts}/look.css><link rel=icon href=/icon.png></head>
 <body><div id=root></div><script src=//{parts}/app.js></script></body></html>"""
 
+FAILING: Final = """
+fetch("/graphql", {method: "POST", body: "{}"}).catch(() => {
+  document.body.innerHTML = "<h2>Application error</h2>";
+});
+"""
 SCRIPT: Final = """
 const page = new URL(location).pathname.split("/").pop();
 const key = location.hostname.split(".").pop() + "-" + page, of = "?page=" + key;
@@ -125,8 +130,9 @@ class Web:
         number = int(path[5:] or 0) if path.startswith("/doc/") else 0
         text = " ".join(f"{word}{number}" for word in WORDS * 40)
         links = "".join(f"<a href=/doc/{(number + n) % 40}>{n}</a> " for n in (1, 2, 7, 9))
-        search = "<script>document.title += ' - search'</script>"
-        return Reply(f"<title>Doc {number}</title><p>{text}</p>{links}{search}")
+        script = "document.title += ' - search'" if number else FAILING
+        page = f"<title>Doc {number}</title><p>{text}</p>{links}<script>{script}</script>"
+        return Reply(page)
 
 
 def _data(host: str, name: str) -> str:
@@ -230,6 +236,16 @@ def test_a_page_that_says_that_it_is_none_is_known_by_its_dom(life):
 def test_ordinary_pages_are_rendered_as_a_sample_only(life):
     assert life.asked(DOCS).total() == 41  # all of them, once, and robots.txt
     assert life.crawled.stats["crawler/render/because/sample"] <= 5
+
+
+def test_a_page_that_its_scripts_have_spoilt_stays_as_it_was_sent(life):
+    """Its links lead to all others of its host."""
+    row = rows(life)[f"{DOCS}/doc/0"]
+    assert row["text"].startswith("fine0 silk0")
+    assert not row["rendered"]
+    assert life.crawled.stats["crawler/render/less"] == 1
+    first = next(each for each in life.crawled.outcomes if each.url.endswith("/doc/0"))
+    assert (first.fate, first.reason.partition(",")[0]) == ("done", "rendered to less than was sent")
 
 
 def test_the_books_of_all_servers_show_no_violation(life):
