@@ -31,6 +31,7 @@ from crawler.download.page_requests import (
     fields_for_browser,
 )
 from crawler.loop.life import Life
+from crawler.loop.loop import LACKING_TRIES
 from crawler.model.choices import RenderChoice
 from crawler.model.page import DOM_TYPE, Rendered, Source, Unreadable, header_value
 from crawler.model.types import HTTP_OK, Candidate, ConfigError, Purpose
@@ -292,7 +293,7 @@ class RenderMiddleware:
             paid = brings_more(before, after, new)
         # Of what another time may bring nothing is said.
         known = paid or not life.lacking
-        self._learn(candidate, paid=paid if known else None)
+        self._learn(life, paid=paid if known else None)
         if paid:
             life.note_lacking("")
         elif life.lacking:
@@ -309,18 +310,19 @@ class RenderMiddleware:
             stats.count("render/links", len(after.links - before.links))
             stats.count("render/chars", max(0, after.chars - before.chars))
 
-    def _learn(self, candidate: Candidate, *, paid: bool | None) -> None:
-        comes_again = not candidate.attempts
+    def _learn(self, life: Life, *, paid: bool | None) -> None:
+        candidate = life.candidate
+        comes_again = bool(life.lacking) and candidate.attempts < LACKING_TRIES
         self._policy.learn(candidate.host, candidate.url, paid=paid, comes_again=comes_again)
 
     def _note_failed(self, life: Life, failed: NotRendered) -> None:
         """Note that a page stays as it was fetched, unless it is fetched once more. A pattern of
-        which that happens is not tried more often than one that brings nothing."""
+        which that happens is tried less and less often."""
         life.note_reason(f"not rendered: {failed}")
         if not life.candidate.attempts:
             life.note_lacking(f"not rendered: {failed}")
         if life.plan.purpose is not Purpose.PROBE:  # its turn is a page's, whose pattern it has not
-            self._learn(life.candidate, paid=None)
+            self._learn(life, paid=None)
         self._crawl.stats.count("render/failed")
         self._failed += 1
         if self._failed <= _LOGGED:

@@ -107,7 +107,9 @@ from crawler.policy.validators import ConditionFault, fault_of, noted
 
 _CANCELLED: Final = "cancelled"
 _LACKING_S: Final = 10.0  # guess: twice as long as a page waits for the turn of another host
-_LACKING_TRIES: Final = 2  # the second comes when a turn that a killed worker had is over, too
+LACKING_TRIES: Final = 2
+"""How often a page that lacks something is fetched once more. The second comes when a turn that a
+killed worker had is over, too."""
 _OF_RUN: Final = (LaterVisits.LISTS, LaterVisits.EACH)
 
 
@@ -468,9 +470,7 @@ class Loop:
             is_host_down=retries is None and is_host_down(life.lease.pace, answer),
         )
         tries = life.candidate.attempts
-        is_kept = isinstance(verdict, KeepAnswer) and tries < min(
-            politeness.retries, _LACKING_TRIES
-        )
+        is_kept = isinstance(verdict, KeepAnswer) and tries < min(politeness.retries, LACKING_TRIES)
         if is_kept and life.lacking:
             wait_s = max(rest.seconds if rest else 0.0, _LACKING_S * 2**tries)
             verdict = RetryAt(self.now() + self.random.uniform(1.0, 2.0) * wait_s)

@@ -317,6 +317,8 @@ def test_a_moment_of_trouble_does_not_decide_about_a_pattern():
     assert rendered >= 20
     for url in urls[:5]:  # that come again
         assert policy.decide("a.test", url, SHELL, RenderChoice.AUTO) is RenderReason.AGAIN
+        policy.learn("a.test", url, paid=None, comes_again=True)
+        assert policy.decide("a.test", url, SHELL, RenderChoice.AUTO) is RenderReason.AGAIN
 
 
 def test_what_comes_again_is_rendered_once_more_also_where_its_host_is_settled():
