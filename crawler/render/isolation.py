@@ -23,7 +23,7 @@ from typing import Final, Literal
 from crawler.model.types import ConfigError
 
 NODE: Final = "PLAYWRIGHT_NODEJS_PATH"  # Playwright's only way to name its driver's program
-NICE: Final = 10  # plain pages go first
+NICE: Final = 19  # plain pages go first: at 10, of two busy cores the browser takes a fifth
 NOBODY: Final = 65534
 _PREFIX: Final = "gossamer-browser-"
 # Node would let garbage of some 100 MB gather. Without its compilers it takes 9 MB less, at the
