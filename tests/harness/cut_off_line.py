@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from tests.harness.crawling import crawl
 
@@ -43,13 +43,21 @@ def set_line(state: str) -> None:
     subprocess.run(["ip", "link", "set", "lo", state], check=True)
 
 
-def cut_for_a_while() -> None:
+def packets() -> int:
+    """Sent over the line so far. A server's answers would not do: it goes on with what came before
+    the cut."""
+    lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
+    counters = next(line for line in lines if line.lstrip().startswith("lo:"))
+    return int(counters.split()[10])
+
+
+def cut_for_a_while(found: dict[str, int]) -> None:
     while Pages.answers["all"] < CUT_AFTER:
         time.sleep(0.01)
     set_line("down")
-    answers = Pages.answers["all"]
+    sent = packets()
     time.sleep(CUT_S)
-    Pages.answers["while it was cut off"] = Pages.answers["all"] - answers
+    found["packets while it was cut off"] = packets() - sent
     set_line("up")
 
 
@@ -57,8 +65,9 @@ def main() -> None:
     folder = Path(sys.argv[1])
     set_line("up")
     server = ThreadingHTTPServer(("0.0.0.0", 0), Pages)  # of a network of its own
-    for work in (server.serve_forever, cut_for_a_while):
-        threading.Thread(target=work, daemon=True).start()
+    found: dict[str, Any] = {}
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=cut_for_a_while, args=(found,), daemon=True).start()
     seeds = folder / "seeds.txt"
     hosts = (f"127.0.1.{n + 1}" for n in range(HOSTS))
     seeds.write_text("".join(f"http://{host}:{server.server_port}/\n" for host in hosts))
@@ -66,7 +75,12 @@ def main() -> None:
     done = crawl(folder / "data", settings=settings, seeds=str(seeds))
     fates = Counter(outcome.fate for outcome in done.outcomes)
     paused = {name: count for name, count in done.stats.items() if "pause" in name}
-    found = {"reason": done.reason, "fates": fates, "paused": paused, "answers": Pages.answers}
+    found |= {
+        "reason": done.reason,
+        "fates": fates,
+        "paused": paused,
+        "answers": Pages.answers["all"],
+    }
     print(json.dumps(found))
 
 
