@@ -55,7 +55,6 @@ class ScriptSigns(msgspec.Struct, frozen=True, gc=False):
     links: frozenset[str] = frozenset()  # the targets of its <a>, as written
     asks: bool = False  # an empty mount point of a framework, or a noscript that asks for scripts
     is_mounted: bool = False  # such a mount point
-
     is_broken: bool = False  # a browser has stopped at an error in it
 
     @property
