@@ -66,8 +66,9 @@ ORDINARY_OF_MIXED: Final = 30
 MOST_OF_A_TURN: Final = (
     5  # requests of one page of these sites to one other host, its robots.txt too
 )
-BESIDE_COPIES: Final = 4  # of each ordinary site: with one all are done in 7 s, of which the
-# browser takes 2 to start
+# Of each ordinary site: with one all are done in 7 s, in two of which the browser starts. Links of
+# copies are followed.
+BESIDE_COPIES: Final = 4
 OF_BESIDE: Final = 3  # sites for the browser, which has work for longer than the ordinary ones take
 BESIDE_ROUNDS: Final = 5
 POLL_S: Final = 0.25
