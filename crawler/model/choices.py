@@ -39,6 +39,7 @@ class ColumnGroup(StrEnum):
     CRAWL = "crawl"  # how and by which crawl it was found
     MARKDOWN = "markdown"  # the text with its structure
     RENDERED = "rendered"  # how a browser made the page
+    PREFERENCES = "preferences"  # what its publisher asks of those who use it
 
 
 class Tls(StrEnum):
@@ -55,6 +56,29 @@ class RenderChoice(StrEnum):
     NEVER = "never"
     AUTO = "auto"
     ALWAYS = "always"
+
+
+class Use(StrEnum):
+    """What the content of a page may be used for, in the words of the AIPREF vocabulary."""
+
+    TRAIN_AI = "train-ai"
+    SEARCH = "search"
+
+
+class Preference(StrEnum):
+    """What a publisher says of a use."""
+
+    ALLOW = "allow"
+    DISALLOW = "disallow"
+    UNKNOWN = "unknown"  # nothing, or nothing that can be read
+
+
+class PreferenceFiles(StrEnum):
+    """Which files beside robots.txt are fetched for the preferences that they state."""
+
+    NONE = "none"
+    NAMED = "named"  # licences that robots.txt, an answer or a page names
+    ALL = "all"  # these, and the tdmrep.json of each origin
 
 
 class ProgressStyle(StrEnum):

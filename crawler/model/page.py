@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from crawler.model.choices import ColumnGroup, Tls
+from crawler.model.choices import ColumnGroup, Preference, Tls, Use
 from crawler.model.types import HTTP_OK, Claim, CrawlerError
 
 NO_LIMIT: Final = 1 << 40
@@ -267,6 +267,21 @@ class Parser(Protocol):
 
     def parse(self, source: Source) -> Parsed:
         """Parse *source*. Raises Unreadable."""
+
+
+class Preferences(msgspec.Struct, frozen=True, gc=False):
+    """What the publisher of a page says of its use, from all sources together."""
+
+    train_ai: Preference = Preference.UNKNOWN
+    search: Preference = Preference.UNKNOWN
+    # Of what said anything, in the order read: "robots.txt", "content-usage", "rsl"...
+    sources: tuple[str, ...] = ()
+
+    def of(self, use: Use) -> Preference:
+        return self.train_ai if use is Use.TRAIN_AI else self.search
+
+
+NO_PREFERENCES: Final = Preferences()
 
 
 class Flaw(StrEnum):
