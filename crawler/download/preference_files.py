@@ -132,7 +132,9 @@ class PreferenceFilesMiddleware:
             if not self._sources.is_known(url, now):
                 self._sources.note_missing(url, now)
                 self._crawl.stats.count("preferences/files_missing")
-                self._log(f"{url} cannot be had now, so what it says of the use of pages is unknown")
+                self._log(
+                    f"{url} cannot be had now, so what it says of the use of pages is unknown"
+                )
 
     def _log(self, words: str) -> None:
         self._failed += 1
