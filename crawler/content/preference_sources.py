@@ -64,7 +64,8 @@ class PreferenceSources:
         self, url: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, now: float
     ) -> list[str]:
         """Return the URLs of files that say what the page at *url* may be used for and that are not
-        known *now*. None of them in most cases: 2 us, and 3 to look through a page of 30 KB."""
+        known *now*. *headers*: those that are called Link are needed. None in most cases: 2 us, and
+        7 to look through a page of 30 KB."""
         at = body.find(_RSL_TYPE, 0, _HEAD_BYTES)
         in_page = _named_in(body, at) if at >= 0 else ""
         named = self._named(url, headers, in_page)

@@ -60,10 +60,8 @@ class PreferenceFilesMiddleware:
         if life is None or not life.is_of_page:
             return response
         now = self._crawl.leases.clock.now()
-        exchange = life.exchange
-        wanted = self._sources.wanted(
-            response.url, exchange.headers if exchange else (), response.body, now
-        )
+        links = [(b"Link", value) for value in dict.get(response.headers, b"Link", ())]
+        wanted = self._sources.wanted(response.url, links, response.body, now)
         return self._fetched(request, response, life, wanted) if wanted else response
 
     async def _fetched(
