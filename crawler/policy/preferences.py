@@ -61,6 +61,7 @@ class Statement(NamedTuple):
     source: str
 
 
+@lru_cache(maxsize=128)  # there are fewer that differ
 def stated(said: Said, source: str) -> tuple[Statement, ...]:
     """Return *said* as statements of *source*."""
     return tuple(Statement(use, preference, source) for use, preference in said)
@@ -147,8 +148,8 @@ def robots_usages(rules: RobotsRules, url: str) -> tuple[Statement, ...]:
 
 
 def _joined(each: list[Said]) -> Said:
-    if len(each) == 1:
-        return each[0]  # as of nearly every file
+    if len(each) <= 1:  # as of nearly every file
+        return each[0] if each else ()
     return _together(pair for said in each for pair in said)
 
 
