@@ -233,7 +233,9 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     base: str = ""  # <base href>, as written; empty: the page's own URL
     canonical: str = ""  # as written
     language: str = ""  # as declared: de, en-GB
-    robots: frozenset[str] = frozenset()  # directives for all crawlers: noindex, nofollow
+    robots: frozenset[str] = frozenset()  # directives for all crawlers: noindex, noai
+    tdm: str = ""  # of <meta name=tdm-reservation>, as written
+    rsl: str = ""  # the URL of its RSL licence, as written
     published: float | None = None  # epoch seconds, where the page says so
     modified: float | None = None
     charset: str = ""  # the encoding the text was read with, by its WHATWG name
