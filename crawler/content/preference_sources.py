@@ -18,12 +18,14 @@ from crawler.model.page import Unreadable
 from crawler.model.types import HTTP_OK
 from crawler.model.url import authority_of, fetch_form
 from crawler.policy.preferences import (
+    TDMREP_FILE,
     Licence,
     Statement,
-    StatementSource,
+    TdmRule,
     licence_links,
     licence_says,
     of_answer,
+    read_tdmrep,
     robots_usages,
     stated,
     tdmrep,
@@ -42,11 +44,11 @@ _href: Final = re.compile(rb"""\shref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))"
 
 
 class _KnownFile(NamedTuple):
-    """What is known of a file: a licence, the bytes of a tdmrep.json, or that it says nothing."""
+    """What is known of a file: its licence, its rules, or that it says nothing."""
 
     until: float  # epoch seconds
     size_bytes: int
-    says: Licence | bytes | None
+    says: Licence | tuple[TdmRule, ...] | None
 
 
 class PreferenceSources:
@@ -100,7 +102,7 @@ class PreferenceSources:
             self._keep(url, _KnownFile(now + (_KEPT_S if is_gone else _MISSING_S), 0, None))
             return ""
         if url == tdmrep_url(authority_of(url)):
-            self._keep(url, _KnownFile(now + _KEPT_S, len(body), body))
+            self._keep(url, _KnownFile(now + _KEPT_S, len(body), read_tdmrep(body)))
             return ""
         licence, wrong = None, ""
         try:
@@ -136,11 +138,11 @@ class PreferenceSources:
             if known is None or known.says is None:
                 continue
             self._known.move_to_end(each)
-            if isinstance(known.says, Licence):
+            if isinstance(known.says, Licence):  # which is a tuple, too
                 yield from licence_says(known.says, url)
             else:
                 training = tdmrep(known.says, url)
-                yield from stated(((Use.TRAIN_AI, training),), StatementSource.TDMREP)
+                yield from stated(((Use.TRAIN_AI, training),), TDMREP_FILE)
 
 
 def tdmrep_url(authority: str) -> str:

@@ -19,6 +19,7 @@ from crawler.policy.preferences import Licence, LicenceTerms, LicensedContent
 MAX_LICENCE_BYTES: Final = 1_000_000
 _MAX_DEPTH: Final = 30  # one in a feed has ten
 _MAX_ELEMENTS: Final = 50_000
+_MAX_CONTENTS: Final = 1_000  # guess: each page is compared with all of them
 _NAMESPACE: Final = "https://rslstandard.org/rsl "
 _FREE: Final = "free"  # the default type of a payment
 
@@ -93,6 +94,8 @@ class _LicenceReader:
             case _ if not written.startswith(_NAMESPACE):
                 pass
             case "content" if self._content is not None:
+                if len(self.contents) == _MAX_CONTENTS:
+                    raise Unreadable(f"a licence of more than {_MAX_CONTENTS} parts of a site")
                 self.contents.append(self._content._replace(terms=tuple(self._terms)))
                 self._content = None
             case "license":

@@ -213,18 +213,36 @@ def tdm_reservation(value: str | bytes) -> Preference:
     return _RESERVED.get(text.strip(), _UNKNOWN)
 
 
-def tdmrep(body: bytes, url: str) -> Preference:
-    """Return what /.well-known/tdmrep.json says of training on the page at *url*: the first rule
-    that matches, with patterns as in a robots.txt. The spec calls it the most specific one."""
-    rules = _json(body, _MAX_TDMREP_BYTES)
+class TdmRule(NamedTuple):
+    """One rule of a tdmrep.json: what it says of training on the pages at *location*."""
+
+    location: str  # a path on the host, with the patterns of robots.txt, or a whole URL
+    training: Preference
+
+
+def read_tdmrep(body: bytes) -> tuple[TdmRule, ...]:
+    """Return the rules of a /.well-known/tdmrep.json; what is none is left out."""
+    given = _json(body, _MAX_TDMREP_BYTES)
+    return tuple(
+        TdmRule(rule["location"], _reserved(rule.get("tdm-reservation")))
+        for rule in (given[:_MAX_TDMREP_RULES] if isinstance(given, list) else ())
+        if isinstance(rule, dict) and isinstance(rule.get("location"), str)
+    )
+
+
+def _reserved(given: object) -> Preference:
+    is_word = isinstance(given, str) or type(given) is int  # True is another int
+    return _RESERVED.get(str(given), _UNKNOWN) if is_word else _UNKNOWN
+
+
+def tdmrep(rules: Iterable[TdmRule], url: str) -> Preference:
+    """Return what the rules of a tdmrep.json say of training on the page at *url*: the first that
+    matches, with patterns as in a robots.txt. The spec calls it the most specific one."""
     path = path_of(url)
-    for rule in rules[:_MAX_TDMREP_RULES] if isinstance(rules, list) else ():
-        location = rule.get("location") if isinstance(rule, dict) else None
-        pattern = _pattern(location, url) if isinstance(location, str) else None
+    for rule in rules:
+        pattern = _pattern(rule.location, url)
         if pattern is not None and pattern_matches(pattern, path):
-            given = rule.get("tdm-reservation")
-            is_word = isinstance(given, str) or type(given) is int  # True is another int
-            return _RESERVED.get(str(given), _UNKNOWN) if is_word else _UNKNOWN
+            return rule.training
     return _UNKNOWN
 
 

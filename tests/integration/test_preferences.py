@@ -151,33 +151,29 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     return lived(tmp_path_factory.mktemp("preferences"), CRAWLER_PREFERENCE_FILES="all")
 
 
-EXPECTED: Final = {
-    f"{SAYS}/yes/1": ("allow", "allow", "robots.txt content-usage, robots.txt content-signal"),
-    f"{SAYS}/no/1": ("disallow", "allow", "robots.txt content-usage, robots.txt content-signal"),
-    f"{SAYS}/header": ("allow", "disallow", "robots.txt content-usage, "
-                       "robots.txt content-signal, content-usage"),
-    f"{SAYS}/meta": ("disallow", "allow", "robots.txt content-usage, robots.txt content-signal, "
-                     "meta robots"),
-    f"{SAYS}/robots-tag": ("disallow", "allow", "robots.txt content-usage, "
-                           "robots.txt content-signal, x-robots-tag"),
-    f"{SAYS}/other-bot": ("allow", "allow", "robots.txt content-usage, "
-                          "robots.txt content-signal"),
-    f"{SAYS}/broken": ("allow", "allow", "robots.txt content-usage, robots.txt content-signal"),
-    f"{SAYS}/tdm": ("disallow", "allow", "robots.txt content-usage, robots.txt content-signal, "
-                    "tdm-reservation"),
-    f"{SAYS}/tdm-meta": ("disallow", "allow", "robots.txt content-usage, "
-                         "robots.txt content-signal, meta tdm-reservation"),
-    f"{SAYS}/copy": ("allow", "allow", "robots.txt content-usage, robots.txt content-signal"),
+ROBOTS_SAYS: Final = ("robots.txt content-usage", "robots.txt content-signal")
+EXPECTED: Final[dict[str, tuple[str | None, ...]]] = {
+    f"{SAYS}/yes/1": ("allow", "allow", *ROBOTS_SAYS),
+    f"{SAYS}/no/1": ("disallow", "allow", *ROBOTS_SAYS),
+    f"{SAYS}/header": ("allow", "disallow", *ROBOTS_SAYS, "content-usage"),
+    f"{SAYS}/meta": ("disallow", "allow", *ROBOTS_SAYS, "meta robots"),
+    f"{SAYS}/robots-tag": ("disallow", "allow", *ROBOTS_SAYS, "x-robots-tag"),
+    f"{SAYS}/other-bot": ("allow", "allow", *ROBOTS_SAYS),
+    f"{SAYS}/broken": ("allow", "allow", *ROBOTS_SAYS),
+    f"{SAYS}/tdm": ("disallow", "allow", *ROBOTS_SAYS, "tdm-reservation"),
+    f"{SAYS}/tdm-meta": ("disallow", "allow", *ROBOTS_SAYS, "meta tdm-reservation"),
+    f"{SAYS}/copy": ("allow", "allow", *ROBOTS_SAYS),
     f"{LICENSED}/terms": ("disallow", "allow", "rsl"),
     f"{LICENSED}/free/1": ("allow", "allow", "rsl"),
-    f"{TDM}/open": (None, None, None),
+    f"{TDM}/open": (None, None),
     f"{TDM}/kept/1": ("disallow", "unknown", "tdmrep.json"),
-    f"{SLOW}/late": (None, None, None),
-}  # fmt: skip
+    f"{SLOW}/late": (None, None),
+}
 
 
-def of_row(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
-    return row["pref_train_ai"], row["pref_search"], row["pref_sources"]
+def of_row(row: dict[str, Any]) -> tuple[str | None, ...]:
+    sources = row["pref_sources"].split(", ") if row["pref_sources"] else ()
+    return row["pref_train_ai"], row["pref_search"], *sources
 
 
 @pytest.mark.parametrize("page", EXPECTED)

@@ -16,7 +16,9 @@ HOST: Final = "http://site.example"
 PAGE: Final = f"{HOST}/a/page"
 LICENCE: Final = "https://licences.example/one.xml"
 HEADER: Final = ((b"Link", f'<{LICENCE}>; rel="license"; type="application/rsl+xml"'.encode()),)
-IN_PAGE: Final = b'<head><link rel=license type="application/rsl+xml" href="../own.xml?a=1&amp;b=2">'
+IN_PAGE: Final = (
+    b'<head><link rel=license type="application/rsl+xml" href="../own.xml?a=1&amp;b=2">'
+)
 TDMREP: Final = f"{HOST}/.well-known/tdmrep.json"
 DISALLOWS: Final = b"""<rsl xmlns="https://rslstandard.org/rsl"><content url="/"><license>
 <prohibits type="usage">ai-train</prohibits></license></content></rsl>"""
@@ -72,9 +74,7 @@ def sources(files: PreferenceFiles, robots_txt: bytes = b"") -> PreferenceSource
             [],
             id="words in a text name none",
         ),
-        pytest.param(
-            "named", (), IN_PAGE[:-3], b"", [], id="a tag that is cut off names none"
-        ),
+        pytest.param("named", (), IN_PAGE[:-3], b"", [], id="a tag that is cut off names none"),
         pytest.param(
             "named",
             (),

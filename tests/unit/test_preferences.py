@@ -25,6 +25,7 @@ from crawler.policy.preferences import (
     of_answer,
     of_page,
     price_asked,
+    read_tdmrep,
     robots_directives,
     robots_usages,
     tdm_reservation,
@@ -249,7 +250,7 @@ def test_tdm_reservation(value: str, want: Preference) -> None:
     ],
 )
 def test_tdmrep(body: str, want: Preference) -> None:
-    assert tdmrep(body.encode(), URL) is want
+    assert tdmrep(read_tdmrep(body.encode()), URL) is want
 
 
 def words(text: str) -> frozenset[str]:
@@ -474,7 +475,7 @@ def test_no_bytes_raise_an_error(data: bytes) -> None:
     of_answer([(name, data) for name in named], AGENT)
     licence_links([(b"link", data + b"rsl+xml")])
     price_asked([(b"crawler-price", data)], data)
-    tdmrep(data, URL)
+    tdmrep(read_tdmrep(data), URL)
     rules = RobotsRules.parse(b"User-agent: *\nContent-Usage: " + data, AGENT)
     robots_usages(rules, URL)
 
