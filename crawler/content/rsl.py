@@ -19,7 +19,7 @@ from crawler.policy.preferences import Licence, LicenceTerms, LicensedContent
 MAX_LICENCE_BYTES: Final = 1_000_000
 _MAX_DEPTH: Final = 30  # one in a feed has ten
 _MAX_ELEMENTS: Final = 50_000
-_MAX_CONTENTS: Final = 1_000  # guess: each page is compared with all of them
+_MAX_PARTS: Final = 1_000  # contents and licences; guess: each page is compared with all of them
 _NAMESPACE: Final = "https://rslstandard.org/rsl "
 _FREE: Final = "free"  # the default type of a payment
 
@@ -45,7 +45,7 @@ class _LicenceReader:
     def __init__(self) -> None:
         self.contents: list[LicensedContent] = []
         self.is_rsl = False
-        self._depth = self._elements = 0
+        self._depth = self._elements = self._parts = 0
         self._content: LicensedContent | None = None
         self._terms: list[LicenceTerms] = []  # of the open content
         self._permits: set[str] = set()  # of the open licence, as the next three
@@ -93,12 +93,14 @@ class _LicenceReader:
         match written.removeprefix(_NAMESPACE):
             case _ if not written.startswith(_NAMESPACE):
                 pass
+            case "content" | "license" if self._parts == _MAX_PARTS:
+                raise Unreadable(f"a licence of more than {_MAX_PARTS} contents and licences")
             case "content" if self._content is not None:
-                if len(self.contents) == _MAX_CONTENTS:
-                    raise Unreadable(f"a licence of more than {_MAX_CONTENTS} parts of a site")
+                self._parts += 1
                 self.contents.append(self._content._replace(terms=tuple(self._terms)))
                 self._content = None
             case "license":
+                self._parts += 1
                 self._terms.append(
                     LicenceTerms(
                         frozenset(self._permits),
