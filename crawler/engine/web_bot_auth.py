@@ -45,7 +45,7 @@ others is of use to them for so long."""
 REUSED_S: Final = 30.0
 """For how long a signature is used again: what is left of its life is more than a connection may
 take to open."""
-_MOST_KEPT: Final = 4096  # signatures, at 1 kB each
+_MOST_KEPT: Final = 4096  # signatures, at 1.3 kB each
 _KEY_BYTES: Final = 32
 _LARGEST_FILE: Final = 64 * 1024  # a key has 119 bytes
 _LOOK_S: Final = 10.0
@@ -264,8 +264,8 @@ def content_digest(body: bytes) -> str:
 def directory_fields(
     key: SigningKey, authority: str, body: bytes, now: float, expires_s: int
 ) -> Fields:
-    """Return the fields that sign a directory, of our site *authority*: nobody else can serve the
-    same one as his."""
+    """Return the fields that sign a directory, of our site *authority*: another site cannot serve
+    it as its own."""
     created, digest = int(now), content_digest(body)
     params = (
         f'("@authority";req "content-digest");created={created};expires={created + expires_s}'

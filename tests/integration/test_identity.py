@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -126,3 +129,30 @@ def test_a_key_that_others_may_read_stops_the_start(tmp_path: Path) -> None:
     assert done.returncode != 0
     last = done.stderr.splitlines()[-1]
     assert "CRAWLER_SIGNING_KEY: the signing key" in last and "chmod 600" in last
+
+
+def test_a_clock_that_is_off_is_said(tmp_path: Path) -> None:
+    write_key(tmp_path / "key.pem")
+    hosts = [ONE, TWO, "127.0.63.4"]
+
+    def answer(ask: Ask) -> Reply:
+        """Lead from host to host, slowly, as one answer a second is looked at."""
+        date = ("Date", formatdate(time.time() + 3600.0, usegmt=True))
+        following = hosts[(hosts.index(ask.host) + 1) % len(hosts)]
+        links = page(f"https://{following}:{ask.port}/next")
+        robots = ask.path == "/robots.txt"
+        return replace(Reply("") if robots else links, headers=(date,), wait_s=1.05)
+
+    certificate = write_certificate(tmp_path / "certificate.pem", ONE)
+    with LoopbackWeb(answer, hosts, server_context(certificate)) as web:
+        settings = {
+            "CRAWLER_SIGNING_KEY": tmp_path / "key.pem",
+            "CRAWLER_SIGNATURE_AGENT": AGENT,
+            "CRAWLER_TLS": "lenient",
+        }
+        done = run(
+            crawl_command(tmp_path / "data", settings, seeds=web.url(ONE), scope="any", max_pages=4)
+        )
+    (said,) = [line for line in done.stderr.splitlines() if "The clock of this machine" in line]
+    assert re.search(r"is 359[5-9] s behind those of 127", said), said
+    assert all(host in said for host in hosts)
