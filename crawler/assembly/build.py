@@ -98,6 +98,7 @@ from crawler.engine.interactive import is_interactive
 from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.long_steps import long_step
 from crawler.engine.stats import CrawlStats
+from crawler.engine.web_bot_auth import RequestSigner, open_signer
 from crawler.frontier.groups import LateAddresses
 from crawler.frontier.open import frontier_limits, open_frontier
 from crawler.frontier.port import DurableStore
@@ -238,6 +239,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         # Parts that may raise and need no closing are built first.
         prioritizer, parsers = _prioritizer(config), Parsers(config.content)
         signatures, ranks = _signatures(config), _ranks(config)
+        signer = open_signer(config.identity) if replay is None else None
         limits = replace(
             frontier_limits(config, arguments), rule_budgets=RuleBudgets(), ranks=ranks
         )
@@ -256,6 +258,7 @@ def _assemble(crawler: Crawler) -> Crawl:
                 fail=lifecycle.fail,
                 find_archived=previous_archive.find_answers,
                 kept=kept,
+                signs_as=_signs_as(crawler, signer),
             )
         earlier = _earlier_crawls(arguments.known if arguments is not None else "", data.path)
         if earlier is not None:
@@ -286,6 +289,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             random=random,
             prioritizer=prioritizer,
             signatures=signatures,
+            signer=signer,
             ranks=ranks,
             slots=_slots(crawler, config, lifecycle),
             lives=Lives(),
@@ -328,6 +332,13 @@ def _kept_settings(settings: BaseSettings) -> dict[str, object]:
     kept = settings_to_keep(settings)
     paths = {name: str(Path(str(kept[name])).absolute()) for name in KEPT_PATHS if kept.get(name)}
     return {**kept, **paths}
+
+
+def _signs_as(crawler: Crawler, signer: RequestSigner | None) -> str | None:
+    """Return by what other workers recognise those that sign alike; None: no requests are sent."""
+    if not getattr(crawler.spider, "fetches", True):
+        return None
+    return signer.signs_as if signer is not None else ""
 
 
 def _shared_parts(
@@ -503,6 +514,7 @@ def _crawl(
             cohorts=Cohorts(slots.limits.concurrency),
             replay=replay,
             faults=CodeFaults(),
+            signer=base.signer,
             shared_names=parts.shared_names,
         ),
         content=Contents(

@@ -30,6 +30,7 @@ from crawler.duplicates.near import NearDuplicatesIndex
 from crawler.engine.errors import CodeFaults
 from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.stats import CrawlStats
+from crawler.engine.web_bot_auth import RequestSigner
 from crawler.frontier.groups import LateAddresses
 from crawler.frontier.port import Frontier
 from crawler.frontier.rocks_store import RocksStore
@@ -103,6 +104,7 @@ class Fetching:
     cohorts: Cohorts
     replay: Replay | None  # None: pages are fetched from the network
     faults: CodeFaults
+    signer: RequestSigner | None  # None: requests are not signed
     shared_names: SharedNames | None  # what name servers said to other workers, if it is shared
 
 

@@ -23,6 +23,7 @@ from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
 from crawler.engine.lifecycle import Lifecycle
 from crawler.engine.stats import CrawlStats
+from crawler.engine.web_bot_auth import RequestSigner
 from crawler.frontier.groups import LateAddresses
 from crawler.frontier.port import Frontier, FrontierLimits, LeaseRules, OrderedStore
 from crawler.frontier.rocks_store import RocksStore
@@ -59,6 +60,7 @@ class BaseParts:
     random: Random
     prioritizer: Prioritizer
     signatures: Signatures
+    signer: RequestSigner | None  # None: requests are not signed
     ranks: Ranks | None  # of domains or hosts, from outside
     slots: Slots
     lives: Lives

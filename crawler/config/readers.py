@@ -421,6 +421,43 @@ def _refuse_unreachable(name: str) -> None:
         raise InvalidValue(f"{name} is a placeholder: give an address of your own")
 
 
+_HOST_OF_ORIGIN: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
+
+
+def origin_of_https() -> Kind[str]:
+    """Accept an origin over https as it is compared (RFC 6454, 6.2), or the empty string."""
+    return Kind("an origin as in https://HOST, over https, or nothing", "origin", _read_origin)
+
+
+def _read_origin(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    if not value:
+        return ""
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError as error:
+        raise InvalidValue(str(error)) from error
+    if parts.scheme != "https":
+        raise InvalidValue("its scheme is not https")
+    if "@" in parts.netloc:
+        raise InvalidValue("it has a user or a password")
+    host = parts.netloc.lower()
+    if port is not None or host.endswith(":"):
+        host = host.rpartition(":")[0]
+    if not _HOST_OF_ORIGIN.fullmatch(host):
+        raise InvalidValue("its host is no name of letters, digits, dots and hyphens")
+    origin = f"https://{host}" if port in (None, 443) else f"https://{host}:{port}"
+    if "?" in value or "#" in value:
+        raise InvalidValue(f"it has a query or a fragment: write {origin}")
+    if parts.path:
+        raise InvalidValue(f"it has a path: write {origin}")
+    if value != origin:
+        raise InvalidValue(f"it is not in its plain form: write {origin}")
+    return origin
+
+
 # Extensions of files without text or links. What may hold text (pdf, txt, xml, office documents) is
 # not here, nor what names of pages end in: example.com, Node.js, U.S.A.
 

@@ -33,6 +33,7 @@ from crawler.config.readers import (
     number,
     or_none,
     or_word,
+    origin_of_https,
     read_group,
     refuse_disorder,
     refuse_unknown,
@@ -385,6 +386,26 @@ class IdentitySettings:
         text("letters, hyphens and underscores", "name", r"[A-Za-z_-]{1,40}"),
         "The crawler's name in User-Agent; the one looked for in robots.txt.",
     )
+    signing_key: str = setting(
+        "",
+        text("a path, or nothing", "path", r"[^\0]*"),
+        "File of the Ed25519 key that signs requests over https (Web Bot Auth), of mode 0600.",
+    )
+    signature_agent: str = setting(
+        "",
+        origin_of_https(),
+        "The site that publishes that key, as in https://bot.your-organisation.org.",
+    )
+
+    def __post_init__(self) -> None:
+        if bool(self.signing_key) != bool(self.signature_agent):
+            given, missing = "CRAWLER_SIGNING_KEY", "CRAWLER_SIGNATURE_AGENT"
+            if self.signature_agent:
+                given, missing = missing, given
+            raise ConfigError(
+                f"{given} is set without {missing}: requests are signed by a key, for the site that"
+                " publishes it"
+            )
 
     @property
     def user_agent(self) -> str:
@@ -945,7 +966,7 @@ def _resembles(head: str) -> bool:
     return difflib.SequenceMatcher(None, head, PREFIX.rstrip("_")).ratio() >= 0.8
 
 
-KEPT_PATHS: Final = ("CRAWLER_REPLAY", "CRAWLER_RULES")
+KEPT_PATHS: Final = ("CRAWLER_REPLAY", "CRAWLER_RULES", "CRAWLER_SIGNING_KEY")
 KEPT_SETTINGS: Final = frozenset(
     {
         *(

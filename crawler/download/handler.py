@@ -147,7 +147,7 @@ def _port(crawler: Crawler, crawl: Crawl) -> FetchPort:
             addresses = LookedUpAddresses(resolver, prefetch, partial(_note_known, crawl))
             crawl.leases.addresses.answer_with(addresses)
     local_address = normalize_bind_address(crawler.settings.get("DOWNLOAD_BIND_ADDRESS"))
-    return NetworkFetch(options, resolver, local_address, prefetch)
+    return NetworkFetch(options, resolver, local_address, prefetch, crawl.fetching.signer)
 
 
 def _note_known(crawl: Crawl, host: HostKey) -> None:

@@ -29,6 +29,7 @@ from crawler.download.http_head import AnswerHead
 from crawler.download.port import Fetched, FetchWatch, WireRequest
 from crawler.download.resolver import AresLookup, NamePrefetch, Resolver
 from crawler.engine.errors import ClosedWhileIdle, ConnectionDropped, LeaseEnded
+from crawler.engine.web_bot_auth import SIGNATURE_FIELDS, ClockCheck, RequestSigner
 from crawler.model.page import DownloadOptions, Exchange
 
 FOR_PROXY: Final = b"Proxy-Authorization"
@@ -57,9 +58,12 @@ class NetworkFetch:
         resolver: Resolver,
         local_address: tuple[str, int] | None = None,
         prefetch: NamePrefetch | None = None,
+        signer: RequestSigner | None = None,
     ) -> None:
         """*resolver*: of the names of hosts. *local_address*: to connect from. *prefetch* is told
-        which requests go through a proxy."""
+        which requests go through a proxy. *signer*: of requests over https."""
+        self._signer = signer
+        self._clock_check = ClockCheck()
         self._resolver = resolver
         self._prefetch = prefetch
         # Any address is admitted: the user chose the proxy's.
@@ -92,8 +96,10 @@ class NetworkFetch:
         server = _through_proxy(origin.server, request)
         if server.address == "" and self._prefetch is not None and self._prefetch.is_over:
             server = server._replace(address=None)  # no address is known before a fetch any more
-        sent, recorded = _request_heads(request, origin, server, target)
+        sent, recorded = _request_heads(request, origin, server, target, self._signer, at)
         connection, answer, head = await self._send(server, sent, request, watch)
+        if self._signer is not None and server.is_tls:
+            self._clock_check.note(origin.host, head.clean, time.time())
         try:
             room = watch.room(head)
             answer.limit(room)
@@ -202,23 +208,38 @@ def _through_proxy(server: Server, request: WireRequest) -> Server:
     return Server(server.host, server.port, server.is_tls, proxy.server, secret.decode("latin-1"))
 
 
+_SET_HERE: Final = frozenset((FOR_PROXY, b"Content-Length"))
+_SET_BY_SIGNER: Final = _SET_HERE.union(SIGNATURE_FIELDS)
+
+
 def _request_heads(
-    request: WireRequest, origin: Origin, server: Server, target: str
+    request: WireRequest,
+    origin: Origin,
+    server: Server,
+    target: str,
+    signer: RequestSigner | None,
+    now: float,
 ) -> tuple[bytes, bytes]:
     """Return the head of *request* as it is sent, and without the secret for a proxy, as it is
-    recorded. Raises DownloadFailedError if a header would break it."""
+    recorded. Raises DownloadFailedError if a header would break it. With a *signer*, signatures of
+    the request's own are left out: they may be copies of one for another host."""
     host, lines = b"", []
+    set_here = _SET_HERE if signer is None else _SET_BY_SIGNER
     has_authorization = not origin.authorization
     for name, value in request.fields:
         if name == b"Host":
             host = host or value
-        elif name not in (FOR_PROXY, b"Content-Length"):
+        elif name not in set_here:
             has_authorization |= name == b"Authorization"
             lines.append(b"%b: %b" % (name, value))
     if not has_authorization:
         lines.append(b"Authorization: " + origin.authorization)
     if request.body or request.method in _WITH_LENGTH:
         lines.append(b"Content-Length: %d" % len(request.body))
+    # A field Host of another name may lead to another site than the signature is for.
+    if signer is not None and server.is_tls and host.decode("latin-1") in ("", origin.host):
+        signed = signer.fields(origin.host, now)
+        lines += [b"%b: %b" % field for field in signed]
     secrets = []
     if server.proxy is not None and not server.is_tls:
         target = f"http://{origin.host}{target}"

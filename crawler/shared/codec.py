@@ -331,6 +331,8 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     outbox: int = 0  # links on its disk
     opened_mark: int = 0  # the mark up to which it has read the hosts that pushed seeds opened
     shards: int = 0  # that it owns
+    # The key and the site by which it signs requests; "": it signs none, None: it sends none.
+    signs_as: str | None = ""
     fetches: list[OpenFetch] = []  # as `long_fetches` says
 
     @property

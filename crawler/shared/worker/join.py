@@ -34,7 +34,7 @@ from crawler.frontier.records import OpenRecord
 from crawler.frontier.shards import shard_of
 from crawler.model.choices import RedisFsync
 from crawler.model.clock import Clock
-from crawler.model.types import Added, CrawlerError, Lease
+from crawler.model.types import Added, ConfigError, CrawlerError, Lease
 from crawler.shared import keys
 from crawler.shared.address import Address, RedisAddress
 from crawler.shared.client import Nodes, ServerReplicas
@@ -134,11 +134,12 @@ def join(
     fail: Callable[[CrawlerError], None],
     find_archived: FindArchived,
     kept: KeptOfStart,
+    signs_as: str | None,
 ) -> JoinedCrawl:
     """Join the crawl at *address*, and claim what this worker's last session had archived.
     *ready_s* returns for how long it can read pages; *find_archived* searches our archive for
-    leases; *kept* is stored with the crawl. Raises CrawlerError if Redis does not answer, or its
-    crawl is foreign or of another kind."""
+    leases; *kept* is stored with the crawl; *signs_as* as in WorkerRecord. Raises CrawlerError if
+    Redis does not answer, or its crawl is foreign, of another kind, or signed otherwise."""
     shared, clock = config.shared, Clock(time.time, time.monotonic)
     last = read_worker(data.path)
     shards, name = shared.frontier_shards, shared.frontier_name
@@ -150,7 +151,7 @@ def join(
     ours = new_format(shards, levels, identity, data.format.spider)
     reusable, dead = _earlier_sessions(mine, data)
     outbox = Outbox(store, partial(shard_of, shards=shards))
-    make_record = _record_maker(worker, stats, ready_s)
+    make_record = _record_maker(worker, stats, ready_s, signs_as)
     check = partial(refuse_other_crawl, last, data.path, name)
 
     before = ""
@@ -175,6 +176,7 @@ def join(
             check=check,
             begin=begin,
             is_ack_durable=is_ack_durable,
+            signs_as=signs_as,
         )
         if kept.arguments is not None:
             await _keep(redis, keys.arguments(name), kept.arguments)
@@ -251,7 +253,7 @@ def _earlier_sessions(
 
 
 def _record_maker(
-    worker: WorkerFile, stats: CrawlStats, ready_s: Callable[[], float]
+    worker: WorkerFile, stats: CrawlStats, ready_s: Callable[[], float], signs_as: str | None
 ) -> Callable[[], WorkerRecord]:
     started, machine, pid = time.time(), socket.gethostname(), os.getpid()
 
@@ -266,6 +268,7 @@ def _record_maker(
             pages=figures.pages,
             bytes=figures.bytes,
             errors=figures.errors,
+            signs_as=signs_as,
         )
 
     return make_record
@@ -353,6 +356,7 @@ async def _open(
     check: Callable[[int], None],
     begin: Callable[[CrawlFormat, PeerRecord], WorkerRecord],
     is_ack_durable: bool,
+    signs_as: str | None,
 ) -> tuple[CrawlFormat, int]:
     """Open the crawl and announce the new session. Can be repeated after any failure. *reusable*
     and *dead* as of `_earlier_sessions`. *check* refuses another crawl's data directory by its key
@@ -370,12 +374,20 @@ async def _open(
     await nodes.checked_command(workers, "HLEN", workers)  # raises ForeignData if it is no hash
     # Our own session is already stored if the reply to `take` was lost in an earlier attempt.
     last_record = await names.refuse_taken(worker.name, {*reusable, worker.session})
+    await names.refuse_other_signature(worker.name, signs_as)
     leases = await leases_of(nodes, [token_begin(worker.name, each) for each in dead])
     # Before these URLs can be leased again, so that they are found to be archived. A claim that
     # fails is ignored: its page is fetched again as one that may be archived.
     claims, contents = find_archived(leases).claims, ContentCalls(worker.session, nodes.shards)
     await nodes.run([contents.claim(claim.digest, _NO_LEASE, claim) for claim in claims])
-    await names.take(begin(crawl, last_record), last_record)
+    me = begin(crawl, last_record)
+    await names.take(me, last_record)
+    try:
+        # Again, with our own record there: of two that start at once, one sees the other.
+        await names.refuse_other_signature(worker.name, signs_as)
+    except ConfigError:
+        await names.leave(me)
+        raise
     return crawl, len(leases)
 
 

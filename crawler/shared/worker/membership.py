@@ -200,6 +200,24 @@ class WorkerNames:
             return
         await self.refuse_taken(me.name, {last.record.session} if last.record else ())
 
+    async def leave(self, me: WorkerRecord) -> None:
+        """Give back the name of *me*, taken a moment ago."""
+        command = announcement(self._scripts, self._crawl, me, leaves=True)
+        await self._nodes.checked_command(self._key, *command)
+
+    async def refuse_other_signature(self, name: str, signs_as: str | None) -> None:
+        """Raise ConfigError if a live worker, but that called *name*, signs its requests otherwise
+        than *signs_as*: servers would see one crawl as two."""
+        if signs_as is None:
+            return
+        now = await self._now()
+        for kept in await self._nodes.checked_command(self._key, "HVALS", self._key):
+            other = _read(kept)
+            if other is None or other.name == name or not other.is_alive(now):
+                continue
+            if other.signs_as not in (None, signs_as):
+                raise _signs_otherwise(other, signs_as)
+
     async def _now(self) -> float:
         time = await self._nodes.checked_command(self._key, "TIME")
         return int(time[0]) + int(time[1]) / 1e6
@@ -225,4 +243,17 @@ def _name_taken(other: WorkerRecord, silent_s: float) -> ConfigError:
         f" {other.host}, seen {max(silent_s, 0.0):.1f} s ago): give each its own"
         " CRAWLER_WORKER_NAME, or none. If that one has just died without its data directory,"
         f" try again in {ALIVE_S:.0f} s"
+    )
+
+
+def _signs_otherwise(other: WorkerRecord, ours: str) -> ConfigError:
+    def said(signs_as: str | None) -> str:
+        thumbprint, _, agent = (signs_as or "").partition(" ")
+        return f"signs requests for {agent} by the key {thumbprint}" if agent else "signs none"
+
+    return ConfigError(
+        f"the worker {other.name} (process {other.pid} on {other.host}) {said(other.signs_as)}, and"
+        f" this one {said(ours)}: give all workers of the crawl the same CRAWLER_SIGNING_KEY and"
+        " CRAWLER_SIGNATURE_AGENT. To change them, stop all first; one that has just died counts"
+        f" for {ALIVE_S:.0f} s"
     )
