@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,13 +29,14 @@ from crawler.engine.web_bot_auth import (
     check_directory,
 )
 from crawler.model.program import PROGRAM
-from crawler.model.types import HTTP_OK, ConfigError
+from crawler.model.types import ConfigError
 from crawler.report.agent_card import CARD_PATH, agent_card
 from crawler.view.formats import plain, span
 
 LARGEST_BYTES: Final = 1_000_000
 PATIENCE_S: Final = 10.0
-_NOT_FOUND: Final = frozenset({404, 410})
+_NOT_FOUND: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+_MADE: Final = "the directory that `identity new` made"
 _IN_MILLISECONDS: Final = 1e11  # as seconds, in the year 5138
 
 
@@ -74,7 +76,7 @@ class Published:
         return next((value for each, value in self.fields if each.lower() == name), "")
 
 
-class _NoAnswer(Exception):
+class NotPublished(Exception):
     """There was none; the text says why."""
 
 
@@ -110,22 +112,22 @@ def _checks(config: Config, origin: str) -> Iterator[Line]:
             f" and not {origin}"
         )
     try:
-        found = _fetch(origin, DIRECTORY_PATH, identity.user_agent)
-    except _NoAnswer as error:
+        found = fetch(origin, DIRECTORY_PATH, identity.user_agent)
+    except NotPublished as error:
         yield _wrong(f"{origin}{DIRECTORY_PATH}: {error}")
         return
     yield from _directory(config, origin, found)
     yield from _clock(found)
     try:
-        card = _fetch(origin, CARD_PATH, identity.user_agent)
-    except _NoAnswer as error:
+        card = fetch(origin, CARD_PATH, identity.user_agent)
+    except NotPublished as error:
         yield _wrong(f"{origin}{CARD_PATH}: {error}")
         return
     yield from _card(config, origin, card)
 
 
 def _directory(config: Config, origin: str, found: Published) -> Iterator[Line]:
-    status = list(_status(found, "the directory that `identity new` made"))
+    status = list(_status(found, _MADE))
     yield from status
     if status[0][0] is Result.WRONG:
         return
@@ -140,7 +142,9 @@ def _directory(config: Config, origin: str, found: Published) -> Iterator[Line]:
     fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in found.fields]
     checked = check_directory(found.body, fields, origin.removeprefix("https://"), time.time())
     for fault in checked.faults:
-        yield _wrong(f"{plain(fault)}: publish what `identity new` made")
+        is_of_signature = "signature" in fault
+        what = "its fields as `identity headers` makes them" if is_of_signature else _MADE
+        yield _wrong(f"{plain(fault)}: publish {what}")
     listed = [key.thumbprint for key in checked.keys]
     for key_id in listed:
         yield _ok(f"it lists the key {key_id}, by its thumbprint")
@@ -165,7 +169,7 @@ def _directory(config: Config, origin: str, found: Published) -> Iterator[Line]:
 
 
 def _status(found: Published, what: str) -> Iterator[Line]:
-    if found.status == HTTP_OK:
+    if found.status == HTTPStatus.OK:
         yield _ok(f"{found.url} answers 200")
     elif 300 <= found.status < 400:
         yield _wrong(
@@ -254,36 +258,38 @@ def _compared(card: dict[str, Any], ours: dict[str, Any]) -> Iterator[Line]:
         yield _ok("the card agrees with the settings")
 
 
-def _fetch(origin: str, path: str, agent: str) -> Published:
-    """Return the answer at *path*. Raises _NoAnswer. A thread fetches, as no time-out of the
+def fetch(origin: str, path: str, agent: str, patience_s: float = PATIENCE_S) -> Published:
+    """Return the answer at *path*. Raises NotPublished. A thread fetches, as no time-out of the
     library is for an answer as a whole."""
     ended: list[Published | Exception] = []
 
-    def fetch() -> None:
+    def work() -> None:
         try:
             ended.append(_fetched(origin, path, agent))
         except (OSError, http.client.HTTPException, ValueError) as error:
             ended.append(error)
 
-    thread = threading.Thread(target=fetch, daemon=True)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(PATIENCE_S)
+    thread.join(patience_s)
     if not ended:
-        raise _NoAnswer(f"no whole answer within {PATIENCE_S:g} s")
+        raise NotPublished(f"no whole answer within {patience_s:g} s")
     match ended[0]:
         case Published() as found if len(found.body) > LARGEST_BYTES:
-            raise _NoAnswer(f"its answer is longer than {LARGEST_BYTES:,} bytes")
+            raise NotPublished(f"its answer is longer than {LARGEST_BYTES:,} bytes")
         case Published() as found:
             return found
         case ssl.SSLCertVerificationError() as error:
-            raise _NoAnswer(
+            raise NotPublished(
                 f"its certificate is not valid here ({error.verify_message}); SSL_CERT_FILE names"
                 " the file of another authority to trust"
             )
         case socket.gaierror():
-            raise _NoAnswer("its name has no address: look at the DNS of the host")
+            raise NotPublished("its name has no address: look at the DNS of the host")
         case error:
-            raise _NoAnswer(f"no answer over https ({plain(str(error)) or type(error).__name__})")
+            raise NotPublished(
+                f"no answer over https ({plain(str(error)) or type(error).__name__})"
+            )
 
 
 def _fetched(origin: str, path: str, agent: str) -> Published:
