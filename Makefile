@@ -167,7 +167,7 @@ $(PROTO): requirements-urlfrontier.txt
 	@sh scripts/venv.sh '$(PYTHON)' requirements-urlfrontier.txt .venv-urlfrontier
 	@touch $@
 
-$(JUDGES): requirements-judges.txt $(WORK)
+$(JUDGES): requirements-judges.txt scripts/judges.sh $(WORK)
 	@sh scripts/judges.sh
 	@touch $@
 

@@ -26,8 +26,15 @@ from crawler.loop.life import ArchivedPage, Life
 from crawler.loop.outcome import claim_of
 from crawler.loop.precheck import ProbeResult, SoftErrorVerdict
 from crawler.loop.visit import has_changed, seen_of, visits_so_far
-from crawler.model.choices import ColumnGroup, LaterVisits, NearDuplicateChoice, RevisitChoice
+from crawler.model.choices import (
+    ColumnGroup,
+    LaterVisits,
+    NearDuplicateChoice,
+    Preference,
+    RevisitChoice,
+)
 from crawler.model.page import (
+    NO_PREFERENCES,
     Flaw,
     Link,
     LinkKind,
@@ -51,11 +58,13 @@ from crawler.page.row import is_row
 from crawler.page.simhash import fingerprint
 from crawler.page.soft404 import looks_like_error
 from crawler.policy.admission import unreadable_refusal
+from crawler.policy.preferences import Statement, combined, of_page, price_asked
 from crawler.policy.priority import cash_of_links
 from crawler.policy.refusal import Refusal
 
 logger = logging.getLogger(__name__)
 
+PAYMENT_REQUIRED: Final = 402
 _LOGGED_SITEMAPS: Final = 20  # that cannot be read, one by one
 Item = TypeVar("Item")
 
@@ -146,25 +155,50 @@ class ParsePipeline(PipelineStage):
         self._asked = frozenset(config.content.column_groups)
         if not config.archive.columns:
             self._asked &= {ColumnGroup.MARKDOWN}  # for feeds
+        self._required = config.preferences.require_preference
         self._unread_sitemaps = 0
 
     async def process_page(self, page: Page, life: Life) -> Page:
-        if (page.flaw and page.flaw is not Flaw.EMPTY) or not page.is_answered:
-            return page
         headers = page.exchange.headers if page.exchange else []
+        if page.status == PAYMENT_REQUIRED:
+            life.note_price(price_asked(headers, page.body))
+        page, in_page = await self._parsed(page, life, headers)
+        return self._with_preferences(page, headers, in_page)
+
+    def _with_preferences(
+        self, page: Page, headers: list[tuple[bytes, bytes]], in_page: Sequence[Statement]
+    ) -> Page:
+        """Return *page* with what its publisher says of its use, *in_page* among it. It is not
+        stored if a use that is required is disallowed."""
+        licence = page.parsed.rsl if page.parsed is not None else ""
+        said = self.crawl.content.preferences.statements(page.url, headers, licence)
+        preferences = combined((*said, *in_page))
+        if preferences is NO_PREFERENCES:
+            return page
+        refused = [use for use in self._required if preferences.of(use) is Preference.DISALLOW]
+        if not refused:
+            return replace(page, preferences=preferences)
+        return replace(
+            page, preferences=preferences, disallowed=refused[0], archive=False, noindex=False
+        )
+
+    async def _parsed(
+        self, page: Page, life: Life, headers: list[tuple[bytes, bytes]]
+    ) -> tuple[Page, Sequence[Statement]]:
+        """Return *page* with text and links, and what it says itself of its use."""
+        if (page.flaw and page.flaw is not Flaw.EMPTY) or not page.is_answered:
+            return page, ()
         if page.flaw:
-            return self._with_refresh(page, headers)
+            return self._with_refresh(page, headers), ()
         if self._is_parsed_copy(page):
             # Whatever its original is.
             is_noindex = self.crawl.loop.links.is_noindex(robots_header(headers))
             page = self._with_refresh(page, headers)
-            return replace(page, archive=not is_noindex, noindex=is_noindex)
+            return replace(page, archive=not is_noindex, noindex=is_noindex), ()
         await self.end_step()
-        parsed = with_headers(
-            await self._parse(page, headers),
-            link_headers(headers, page.url),
-            robots_header(headers),
-        )
+        parsed = await self._parse(page, headers)
+        in_page = of_page(parsed)
+        parsed = with_headers(parsed, link_headers(headers, page.url), robots_header(headers))
         await self.end_step()
         selection, base = self.crawl.loop.links, base_of(page.url, parsed)
         is_noindex = selection.is_noindex(parsed.robots)
@@ -184,7 +218,7 @@ class ParsePipeline(PipelineStage):
             archive=not is_noindex,
             noindex=is_noindex,
         )
-        return self._with_canonical(page, life)
+        return self._with_canonical(page, life), in_page
 
     def _with_refresh(self, page: Page, headers: list[tuple[bytes, bytes]]) -> Page:
         """Return *page*, which is empty or has the body of another, with the one link that is its
@@ -316,6 +350,8 @@ class ArchivePipeline(PipelineStage):
         await self.end_step()
         if page.noindex and not page.flaw:
             self.crawl.stats.count("noindex")
+        if page.disallowed is not None:
+            self.crawl.stats.count(f"disallowed/{page.disallowed}")
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if life.candidate.may_be_archived:
             page = replace(page, may_repeat=True)

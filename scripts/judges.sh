@@ -8,3 +8,9 @@ cd "$(dirname "$0")/.."
 echo "Installing requirements-judges.txt into .venv-judges, once" >&2
 .venv/bin/python -m pip --python .venv-judges/bin/python install --quiet \
     --disable-pip-version-check --no-compile -r requirements-judges.txt
+
+# The judge of signed requests is of npm: its test is skipped where there is no Node.js.
+if command -v npm >/dev/null; then
+    npm install --prefix .venv-judges --no-save --no-fund --no-audit --ignore-scripts --silent \
+        web-bot-auth@0.1.3
+fi

@@ -88,7 +88,7 @@ PURE_STANDARD = {
 PURE_LIBRARIES = {
     *("ada_url", "backports.zstd", "brotli", "isal.isal_zlib", "msgspec", "numba", "numpy"),
     *("chardetng_py", "publicsuffixlist", "w3lib", "webencodings"),
-    *("pycld2", "xxhash"),
+    *("http_sf", "pycld2", "xxhash"),
 }
 # Who else may know a library.
 CONFINED = {
@@ -247,6 +247,7 @@ SET_FROM_OUTSIDE = {
     "cli.crawl": {"opts"},  # argparse's
     "content.feed_export": {"ItemAdapter"},  # itemadapter's list of what it can read
     "content.parsers.sitemap": {"self._xml"},  # expat takes its handlers so
+    "content.rsl": {"self.xml"},
     "report.messages": {"sys"},  # an output that is closed
     "engine.lifecycle": {"self._slot"},  # Scrapy's: its only hooks (decision 6)
     "download.handler": {"response", "stop"},  # Scrapy's

@@ -91,6 +91,10 @@ def _rendered(name: str, kind: pa.DataType, description: str) -> Column:
     return Column(name, kind, description, group=ColumnGroup.RENDERED)
 
 
+def _preference(name: str, description: str) -> Column:
+    return Column(name, pa.string(), description, True, True, ColumnGroup.PREFERENCES)
+
+
 COLUMNS: Final = (
     Column("url", pa.string(), "as fetched", nullable=False),
     Column("host", pa.string(), "its name, without a port", nullable=False, is_dictionary=True),
@@ -217,6 +221,13 @@ COLUMNS: Final = (
     _rendered("render_quiet", pa.bool_(), "false: it was still at work at its bound of time"),
     _rendered("dom_offset", pa.int64(), "of its DOM in `warc_file`; null where it is a copy"),
     _rendered("dom_length", pa.int64(), "of that record, compressed, in bytes"),
+    _preference(
+        "pref_train_ai",
+        "whether its publisher lets it be used to train AI: `allow`, `disallow`; `unknown`: not"
+        " said; null: said of no use",
+    ),
+    _preference("pref_search", "the same, of search"),
+    _preference("pref_sources", "where they say so: `robots.txt content-usage, rsl`"),
 )
 NO_GROUPS: Final[frozenset[ColumnGroup]] = frozenset()
 
@@ -318,6 +329,7 @@ class RowGroup:
         self._cell_schema = pa.schema([schema.field(name) for name in self._cell_names])
         self._has_anchors = ColumnGroup.ANCHORS in groups
         self._has_rendered = ColumnGroup.RENDERED in groups
+        self._has_preferences = ColumnGroup.PREFERENCES in groups
         self._facts = [_FACTS[group] for group in ColumnGroup if group in groups & _FACTS.keys()]
         self._of_texts = [
             _OF_TEXTS[group] for group in ColumnGroup if group in groups & _OF_TEXTS.keys()
@@ -382,6 +394,13 @@ class RowGroup:
             cells += _cells_of(facts) if is_there else nothing
         if self._has_rendered:
             cells += _rendered_cells(row.rendered, dom)
+        if self._has_preferences:
+            said = row.preferences
+            cells += (
+                (None,) * 3
+                if said is None
+                else (said.train_ai, said.search, ", ".join(said.sources) or None)
+            )
         self._cells.append(cells)
         self._texts_judged.append(row.text)
         self._link_shares.append(row.link_share)

@@ -47,6 +47,7 @@ from crawler.model.page import (
     NearDuplicate,
     Page,
     Parsed,
+    Preferences,
     Provenance,
     Rendered,
     Source,
@@ -93,6 +94,8 @@ BESIDE: Final = "beside"
 page, and has no row."""
 RENDERED: Final = "rendered"
 """The metadata field of a page that a browser has rendered, by Rendered."""
+PREFERENCES: Final = "preferences"
+"""The metadata field with what its publisher says of the use of a page, by Preferences."""
 DEPTH: Final = "depth"
 """The metadata field with the hops from a seed to a page."""
 ROUND: Final = "round"
@@ -235,6 +238,7 @@ def _page_as_noted(stored: ArchivedCapture, headers: list[tuple[bytes, bytes]]) 
         may_repeat=bool(stored.metadata_value(MAY_REPEAT)),
         is_sitemap=bool(stored.metadata_value(SITEMAP)),
         visits=VisitsSoFar.read(stored.metadata_value(VISITS)),
+        preferences=Preferences.read(stored.metadata_value(PREFERENCES)),
     )
 
 

@@ -70,6 +70,7 @@ OUTCOME_COLUMNS: Final = (
     ),
     Column("crawl_id", pa.string(), "as in the columns of pages", False, True),
     Column("round", pa.int32(), "in which it was fetched; null: the run had none"),
+    Column("price", pa.string(), "that an answer with status 402 asks: `USD 0.01`", True, True),
 )
 """What docs/columns.md says of them, too."""
 OUTCOME_SCHEMA: Final = pa.schema([pa.field(c.name, c.type, c.nullable) for c in OUTCOME_COLUMNS])
@@ -257,6 +258,7 @@ def _cells(outcome: Outcome, crawl_id: str) -> tuple[object, ...]:
         outcome.external or None,
         crawl_id,
         outcome.round or None,
+        outcome.price or None,
     )
 
 

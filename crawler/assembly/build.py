@@ -67,6 +67,7 @@ from crawler.content.crawl_archive import (
 from crawler.content.feed_export import make_pages_items
 from crawler.content.missing_parts import without_missing_parts
 from crawler.content.parsing import Parsers
+from crawler.content.preference_sources import PreferenceSources
 from crawler.content.to_capture import ArchivedBodies
 from crawler.data import data_dir as datadir
 from crawler.data.changes import ChangeFeed, ConsumerWatch
@@ -523,6 +524,9 @@ def _crawl(
             near_duplicates=parts.near_duplicates,
             earlier=earlier,
             archived_bodies=ArchivedBodies(earlier, base.expired.has),
+            preferences=PreferenceSources(
+                parts.precheck.robots, config.identity.user_agent_name, config.preferences.files
+            ),
         ),
         storage=Storage(
             data=base.data,

@@ -31,6 +31,7 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         "crawler.middlewares.check.CheckMiddleware": 573,
         "crawler.middlewares.probe.ProbeMiddleware": 575,
         "crawler.middlewares.robots.RobotsMiddleware": 580,
+        "crawler.download.preference_files.PreferenceFilesMiddleware": 583,
         "crawler.download.rendering.RenderMiddleware": 585,
         "crawler.middlewares.decode.DecodeMiddleware": 590,
     },

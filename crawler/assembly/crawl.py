@@ -17,6 +17,7 @@ from crawler.content.body_memory import BodyMemory
 from crawler.content.cohorts import Cohorts
 from crawler.content.crawl_archive import CrawlArchive
 from crawler.content.parsing import Parsers
+from crawler.content.preference_sources import PreferenceSources
 from crawler.content.to_capture import ArchivedBodies
 from crawler.data.allowed_origins import AllowedOrigins
 from crawler.data.changes import ConsumerWatch
@@ -117,6 +118,7 @@ class Contents:
     near_duplicates: NearDuplicatesIndex
     earlier: EarlierCrawls | None  # whose records count as originals; None: none are given
     archived_bodies: ArchivedBodies
+    preferences: PreferenceSources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

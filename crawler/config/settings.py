@@ -51,6 +51,7 @@ from crawler.model.choices import (
     ColumnGroup,
     HostUnit,
     NearDuplicateChoice,
+    PreferenceFiles,
     ProgressStyle,
     RedisFsync,
     RenderChoice,
@@ -58,6 +59,7 @@ from crawler.model.choices import (
     RevisitMode,
     ScopeChoice,
     Tls,
+    Use,
 )
 from crawler.model.page import EMBEDDED, FRAMES, LinkKind
 from crawler.model.types import VERSION, ConfigError
@@ -749,6 +751,31 @@ class RenderSettings:
     )
 
 
+PREFERENCE_FILES_S: Final = 20.0
+"""The longest time in which files are fetched for the preferences of one page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceSettings:
+    """What publishers say of the use of their pages, and what follows from it."""
+
+    preference_files: PreferenceFiles = setting(
+        PreferenceFiles.NAMED,
+        choice(PreferenceFiles),
+        "Files fetched for preferences: licences that are named; all: tdmrep.json of hosts, too.",
+    )
+    require_preference: tuple[Use, ...] = setting(
+        (),
+        list_of(choice(Use)),
+        "Uses for which you store pages: what disallows one of them is not stored.",
+    )
+
+    @property
+    def files(self) -> PreferenceFiles:
+        """Which files are fetched: all, where a page may not be stored by what they say."""
+        return PreferenceFiles.ALL if self.require_preference else self.preference_files
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSettings:
     """How a crawl reports its progress and result."""
@@ -827,6 +854,7 @@ class Config:
     shared: SharedSettings = field(default_factory=SharedSettings)
     fetch: FetchSettings = field(default_factory=FetchSettings)
     render: RenderSettings = field(default_factory=RenderSettings)
+    preferences: PreferenceSettings = field(default_factory=PreferenceSettings)
     archive: ArchiveSettings = field(default_factory=ArchiveSettings)
     report: ReportSettings = field(default_factory=ReportSettings)
     operator: OperatorSettings = field(default_factory=OperatorSettings)
@@ -841,7 +869,9 @@ class Config:
         """How long the requests to a host under one lease, or one borrowed turn, take at most: what
         a dead process may have left under way."""
         rendered_s = self.render.render_timeout_s + RENDER_REQUEST_S if self._renders else 0.0
-        return self.fetch.total_timeout_s + rendered_s
+        has_files = self.preferences.files is not PreferenceFiles.NONE
+        files_s = PREFERENCE_FILES_S if has_files else 0.0
+        return self.fetch.total_timeout_s + rendered_s + files_s
 
     @property
     def most_requests(self) -> int:
@@ -864,6 +894,7 @@ GROUPS: Final = (
         SharedSettings,
         FetchSettings,
         RenderSettings,
+        PreferenceSettings,
         ArchiveSettings,
         ReportSettings,
         OperatorSettings,
@@ -900,6 +931,7 @@ def read_config(settings: Mapping[str, object]) -> Config:
         shared=read_group(SharedSettings, settings, PREFIX),
         fetch=read_group(FetchSettings, settings, PREFIX),
         render=read_group(RenderSettings, settings, PREFIX),
+        preferences=read_group(PreferenceSettings, settings, PREFIX),
         archive=read_group(ArchiveSettings, settings, PREFIX),
         report=read_group(ReportSettings, settings, PREFIX),
         operator=read_group(OperatorSettings, settings, PREFIX),

@@ -108,6 +108,9 @@ _ON_REQUEST: Final[Mapping[str, Callable[[Page], object]]] = {
     "render_requests": lambda page: page.rendered.requests if page.rendered else None,
     "render_left_out": lambda page: page.rendered.left_out if page.rendered else None,
     "render_quiet": lambda page: page.rendered.is_quiet if page.rendered else None,
+    "pref_train_ai": lambda page: page.preferences.train_ai.value,
+    "pref_search": lambda page: page.preferences.search.value,
+    "pref_sources": lambda page: list(page.preferences.sources),
     "seed": lambda page: page.seed,
     "body": lambda page: page.body,
 }

@@ -20,6 +20,7 @@ from crawler.archive.columns_companion import (
     DEPTH,
     ELSEWHERE,
     MAY_REPEAT,
+    PREFERENCES,
     RENDERED,
     ROUND,
     SEED,
@@ -40,6 +41,7 @@ from crawler.archive.record_bytes import (
 from crawler.archive.writer import Archive
 from crawler.model.choices import ColumnGroup
 from crawler.model.page import (
+    NO_PREFERENCES,
     About,
     ColumnsRow,
     Exchange,
@@ -258,7 +260,10 @@ async def archive_page(
     )
 
 
-_NO_CONTENT: Final = ColumnGroup.ANSWER, ColumnGroup.CRAWL, ColumnGroup.RENDERED
+_NO_CONTENT: Final = (
+    *(ColumnGroup.ANSWER, ColumnGroup.CRAWL, ColumnGroup.RENDERED),
+    ColumnGroup.PREFERENCES,
+)
 
 
 async def _archive_info(
@@ -327,6 +332,8 @@ def _metadata(
     if page.near is not None:
         known.append(("near-duplicate-of", page.near.original.url))
         known.append(("near-duplicate-bits", str(page.near.bits)))
+    if page.preferences is not NO_PREFERENCES:
+        known.append((PREFERENCES, str(page.preferences)))
     if page.visits is not None:
         known.append((VISITS, str(page.visits)))
     if ColumnGroup.CRAWL in asked.groups:

@@ -238,8 +238,7 @@ def _request_heads(
         lines.append(b"Content-Length: %d" % len(request.body))
     # A field Host of another name may lead to another site than the signature is for.
     if signer is not None and server.is_tls and host.decode("latin-1") in ("", origin.host):
-        signed = signer.fields(origin.host, now)
-        lines += [b"%b: %b" % field for field in signed]
+        lines += signer.lines(origin.host, now)
     secrets = []
     if server.proxy is not None and not server.is_tls:
         target = f"http://{origin.host}{target}"

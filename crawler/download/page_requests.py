@@ -16,10 +16,13 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Final, Protocol
 
+from scrapy.crawler import Crawler
 from scrapy.http import Headers
 
-from crawler.config.settings import RENDER_BYTES, RENDER_REQUESTS
+from crawler.assembly.crawl import Crawl
+from crawler.config.settings import RENDER_BYTES, RENDER_REQUEST_S, RENDER_REQUESTS
 from crawler.content.body_memory import BodyMemory
+from crawler.download.handler import FetchHandler
 from crawler.download.http_head import AnswerHead
 from crawler.download.port import Fetched, FetchPort, KeptBody, WireRequest
 from crawler.download.watch import headers_of, retry_after_of
@@ -218,6 +221,30 @@ class RequestParts:
     timeout_s: float  # of one request
     max_retry_after_s: float
     page_s: float  # in which a page asks for anything
+
+
+def request_parts(crawl: Crawl, crawler: Crawler, page_s: float) -> RequestParts:
+    """Return the parts for pages that ask for something in *page_s*, from the crawl's own."""
+    options = crawl.download_options()
+
+    def candidate_of(url: str) -> Candidate | Refusal:
+        admission = crawl.selection.allowed_origins.admission
+        return admission.candidate(url, depth=1, requisite=1)
+
+    return RequestParts(
+        port=FetchHandler.from_crawler(crawler).port,
+        loop=crawl.loop,
+        robots=crawl.loop.precheck.robots,
+        candidate_of=candidate_of,
+        options=options,
+        memory=crawl.fetching.body_memory,
+        now=crawl.leases.clock.now,
+        fail=crawl.lifecycle.fail,
+        remembered=RememberedAnswers(crawl.leases.clock.now),
+        timeout_s=min(RENDER_REQUEST_S, options.total_timeout_s),
+        max_retry_after_s=crawl.settings.config.politeness.max_retry_after_s,
+        page_s=page_s,
+    )
 
 
 class RequestNotSent(CrawlerError):

@@ -22,19 +22,19 @@ from scrapy.http import HtmlResponse, Response
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.config.settings import RENDER_REQUEST_S, RenderSettings
-from crawler.download.handler import FetchHandler, Transfers
+from crawler.config.settings import RenderSettings
+from crawler.download.handler import Transfers
 from crawler.download.page_requests import (
     PageRequests,
-    RememberedAnswers,
     RequestParts,
     fields_for_browser,
+    request_parts,
 )
 from crawler.loop.life import Life
 from crawler.loop.loop import LACKING_TRIES
 from crawler.model.choices import RenderChoice
 from crawler.model.page import DOM_TYPE, Rendered, Source, Unreadable, header_value
-from crawler.model.types import HTTP_OK, Candidate, ConfigError, Purpose
+from crawler.model.types import HTTP_OK, ConfigError, Purpose
 from crawler.page.encodings import read_text
 from crawler.page.media_type import actual_type
 from crawler.page.script_signs import (
@@ -44,7 +44,6 @@ from crawler.page.script_signs import (
     may_have_scripts,
     signs_of,
 )
-from crawler.policy.refusal import Refusal
 from crawler.policy.rendering import RenderPolicy, RenderReason
 from crawler.render.browser import (
     BrowserAnswer,
@@ -349,23 +348,4 @@ class RenderMiddleware:
 
     @cached_property
     def _parts(self) -> RequestParts:
-        crawl, config = self._crawl, self._crawl.settings.config
-        options = crawl.download_options()
-        return RequestParts(
-            port=FetchHandler.from_crawler(self._crawler).port,
-            loop=crawl.loop,
-            robots=crawl.loop.precheck.robots,
-            candidate_of=self._candidate_of,
-            options=options,
-            memory=crawl.fetching.body_memory,
-            now=crawl.leases.clock.now,
-            fail=crawl.lifecycle.fail,
-            remembered=RememberedAnswers(crawl.leases.clock.now),
-            timeout_s=min(RENDER_REQUEST_S, options.total_timeout_s),
-            max_retry_after_s=config.politeness.max_retry_after_s,
-            page_s=config.render.render_timeout_s,
-        )
-
-    def _candidate_of(self, url: str) -> Candidate | Refusal:
-        admission = self._crawl.selection.allowed_origins.admission
-        return admission.candidate(url, depth=1, requisite=1)
+        return request_parts(self._crawl, self._crawler, self._settings.render_timeout_s)

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from hashlib import sha256, sha512
 from json import dumps, loads
 from pathlib import Path
@@ -58,7 +59,7 @@ def _base64url(data: bytes) -> str:
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PublicKey:
     """The public half of an Ed25519 key."""
 
@@ -88,7 +89,7 @@ class PublicKey:
             )
         return key
 
-    @property
+    @cached_property
     def thumbprint(self) -> str:
         """The name of the key: RFC 7638, with the members of RFC 8037."""
         members = f'{{"crv":"Ed25519","kty":"OKP","x":"{_base64url(self.raw)}"}}'
@@ -417,7 +418,8 @@ class RequestSigner:
         self._path = path
         self._file = _identity(path)
         self._look_at = 0.0  # epoch seconds
-        self._kept: OrderedDict[str, tuple[float, Fields]] = OrderedDict()
+        # In the order of their making: the first one expires first.
+        self._kept: OrderedDict[str, tuple[float, Fields, tuple[bytes, ...]]] = OrderedDict()
 
     @property
     def signs_as(self) -> str:
@@ -426,18 +428,23 @@ class RequestSigner:
 
     def fields(self, authority: str, now: float) -> Fields:
         """Return the fields that sign a request to *authority*, as for `request_fields`."""
+        return self._signed(authority, now)[1]
+
+    def lines(self, authority: str, now: float) -> tuple[bytes, ...]:
+        """Return the same as lines of a head, without their ends."""
+        return self._signed(authority, now)[2]
+
+    def _signed(self, authority: str, now: float) -> tuple[float, Fields, tuple[bytes, ...]]:
         kept = self._kept.get(authority)
-        if kept is not None:
-            self._kept.move_to_end(authority)
-            if 0.0 <= now - kept[0] < REUSED_S:
-                return kept[1]
-        elif len(self._kept) >= _MOST_KEPT:
+        if kept is not None and 0.0 <= now - kept[0] < REUSED_S:
+            return kept
+        if self._kept.pop(authority, None) is None and len(self._kept) >= _MOST_KEPT:
             self._kept.popitem(last=False)
         self._warn_if_replaced(now)
         fields = request_fields(self.key, self.agent, authority, now)
-        self._kept[authority] = now, fields
-        self._kept.move_to_end(authority)
-        return fields
+        signed = now, fields, tuple(b"%b: %b" % field for field in fields)
+        self._kept[authority] = signed
+        return signed
 
     def _warn_if_replaced(self, now: float) -> None:
         """Warn once if the file is no longer the one that the key was read from."""

@@ -14,8 +14,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from crawler.model.page import Exchange, Flaw, Page, Rendered, Truncated
+from crawler.model.page import NO_PREFERENCES, Exchange, Flaw, Page, Rendered, Truncated
 from crawler.model.types import (
+    DISALLOWED,
     Answer,
     Candidate,
     Claim,
@@ -103,7 +104,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     is_same: bool = False  # the very bytes that its URL had before
     places: int = 0  # links on it
     is_list: bool = False  # a sitemap or a feed: it is there for the links that come
-    is_hidden: bool = False  # marked noindex
+    is_hidden: bool = False  # marked noindex, or disallowed
     is_error: bool = False  # it says that there is no such page
 
 
@@ -130,10 +131,18 @@ class PageFacts(msgspec.Struct, frozen=True):
     original: str = ""  # the URL that had the same content first
     bits: int | None = None  # of 64 that differ from the original; None: equal bytes
     is_new: bool | None = None  # whether it is a page of new content; None: unknown
+    preferences: str = ""  # of its publisher, as text; empty: none
 
 
 def facts_of(page: Page) -> PageFacts:
     """Return what the stages have found out about *page* so far."""
+    facts = _content_facts(page)
+    if page.preferences is not NO_PREFERENCES:
+        facts = replace(facts, preferences=str(page.preferences))
+    return replace(facts, reason=f"{DISALLOWED}{page.disallowed}") if page.disallowed else facts
+
+
+def _content_facts(page: Page) -> PageFacts:
     if page.flaw:
         return PageFacts(page.flaw, is_new=False if page.flaw is Flaw.SOFT_404 else None)
     facts = PageFacts()
@@ -196,6 +205,7 @@ class Life:
     error: str = ""  # of a callback, pipeline or middleware, not of the host
     is_conditional: bool = False  # its host is asked whether the page has changed
     is_unmodified: bool = False  # and says no
+    price: str = ""  # that an answer with status 402 asks
 
     def __post_init__(self) -> None:
         self.lease, self.candidate = self.plan.lease, self.plan.lease.candidate
@@ -351,6 +361,11 @@ class Life:
     def note_conditional(self) -> None:
         """Note that its request asks whether the page has changed."""
         self.is_conditional = True
+
+    def note_price(self, price: str) -> None:
+        """Note that its answer asks to be paid for; *price* is empty where it does not say what."""
+        self.price = price
+        self.reason = f"payment ({price})" if price else "payment"
 
     def note_unmodified(self) -> None:
         """Note that its host says that the page is as it was."""

@@ -138,6 +138,8 @@ def outcome_of(life: Life, verdict: Verdict, now: float) -> Outcome:
         seed=seed,
         seed_fate=seed_fate(life, verdict, reason) if seed else "",
         round=life.lease.round,
+        price=life.price,
+        preferences=facts.preferences,
     )
     if not life.is_of_check:
         return outcome

@@ -143,8 +143,9 @@ def seen_of(page: Page, by: ChangeChoice) -> Seen:
             Compared.TEXT,
             xxh3_64_intdigest(page.text.encode(errors="surrogatepass")),
         )
+    is_hidden = page.noindex or page.disallowed is not None
     return Seen(
-        content=0 if page.noindex else content,
+        content=0 if is_hidden else content,
         compared=compared,
         # Of a copy, and of a page that is not kept, the archive has no answer whole that a later
         # "not modified" could refer to. Of a rendered page that would say nothing of its data.
@@ -153,7 +154,7 @@ def seen_of(page: Page, by: ChangeChoice) -> Seen:
         is_same=page.is_refetch,
         places=len(page.parsed.links) if page.parsed else 0,
         is_list=page.is_list or (page.parsed is not None and page.parsed.parser == "feed"),
-        is_hidden=page.noindex,
+        is_hidden=is_hidden,
         is_error=page.flaw is Flaw.SOFT_404,
     )
 

@@ -233,7 +233,9 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     base: str = ""  # <base href>, as written; empty: the page's own URL
     canonical: str = ""  # as written
     language: str = ""  # as declared: de, en-GB
-    robots: frozenset[str] = frozenset()  # directives for all crawlers: noindex, nofollow
+    robots: frozenset[str] = frozenset()  # directives for all crawlers: noindex, noai
+    tdm: str = ""  # of <meta name=tdm-reservation>, as written
+    rsl: str = ""  # the URL of its RSL licence, as written
     published: float | None = None  # epoch seconds, where the page says so
     modified: float | None = None
     charset: str = ""  # the encoding the text was read with, by its WHATWG name
@@ -280,8 +282,24 @@ class Preferences(msgspec.Struct, frozen=True, gc=False):
     def of(self, use: Use) -> Preference:
         return self.train_ai if use is Use.TRAIN_AI else self.search
 
+    def __str__(self) -> str:
+        said = f"train-ai={self.train_ai} search={self.search}"
+        return f"{said} ({', '.join(self.sources)})" if self.sources else said
+
+    @classmethod
+    def read(cls, written: str) -> Preferences:
+        """Return what str() has made of it, or NO_PREFERENCES for anything else."""
+        found = _PREFERENCES.fullmatch(written)
+        if found is None:
+            return NO_PREFERENCES
+        sources = tuple(found[3].split(", ")) if found[3] else ()
+        return cls(Preference(found[1]), Preference(found[2]), sources)
+
 
 NO_PREFERENCES: Final = Preferences()
+_PREFERENCES: Final = re.compile(
+    r"train-ai=(allow|disallow|unknown) search=(allow|disallow|unknown)(?: \(([^()]{1,500})\))?"
+)
 
 
 class Flaw(StrEnum):
@@ -396,6 +414,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     may_repeat: bool = False  # an earlier lease may have archived it before its process died
     is_sitemap: bool = False  # robots.txt or an index of sitemaps names it as one
     visits: VisitsSoFar | None = None  # None: it is visited once
+    preferences: Preferences = NO_PREFERENCES  # of its publisher
+    disallowed: Use | None = None  # a use that we require, and that they disallow: not archived
     record: str = ""  # "file:offset" of its archive record, once written
 
     def __repr__(self) -> str:
@@ -532,3 +552,4 @@ class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     crawl: Provenance | None = None
     markdown: str = ""  # as the text
     rendered: Rendered | None = None  # None: its content is what the server sent
+    preferences: Preferences | None = None

@@ -382,6 +382,10 @@ class HostWork:
     is_leased: bool  # a fetch is under way, or its result is
 
 
+DISALLOWED: Final = "disallowed: "
+"""Begins the reason of what is not stored by the preference of its publisher; the use follows."""
+
+
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of a lease, as one line of the outcome log. Read by people and by `why`."""
 
@@ -404,6 +408,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     seed_fate: str = ""  # what became of that seed, in one word (loop/outcome.py)
     external: str = ""  # of a link out of the scope that is only checked: its ExternalResult
     round: int = 0  # in which it was fetched; 0: the run had none
+    price: str = ""  # that an answer with status 402 asks for it: "USD 0.01"
+    preferences: str = ""  # what its publisher says of its use, by Preferences
 
 
 encode_outcome = msgspec.json.Encoder().encode

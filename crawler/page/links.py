@@ -90,7 +90,7 @@ def link_headers(headers: Sequence[tuple[bytes, bytes]], url: str) -> list[Link]
     for name, value in headers:
         lower_name = name.lower()
         if lower_name == b"link":
-            for link in _links(_text(value)):
+            for link in _links(value):
                 if len(found) == MAX_LINKS:
                     return found
                 found.append(link)
@@ -110,11 +110,19 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _links(value: str) -> Iterator[Link]:
+def _links(value: bytes) -> Iterator[Link]:
+    for target, parameters in header_links(value):
+        yield from _link(target, parameters)
+
+
+def header_links(header: bytes) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the links of one Link header: the target as written, perhaps empty, and the parameters
+    by lower-case name, the first of each name."""
+    value = _text(header)
     position, last = 0, value.rfind(">")  # no bracket closes after it
     while position <= last and (found := _next_link(value, position)):
         parameters, position = _parameters(value, found.end())
-        yield from _link((found[1] or "").strip(), parameters)
+        yield (found[1] or "").strip(), parameters
         skipped = _rest(value, position)
         position = (skipped.end() if skipped else position) + 1
 

@@ -16,6 +16,7 @@ from crawler.page.encodings import detect_unicode
 HTML: Final = "text/html"
 CSS: Final = "text/css"
 PDF: Final = "application/pdf"
+RSL: Final = "application/rsl+xml"
 HTML_TYPES: Final = frozenset({HTML, "application/xhtml+xml"})
 XML_TYPES: Final = frozenset({"application/xml", "text/xml"})
 GZIP_TYPES: Final = frozenset(

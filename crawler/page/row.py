@@ -11,10 +11,12 @@ from typing import Final
 
 from crawler.model.choices import ColumnGroup
 from crawler.model.page import (
+    NO_PREFERENCES,
     AnswerFacts,
     ColumnsRow,
     Page,
     Parsed,
+    Preferences,
     Provenance,
     head_fields,
 )
@@ -80,7 +82,12 @@ def columns_row(
         crawl=crawl if ColumnGroup.CRAWL in groups else None,
         markdown=parsed.markdown if ColumnGroup.MARKDOWN in groups else "",
         rendered=page.rendered if ColumnGroup.RENDERED in groups else None,
+        preferences=_preferences(page) if ColumnGroup.PREFERENCES in groups else None,
     )
+
+
+def _preferences(page: Page) -> Preferences | None:
+    return None if page.preferences is NO_PREFERENCES else page.preferences
 
 
 @lru_cache(maxsize=1024)  # hosts with pages under way

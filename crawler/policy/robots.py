@@ -35,6 +35,9 @@ class RobotsField(Enum):
     CRAWL_DELAY = auto()
     SITEMAP = auto()
     HOST = auto()
+    USAGE = auto()  # Content-Usage (draft-ietf-aipref-attach)
+    SIGNAL = auto()  # Content-Signal (draft-romm-aipref-contentsignals)
+    LICENCE = auto()  # of RSL
 
 
 # The misspellings are those of Google's parser: frequent enough on the web to matter.
@@ -48,10 +51,16 @@ FIELDS: Final = {
     **dict.fromkeys((b"crawl-delay", b"crawl delay"), RobotsField.CRAWL_DELAY),
     **dict.fromkeys((b"sitemap", b"site-map"), RobotsField.SITEMAP),
     b"host": RobotsField.HOST,
+    b"content-usage": RobotsField.USAGE,
+    b"content-signal": RobotsField.SIGNAL,
+    b"license": RobotsField.LICENCE,
 }
 FILE_FIELDS: Final = frozenset(
-    {RobotsField.SITEMAP, RobotsField.HOST}
+    {RobotsField.SITEMAP, RobotsField.HOST, RobotsField.LICENCE}
 )  # belong to the file, not to a group
+# guess: more than any honest file has; a URL is compared with all of them
+MAX_USE_RULES: Final = 1_000
+MAX_LICENCES: Final = 10  # guess: each is fetched
 
 # RFC 3986 unreserved, and the reserved characters that WHATWG leaves alone in a path and in a
 # query. Not among them: "'", which WHATWG encodes in queries only, and "*" and "$", which are
@@ -73,6 +82,13 @@ class RobotsLine(NamedTuple):
     pattern: bytes  # canonical, "*" and a final "$" as written
 
 
+class RobotsUsage(NamedTuple):
+    """What a Content-Usage or Content-Signal that applies to us says of the paths it is for."""
+
+    pattern: bytes  # as that of a `RobotsLine`; "/" where the line names no path
+    value: bytes  # as written
+
+
 @dataclass(slots=True, eq=False)  # groups in a set differ by identity, not by value
 class RobotsGroup:
     """The lines of all groups that name one agent, as if they were one (2.2.1)."""
@@ -80,6 +96,8 @@ class RobotsGroup:
     named: bool = False
     lines: list[RobotsLine] = field(default_factory=list)
     crawl_delay_s: float = 0.0
+    usages: list[RobotsUsage] = field(default_factory=list)
+    signals: list[RobotsUsage] = field(default_factory=list)
 
     def add_rule(self, line: RobotsLine) -> None:
         if line.pattern:  # "Disallow:" alone forbids nothing
@@ -88,6 +106,14 @@ class RobotsGroup:
     def add_delay(self, value: bytes) -> None:
         asked_s = float(value) if _is_delay(value) else 0.0
         self.crawl_delay_s = max(self.crawl_delay_s, asked_s)
+
+    def add_use(self, what: RobotsField, value: bytes) -> None:
+        kept = self.usages if what is RobotsField.USAGE else self.signals
+        path, said = b"/", value
+        if value[:1] == b"/":
+            path, _, said = value.replace(b"\t", b" ").partition(b" ")
+        if len(kept) < MAX_USE_RULES:
+            kept.append(RobotsUsage(canonical_pattern(path), said.strip()))
 
 
 @dataclass(slots=True)
@@ -98,6 +124,7 @@ class RobotsText:
     for_all: RobotsGroup = field(default_factory=RobotsGroup)
     sitemaps: list[str] = field(default_factory=list)
     preferred_host: str = ""
+    licences: list[str] = field(default_factory=list)
 
     @property
     def group(self) -> RobotsGroup:
@@ -111,10 +138,12 @@ def read_robots(body: bytes, agent: str) -> RobotsText:
     token = product_token(agent)
     ruled: set[RobotsGroup] = set()  # the groups that an Allow or Disallow here applies to
     delayed: set[RobotsGroup] = set()  # the same for a Crawl-delay
+    used: set[RobotsGroup] = set()  # and for a Content-Usage or Content-Signal
     # Only rules end a run of User-agent lines; other records "MUST NOT interfere" (RFC 9309, 2.2.1
     # and 2.2.4). The RFC has no Crawl-delay: one ends the run for other Crawl-delays alone, as in
-    # every parser that reads it, so that each agent may have its own.
-    rules_ended = delays_ended = True
+    # every parser that reads it, so that each agent may have its own. A Content-Usage or
+    # Content-Signal ends it for others of these two alone: no verdict changes by them.
+    rules_ended = delays_ended = uses_ended = True
     for number, line in enumerate(body.removeprefix(BOM).splitlines(), start=1):
         field_kind, value = split_line(line)
         if field_kind is None:
@@ -124,17 +153,23 @@ def read_robots(body: bytes, agent: str) -> RobotsText:
         elif field_kind is RobotsField.AGENT:
             ruled = set() if rules_ended else ruled
             delayed = set() if delays_ended else delayed
-            rules_ended = delays_ended = False
+            used = set() if uses_ended else used
+            rules_ended = delays_ended = uses_ended = False
             if group := _named_group(found, value, token):
                 group.named = True
                 ruled.add(group)
                 delayed.add(group)
+                used.add(group)
         elif field_kind is RobotsField.CRAWL_DELAY:
             delays_ended = True
             for group in delayed:
                 group.add_delay(value)
+        elif field_kind is RobotsField.USAGE or field_kind is RobotsField.SIGNAL:
+            uses_ended = True
+            for group in used:
+                group.add_use(field_kind, value)
         else:
-            rules_ended = delays_ended = True
+            rules_ended = delays_ended = uses_ended = True
             for group in ruled:
                 group.add_rule(
                     RobotsLine(number, field_kind is RobotsField.ALLOW, canonical_pattern(value))
@@ -152,6 +187,9 @@ def _record(found: RobotsText, what: RobotsField, value: bytes) -> None:
     text = value.decode("utf-8", "replace")
     if what is RobotsField.HOST:
         found.preferred_host = text
+    elif what is RobotsField.LICENCE:
+        if text and len(found.licences) < MAX_LICENCES:
+            found.licences.append(text)
     elif text:
         found.sitemaps.append(text)
 
@@ -247,6 +285,9 @@ class RobotsRules:
     crawl_delay_s: float = 0.0  # 0: it asks for none
     sitemaps: tuple[str, ...] = ()  # as written, some of them relative
     preferred_host: str = ""
+    usages: tuple[RobotsUsage, ...] = ()  # of Content-Usage lines, the longest patterns first
+    signals: tuple[RobotsUsage, ...] = ()  # the same of Content-Signal lines
+    licences: tuple[str, ...] = ()  # URLs of RSL documents, as written
 
     @classmethod
     def parse(cls, body: bytes, agent: str, max_body_bytes: int = MIN_BODY_BYTES) -> RobotsRules:
@@ -263,6 +304,9 @@ class RobotsRules:
             text.group.crawl_delay_s,
             tuple(text.sitemaps),
             text.preferred_host,
+            _longest_first(text.group.usages),
+            _longest_first(text.group.signals),
+            tuple(text.licences),
         )
 
     def allowed(self, url: str) -> bool:
@@ -301,7 +345,9 @@ class RobotsRules:
         plain = sum(160 + len(pattern) for pattern in self.plain)
         globs = sum(180 + 40 * len(glob.pieces) + glob.strength.octets for glob in self.globs)
         sitemaps = sum(60 + len(sitemap) for sitemap in self.sitemaps)
-        return 400 + plain + globs + sitemaps
+        uses = sum(150 + len(use.pattern) + len(use.value) for use in (*self.usages, *self.signals))
+        licences = sum(60 + len(licence) for licence in self.licences)
+        return 400 + plain + globs + sitemaps + uses + licences
 
 
 ALLOW_ALL: Final = RobotsRules()
@@ -327,6 +373,16 @@ def _add_pattern(line: RobotsLine, plain: dict[bytes, RuleStrength], globs: list
         globs.append(Glob(strength, tuple(line.pattern.split(b"*"))))
     else:
         plain[line.pattern] = max(strength, plain.get(line.pattern, strength))
+
+
+def _longest_first(uses: list[RobotsUsage]) -> tuple[RobotsUsage, ...]:
+    return tuple(sorted(uses, key=lambda use: -len(use.pattern)))
+
+
+def pattern_matches(pattern: bytes, path: bytes) -> bool:
+    """Return whether a `canonical_pattern` matches *path*, which is of `path_of`."""
+    pieces = tuple(pattern.split(b"*"))
+    return path.startswith(pieces[0]) and _matches(path, pieces)
 
 
 def _matches(path: bytes, pieces: tuple[bytes, ...]) -> bool:

@@ -333,8 +333,11 @@ def _answers(facts: CrawlFacts) -> Iterator[str]:
             yield from _bars("What rendered pages were not given", _greatest(rendered.left_out))
     if outcomes.external:
         yield from _bars("External links that were checked", outcomes.external.most_common())
-    if outcomes.noindex:
-        yield from _bars("Not stored", [("marked noindex: only its links are", outcomes.noindex)])
+    unstored = {"marked noindex: only its links are": outcomes.noindex} if outcomes.noindex else {}
+    for use, pages in outcomes.disallowed.items():
+        unstored[f"its publisher disallows {use}"] = pages
+    if unstored:
+        yield from _bars("Not stored", unstored.items())
     yield "</div></section>"
 
 

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from crawler.model.types import DISALLOWED
 from crawler.policy.politeness import is_retry_status
 
 SECONDS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
@@ -68,6 +69,7 @@ class OutcomeFigures:
         self.fates: Counter[str] = Counter()
         self.duplicates: Counter[str] = Counter()  # exact, near, by their canonical URL
         self.noindex = 0
+        self.disallowed = Counter[str]()  # by use
         self.external: Counter[str] = Counter()  # answers of links that were only checked, by them
         self.seconds = [0] * (len(SECONDS) + 1)  # answers by class
         self.sizes = [0] * (len(SIZES) + 1)
@@ -155,6 +157,8 @@ class OutcomeFigures:
             self.duplicates[reason] += 1
         elif reason == "noindex":
             self.noindex += 1
+        elif reason.startswith(DISALLOWED):
+            self.disallowed[reason.removeprefix(DISALLOWED)[:_NAME_CHARS]] += 1
         elif status is None and reason.startswith("pattern "):
             pattern = reason.removeprefix("pattern ").rpartition(": ")[0]
             _count_name(self.traps, (one.host, pattern[:_NAME_CHARS]), (_OTHERS, ""))

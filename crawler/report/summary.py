@@ -213,6 +213,7 @@ class Summary(msgspec.Struct, frozen=True):
     truncated: dict[str, int] = {}  # incomplete answers by reason, as in WARC-Truncated
     unreadable: dict[str, int] = {}  # pages stored without their text and links, by parser
     noindex: int = 0  # pages of which their author wants no copy kept
+    disallowed: dict[str, int] = {}  # pages that are not stored as their publisher asks, by use
     whole: WholeCrawl = WholeCrawl()
     runs: list[RunFigures] = []  # the oldest first, with this one
     compiling_s: float = 0.0  # of `duration_s`, which `pages_per_s` does not count
@@ -366,6 +367,7 @@ def summary_of(run: EndedRun) -> Summary:
         truncated=figures.below("truncated/"),
         unreadable=figures.below("parse/unreadable/"),
         noindex=figures["noindex"],
+        disallowed=figures.below("disallowed/"),
         whole=WholeCrawl(
             runs=run.counted.number,
             duration_s=round(run.counted.total_s, 3),
@@ -576,6 +578,10 @@ def _copies(summary: Summary) -> Iterator[Row]:
     if summary.noindex:
         pages = f"{many(summary.noindex, 'page')} marked noindex: only their links are stored"
         yield "not stored", f"{pages} (CRAWLER_RESPECT_NOINDEX)"
+    if summary.disallowed:
+        by_use = [f"{many(n, 'page')} for {use}" for use, n in summary.disallowed.items()]
+        said = f"disallowed by their publishers: {', '.join(by_use)} (CRAWLER_REQUIRE_PREFERENCE)"
+        yield "" if summary.noindex else "not stored", said
     if summary.truncated:
         cut = [f"{number(n)} {_TRUNCATED.get(why, why)}" for why, n in summary.truncated.items()]
         yield "not whole", ", ".join(cut)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from crawler.model.program import PROGRAM
-from crawler.model.types import Outcome
+from crawler.model.types import DISALLOWED, Outcome
 from crawler.policy.priority import DOUBLING, NO_CASH, SEED_CASH
 from crawler.policy.refusal import Reason
 from crawler.report.fresh_text import answer_of, next_visit, visited
@@ -200,6 +200,11 @@ def _history(why: Why, now: float) -> Iterator[str]:
         yield f"  its content is a duplicate of {original}"
     if any(each.reason == "noindex" for each in why.outcomes):
         yield "  its author marked it noindex: only its links are stored (CRAWLER_RESPECT_NOINDEX)"
+    said = next((each.preferences for each in reversed(why.outcomes) if each.preferences), "")
+    if said:
+        yield f"  its publisher says of its use: {plain(said)}"
+    if any(each.reason.startswith(DISALLOWED) for each in why.outcomes):
+        yield "  so it is not stored (CRAWLER_REQUIRE_PREFERENCE)"
     near = next((each for each in reversed(why.outcomes) if each.bits is not None), None)
     if near is not None:
         yield f"  its text is that of {plain(near.original)}, but for {near.bits} of 64 bits"

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 import redis
 
+from crawler.engine.web_bot_auth import SigningKey
 from crawler.shared import keys
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.worker.worker_file import read_worker, write_worker
@@ -39,7 +40,13 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
         yield running
 
 
-def announce(client: redis.Redis, name: str, session: str, silent_s: float = 0.0) -> None:
+def announce(
+    client: redis.Redis,
+    name: str,
+    session: str,
+    silent_s: float = 0.0,
+    signs_as: str | None = "",
+) -> None:
     now, micros = client.time()
     record = WorkerRecord(
         name=name,
@@ -48,6 +55,7 @@ def announce(client: redis.Redis, name: str, session: str, silent_s: float = 0.0
         host="elsewhere.example",
         pid=7,
         at=now + micros / 1e6 - silent_s,
+        signs_as=signs_as,
     )
     client.hset(WORKERS, name, msgspec.json.encode(record))
 
@@ -88,15 +96,17 @@ def sessions(client: redis.Redis) -> dict[str, str]:
 
 
 @contextmanager
-def alive(server: RedisServer, name: str, session: str) -> Iterator[None]:
+def alive(
+    server: RedisServer, name: str, session: str, signs_as: str | None = ""
+) -> Iterator[None]:
     """Write the heartbeat of a worker again and again."""
     over = threading.Event()
 
     def speak() -> None:
         while not over.wait(0.3):
-            announce(server.client(), name, session)
+            announce(server.client(), name, session, signs_as=signs_as)
 
-    announce(server.client(), name, session)
+    announce(server.client(), name, session, signs_as=signs_as)
     thread = threading.Thread(target=speak)
     thread.start()
     try:
@@ -189,3 +199,28 @@ def test_a_worker_killed_before_it_joined_is_not_taken_for_another(tmp_path: Pat
         last = read_worker(data)
     assert again.returncode == 0, again.stderr[-2000:]
     assert last is not None and last.before == first.session
+
+
+def test_all_workers_sign_alike(tmp_path: Path, server: RedisServer) -> None:
+    key = SigningKey.new()
+    (tmp_path / "key.pem").write_bytes(key.pem())
+    (tmp_path / "key.pem").chmod(0o600)
+    thumbprint, agent = key.public.thumbprint, "https://bot.example.org"
+    ours = f"{thumbprint} {agent}"
+    signing = {"CRAWLER_SIGNING_KEY": tmp_path / "key.pem", "CRAWLER_SIGNATURE_AGENT": agent}
+    for theirs, settings, said in (
+        ("", signing, f"signs none, and this one signs requests for {agent} by the key"),
+        (ours, {}, f"for {agent} by the key {thumbprint}, and this one signs none"),
+        (f"{thumbprint} https://other.example", signing, "for https://other.example by the key"),
+        (f"other {agent}", signing, f"by the key other, and this one signs requests for {agent}"),
+    ):
+        with alive(server, "other", "other.1", theirs):
+            status, output = crawl(tmp_path, server, **settings)
+        assert status != 0
+        last = output.splitlines()[-1]
+        assert "the worker other (process 7 on elsewhere.example)" in last and said in last
+        assert sessions(server.client()) == {"other": "other.1"}
+        assert not (tmp_path / "data" / "worker.json").exists()
+    for same in (ours, None):  # None: it sends no requests
+        with alive(server, "other", "other.1", same):
+            assert crawl(tmp_path, server, **signing)[0] == 0

@@ -9,6 +9,7 @@ import re
 import urllib.robotparser
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -18,6 +19,7 @@ from protego import Protego
 
 from crawler.model.url import authority_of, fetch_form
 from crawler.policy.robots import (
+    BOM,
     MIN_BODY_BYTES,
     TOO_COSTLY,
     RobotsRules,
@@ -81,6 +83,25 @@ def test_every_recorded_case_agrees_or_is_overruled_by_the_rfc() -> None:
     assert [case["test"] for case in differing if not overruled(case)] == []
     assert {overruled(case) for case in differing} == set(OVERRULED.values())
     assert len(differing) == 7
+
+
+ABOUT_USES: Final = [
+    *(b"Content-Usage: train-ai=n", b"content-usage: /a train-ai=y", b"Content-Usage:"),
+    *(b"Content-Signal: search=yes, ai-train=no", b"License: https://x/l.xml", b"license /l.xml"),
+]
+
+
+def test_lines_about_uses_change_no_verdict_wherever_they_stand() -> None:
+    random = Random(1)
+    for case in CASES:
+        lines = base64.b64decode(case["body_b64"]).splitlines()
+        mark = lines[:1] if lines and lines[0].startswith(BOM) else []
+        for _ in range(3):
+            more = lines[len(mark) :]
+            for line in random.choices(ABOUT_USES, k=random.randint(1, 8)):
+                more.insert(random.randint(0, len(more)), line)
+            changed = base64.b64encode(b"\n".join(mark + more)).decode()
+            assert our_answer({**case, "body_b64": changed}) == our_answer(case), case["test"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from crawler.model.choices import ColumnGroup
 from crawler.model.page import NOTHING_SAID, About, Link, LinkKind, Parsed, Source
 from crawler.page.encodings import UTF_8, encode_query, read_text
 from crawler.page.links import MAX_LANGUAGE_CHARS, SPACE, refresh, robots_words
-from crawler.page.media_type import HTML_TYPES, media_type
+from crawler.page.media_type import HTML_TYPES, RSL, media_type
 
 # A name without semicolon before "=" is no reference: "&copy=1" is part of a query.
 _reference = re.compile(
@@ -249,6 +249,7 @@ _READ: Final = frozenset(
     (
         *(*_PUBLISHED, *_MODIFIED, *_AUTHOR, *_DESCRIPTION, *_SITE_NAME, *_LICENCE),
         "content-language",
+        "tdm-reservation",
     )
 )
 _language = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,4}").match
@@ -272,6 +273,7 @@ class Facts:
         self.base = ""
         self._has_base = False  # it may be empty, too: the page's own URL
         self._language = ""
+        self.rsl = ""
         self._robots: list[str] = []
         self._declared: dict[str, str] = {}
         self._in_data: dict[str, str] = {}  # of JSON for search engines
@@ -287,6 +289,11 @@ class Facts:
     def take_licence(self, attrs: dict[str, str]) -> None:
         if "license" in attrs.get("rel", "").lower().split():
             self._declared.setdefault(_LICENCE[0], attrs.get("href", ""))
+
+    def take_rsl(self, attrs: dict[str, str]) -> None:
+        """Take the URL of a <link> of RSL's type."""
+        if "license" in attrs.get("rel", "").lower().split() and not self.rsl:
+            self.rsl = attrs.get("href", "").strip(SPACE)
 
     def take_title(self, text: str) -> None:
         if not self.title:
@@ -339,6 +346,10 @@ class Facts:
     @property
     def robots(self) -> frozenset[str]:
         return robots_words(self._robots) - {""} if self._robots else frozenset()
+
+    @property
+    def tdm(self) -> str:
+        return self._declared.get("tdm-reservation", "").strip(SPACE)[:_MAX_CHARS]
 
     @property
     def published(self) -> float | None:
@@ -480,8 +491,11 @@ class ScannedPage:
                     self.canonical = self.canonical or link.url
         if name in DECLARING and not is_mute:
             self.facts.take(name, attrs)
-        elif name == "link" and self._is_about and not is_mute:
-            self.facts.take_licence(attrs)
+        elif name == "link" and not is_mute:
+            if self._is_about:
+                self.facts.take_licence(attrs)
+            if "type" in attrs and attrs["type"].strip(SPACE).lower() == RSL:
+                self.facts.take_rsl(attrs)
 
 
 def _no_text() -> str:
@@ -512,6 +526,8 @@ class HtmlParser:
             canonical=encode_query(page.canonical, charset),
             language=facts.language,
             robots=facts.robots,
+            tdm=facts.tdm,
+            rsl=facts.rsl,
             published=facts.published,
             modified=facts.modified,
             charset=charset,

@@ -81,7 +81,7 @@ class Sitemap:
         self._depth = 0
         self._entry: dict[str, str] | None = None  # the fields of the open entry
         self._words: list[str] | None = None  # of the open field
-        self._xml = expat.ParserCreate(UTF_8)  # whatever the XML declares: see _as_utf_8
+        self._xml = expat.ParserCreate(UTF_8)  # whatever the XML declares: see as_utf_8
         self._xml.buffer_text = True
         self._xml.StartElementHandler = self._begin
         self._xml.EndElementHandler = self._end
@@ -98,7 +98,7 @@ class Sitemap:
 
     def read(self, pieces: Iterable[bytes]) -> None:
         try:
-            self._read(_as_utf_8(iter(pieces)))
+            self._read(as_utf_8(iter(pieces)))
         except _EnoughLinks:
             self.notes.append(LINKS_CUT)
         except _Bomb:
@@ -166,7 +166,7 @@ class Sitemap:
             self._alternates[url] = None
 
 
-def _as_utf_8(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def as_utf_8(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield *pieces* in UTF-8. Expat reads no multi-byte encoding but UTF-16, and at an unknown
     encoding it raises whatever Python's codec raises."""
     first = next(pieces, b"")

@@ -1,0 +1,159 @@
+"""What robots.txt, answers, pages, licences and tdmrep.json files say of the use of pages.
+
+Rule: nothing is fetched here: `wanted` says which files are to be, and `note` keeps what they say,
+in bounded memory. A file that could not be had says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from html import unescape
+from typing import Final, NamedTuple
+
+from crawler.content.rsl import read_licence
+from crawler.model.choices import PreferenceFiles, Use
+from crawler.model.page import Unreadable
+from crawler.model.types import HTTP_OK
+from crawler.model.url import authority_of, fetch_form
+from crawler.policy.preferences import (
+    TDMREP_FILE,
+    Licence,
+    Statement,
+    TdmRule,
+    licence_links,
+    licence_says,
+    of_answer,
+    read_tdmrep,
+    robots_usages,
+    stated,
+    tdmrep,
+)
+from crawler.policy.robots_cache import RobotsCache
+
+_MOST_BYTES: Final = 32 << 20
+_ENTRY_BYTES: Final = 500
+_KEPT_S: Final = 86_400.0  # as a robots.txt
+_MISSING_S: Final = 600.0  # guess: a host that rests, or fails, may answer then
+_MOST_FILES: Final = 4  # of one page
+_HEAD_BYTES: Final = 65_536  # in which a page names its licence
+_RSL_TYPE: Final = b"application/rsl+xml"
+_TAG_BYTES: Final = 4_096
+_href: Final = re.compile(rb"""\shref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.I)
+
+
+class _KnownFile(NamedTuple):
+    """What is known of a file: its licence, its rules, or that it says nothing."""
+
+    until: float  # epoch seconds
+    size_bytes: int
+    says: Licence | tuple[TdmRule, ...] | None
+
+
+class PreferenceSources:
+    """All that says what pages may be used for, but what their own texts say."""
+
+    def __init__(self, robots: RobotsCache, agent: str, files: PreferenceFiles) -> None:
+        """*agent*: the product token of which robots.txt and headers speak."""
+        self._robots = robots
+        self._agent = agent
+        self._files = files
+        self._known: OrderedDict[str, _KnownFile] = OrderedDict()  # by URL
+        self.size_bytes = 0
+
+    def wanted(
+        self, url: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, now: float
+    ) -> list[str]:
+        """Return the URLs of files that say what the page at *url* may be used for and that are not
+        known *now*. *headers*: those that are called Link are needed. None in most cases: 2 us, and
+        7 to look through a page of 30 KB."""
+        at = body.find(_RSL_TYPE, 0, _HEAD_BYTES)
+        in_page = _named_in(body, at) if at >= 0 else ""
+        named = self._named(url, headers, in_page)
+        return [each for each in named if not self.is_known(each, now)][:_MOST_FILES]
+
+    def _named(
+        self, url: str, headers: Sequence[tuple[bytes, bytes]], in_page: str
+    ) -> Iterable[str]:
+        """Return the URLs of files for *url*; *in_page*: that of a licence, as written there."""
+        if self._files is PreferenceFiles.NONE:
+            return ()
+        authority = authority_of(url)
+        licences = self._robots.rules(authority).licences
+        links = licence_links(headers)
+        if not (licences or links or in_page) and self._files is PreferenceFiles.NAMED:
+            return ()
+        written = (*licences, *links, in_page) if in_page else (*licences, *links)
+        found = dict.fromkeys(filter(None, (fetch_form(each, url) for each in written)))
+        if self._files is PreferenceFiles.ALL:
+            found[tdmrep_url(authority)] = None
+        return found
+
+    def is_known(self, url: str, now: float) -> bool:
+        known = self._known.get(url)
+        return known is not None and known.until > now
+
+    def note(self, url: str, status: int, body: bytes, now: float) -> str:
+        """Note the answer to a request for the file *url*. Returns why it cannot be read; "": it
+        can, or is not there."""
+        if status not in HTTP_OK:
+            is_gone = 400 <= status < 500 and status != 429
+            self._keep(url, _KnownFile(now + (_KEPT_S if is_gone else _MISSING_S), 0, None))
+            return ""
+        if url == tdmrep_url(authority_of(url)):
+            self._keep(url, _KnownFile(now + _KEPT_S, len(body), read_tdmrep(body)))
+            return ""
+        licence, wrong = None, ""
+        try:
+            licence = read_licence(body)
+        except Unreadable as error:
+            wrong = str(error)
+        self._keep(url, _KnownFile(now + _KEPT_S, len(body), licence))
+        return wrong
+
+    def note_missing(self, url: str, now: float) -> None:
+        """Note that the file *url* could not be had, so that it is not asked for at each page."""
+        self._keep(url, _KnownFile(now + _MISSING_S, 0, None))
+
+    def _keep(self, url: str, known: _KnownFile) -> None:
+        before = self._known.pop(url, None)
+        if before is not None:
+            self.size_bytes -= before.size_bytes + _ENTRY_BYTES
+        self._known[url] = known
+        self.size_bytes += known.size_bytes + _ENTRY_BYTES
+        while self.size_bytes > _MOST_BYTES and len(self._known) > 1:
+            _, oldest = self._known.popitem(last=False)
+            self.size_bytes -= oldest.size_bytes + _ENTRY_BYTES
+
+    def statements(
+        self, url: str, headers: Sequence[tuple[bytes, bytes]], in_page: str = ""
+    ) -> Iterator[Statement]:
+        """Yield what is said of the page at *url* by its robots.txt, *headers*, and the files that
+        are known. *in_page*: the URL of the licence that the page names, as written."""
+        yield from robots_usages(self._robots.rules(authority_of(url)), url)
+        yield from of_answer(headers, self._agent)
+        for each in self._named(url, headers, in_page):
+            known = self._known.get(each)
+            if known is None or known.says is None:
+                continue
+            self._known.move_to_end(each)
+            if isinstance(known.says, Licence):  # which is a tuple, too
+                yield from licence_says(known.says, url)
+            else:
+                training = tdmrep(known.says, url)
+                yield from stated(((Use.TRAIN_AI, training),), TDMREP_FILE)
+
+
+def tdmrep_url(authority: str) -> str:
+    return f"{authority}/.well-known/tdmrep.json"
+
+
+def _named_in(body: bytes, at: int) -> str:
+    """Return the URL of the licence that the tag around *at* names, as written; "": none does."""
+    begin, end = body.rfind(b"<", 0, at), body.find(b">", at)
+    tag = body[max(begin, 0) : min(end, begin + _TAG_BYTES) if end >= 0 else 0]
+    found = _href.search(tag) if tag[:5].lower() == b"<link" else None
+    if found is None:
+        return ""
+    return unescape((found[1] or found[2] or found[3] or b"").decode(errors="replace")).strip()
