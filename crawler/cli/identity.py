@@ -137,11 +137,11 @@ Made the key {key}, for {origin}:
         alias /PATH/signature-agent-card;
     }}
 
-2. Look whether all is right, then sign:
+2. Look whether all is right:
 
     {program} identity check {origin}
 
-3. Write into the settings of the project:
+3. Sign, by these settings of the project:
 
     CRAWLER_SIGNING_KEY = {absolute}
     CRAWLER_SIGNATURE_AGENT = "{origin}"

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from crawler.config.settings import Config, IdentitySettings, PolitenessSettings
 from crawler.engine.web_bot_auth import DIRECTORY_PATH
+from crawler.model.choices import PreferenceFiles
 
 CARD_PATH: Final = "/.well-known/signature-agent-card"
 _LEAST_REST_S: Final = 0.01  # of a rate that can be written, where the settings allow none
@@ -18,6 +19,8 @@ _LEAST_REST_S: Final = 0.01  # of a rate that can be written, where the settings
 def agent_card(config: Config, origin: str, purpose: str = "") -> dict[str, Any]:
     """Return the card that is published at *origin*. *purpose*: in the words of the user."""
     identity = config.identity
+    has_all = config.preferences.files is PreferenceFiles.ALL
+    known = ["/robots.txt", *(["/.well-known/tdmrep.json"] if has_all else [])]
     card: dict[str, Any] = {
         "client_id": origin + CARD_PATH,
         "client_name": identity.user_agent_name,
@@ -30,7 +33,7 @@ def agent_card(config: Config, origin: str, purpose: str = "") -> dict[str, Any]
             "trigger": "crawler",
             "rate-control": "429, 503 and Retry-After; Crawl-delay in robots.txt",
             "rate-expectation": _rates(config.politeness),
-            "known-urls": ["/robots.txt"],
+            "known-urls": known,
         },
     }
     if identity.mailbox is None:

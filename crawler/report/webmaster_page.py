@@ -6,7 +6,7 @@ Rule: what it says follows from the settings of the crawl.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,11 +30,8 @@ class Signed:
     example: Fields  # of a request to EXAMPLE_HOST
 
 
-def webmaster_page(
-    config: Config, signed: Signed | None, purpose: str = "", requires: Sequence[Use] = ()
-) -> str:
-    """Return the page. *purpose*: what the pages are for, in the words of the user. *requires*: the
-    uses for which pages are stored."""
+def webmaster_page(config: Config, signed: Signed | None, purpose: str = "") -> str:
+    """Return the page. *purpose*: what the pages are for, in the words of the user."""
     name = config.identity.user_agent_name
     return html_page(
         f"{name}, a web crawler",
@@ -42,9 +39,9 @@ def webmaster_page(
         [
             '<div class="prose">',
             *_who(config),
-            *_what_for(config, purpose, requires),
+            *_what_for(config, purpose),
             *_how_often(config),
-            *_refusing(config, requires),
+            *_refusing(config),
             *_verifying(config, signed),
             *_removing(config),
             "</div>",
@@ -65,7 +62,7 @@ def _who(config: Config) -> Iterator[str]:
     yield '<a href="#verify">how to know whether a request is ours</a>.</p></section>'
 
 
-def _what_for(config: Config, purpose: str, requires: Sequence[Use]) -> Iterator[str]:
+def _what_for(config: Config, purpose: str) -> Iterator[str]:
     yield "<section><h2>What for</h2>"
     if purpose:
         yield f"<p>{_escaped(purpose)}</p>"
@@ -77,7 +74,7 @@ def _what_for(config: Config, purpose: str, requires: Sequence[Use]) -> Iterator
     yield "<p>What a publisher says of the use of a page is kept with the page:"
     yield f" {_code('Content-Usage')} and {_code('Content-Signal')}, RSL licences, TDMRep,"
     yield f" {_code('noai')} in {_code('X-Robots-Tag')} or meta elements."
-    for use in requires:
+    for use in config.preferences.require_preference:
         yield f" Pages whose publisher disallows their use for {_USES[use]}"
         yield f" ({_code(use)}) are not stored."
     yield "</p></section>"
@@ -109,7 +106,7 @@ def _how_often(config: Config) -> Iterator[str]:
     yield "</ul></section>"
 
 
-def _refusing(config: Config, requires: Sequence[Use]) -> Iterator[str]:
+def _refusing(config: Config) -> Iterator[str]:
     name, politeness, links = config.identity.user_agent_name, config.politeness, config.links
     yield "<section><h2>How to slow it, or keep it out</h2>"
     yield f"<p>In {_code('robots.txt')}, which is kept as RFC 9309 has it. Ten seconds between"
@@ -119,7 +116,7 @@ def _refusing(config: Config, requires: Sequence[Use]) -> Iterator[str]:
     yield _block(f"User-agent: {name}", "Disallow: /private/")
     yield "<p>Nothing at all:</p>"
     yield _block(f"User-agent: {name}", "Disallow: /")
-    if requires:
+    if requires := config.preferences.require_preference:
         yield "<p>It may come, but not for these uses:</p>"
         asked = ", ".join(f"{use}=n" for use in requires)
         yield _block(f"User-agent: {name}", f"Content-Usage: {asked}", "Allow: /")

@@ -27,7 +27,6 @@ from crawler.cli.identity import KEY_FILE
 from crawler.cli.identity_check import NotPublished, fetch
 from crawler.config.settings import Config, read_config
 from crawler.engine.web_bot_auth import DIRECTORY_PATH, DIRECTORY_TYPE, SigningKey, directory_fields
-from crawler.model.choices import Use
 from crawler.report.agent_card import CARD_PATH, agent_card
 from crawler.report.webmaster_page import webmaster_page
 from tests.servers.browser import open_tab
@@ -462,7 +461,7 @@ def test_the_page_of_other_settings(given: dict[str, object], said: str, not_sai
 
 
 def test_the_page_names_the_uses_for_which_pages_are_stored() -> None:
-    page = " ".join(webmaster_page(config_of(), None, requires=(Use.TRAIN_AI,)).split())
+    page = " ".join(webmaster_page(config_of(REQUIRE_PREFERENCE="train-ai"), None).split())
     assert "Pages whose publisher disallows their use for the training of AI models" in page
     assert "Content-Usage: train-ai=n" in page
 
