@@ -265,12 +265,12 @@ FAULTS = {
         "be its thumbprint",
     ),
     "private": (lambda it: it.edit(DIRECTORY_PATH, '"use"', '"d":"","use"'), "its private part"),
-    "exp": (time_of_key("exp", NOW - timedelta(hours=2)), "its exp is 2 h 0 min ago"),
-    "nbf": (time_of_key("nbf", NOW + timedelta(hours=2)), "its nbf is 1 h 59 min ahead"),
+    "exp": (time_of_key("exp", NOW - timedelta(days=2)), "its exp is 2 d"),
+    "nbf": (time_of_key("nbf", NOW + timedelta(days=9)), "its nbf is 8 d"),
     "milliseconds": (time_of_key("exp", NOW, 1000), "exp is no time in seconds since 1970"),
     "clock": (
         lambda it: break_directory(
-            it, headers=(("Date", format_datetime(NOW + timedelta(hours=1), usegmt=True)),)
+            it, headers=(("Date", format_datetime(NOW + timedelta(days=1), usegmt=True)),)
         ),
         "behind the server's: set it right, as a signature is valid for 60 s",
     ),
