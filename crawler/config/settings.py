@@ -752,7 +752,8 @@ class RenderSettings:
 
 
 PREFERENCE_FILES_S: Final = 20.0
-"""The longest time in which files are fetched for the preferences of one page."""
+"""The longest time in which files are fetched for the preferences of one page, within the longest
+of its turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -869,9 +870,7 @@ class Config:
         """How long the requests to a host under one lease, or one borrowed turn, take at most: what
         a dead process may have left under way."""
         rendered_s = self.render.render_timeout_s + RENDER_REQUEST_S if self._renders else 0.0
-        has_files = self.preferences.files is not PreferenceFiles.NONE
-        files_s = PREFERENCE_FILES_S if has_files else 0.0
-        return self.fetch.total_timeout_s + rendered_s + files_s
+        return self.fetch.total_timeout_s + rendered_s
 
     @property
     def most_requests(self) -> int:

@@ -92,7 +92,7 @@ class PreferenceFilesMiddleware:
             with_requisites=False,
         )
         try:
-            async with asyncio.timeout(PREFERENCE_FILES_S):
+            async with asyncio.timeout(self._left_s(life)):
                 for url in urls:
                     await self._fetch_one(requests, url)
         except TimeoutError:
@@ -101,6 +101,12 @@ class PreferenceFilesMiddleware:
             await requests.end()
             life.receive(*requests.exchanges, *life.exchanges)
             life.carry(requests.carried)
+
+    def _left_s(self, life: Life) -> float:
+        """Return how long files may be fetched, so that the turn of their page takes no longer than
+        is counted with after a crash."""
+        taken_s = self._crawl.leases.clock.now() - life.began_at
+        return min(PREFERENCE_FILES_S, self._crawl.settings.config.longest_turn_s - taken_s)
 
     async def _fetch_one(self, requests: PageRequests, url: str) -> None:
         """Fetch *url*, unless another page does: then wait for that."""

@@ -16,8 +16,11 @@ from crawler.model.types import VERSION
 from crawler.view.formats import plain
 
 
-def html_page(title: str, overview: Iterable[str], parts: Iterable[str]) -> str:
-    """Return a page. *overview* and *parts* are lines of HTML."""
+def html_page(
+    title: str, overview: Iterable[str], parts: Iterable[str], *, is_public: bool = False
+) -> str:
+    """Return a page. *overview* and *parts* are lines of HTML. *is_public*: it may be indexed."""
+    robots = "" if is_public else '<meta name="robots" content="noindex">'
     style = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{style}'"
     return "\n".join(
@@ -25,7 +28,7 @@ def html_page(title: str, overview: Iterable[str], parts: Iterable[str]) -> str:
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="referrer" content="no-referrer"><meta name="robots" content="noindex">',
+            f'<meta name="referrer" content="no-referrer">{robots}',
             '<meta name="color-scheme" content="light dark">',
             f"<title>{text(title)}</title><style>{_STYLE}</style></head><body>",
             f"<header><h1>{text(title)}</h1>",
@@ -92,7 +95,9 @@ figure { margin: 0; } figure svg { width: 100%; height: 7.5rem; }
 .ends { display: flex; justify-content: space-between; margin: 0; color: var(--dim);
   font-size: .8rem; }
 .contents { columns: 15rem; padding: 0; list-style: none; } a { color: var(--ink); }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; } .prose { max-width: 44rem; } dt { color: var(--dim); }
+.prose code { overflow-wrap: anywhere; } pre { border: 1px solid var(--edge); padding: .6rem;
+  white-space: pre-wrap; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid var(--edge); padding: .15rem .6rem .15rem 0;
   text-align: left; vertical-align: top; overflow-wrap: anywhere; }

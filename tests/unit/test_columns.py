@@ -34,7 +34,7 @@ from crawler.archive.columns import (
     schema_of,
 )
 from crawler.archive.warc_file import open_name
-from crawler.model.choices import ColumnGroup
+from crawler.model.choices import ColumnGroup, Preference
 from crawler.model.page import (
     About,
     AnswerFacts,
@@ -42,6 +42,7 @@ from crawler.model.page import (
     DetectedLanguage,
     Link,
     LinkKind,
+    Preferences,
     Provenance,
     Rendered,
     TextQuality,
@@ -93,6 +94,7 @@ FULL: Final = row(
     crawl=Provenance(0, "abc", "a.example", 7),
     markdown="# What",
     rendered=Rendered(ms=312, requests=4, left_out=1, is_quiet=False),
+    preferences=Preferences(Preference.DISALLOW, sources=("rsl", "tdmrep.json")),
 )
 DOM: Final = RecordPlace("crawl-0.warc.gz", 1 << 40, 700)
 LINKS: Final = [
@@ -202,6 +204,9 @@ def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
             "render_quiet": False,
             "dom_offset": 1 << 40,
             "dom_length": 700,
+            "pref_train_ai": "disallow",
+            "pref_search": "unknown",
+            "pref_sources": "rsl, tdmrep.json",
         }
     )
 
