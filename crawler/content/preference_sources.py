@@ -30,6 +30,7 @@ from crawler.policy.preferences import (
     stated,
     tdmrep,
 )
+from crawler.policy.robots import RobotsRules
 from crawler.policy.robots_cache import RobotsCache
 
 _MOST_BYTES: Final = 32 << 20
@@ -70,21 +71,27 @@ class PreferenceSources:
         7 to look through a page of 30 KB."""
         at = body.find(_RSL_TYPE, 0, _HEAD_BYTES)
         in_page = _named_in(body, at) if at >= 0 else ""
-        named = self._named(url, headers, in_page)
+        if self._files is PreferenceFiles.NONE:
+            return []
+        authority = authority_of(url)
+        named = self._named(url, authority, self._robots.rules(authority), headers, in_page)
         return [each for each in named if not self.is_known(each, now)][:_MOST_FILES]
 
     def _named(
-        self, url: str, headers: Sequence[tuple[bytes, bytes]], in_page: str
+        self,
+        url: str,
+        authority: str,
+        rules: RobotsRules,
+        headers: Sequence[tuple[bytes, bytes]],
+        in_page: str,
     ) -> Iterable[str]:
         """Return the URLs of files for *url*; *in_page*: that of a licence, as written there."""
         if self._files is PreferenceFiles.NONE:
             return ()
-        authority = authority_of(url)
-        licences = self._robots.rules(authority).licences
         links = licence_links(headers)
-        if not (licences or links or in_page) and self._files is PreferenceFiles.NAMED:
+        if not (rules.licences or links or in_page) and self._files is PreferenceFiles.NAMED:
             return ()
-        written = (*licences, *links, in_page) if in_page else (*licences, *links)
+        written = (*rules.licences, *links, in_page) if in_page else (*rules.licences, *links)
         found = dict.fromkeys(filter(None, (fetch_form(each, url) for each in written)))
         if self._files is PreferenceFiles.ALL:
             found[tdmrep_url(authority)] = None
@@ -131,9 +138,11 @@ class PreferenceSources:
     ) -> Iterator[Statement]:
         """Yield what is said of the page at *url* by its robots.txt, *headers*, and the files that
         are known. *in_page*: the URL of the licence that the page names, as written."""
-        yield from robots_usages(self._robots.rules(authority_of(url)), url)
+        authority = authority_of(url)
+        rules = self._robots.rules(authority)
+        yield from robots_usages(rules, url)
         yield from of_answer(headers, self._agent)
-        for each in self._named(url, headers, in_page):
+        for each in self._named(url, authority, rules, headers, in_page):
             known = self._known.get(each)
             if known is None or known.says is None:
                 continue
