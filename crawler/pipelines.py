@@ -53,17 +53,18 @@ from crawler.page.links import (
     robots_header,
     with_headers,
 )
-from crawler.page.media_type import actual_type, type_by_content
+from crawler.page.media_type import HTML_TYPES, actual_type, type_by_content
 from crawler.page.row import is_row
 from crawler.page.simhash import fingerprint
 from crawler.page.soft404 import looks_like_error
 from crawler.policy.admission import unreadable_refusal
-from crawler.policy.preferences import Statement, combined, of_page, price_asked
+from crawler.policy.preferences import combined, may_state_preference, of_page, price_asked
 from crawler.policy.priority import cash_of_links
 from crawler.policy.refusal import Refusal
 
 logger = logging.getLogger(__name__)
 
+_NOTHING: Final = Parsed()
 PAYMENT_REQUIRED: Final = 402
 _LOGGED_SITEMAPS: Final = 20  # that cannot be read, one by one
 Item = TypeVar("Item")
@@ -162,17 +163,16 @@ class ParsePipeline(PipelineStage):
         headers = page.exchange.headers if page.exchange else []
         if page.status == PAYMENT_REQUIRED:
             life.note_price(price_asked(headers, page.body))
-        page, in_page = await self._parsed(page, life, headers)
-        return self._with_preferences(page, headers, in_page)
+        page, parsed = await self._parsed(page, life, headers)
+        return self._with_preferences(page, headers, parsed)
 
     def _with_preferences(
-        self, page: Page, headers: list[tuple[bytes, bytes]], in_page: Sequence[Statement]
+        self, page: Page, headers: list[tuple[bytes, bytes]], parsed: Parsed
     ) -> Page:
-        """Return *page* with what its publisher says of its use, *in_page* among it. It is not
-        stored if a use that is required is disallowed."""
-        licence = page.parsed.rsl if page.parsed is not None else ""
-        said = self.crawl.content.preferences.statements(page.url, headers, licence)
-        preferences = combined((*said, *in_page))
+        """Return *page* with what its publisher says of its use, in *parsed* among others. It is
+        not stored if a use that is required is disallowed."""
+        said = self.crawl.content.preferences.statements(page.url, headers, parsed.rsl)
+        preferences = combined((*said, *of_page(parsed)))
         if preferences is NO_PREFERENCES:
             return page
         refused = [use for use in self._required if preferences.of(use) is Preference.DISALLOW]
@@ -184,21 +184,23 @@ class ParsePipeline(PipelineStage):
 
     async def _parsed(
         self, page: Page, life: Life, headers: list[tuple[bytes, bytes]]
-    ) -> tuple[Page, Sequence[Statement]]:
-        """Return *page* with text and links, and what it says itself of its use."""
+    ) -> tuple[Page, Parsed]:
+        """Return *page* with text and links, and what its parser found, without its headers."""
         if (page.flaw and page.flaw is not Flaw.EMPTY) or not page.is_answered:
-            return page, ()
+            return page, _NOTHING
         if page.flaw:
-            return self._with_refresh(page, headers), ()
+            return self._with_refresh(page, headers), _NOTHING
         if self._is_parsed_copy(page):
             # Whatever its original is.
             is_noindex = self.crawl.loop.links.is_noindex(robots_header(headers))
             page = self._with_refresh(page, headers)
-            return replace(page, archive=not is_noindex, noindex=is_noindex), ()
+            page = replace(page, archive=not is_noindex, noindex=is_noindex)
+            # What it says of its use is read of a copy as well: it may be stored for its bytes.
+            says = page.media_type in HTML_TYPES and may_state_preference(page.body)
+            return page, await self._parse(page, headers) if says else _NOTHING
         await self.end_step()
-        parsed = await self._parse(page, headers)
-        in_page = of_page(parsed)
-        parsed = with_headers(parsed, link_headers(headers, page.url), robots_header(headers))
+        found = await self._parse(page, headers)
+        parsed = with_headers(found, link_headers(headers, page.url), robots_header(headers))
         await self.end_step()
         selection, base = self.crawl.loop.links, base_of(page.url, parsed)
         is_noindex = selection.is_noindex(parsed.robots)
@@ -218,7 +220,7 @@ class ParsePipeline(PipelineStage):
             archive=not is_noindex,
             noindex=is_noindex,
         )
-        return self._with_canonical(page, life), in_page
+        return self._with_canonical(page, life), found
 
     def _with_refresh(self, page: Page, headers: list[tuple[bytes, bytes]]) -> Page:
         """Return *page*, which is empty or has the body of another, with the one link that is its

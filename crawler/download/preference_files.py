@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Sequence
 from functools import cached_property
 from typing import Final, Self
@@ -96,7 +97,7 @@ class PreferenceFilesMiddleware:
                 for url in urls:
                     await self._fetch_one(requests, url)
         except TimeoutError:
-            self._note_missing(urls)
+            self._note_missing(urls, "time")
         finally:
             await requests.end()
             life.receive(*requests.exchanges, *life.exchanges)
@@ -118,9 +119,10 @@ class PreferenceFilesMiddleware:
         ended = self._under_way[url] = asyncio.Event()
         try:
             asked = BrowserRequest(url=url, method="GET", kind="fetch", fields={"accept": _ACCEPT})
+            before = Counter(requests.left_out)
             answer = await requests.answer(asked)
             if answer is None:
-                self._note_missing([url])
+                self._note_missing([url], ", ".join(requests.left_out - before))
                 return
             self._crawl.stats.count("preferences/files")
             wrong = self._sources.note(url, answer.status, answer.body, now())
@@ -130,15 +132,14 @@ class PreferenceFilesMiddleware:
             del self._under_way[url]
             ended.set()
 
-    def _note_missing(self, urls: Sequence[str]) -> None:
+    def _note_missing(self, urls: Sequence[str], why: str) -> None:
+        """Note that *urls* could not be had; *why*: words of LeftOut, or "time"."""
         now = self._crawl.leases.clock.now()
         for url in urls:
             if not self._sources.is_known(url, now):
                 self._sources.note_missing(url, now)
                 self._crawl.stats.count("preferences/files_missing")
-                self._log(
-                    f"{url} cannot be had now, so what it says of the use of pages is unknown"
-                )
+                self._log(f"{url}, which says what pages may be used for, cannot be had now: {why}")
 
     def _log(self, words: str) -> None:
         self._failed += 1

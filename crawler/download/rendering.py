@@ -35,8 +35,8 @@ from crawler.loop.loop import LACKING_TRIES
 from crawler.model.choices import RenderChoice
 from crawler.model.page import DOM_TYPE, Rendered, Source, Unreadable, header_value
 from crawler.model.types import HTTP_OK, ConfigError, Purpose
-from crawler.page.encodings import read_text
-from crawler.page.media_type import actual_type
+from crawler.page.encodings import may_be_utf_16, read_text
+from crawler.page.media_type import HTML_TYPES, actual_type
 from crawler.page.script_signs import (
     ScriptSigns,
     brings_less,
@@ -60,8 +60,6 @@ logger = logging.getLogger(__name__)
 
 BY_REQUEST: Final = "playwright"
 """The key of a request's meta that says whether it is rendered, as of scrapy-playwright."""
-_HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
-_UTF_16_BYTES: Final = 1024  # among which UTF-16 has a NUL, as no other encoding of pages
 _LANGUAGE: Final = re.compile(r"\s*([A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*)\s*(?:[,;]|$)")  # the first
 _LESS: Final = "rendered to less than was sent, so kept as it was sent"
 _LOGGED: Final = 20  # pages that could not be rendered, one by one
@@ -162,7 +160,7 @@ class RenderMiddleware:
             return False
         declared = header_value(response.headers, b"Content-Type") or b""
         if actual_type(declared.decode("latin-1"), response.url, response.body).media_type not in (
-            _HTML
+            HTML_TYPES
         ):
             return False
         disposition = header_value(response.headers, b"Content-Disposition") or b""
@@ -227,7 +225,7 @@ class RenderMiddleware:
             return None
         try:
             parsed = await parsers.parse(Source(url, content_type, body), parser)
-            if b"\0" in body[:_UTF_16_BYTES]:
+            if may_be_utf_16(body):
                 body = read_text(body, content_type)[0].encode(errors="replace")
             return signs_of(body, parsed)
         except Unreadable:

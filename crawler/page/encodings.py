@@ -90,6 +90,14 @@ _utf_16_be = re.compile(rb"(?:\0[ \t\r\n])*\0<\0[A-Za-z!?]").match
 _beyond_ascii = re.compile(rb"[\x80-\xff]|\x1b\$").search  # or an escape of ISO-2022-JP
 
 
+_UTF_16_BYTES: Final = 1024  # among which UTF-16 has a NUL, as no other encoding of pages
+
+
+def may_be_utf_16(body: bytes) -> bool:
+    """Return whether an HTML page may be in UTF-16, so that no words can be looked for in it."""
+    return b"\0" in body[:_UTF_16_BYTES]
+
+
 def detect_unicode(body: bytes) -> tuple[str, bytes] | tuple[None, None]:
     """Return the encoding that the first bytes show, and its BOM, which may be empty."""
     by_bom = read_bom(body)

@@ -21,6 +21,7 @@ import msgspec
 from crawler.model.choices import Preference, Use
 from crawler.model.page import NO_PREFERENCES, Parsed, Preferences
 from crawler.model.url import authority_of
+from crawler.page.encodings import may_be_utf_16
 from crawler.page.links import header_links
 from crawler.page.media_type import RSL, media_type
 from crawler.policy.robots import (
@@ -380,6 +381,15 @@ def _header_says(source: str, values: list[bytes], agent: str) -> Said:
         return _together((Use.TRAIN_AI, tdm_reservation(value)) for value in values)
     joined = b", ".join(values)
     return content_usage(joined) if source is USAGE_HEADER else content_signal(joined)
+
+
+_in_page = re.compile(rb"noai|tdm-reservation|rsl\+xml", re.IGNORECASE).search
+
+
+def may_state_preference(body: bytes) -> bool:
+    """Return whether an HTML page may say something itself: it has one of the words, or is in
+    UTF-16."""
+    return may_be_utf_16(body) or _in_page(body) is not None
 
 
 def of_page(parsed: Parsed) -> tuple[Statement, ...]:

@@ -49,7 +49,7 @@ PAGES: Final = {
         *("/tdm-meta", "/broken", "/gone", "/paid", "/paid-402", "/copy"),
     ),
     LICENSED: ("/terms", "/free/1", "/linked", "/in-page", "/forbidden"),
-    TDM: ("/open", "/kept/1"),
+    TDM: ("/open", "/kept/1", "/noai", "/noai-copy"),
     SLOW: ("/late",),
 }
 HEADERS: Final = {
@@ -64,6 +64,7 @@ HEADERS: Final = {
 }
 IN_HEAD: Final = {
     "/meta": "<meta name=robots content=noai>",
+    "/noai": "<meta name=robots content=noai>",
     "/tdm-meta": '<meta name="tdm-reservation" content="1">',
     "/in-page": '<link rel=license type="application/rsl+xml" href="/own.xml">',
     "/forbidden": '<link rel=license type="application/rsl+xml" href="//{other}/forbidden.xml">',
@@ -99,8 +100,8 @@ class Publishers:
         status = {"/gone": 410, "/paid": 402, "/paid-402": 402}.get(ask.path, 200)
         named = HEADERS.get(ask.path)
         headers = ((named[0], named[1].format(other=other)),) if named else ()
-        head = IN_HEAD.get(ask.path, "").format(other=other)
-        path = "/yes/1" if ask.path == "/copy" else ask.path
+        path = {"/copy": "/yes/1", "/noai-copy": "/noai"}.get(ask.path, ask.path)
+        head = IN_HEAD.get(path, "").format(other=other)
         words = " ".join(f"{MARKER}{path.replace('/', '')}{number}" for number in range(80))
         return Reply(f"<title>On {path}</title>{head}<p>{words}", status, headers=headers)
 
@@ -167,6 +168,8 @@ EXPECTED: Final[dict[str, tuple[str | None, ...]]] = {
     f"{LICENSED}/free/1": ("allow", "allow", "rsl"),
     f"{TDM}/open": (None, None),
     f"{TDM}/kept/1": ("disallow", "unknown", "tdmrep.json"),
+    f"{TDM}/noai": ("disallow", "unknown", "meta robots"),
+    f"{TDM}/noai-copy": ("disallow", "unknown", "meta robots"),
     f"{SLOW}/late": (None, None),
 }
 
