@@ -280,6 +280,15 @@ def test_a_key_needs_an_agent_and_an_agent_a_key() -> None:
         read_config({"CRAWLER_SIGNATURE_AGENT": AGENT})
 
 
+@pytest.mark.parametrize("part", [slice(None), slice(28, 92)], ids=["PEM", "base64"])
+def test_a_key_instead_of_its_path_is_refused_and_not_shown(part: slice) -> None:
+    pem = SigningKey.new().pem().decode()
+    given = {"CRAWLER_SIGNING_KEY": pem[part], "CRAWLER_SIGNATURE_AGENT": AGENT}
+    with pytest.raises(ConfigError, match="is a key, not shown") as refused:
+        read_config(given)
+    assert pem[40:92] not in str(refused.value)
+
+
 def directory_faults(
     fields: dict[str, str], body: bytes = DRAFT_DIRECTORY, **given: Any
 ) -> tuple[str, ...]:
