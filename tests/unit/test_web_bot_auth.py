@@ -475,6 +475,19 @@ def test_when_a_clock_counts_as_wrong(
     assert bool(warned(caplog, answers)) is is_said
 
 
+def test_a_date_without_a_zone_is_of_utc(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As asctime writes it, which is allowed (RFC 9110, 5.6.7)."""
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "EST5")
+        time.tzset()
+        date = time.asctime(time.gmtime(NOW)).encode()
+        said = warned(caplog, [(n, b"HTTP/1.1 200 OK\r\nDate: %b\r\n\r\n" % date) for n in "abcd"])
+    time.tzset()
+    assert not said
+
+
 def test_a_second_has_one_answer_that_is_read(caplog: pytest.LogCaptureFixture) -> None:
     check = ClockCheck()
     for number in range(1000):
