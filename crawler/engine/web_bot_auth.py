@@ -52,7 +52,7 @@ _LARGEST_FILE: Final = 64 * 1024  # a key has 119 bytes
 _LOOK_S: Final = 10.0
 """The key's file is looked at no more often: in a broad crawl most pages have a new signature."""
 _HOW_TO_MAKE: Final = (
-    "make one with `gossamer identity new`, or `openssl genpkey -algorithm ed25519`"
+    "make one with `gossamer identity new`, or `openssl genpkey -algorithm ed25519 -out FILE`"
 )
 
 
