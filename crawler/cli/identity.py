@@ -76,7 +76,8 @@ def _new(config: Config, text: str, folder: Path, purpose: str) -> None:
     key = SigningKey.new()
     # While a key is replaced, both are published: requests are signed by the old one until all
     # have the new one.
-    before = [SigningKey.read(Path(current)).public] if current else []
+    is_used = current and Path(current).exists()  # or it is the one that is made now
+    before = [SigningKey.read(Path(current)).public] if is_used else []
     card = json.dumps(agent_card(config, origin, purpose), indent=2) + "\n"
     files = {
         folder / KEY_FILE: (key.pem(), 0o600),

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
@@ -27,6 +26,7 @@ from crawler.engine.web_bot_auth import (
     LIFE_S,
     SigningKey,
     check_directory,
+    epoch_of,
 )
 from crawler.model.program import PROGRAM
 from crawler.model.types import ConfigError
@@ -204,12 +204,10 @@ def _times(body: bytes) -> Iterator[Line]:
 
 
 def _clock(found: Published) -> Iterator[Line]:
-    try:
-        ahead_s = time.time() - parsedate_to_datetime(found.field("date")).timestamp()
-    except (ValueError, OverflowError):
-        return  # it says no time
-    if found.field("age"):
-        return  # a cache says when it was asked first
+    sent_at = epoch_of(found.field("date"))
+    if sent_at is None or found.field("age"):
+        return  # it says no time, or a cache says when it was asked first
+    ahead_s = time.time() - sent_at
     if abs(ahead_s) <= LIFE_S / 2:
         yield _ok("the clock of this machine is right")
         return

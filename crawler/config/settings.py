@@ -377,6 +377,9 @@ class UrlSettings:
 DAY_S: Final = 86_400.0
 
 
+_PKCS8_BEGIN: Final = "MC4CAQAwBQYDK2VwBCIEI"  # of all Ed25519 keys (RFC 8410, 7), in base64
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentitySettings:
     """How the crawler identifies itself."""
@@ -400,6 +403,8 @@ class IdentitySettings:
     )
 
     def __post_init__(self) -> None:
+        if "-----BEGIN" in self.signing_key or _PKCS8_BEGIN in self.signing_key:
+            raise ConfigError("CRAWLER_SIGNING_KEY is a key, not shown here: give its file's path")
         if bool(self.signing_key) != bool(self.signature_agent):
             given, missing = "CRAWLER_SIGNING_KEY", "CRAWLER_SIGNATURE_AGENT"
             if self.signature_agent:

@@ -10,7 +10,8 @@ import asyncio
 import re
 import time
 from base64 import b64encode
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -96,8 +97,8 @@ class NetworkFetch:
         server = _through_proxy(origin.server, request)
         if server.address == "" and self._prefetch is not None and self._prefetch.is_over:
             server = server._replace(address=None)  # no address is known before a fetch any more
-        sent, recorded = _request_heads(request, origin, server, target, self._signer, at)
-        connection, answer, head = await self._send(server, sent, request, watch)
+        heads = partial(_request_heads, request, origin, server, target, self._signer)
+        connection, answer, head, recorded = await self._send(server, heads, request, watch)
         if self._signer is not None and server.is_tls:
             self._clock_check.note(origin.host, head.clean, time.time())
         try:
@@ -123,9 +124,15 @@ class NetworkFetch:
         return Fetched(exchanges=(exchange,), head=head, certificate=certificate)
 
     async def _send(
-        self, server: Server, head: bytes, request: WireRequest, watch: FetchWatch
-    ) -> tuple[HttpConnection, AnswerStream, AnswerHead]:
-        """Send the request and return when the head of the answer is here."""
+        self,
+        server: Server,
+        heads: Callable[[float], tuple[bytes, bytes]],
+        request: WireRequest,
+        watch: FetchWatch,
+    ) -> tuple[HttpConnection, AnswerStream, AnswerHead, bytes]:
+        """Send the request and return when the head of the answer is here, with the request's own
+        as it is recorded. *heads*: `_request_heads` at a time."""
+        sent, recorded = heads(time.time())
         connection = self._connections.idle(server)
         while True:
             if connection is None:
@@ -133,12 +140,12 @@ class NetworkFetch:
             try:
                 if not watch.may_send():
                     raise LeaseEnded
-                answer = connection.send(head, request.body, watch.note_head)
+                answer = connection.send(sent, request.body, watch.note_head)
                 found = await answer.head()
                 if found.status == _WAITED_TOO_LONG and connection.was_used:
                     connection.close()
                     raise Stale
-                return connection, answer, found
+                return connection, answer, found, recorded
             except LeaseEnded:
                 self._connections.keep(server, connection)
                 raise
@@ -151,6 +158,7 @@ class NetworkFetch:
                 if request.is_leased:
                     raise ClosedWhileIdle(f"{request.url}: put back") from stale
                 await asyncio.sleep(self._min_delay_s)
+                sent, recorded = heads(time.time())  # its signature may have expired
                 connection = None
             except DownloadFailedError as error:
                 raise type(error)(f"{request.url}: {error}") from error

@@ -15,6 +15,7 @@ from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from hashlib import sha256, sha512
@@ -51,7 +52,7 @@ _LARGEST_FILE: Final = 64 * 1024  # a key has 119 bytes
 _LOOK_S: Final = 10.0
 """The key's file is looked at no more often: in a broad crawl most pages have a new signature."""
 _HOW_TO_MAKE: Final = (
-    "make one with `gossamer identity new`, or `openssl genpkey -algorithm ed25519`"
+    "make one with `gossamer identity new`, or `openssl genpkey -algorithm ed25519 -out FILE`"
 )
 
 
@@ -533,6 +534,16 @@ class ClockCheck:
             )
 
 
+def epoch_of(date: str) -> float | None:
+    """Return the time that a field Date has, in epoch seconds; None if it cannot be read. Without a
+    zone it is of UTC (RFC 9110, 5.6.7)."""
+    try:
+        at = parsedate_to_datetime(date)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
 def _date_of(head: bytes) -> float | None:
     """Return by what time an answer was sent, in epoch seconds; None if it does not say. What a
     cache has sent is older, by its Age."""
@@ -541,10 +552,7 @@ def _date_of(head: bytes) -> float | None:
         name, _, value = line.partition(b":")
         known = name.strip().lower()
         if known == b"date":
-            try:
-                date = parsedate_to_datetime(value.strip().decode("latin-1")).timestamp()
-            except (ValueError, OverflowError):
-                return None
+            date = epoch_of(value.strip().decode("latin-1"))
         elif known == b"age" and value.strip().isdigit():
             age = int(value.strip()[:9])
     return None if date is None else date + age

@@ -3,12 +3,13 @@ a proxy, no others are, and nothing that it writes has the key."""
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import os
 import re
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import AsyncIterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
@@ -17,7 +18,13 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from crawler.engine.web_bot_auth import SigningKey, directory_body
+from crawler.download.http_head import AnswerHead
+from crawler.download.network import NetworkFetch
+from crawler.download.port import KeptBody, WireRequest
+from crawler.download.resolver import AresLookup, Resolver
+from crawler.engine.web_bot_auth import RequestSigner, SigningKey, directory_body
+from crawler.model.choices import Tls
+from crawler.model.page import DownloadOptions
 from tests.harness.commands import crawl_command
 from tests.harness.fork_server import run
 from tests.harness.signatures import SignatureJudge, signature_fields
@@ -129,6 +136,63 @@ def test_a_key_that_others_may_read_stops_the_start(tmp_path: Path) -> None:
     assert done.returncode != 0
     last = done.stderr.splitlines()[-1]
     assert "CRAWLER_SIGNING_KEY: the signing key" in last and "chmod 600" in last
+
+
+class AllOfIt:
+    """Implements port.FetchWatch."""
+
+    def may_send(self) -> bool:
+        return True
+
+    def note_head(self, head: AnswerHead) -> None: ...
+
+    def room(self, head: AnswerHead) -> int:
+        return 1 << 20
+
+    async def keep(self, pieces: AsyncIterable[bytes], room: int) -> KeptBody:
+        return KeptBody(b"".join([piece async for piece in pieces]))
+
+
+class Numbered(RequestSigner):
+    """Its signatures are never used again."""
+
+    made = 0
+
+    def lines(self, authority: str, now: float) -> tuple[bytes, ...]:
+        self.made += 1
+        return (b"Signature: %d" % self.made,)
+
+
+def test_a_request_that_is_sent_again_after_a_rest_is_signed_anew(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def answer(ask: Ask) -> Reply:
+        seen.append(dict(ask.headers)["Signature"])
+        return Reply(close=ask.use > 1)  # as if the connection had closed while idle
+
+    key, path = write_key(tmp_path / "key.pem"), tmp_path / "key.pem"
+    options = DownloadOptions(
+        cap=lambda content_type, url: 1 << 20,
+        admits=lambda ip, host, port: True,
+        tls=Tls.LENIENT,
+        min_delay_s=0.01,
+    )
+
+    async def ask_twice(url: str) -> list[bytes]:
+        resolver = Resolver(options.admits, AresLookup())
+        fetch = NetworkFetch(options, resolver, signer=Numbered(key, AGENT, path))
+        request = WireRequest(url=url, is_leased=False)
+        try:
+            answers = [await fetch.fetch(request, AllOfIt()) for _ in range(2)]
+        finally:
+            await fetch.close()
+        return [each.exchanges[-1].request_head for each in answers]
+
+    certificate = write_certificate(tmp_path / "certificate.pem", ONE)
+    with LoopbackWeb(answer, [ONE], server_context(certificate)) as web:
+        heads = asyncio.run(ask_twice(web.url(ONE)))
+    assert seen == ["1", "2", "3"]
+    assert b"Signature: 1\r\n" in heads[0] and b"Signature: 3\r\n" in heads[1]
 
 
 def test_a_clock_that_is_off_is_said(tmp_path: Path) -> None:

@@ -129,6 +129,14 @@ def test_a_folder_that_cannot_be_made_is_named(
     assert "Not a directory" in capsys.readouterr().err
 
 
+def test_new_makes_the_key_that_the_settings_name_already(tmp_path: Path) -> None:
+    origin, folder = "https://bot.gossamer.net", tmp_path / "id"
+    given = {"SIGNING_KEY": str(folder / KEY_FILE), "SIGNATURE_AGENT": origin}
+    assert typed("new", origin, str(folder), **given) == 0
+    key = SigningKey.read(folder / KEY_FILE).public
+    assert json.loads((folder / DIRECTORY).read_bytes())["keys"] == [{**key.jwk(), "use": "sig"}]
+
+
 def test_a_new_key_is_published_beside_the_one_in_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

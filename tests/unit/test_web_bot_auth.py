@@ -280,6 +280,15 @@ def test_a_key_needs_an_agent_and_an_agent_a_key() -> None:
         read_config({"CRAWLER_SIGNATURE_AGENT": AGENT})
 
 
+@pytest.mark.parametrize("part", [slice(None), slice(28, 92)], ids=["PEM", "base64"])
+def test_a_key_instead_of_its_path_is_refused_and_not_shown(part: slice) -> None:
+    pem = SigningKey.new().pem().decode()
+    given = {"CRAWLER_SIGNING_KEY": pem[part], "CRAWLER_SIGNATURE_AGENT": AGENT}
+    with pytest.raises(ConfigError, match="is a key, not shown") as refused:
+        read_config(given)
+    assert pem[40:92] not in str(refused.value)
+
+
 def directory_faults(
     fields: dict[str, str], body: bytes = DRAFT_DIRECTORY, **given: Any
 ) -> tuple[str, ...]:
@@ -464,6 +473,19 @@ def test_when_a_clock_counts_as_wrong(
     answers: list[tuple[str, bytes]], is_said: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert bool(warned(caplog, answers)) is is_said
+
+
+def test_a_date_without_a_zone_is_of_utc(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As asctime writes it, which is allowed (RFC 9110, 5.6.7)."""
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "EST5")
+        time.tzset()
+        date = time.asctime(time.gmtime(NOW)).encode()
+        said = warned(caplog, [(n, b"HTTP/1.1 200 OK\r\nDate: %b\r\n\r\n" % date) for n in "abcd"])
+    time.tzset()
+    assert not said
 
 
 def test_a_second_has_one_answer_that_is_read(caplog: pytest.LogCaptureFixture) -> None:
