@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from crawler.engine.web_bot_auth import (
     DIRECTORY_PATH,
     DIRECTORY_TYPE,
     SigningKey,
+    check_directory,
     directory_body,
     directory_fields,
     request_fields,
@@ -181,10 +182,22 @@ def _headers(config: Config, words: Sequence[str]) -> None:
             " looked for beside the key"
         ) from error
     authority = origin.removeprefix("https://")
-    for name, value in directory_fields(SigningKey.read(path), authority, body, now, VALID_S):
+    keys = _keys_of(directory, body, {path, Path(identity.signing_key or path)})
+    for name, value in directory_fields(keys, authority, body, now, VALID_S):
         print(f"{name.decode()}: {value.decode()}")
     until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(int(now) + VALID_S))
     print(f"Valid until {until}, for {directory} as it is now.", file=sys.stderr)
+
+
+def _keys_of(directory: Path, body: bytes, paths: Iterable[Path]) -> list[SigningKey]:
+    """Return the keys in *paths* that *directory*, with *body*, lists: a verifier may want one
+    signature of each. Raises ConfigError if it lists none."""
+    listed = check_directory(body, (), "", 0.0).keys
+    keys = {key.public: key for key in map(SigningKey.read, sorted(paths))}
+    found = [key for public, key in keys.items() if public in listed]
+    if not found:
+        raise ConfigError(f"{directory} does not list the key beside it: make both anew")
+    return found
 
 
 def _page(config: Config, purpose: str) -> None:

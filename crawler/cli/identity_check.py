@@ -160,6 +160,8 @@ def _directory(config: Config, origin: str, found: Published) -> Iterator[Line]:
             )
     else:
         yield _note("CRAWLER_SIGNING_KEY is not set: no request is signed")
+    if checked.other_keys:
+        yield _note(f"it lists {checked.other_keys} of other kinds, which are not looked at")
     if checked.signed_by:
         yield _ok(f"it is signed by {', '.join(checked.signed_by)}")
     elif not found.field("signature-input"):

@@ -19,6 +19,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from hashlib import sha256, sha512
+from itertools import islice
 from json import dumps, loads
 from pathlib import Path
 from types import MappingProxyType
@@ -51,6 +52,8 @@ _KEY_BYTES: Final = 32
 _LARGEST_FILE: Final = 64 * 1024  # a key has 119 bytes
 _LOOK_S: Final = 10.0
 """The key's file is looked at no more often: in a broad crawl most pages have a new signature."""
+_MOST_ENTRIES: Final = 64  # of a directory that is checked
+_OTHER_KINDS: Final = ("RSA", "EC")
 _HOW_TO_MAKE: Final = (
     "make one with `gossamer identity new`, or `openssl genpkey -algorithm ed25519 -out FILE`"
 )
@@ -263,21 +266,26 @@ def content_digest(body: bytes) -> str:
 
 
 def directory_fields(
-    key: SigningKey, authority: str, body: bytes, now: float, expires_s: int
+    keys: Iterable[SigningKey], authority: str, body: bytes, now: float, expires_s: int
 ) -> Fields:
-    """Return the fields that sign a directory, of our site *authority*: another site cannot serve
-    it as its own."""
+    """Return the fields that sign a directory by each of *keys*, of our site *authority*: another
+    site cannot serve it as its own."""
     created, digest = int(now), content_digest(body)
-    params = (
-        f'("@authority";req "content-digest");created={created};expires={created + expires_s}'
-        f';keyid="{key.public.thumbprint}";tag="{DIRECTORY_TAG}"'
-    )
     components = (('"@authority";req', authority), ('"content-digest"', digest))
-    signature = b64encode(key.sign(signature_base(components, params))).decode()
+    inputs, signatures = [], []
+    for number, key in enumerate(keys, 1):
+        label = LABEL if number == 1 else f"{LABEL}{number}"
+        params = (
+            f'("@authority";req "content-digest");created={created};expires={created + expires_s}'
+            f';keyid="{key.public.thumbprint}";tag="{DIRECTORY_TAG}"'
+        )
+        signature = b64encode(key.sign(signature_base(components, params))).decode()
+        inputs.append(f"{label}={params}")
+        signatures.append(f"{label}=:{signature}:")
     return (
         (b"Content-Digest", digest.encode()),
-        (b"Signature-Input", f"{LABEL}={params}".encode()),
-        (b"Signature", f"{LABEL}=:{signature}:".encode()),
+        (b"Signature-Input", ", ".join(inputs).encode()),
+        (b"Signature", ", ".join(signatures).encode()),
     )
 
 
@@ -287,6 +295,7 @@ class DirectoryCheck(NamedTuple):
     keys: tuple[PublicKey, ...]
     signed_by: tuple[str, ...]  # thumbprints of its keys; empty if it is not signed, as it may be
     faults: tuple[str, ...]  # sentences without their dot
+    other_keys: int = 0  # of another kind than Ed25519, which verifiers may read
 
 
 def check_directory(
@@ -294,7 +303,7 @@ def check_directory(
 ) -> DirectoryCheck:
     """Read an answer of *authority* at DIRECTORY_PATH, with its header *fields*, and verify its
     signatures."""
-    keys, faults = _read_keys(body)
+    keys, other_keys, faults = _read_keys(body)
     values: dict[str, str] = {}
     for name, value in fields:
         known, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
@@ -304,8 +313,8 @@ def check_directory(
         inputs = _parse_dictionary(values, "signature-input")
         signatures = _parse_dictionary(values, "signature")
     except ConfigError as error:
-        return DirectoryCheck(keys, (), (*faults, str(error)))
-    for label, (components, params) in inputs.items():
+        return DirectoryCheck(keys, (), (*faults, str(error)), other_keys)
+    for label, (components, params) in islice(inputs.items(), _MOST_ENTRIES):
         if params.get("tag") != DIRECTORY_TAG:
             continue
         try:
@@ -320,22 +329,27 @@ def check_directory(
             faults.append(f"the signature {label} is not valid: {error}")
         else:
             signed_by.append(by.thumbprint)
-    return DirectoryCheck(keys, tuple(signed_by), tuple(faults))
+    return DirectoryCheck(keys, tuple(signed_by), tuple(faults), other_keys)
 
 
-def _read_keys(body: bytes) -> tuple[tuple[PublicKey, ...], list[str]]:
+def _read_keys(body: bytes) -> tuple[tuple[PublicKey, ...], int, list[str]]:
     try:
         listed = loads(body)["keys"]
         entries = list(listed if isinstance(listed, list) else ())
     except (ValueError, TypeError, KeyError, RecursionError):
-        return (), ["it is no JSON with a list of keys"]
-    keys, faults = [], []
-    for number, entry in enumerate(entries, 1):
+        return (), 0, ["it is no JSON with a list of keys"]
+    keys, other_keys, faults = [], 0, []
+    if len(entries) > _MOST_ENTRIES:
+        faults.append(f"it lists {len(entries)} keys, of which {_MOST_ENTRIES} are looked at")
+    for number, entry in enumerate(entries[:_MOST_ENTRIES], 1):
+        if isinstance(entry, dict) and entry.get("kty") in _OTHER_KINDS and "d" not in entry:
+            other_keys += 1
+            continue
         try:
             keys.append(PublicKey.of_jwk(entry))
         except ConfigError as error:
             faults.append(f"entry {number}: {error}")
-    return tuple(keys), faults if entries else ["it lists no keys"]
+    return tuple(keys), other_keys, faults if entries else ["it lists no keys"]
 
 
 def _parse_dictionary(values: dict[str, str], name: str) -> dict[str, Any]:

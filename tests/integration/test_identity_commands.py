@@ -26,7 +26,13 @@ from crawler.cli import identity
 from crawler.cli.identity import KEY_FILE
 from crawler.cli.identity_check import NotPublished, fetch
 from crawler.config.settings import Config, read_config
-from crawler.engine.web_bot_auth import DIRECTORY_PATH, DIRECTORY_TYPE, SigningKey, directory_fields
+from crawler.engine.web_bot_auth import (
+    DIRECTORY_PATH,
+    DIRECTORY_TYPE,
+    SigningKey,
+    check_directory,
+    directory_fields,
+)
 from crawler.report.agent_card import CARD_PATH, agent_card
 from crawler.report.webmaster_page import webmaster_page
 from tests.servers.browser import open_tab
@@ -312,7 +318,7 @@ def test_a_signature_that_has_expired_is_wrong(
 ) -> None:
     key, body = SigningKey.read(served.folder / KEY_FILE), (served.folder / DIRECTORY).read_bytes()
     authority = served.origin.removeprefix("https://")
-    fields = directory_fields(key, authority, body, NOW.timestamp() - 100, 50)
+    fields = directory_fields([key], authority, body, NOW.timestamp() - 100, 50)
     decoded = tuple((name.decode(), value.decode()) for name, value in fields)
     served.change(DIRECTORY_PATH, headers=decoded)
     assert typed("check", served.origin, **served.settings) == 1
@@ -418,6 +424,35 @@ def test_the_fields_of_a_directory_are_verified_by_a_foreign_library(
     assert result.parameters["tag"] == "http-message-signatures-directory"
     assert result.parameters["keyid"] == key.thumbprint
     assert '"content-digest"' in result.covered_components
+
+
+def test_a_directory_of_two_keys_is_signed_by_both(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    origin, old = "https://bot.gossamer.net", tmp_path / "old" / KEY_FILE
+    given = {"SIGNING_KEY": str(old), "SIGNATURE_AGENT": origin}
+    assert typed("new", origin, str(tmp_path / "old"), **given) == 0
+    assert typed("new", origin, str(tmp_path / "new"), **given) == 0
+    capsys.readouterr()
+    assert typed("headers", str(tmp_path / "new"), **given) == 0
+    lines = [line.partition(": ") for line in capsys.readouterr().out.splitlines()]
+    fields = [(name.encode(), value.encode()) for name, _, value in lines]
+    body = (tmp_path / "new" / DIRECTORY).read_bytes()
+    checked = check_directory(body, fields, "bot.gossamer.net", NOW.timestamp())
+    keys = [SigningKey.read(path).public.thumbprint for path in (old, tmp_path / "new" / KEY_FILE)]
+    assert (sorted(checked.signed_by), checked.faults) == (sorted(keys), ())
+
+
+def test_headers_refuses_a_directory_of_another_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("one", "other"):
+        assert typed("new", "https://bot.gossamer.net", str(tmp_path / folder)) == 0
+    (tmp_path / "one" / DIRECTORY).write_bytes((tmp_path / "other" / DIRECTORY).read_bytes())
+    capsys.readouterr()
+    assert typed("headers", "https://bot.gossamer.net", str(tmp_path / "one")) == 1
+    out, err = capsys.readouterr()
+    assert (out, "does not list the key beside it" in err) == ("", True)
 
 
 def test_headers_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@ are signed; the judges are not ours."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -71,7 +72,7 @@ def draft_key() -> SigningKey:
 
 
 def draft_directory_fields(key: SigningKey) -> dict[str, str]:
-    return texts(directory_fields(key, DRAFT_SITE, DRAFT_DIRECTORY, DRAFT_CREATED, DRAFT_LIFE_S))
+    return texts(directory_fields([key], DRAFT_SITE, DRAFT_DIRECTORY, DRAFT_CREATED, DRAFT_LIFE_S))
 
 
 def texts(fields: Any) -> dict[str, str]:
@@ -302,15 +303,15 @@ def test_a_directory_is_checked() -> None:
     fields = draft_directory_fields(key)
     encoded = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
     found = check_directory(DRAFT_DIRECTORY, encoded, DRAFT_SITE, DRAFT_CREATED)
-    assert found == ((key.public,), (DRAFT_THUMBPRINT,), ())
-    assert check_directory(DRAFT_DIRECTORY, (), DRAFT_SITE, 0.0) == ((key.public,), (), ())
+    assert found == ((key.public,), (DRAFT_THUMBPRINT,), (), 0)
+    assert check_directory(DRAFT_DIRECTORY, (), DRAFT_SITE, 0.0) == ((key.public,), (), (), 0)
 
 
 def test_faults_of_a_directory() -> None:
     key = draft_key()
     good = draft_directory_fields(key)
     other = texts(
-        directory_fields(SigningKey.new(), DRAFT_SITE, DRAFT_DIRECTORY, DRAFT_CREATED, 60)
+        directory_fields([SigningKey.new()], DRAFT_SITE, DRAFT_DIRECTORY, DRAFT_CREATED, 60)
     )
     wrong_digest = {**good, "Content-Digest": "sha-256=:AAAA:"}
     uncovered = {**good, "Signature-Input": good["Signature-Input"].replace(";req", "")}
@@ -501,3 +502,18 @@ def test_the_signature_in_a_head_is_that_of_the_fields(tmp_path: Path) -> None:
     value = found["signature"].removeprefix("g=:").removesuffix(":")
     assert len(b64decode(value)) == 64
     assert found["signature-agent"] == f'g="{AGENT}"'
+
+
+def test_keys_of_other_kinds_are_allowed_in_a_directory():
+    key = SigningKey.new().public
+    others = [{"kty": "RSA", "n": "AQAB", "e": "AQAB"}, {"kty": "EC", "crv": "P-256"}]
+    body = json.dumps({"keys": [*others, key.jwk()]}).encode()
+    checked = check_directory(body, (), DRAFT_SITE, DRAFT_CREATED)
+    assert (checked.keys, checked.other_keys, checked.faults) == ((key,), 2, ())
+
+
+def test_a_directory_of_many_keys_is_looked_at_in_part():
+    body = json.dumps({"keys": [{"kty": "?"}] * 20_000}).encode()
+    checked = check_directory(body, (), DRAFT_SITE, DRAFT_CREATED)
+    assert len(checked.faults) == 65
+    assert "lists 20000 keys" in checked.faults[0]
