@@ -13,8 +13,8 @@ from html import unescape
 from typing import Final, NamedTuple
 
 from crawler.content.rsl import read_licence
-from crawler.model.choices import PreferenceFiles, Use
-from crawler.model.page import Unreadable
+from crawler.model.choices import Preference, PreferenceFiles, Use
+from crawler.model.page import Exchange, Preferences, Unreadable
 from crawler.model.types import HTTP_OK
 from crawler.model.url import authority_of, fetch_form
 from crawler.policy.preferences import (
@@ -22,6 +22,7 @@ from crawler.policy.preferences import (
     Licence,
     Statement,
     TdmRule,
+    combined,
     licence_links,
     licence_says,
     of_answer,
@@ -54,11 +55,19 @@ class _KnownFile(NamedTuple):
 class PreferenceSources:
     """All that says what pages may be used for, but what their own texts say."""
 
-    def __init__(self, robots: RobotsCache, agent: str, files: PreferenceFiles) -> None:
-        """*agent*: the product token of which robots.txt and headers speak."""
+    def __init__(
+        self,
+        robots: RobotsCache,
+        agent: str,
+        files: PreferenceFiles,
+        required: Sequence[Use] = (),
+    ) -> None:
+        """*agent*: the product token of which robots.txt and headers speak. What disallows one of
+        the uses *required* is not stored."""
         self._robots = robots
         self._agent = agent
         self._files = files
+        self._required = required
         self._known: OrderedDict[str, _KnownFile] = OrderedDict()  # by URL
         self.size_bytes = 0
 
@@ -143,6 +152,21 @@ class PreferenceSources:
             else:
                 training = tdmrep(known.says, url)
                 yield from stated(((Use.TRAIN_AI, training),), TDMREP_FILE)
+
+    def refused(self, preferences: Preferences) -> Use | None:
+        """Return the first use that is required and disallowed; None: it may be stored."""
+        said = (use for use in self._required if preferences.of(use) is Preference.DISALLOW)
+        return next(said, None)
+
+    def storable(self, exchanges: Sequence[Exchange]) -> Sequence[Exchange]:
+        """Return those of *exchanges*, none of which is a page, that may be stored."""
+        if not self._required:
+            return exchanges
+        return [
+            each
+            for each in exchanges
+            if self.refused(combined(self.statements(each.url, each.headers))) is None
+        ]
 
 
 def tdmrep_url(authority: str) -> str:

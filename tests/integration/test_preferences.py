@@ -47,6 +47,7 @@ PAGES: Final = {
     SAYS: (
         *("/yes/1", "/no/1", "/header", "/signal", "/robots-tag", "/meta", "/other-bot", "/tdm"),
         *("/tdm-meta", "/broken", "/gone", "/paid", "/paid-402", "/copy"),
+        *("/no/moved", "/no/challenge"),
     ),
     LICENSED: ("/terms", "/free/1", "/linked", "/in-page", "/forbidden"),
     TDM: ("/open", "/kept/1"),
@@ -60,7 +61,16 @@ HEADERS: Final = {
     "/tdm": ("TDM-Reservation", "1"),
     "/broken": ("Content-Usage", "Train-ai=n"),
     "/paid": ("Crawler-Price", "USD 0.01"),
+    "/no/moved": ("Location", "/yes/1"),
+    "/no/challenge": ("Cf-Mitigated", "challenge"),
     "/linked": ("Link", '<http://{other}/closed.xml>; rel="license"; type="application/rsl+xml"'),
+}
+STATUS: Final = {
+    "/gone": 410,
+    "/paid": 402,
+    "/paid-402": 402,
+    "/no/moved": 301,
+    "/no/challenge": 403,
 }
 IN_HEAD: Final = {
     "/meta": "<meta name=robots content=noai>",
@@ -96,7 +106,7 @@ class Publishers:
             return Reply(f"<title>{ask.host}</title>{anchors}")
         if ask.path not in PAGES.get(ask.host, ()):
             return Reply("not here", 404)
-        status = {"/gone": 410, "/paid": 402, "/paid-402": 402}.get(ask.path, 200)
+        status = STATUS.get(ask.path, 200)
         named = HEADERS.get(ask.path)
         headers = ((named[0], named[1].format(other=other)),) if named else ()
         head = IN_HEAD.get(ask.path, "").format(other=other)
@@ -246,7 +256,8 @@ def test_a_402_is_final_and_its_price_is_known(life: Life) -> None:
     assert (paid.fate, paid.reason, paid.price) == ("done", "payment (USD 0.01)", "USD 0.01")
     assert (unsaid.fate, unsaid.reason, unsaid.price) == ("done", "payment", "")
     assert life.asked(SAYS)["/paid"] == 1
-    assert not [each for each in life.crawled.outcomes if each.failure]
+    challenged = f"{SAYS}/no/challenge"
+    assert {path_of(o.url) for o in life.crawled.outcomes if o.failure} == {challenged}
 
 
 def test_why_says_what_is_asked(life: Life) -> None:
@@ -270,7 +281,8 @@ def test_what_is_disallowed_is_not_stored_and_all_else_is(tmp_path: Path) -> Non
     kept = b"".join(
         data for data in everything(life.crawled.data) if b"/terms" in data or MARKER in str(data)
     )
-    for page in disallowed - {f"{LICENSED}/"}:
+    no_pages = {f"{SAYS}/no/moved", f"{SAYS}/no/challenge"}
+    for page in disallowed - {f"{LICENSED}/"} | no_pages:
         word = f"{MARKER}{page.partition('/')[2].replace('/', '')}0 "
         assert word.encode() not in kept, page
     reasons = {path_of(each.url): each.reason for each in life.crawled.outcomes}
@@ -280,7 +292,7 @@ def test_what_is_disallowed_is_not_stored_and_all_else_is(tmp_path: Path) -> Non
     feed = [json.loads(line) for line in (tmp_path / "feed.jsonl").read_text().splitlines()]
     assert not disallowed & {path_of(each["url"]) for each in feed}
     summary = json.loads((life.crawled.data / "summary.json").read_bytes())
-    assert summary["disallowed"] == {"train-ai": len(disallowed)}
+    assert summary["disallowed"] == {"train-ai": len(disallowed) + 1}  # the last challenge
 
 
 def everything(data: Path) -> Iterator[bytes]:

@@ -8,7 +8,8 @@ import pytest
 
 from crawler.config.settings import RobotsSettings
 from crawler.content.preference_sources import PreferenceSources
-from crawler.model.choices import Preference, PreferenceFiles
+from crawler.model.choices import Preference, PreferenceFiles, Use
+from crawler.model.page import Exchange
 from crawler.policy.preferences import combined
 from crawler.policy.robots_cache import RobotsCache, RobotsFetchResult, RobotsRecord
 
@@ -38,11 +39,13 @@ class RobotsTxts:
         self.records[record.authority] = record
 
 
-def sources(files: PreferenceFiles, robots_txt: bytes = b"") -> PreferenceSources:
+def sources(
+    files: PreferenceFiles, robots_txt: bytes = b"", required: tuple[Use, ...] = ()
+) -> PreferenceSources:
     cache = RobotsCache(RobotsTxts(), "Gossamer", RobotsSettings())
     if robots_txt:
         cache.store_result(HOST, RobotsFetchResult(f"{HOST}/robots.txt", 200, body=robots_txt), 0.0)
-    return PreferenceSources(cache, "Gossamer", files)
+    return PreferenceSources(cache, "Gossamer", files, required)
 
 
 @pytest.mark.parametrize(
@@ -131,3 +134,23 @@ def test_memory_is_bounded_whatever_hosts_send():
     assert known.size_bytes <= 32 << 20
     assert known.is_known("http://199.example/.well-known/tdmrep.json", 1.0)
     assert not known.is_known("http://0.example/.well-known/tdmrep.json", 1.0)
+
+
+def test_what_is_no_page_is_stored_unless_it_disallows_a_use_that_is_required():
+    robots_txt = b"User-agent: *\nContent-Usage: /no/ train-ai=n"
+    said = b"Content-Usage: search=n\r\n"
+    each = [
+        Exchange(
+            url=f"{HOST}{path}",
+            at=0.0,
+            duration_s=0.0,
+            request_head=b"",
+            head=b"HTTP/1.1 301 Moved\r\n" + head,
+            body=b"",
+            ip="",
+        )
+        for path, head in (("/no/1", b""), ("/yes", b""), ("/header", said))
+    ]
+    assert sources(PreferenceFiles.ALL, robots_txt).storable(each) == each
+    known = sources(PreferenceFiles.ALL, robots_txt, (Use.TRAIN_AI,))
+    assert known.storable(each) == each[1:]
