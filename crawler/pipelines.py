@@ -57,7 +57,7 @@ from crawler.page.row import is_row
 from crawler.page.simhash import fingerprint
 from crawler.page.soft404 import looks_like_error
 from crawler.policy.admission import unreadable_refusal
-from crawler.policy.preferences import Statement, combined, of_page, price_asked
+from crawler.policy.preferences import combined, may_say, of_page, price_asked
 from crawler.policy.priority import cash_of_links
 from crawler.policy.refusal import Refusal
 
@@ -65,6 +65,7 @@ logger = logging.getLogger(__name__)
 
 PAYMENT_REQUIRED: Final = 402
 _LOGGED_SITEMAPS: Final = 20  # that cannot be read, one by one
+_UNREAD: Final = Parsed()
 Item = TypeVar("Item")
 
 
@@ -160,17 +161,16 @@ class ParsePipeline(PipelineStage):
         headers = page.exchange.headers if page.exchange else []
         if page.status == PAYMENT_REQUIRED:
             life.note_price(price_asked(headers, page.body))
-        page, in_page = await self._parsed(page, life, headers)
-        return self._with_preferences(page, headers, in_page)
+        page, said = await self._parsed(page, life, headers)
+        return self._with_preferences(page, headers, said)
 
     def _with_preferences(
-        self, page: Page, headers: list[tuple[bytes, bytes]], in_page: Sequence[Statement]
+        self, page: Page, headers: list[tuple[bytes, bytes]], own: Parsed
     ) -> Page:
-        """Return *page* with what its publisher says of its use, *in_page* among it. It is not
-        stored if a use that is required is disallowed."""
-        licence = page.parsed.rsl if page.parsed is not None else ""
-        said = self.crawl.content.preferences.statements(page.url, headers, licence)
-        preferences = combined((*said, *in_page))
+        """Return *page* with what its publisher says of its use, *own* words of the page among it.
+        It is not stored if a use that is required is disallowed."""
+        said = self.crawl.content.preferences.statements(page.url, headers, own.rsl)
+        preferences = combined((*said, *of_page(own)))
         if preferences is NO_PREFERENCES:
             return page
         refused = self.crawl.content.preferences.refused(preferences)
@@ -182,21 +182,21 @@ class ParsePipeline(PipelineStage):
 
     async def _parsed(
         self, page: Page, life: Life, headers: list[tuple[bytes, bytes]]
-    ) -> tuple[Page, Sequence[Statement]]:
-        """Return *page* with text and links, and what it says itself of its use."""
+    ) -> tuple[Page, Parsed]:
+        """Return *page* with text and links, and what was read in its body alone."""
         if (page.flaw and page.flaw is not Flaw.EMPTY) or not page.is_answered:
-            return page, ()
+            return page, _UNREAD
         if page.flaw:
-            return self._with_refresh(page, headers), ()
+            return self._with_refresh(page, headers), _UNREAD
         if self._is_parsed_copy(page):
             # Whatever its original is.
             is_noindex = self.crawl.loop.links.is_noindex(robots_header(headers))
             page = self._with_refresh(page, headers)
-            return replace(page, archive=not is_noindex, noindex=is_noindex), ()
+            own = await self._parse(page, headers) if may_say(page.body) else _UNREAD
+            return replace(page, archive=not is_noindex, noindex=is_noindex), own
         await self.end_step()
-        parsed = await self._parse(page, headers)
-        in_page = of_page(parsed)
-        parsed = with_headers(parsed, link_headers(headers, page.url), robots_header(headers))
+        own = await self._parse(page, headers)
+        parsed = with_headers(own, link_headers(headers, page.url), robots_header(headers))
         await self.end_step()
         selection, base = self.crawl.loop.links, base_of(page.url, parsed)
         is_noindex = selection.is_noindex(parsed.robots)
@@ -216,7 +216,7 @@ class ParsePipeline(PipelineStage):
             archive=not is_noindex,
             noindex=is_noindex,
         )
-        return self._with_canonical(page, life), in_page
+        return self._with_canonical(page, life), own
 
     def _with_refresh(self, page: Page, headers: list[tuple[bytes, bytes]]) -> Page:
         """Return *page*, which is empty or has the body of another, with the one link that is its

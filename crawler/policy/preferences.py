@@ -382,6 +382,16 @@ def _header_says(source: str, values: list[bytes], agent: str) -> Said:
     return content_usage(joined) if source is USAGE_HEADER else content_signal(joined)
 
 
+_WORDS_IN_PAGES: Final = (_NO_AI.encode(), b"tdm-reservation", b"rsl+xml")
+
+
+def may_say(body: bytes) -> bool:
+    """Return whether `of_page` may find anything in *body*, or a licence is named there: a copy of
+    a page is parsed only then. 70 us for one of 34 KB."""
+    text = body.lower()
+    return any(word in text for word in _WORDS_IN_PAGES)
+
+
 def of_page(parsed: Parsed) -> tuple[Statement, ...]:
     """Return what a page itself says. Its parser has left words for other crawlers out, but
     `Parsed.robots` must not have those of headers yet (`with_headers`)."""

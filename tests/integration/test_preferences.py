@@ -47,7 +47,7 @@ PAGES: Final = {
     SAYS: (
         *("/yes/1", "/no/1", "/header", "/signal", "/robots-tag", "/meta", "/other-bot", "/tdm"),
         *("/tdm-meta", "/broken", "/gone", "/paid", "/paid-402", "/copy"),
-        *("/no/moved", "/no/challenge"),
+        *("/no/moved", "/no/challenge", "/meta-copy"),
     ),
     LICENSED: ("/terms", "/free/1", "/linked", "/in-page", "/forbidden"),
     TDM: ("/open", "/kept/1"),
@@ -109,8 +109,8 @@ class Publishers:
         status = STATUS.get(ask.path, 200)
         named = HEADERS.get(ask.path)
         headers = ((named[0], named[1].format(other=other)),) if named else ()
-        head = IN_HEAD.get(ask.path, "").format(other=other)
-        path = "/yes/1" if ask.path == "/copy" else ask.path
+        path = {"/copy": "/yes/1", "/meta-copy": "/meta"}.get(ask.path, ask.path)
+        head = IN_HEAD.get(path, "").format(other=other)
         words = " ".join(f"{MARKER}{path.replace('/', '')}{number}" for number in range(80))
         return Reply(f"<title>On {path}</title>{head}<p>{words}", status, headers=headers)
 
@@ -173,6 +173,7 @@ EXPECTED: Final[dict[str, tuple[str | None, ...]]] = {
     f"{SAYS}/tdm": ("disallow", "allow", *ROBOTS_SAYS, "tdm-reservation"),
     f"{SAYS}/tdm-meta": ("disallow", "allow", *ROBOTS_SAYS, "meta tdm-reservation"),
     f"{SAYS}/copy": ("allow", "allow", *ROBOTS_SAYS),
+    f"{SAYS}/meta-copy": ("disallow", "allow", *ROBOTS_SAYS, "meta robots"),
     f"{LICENSED}/terms": ("disallow", "allow", "rsl"),
     f"{LICENSED}/free/1": ("allow", "allow", "rsl"),
     f"{TDM}/open": (None, None),
