@@ -35,6 +35,7 @@ from crawler.policy.robots_cache import RobotsCache
 
 _MOST_BYTES: Final = 32 << 20
 _ENTRY_BYTES: Final = 500
+_PART_BYTES: Final = 1_000  # of a rule, a content or a licence, beside its words; measured
 _KEPT_S: Final = 86_400.0  # as a robots.txt
 _MISSING_S: Final = 600.0  # guess: a host that rests, or fails, may answer then
 _MOST_FILES: Final = 4  # of one page
@@ -111,14 +112,17 @@ class PreferenceSources:
             self._keep(url, _KnownFile(now + (_KEPT_S if is_gone else _MISSING_S), 0, None))
             return ""
         if url == tdmrep_url(authority_of(url)):
-            self._keep(url, _KnownFile(now + _KEPT_S, len(body), read_tdmrep(body)))
+            rules = read_tdmrep(body)
+            size_bytes = len(body) + _PART_BYTES * len(rules)
+            self._keep(url, _KnownFile(now + _KEPT_S, size_bytes, rules))
             return ""
         licence, wrong = None, ""
         try:
             licence = read_licence(body)
         except Unreadable as error:
             wrong = str(error)
-        self._keep(url, _KnownFile(now + _KEPT_S, len(body), licence))
+        parts = sum(1 + len(each.terms) for each in licence.contents) if licence else 0
+        self._keep(url, _KnownFile(now + _KEPT_S, len(body) + _PART_BYTES * parts, licence))
         return wrong
 
     def note_missing(self, url: str, now: float) -> None:
