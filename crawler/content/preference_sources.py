@@ -42,6 +42,7 @@ _MOST_FILES: Final = 4  # of one page
 _HEAD_BYTES: Final = 65_536  # in which a page names its licence
 _RSL_TYPE: Final = b"application/rsl+xml"
 _TAG_BYTES: Final = 4_096
+_MOST_TAGS: Final = 10  # that may name one
 _href: Final = re.compile(rb"""\shref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.I)
 
 
@@ -78,8 +79,7 @@ class PreferenceSources:
         """Return the URLs of files that say what the page at *url* may be used for and that are not
         known *now*. *headers*: those that are called Link are needed. None in most cases: 2 us, and
         7 to look through a page of 30 KB."""
-        at = body.find(_RSL_TYPE, 0, _HEAD_BYTES)
-        in_page = _named_in(body, at) if at >= 0 else ""
+        in_page = _named_in(body)
         named = self._named(url, headers, in_page)
         return [each for each in named if not self.is_known(each, now)][:_MOST_FILES]
 
@@ -177,11 +177,20 @@ def tdmrep_url(authority: str) -> str:
     return f"{authority}/.well-known/tdmrep.json"
 
 
-def _named_in(body: bytes, at: int) -> str:
-    """Return the URL of the licence that the tag around *at* names, as written; "": none does."""
-    begin, end = body.rfind(b"<", 0, at), body.find(b">", at)
-    tag = body[max(begin, 0) : min(end, begin + _TAG_BYTES) if end >= 0 else 0]
-    found = _href.search(tag) if tag[:5].lower() == b"<link" else None
-    if found is None:
-        return ""
-    return unescape((found[1] or found[2] or found[3] or b"").decode(errors="replace")).strip()
+def _named_in(body: bytes) -> str:
+    """Return the URL of the licence that the first tag names that is one of RSL, as written; "":
+    none does."""
+    at = -1
+    for _ in range(_MOST_TAGS):
+        at = body.find(_RSL_TYPE, at + 1, _HEAD_BYTES)
+        if at < 0:
+            break
+        begin, end = body.rfind(b"<", 0, at), body.find(b">", at, at + _TAG_BYTES)
+        tag = body[max(begin, 0) : min(end, begin + _TAG_BYTES) if end >= 0 else 0]
+        if tag[:5].lower() != b"<link" or b"license" not in tag.lower():
+            continue
+        if found := _href.search(tag):
+            return unescape(
+                (found[1] or found[2] or found[3] or b"").decode(errors="replace")
+            ).strip()
+    return ""

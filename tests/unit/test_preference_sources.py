@@ -77,6 +77,15 @@ def sources(
             [],
             id="words in a text name none",
         ),
+        pytest.param(
+            "named",
+            (),
+            b"<!-- application/rsl+xml --><link rel=alternate href=/f type=application/rsl+xml>"
+            + IN_PAGE,
+            b"",
+            [f"{HOST}/own.xml?a=1&b=2"],
+            id="the first tag that names one counts",
+        ),
         pytest.param("named", (), IN_PAGE[:-3], b"", [], id="a tag that is cut off names none"),
         pytest.param(
             "named",
