@@ -147,4 +147,4 @@ class PreferenceFilesMiddleware:
 
     @cached_property
     def _parts(self) -> RequestParts:
-        return request_parts(self._crawl, self._crawler, PREFERENCE_FILES_S)
+        return request_parts(self._crawl, self._crawler, PREFERENCE_FILES_S, PREFERENCE_FILES_S)

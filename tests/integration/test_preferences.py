@@ -304,3 +304,26 @@ def everything(data: Path) -> Iterator[bytes]:
                 yield record.raw_stream.read()
     for file in sorted((data / "warc").glob(f"*{SUFFIX}")):
         yield json.dumps(read_rows(file), default=str).encode()
+
+
+def test_licences_of_many_publishers_on_one_host_are_waited_for(tmp_path: Path) -> None:
+    publishers = [f"127.0.81.{number}" for number in range(20, 30)]
+    allows = RSL.replace("prohibits", "permits")
+
+    def answer(ask: Ask) -> Reply:
+        if ask.path == ROBOTS and ask.host != OTHER:
+            name = f"http://{OTHER}:{ask.port}/{ask.host}.xml"
+            return Reply(f"License: {name}", content_type="text/plain")
+        if ask.path.endswith(".xml"):
+            return Reply(allows, content_type="application/rsl+xml")
+        return Reply(f"<title>{ask.host}") if ask.path == "/" else Reply("not here", 404)
+
+    with LoopbackWeb(answer, [OTHER, *publishers]) as served:
+        seeds = tmp_path / "seeds.txt"
+        seeds.write_text("\n".join(map(served.url, publishers)))
+        settings = {"CRAWLER_MIN_DELAY_S": 1.0}
+        crawled = crawl(tmp_path / "data", settings=settings, seeds=str(seeds), scope="host")
+        served.settle()
+        life = Life(crawled, list(served.visits), served.port)
+    assert {of_row(row) for row in life.rows().values()} == {("allow", "allow", "rsl")}
+    assert set(life.asked(OTHER).values()) == {1}
