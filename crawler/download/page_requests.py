@@ -221,7 +221,7 @@ class RequestParts:
     timeout_s: float  # of one request
     max_retry_after_s: float
     page_s: float  # in which a page asks for anything
-    wait_s: float = _WAIT_S
+    wait_s: float = _WAIT_S  # for the turn of another host
 
 
 def request_parts(
@@ -428,7 +428,8 @@ class PageRequests:
 
     async def _take_turn(self, host: _Host, candidate: Candidate, request: BrowserRequest) -> None:
         """Wait for the turn of another host, all requests of the page together no longer than
-        _WAIT_S. It is not needed if another page has got meanwhile what is asked for."""
+        `RequestParts.wait_s`. It is not needed if another page has got meanwhile what is asked
+        for."""
         if host.is_own or host.turn is not None:
             return
         now, parts = self._parts.now, self._parts
