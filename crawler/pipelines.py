@@ -30,7 +30,6 @@ from crawler.model.choices import (
     ColumnGroup,
     LaterVisits,
     NearDuplicateChoice,
-    Preference,
     RevisitChoice,
 )
 from crawler.model.page import (
@@ -156,7 +155,6 @@ class ParsePipeline(PipelineStage):
         self._asked = frozenset(config.content.column_groups)
         if not config.archive.columns:
             self._asked &= {ColumnGroup.MARKDOWN}  # for feeds
-        self._required = config.preferences.require_preference
         self._unread_sitemaps = 0
 
     async def process_page(self, page: Page, life: Life) -> Page:
@@ -171,15 +169,18 @@ class ParsePipeline(PipelineStage):
     ) -> Page:
         """Return *page* with what its publisher says of its use, in *parsed* among others. It is
         not stored if a use that is required is disallowed."""
-        said = self.crawl.content.preferences.statements(page.url, headers, parsed.rsl)
+        sources, in_page = self.crawl.content.preferences, ""
+        if parsed.rsl:
+            in_page = fetch_form(parsed.rsl, base_of(page.url, parsed)) or ""
+        said = sources.statements(page.url, headers, in_page)
         preferences = combined((*said, *of_page(parsed)))
-        if preferences is NO_PREFERENCES:
+        refused = sources.refused(preferences, sources.named(page.url, headers, in_page))
+        if preferences is NO_PREFERENCES and refused is None:
             return page
-        refused = [use for use in self._required if preferences.of(use) is Preference.DISALLOW]
-        if not refused:
+        if refused is None:
             return replace(page, preferences=preferences)
         return replace(
-            page, preferences=preferences, disallowed=refused[0], archive=False, noindex=False
+            page, preferences=preferences, disallowed=refused, archive=False, noindex=False
         )
 
     async def _parsed(
@@ -376,7 +377,7 @@ class ArchivePipeline(PipelineStage):
         archive = self.crawl.storage.archive.open_writer()
         bodies = self.crawl.content.archived_bodies
         if page.archive:
-            others = life.exchanges[:-1]
+            others = self.crawl.content.preferences.storable(life.exchanges[:-1])
             await archive_beside(others, archive, bodies, may_repeat=page.may_repeat)
             life.end_carrying()
         record = await archive_page(page, archive, body_sha1, self._asked_columns, bodies)

@@ -525,7 +525,8 @@ def _crawl(
             earlier=earlier,
             archived_bodies=ArchivedBodies(earlier, base.expired.has),
             preferences=PreferenceSources(
-                parts.precheck.robots, config.identity.user_agent_name, config.preferences.files
+                *(parts.precheck.robots, config.identity.user_agent_name),
+                *(config.preferences.files, config.preferences.require_preference),
             ),
         ),
         storage=Storage(

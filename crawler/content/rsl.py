@@ -14,13 +14,20 @@ from xml.parsers import expat
 from crawler.content.parsers.sitemap import as_utf_8
 from crawler.model.page import Unreadable
 from crawler.page.encodings import UTF_8
-from crawler.policy.preferences import Licence, LicenceTerms, LicensedContent
+from crawler.policy.preferences import (
+    MAX_STARS,
+    RSL_USAGES,
+    Licence,
+    LicenceTerms,
+    LicensedContent,
+)
 
 MAX_LICENCE_BYTES: Final = 1_000_000
 _MAX_DEPTH: Final = 30  # one in a feed has ten
 _MAX_ELEMENTS: Final = 50_000
 _MAX_PARTS: Final = 1_000  # contents and licences; guess: each page is compared with all of them
 _NAMESPACE: Final = "https://rslstandard.org/rsl "
+_MAX_PAYMENTS: Final = 10  # types that are kept; if only two are free, any more say the same
 _FREE: Final = "free"  # the default type of a payment
 
 
@@ -45,7 +52,7 @@ class _LicenceReader:
     def __init__(self) -> None:
         self.contents: list[LicensedContent] = []
         self.is_rsl = False
-        self._depth = self._elements = self._parts = 0
+        self._depth = self._elements = self._parts = self._stars = 0
         self._content: LicensedContent | None = None
         self._terms: list[LicenceTerms] = []  # of the open content
         self._permits: set[str] = set()  # of the open licence, as the next three
@@ -79,6 +86,9 @@ class _LicenceReader:
                 self.is_rsl = True
                 needs_server = bool(given.get("server", "").strip())
                 self._content = LicensedContent(given.get("url", "").strip(), needs_server)
+                self._stars += self._content.url.count("*")
+                if self._stars > MAX_STARS:
+                    raise Unreadable(f"a licence with more than {MAX_STARS} * in its patterns")
                 self._terms = []
             case "license":
                 self._permits, self._prohibits, self._payments = set(), set(), set()
@@ -113,7 +123,7 @@ class _LicenceReader:
                 self._take(self._permits)
             case "prohibits":
                 self._take(self._prohibits)
-            case "payment":
+            case "payment" if len(self._payments) < _MAX_PAYMENTS:
                 self._payments.add(self._kind or _FREE)
         self._words.clear()
 
@@ -121,4 +131,5 @@ class _LicenceReader:
         if self._kind in ("user", "geo"):
             self._is_limited = True
         elif self._kind in ("usage", ""):
-            usages.update("".join(self._words).replace(",", " ").lower().split())
+            words = "".join(self._words).replace(",", " ").lower().split()
+            usages.update(RSL_USAGES.intersection(words))

@@ -221,10 +221,14 @@ class RequestParts:
     timeout_s: float  # of one request
     max_retry_after_s: float
     page_s: float  # in which a page asks for anything
+    wait_s: float = _WAIT_S  # for the turn of another host
 
 
-def request_parts(crawl: Crawl, crawler: Crawler, page_s: float) -> RequestParts:
-    """Return the parts for pages that ask for something in *page_s*, from the crawl's own."""
+def request_parts(
+    crawl: Crawl, crawler: Crawler, page_s: float, wait_s: float = _WAIT_S
+) -> RequestParts:
+    """Return the parts for pages that ask for something in *page_s*, and wait for the turn of
+    another host for *wait_s*, from the crawl's own."""
     options = crawl.download_options()
 
     def candidate_of(url: str) -> Candidate | Refusal:
@@ -244,6 +248,7 @@ def request_parts(crawl: Crawl, crawler: Crawler, page_s: float) -> RequestParts
         timeout_s=min(RENDER_REQUEST_S, options.total_timeout_s),
         max_retry_after_s=crawl.settings.config.politeness.max_retry_after_s,
         page_s=page_s,
+        wait_s=wait_s,
     )
 
 
@@ -423,12 +428,13 @@ class PageRequests:
 
     async def _take_turn(self, host: _Host, candidate: Candidate, request: BrowserRequest) -> None:
         """Wait for the turn of another host, all requests of the page together no longer than
-        _WAIT_S. It is not needed if another page has got meanwhile what is asked for."""
+        `RequestParts.wait_s`. It is not needed if another page has got meanwhile what is asked
+        for."""
         if host.is_own or host.turn is not None:
             return
         now, parts = self._parts.now, self._parts
         if host.given_up_at is None:
-            host.given_up_at = now() + _WAIT_S
+            host.given_up_at = now() + parts.wait_s
         while True:
             until = now() + parts.page_s + parts.timeout_s
             found = await parts.loop.borrow(host.name, candidate.url, until)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable
 from functools import cached_property
 from typing import Final, Self
 
@@ -22,11 +22,13 @@ from scrapy.http import Response
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import PREFERENCE_FILES_S
+from crawler.content.preference_sources import MOST_FILES, licence_in
 from crawler.download.handler import Transfers
 from crawler.download.page_requests import PageRequests, RequestParts, request_parts
 from crawler.loop.life import Life
 from crawler.model.choices import PreferenceFiles
 from crawler.model.types import HTTP_OK
+from crawler.policy.rendering import MOMENTARY
 from crawler.render.browser import BrowserRequest
 
 logger = logging.getLogger(__name__)
@@ -60,16 +62,26 @@ class PreferenceFilesMiddleware:
         life = self._crawl.loop.lives.of(request)
         if life is None or not life.is_of_page:
             return response
-        now = self._crawl.leases.clock.now()
+        url, body = response.url, response.body
         links = [(b"Link", value) for value in dict.get(response.headers, b"Link", ())]
-        wanted = self._sources.wanted(response.url, links, response.body, now)
-        return self._fetched(request, response, life, wanted) if wanted else response
+        named = self._sources.named(url, links, licence_in(body, url))
+        now = self._crawl.leases.clock.now()
+        if any(not self._sources.is_known(each, now) for each in named):
+            return self._fetched(request, response, life, named)
+        self._note_lacking(life, named)
+        return response
+
+    def _note_lacking(self, life: Life, named: Iterable[str]) -> None:
+        """Let the page come again if it may not be stored as a licence cannot be had now."""
+        if self._sources.lacks(named):
+            life.note_lacking(", ".join(filter(None, (life.lacking, "licence"))))
+            life.note_reason("its licence cannot be had now")
 
     async def _fetched(
-        self, request: Request, response: Response, life: Life, urls: Sequence[str]
+        self, request: Request, response: Response, life: Life, named: Iterable[str]
     ) -> Response | Request:
-        """Fetch *urls* and return *response*; or the request, to be sent again, if the crawl
-        stops."""
+        """Fetch what is not known of the files *named*, and return *response*; or the request, to
+        be sent again, if the crawl stops."""
         if self._crawl.lifecycle.is_stopping:
             life.put_back()
             return request.replace(dont_filter=True)
@@ -77,27 +89,31 @@ class PreferenceFilesMiddleware:
         progress = slots.progress_of(request)
         slots.set_waiting(progress, for_host=True)  # others need its slot: it may take long
         try:
-            await self._transfers.run(self._fetch(request, life, urls))
+            await self._transfers.run(self._fetch(request, life, named))
         except DownloadCancelledError:
             life.put_back()
             return request.replace(dont_filter=True)
         finally:
             slots.set_waiting(progress, for_host=False)
+        self._note_lacking(life, named)
         return response
 
-    async def _fetch(self, request: Request, life: Life, urls: Sequence[str]) -> None:
+    async def _fetch(self, request: Request, life: Life, named: Iterable[str]) -> None:
         fields = [(name, value) for name, values in dict.items(request.headers) for value in values]
         requests = PageRequests(
             *(self._parts, life, fields),
             proxy=request.meta.get("proxy") or "",
             with_requisites=False,
         )
+        now = self._crawl.leases.clock.now()
+        urls = [each for each in named if not self._sources.is_known(each, now)][:MOST_FILES]
         try:
             async with asyncio.timeout(self._left_s(life)):
                 for url in urls:
                     await self._fetch_one(requests, url)
         except TimeoutError:
-            self._note_missing(urls, "time")
+            for url in urls:
+                self._note_missing(url, "time", for_now=True)
         finally:
             await requests.end()
             life.receive(*requests.exchanges, *life.exchanges)
@@ -122,7 +138,8 @@ class PreferenceFilesMiddleware:
             before = Counter(requests.left_out)
             answer = await requests.answer(asked)
             if answer is None:
-                self._note_missing([url], ", ".join(requests.left_out - before))
+                why = (requests.left_out - before).keys()
+                self._note_missing(url, ", ".join(why), for_now=not MOMENTARY.isdisjoint(why))
                 return
             self._crawl.stats.count("preferences/files")
             wrong = self._sources.note(url, answer.status, answer.body, now())
@@ -132,14 +149,14 @@ class PreferenceFilesMiddleware:
             del self._under_way[url]
             ended.set()
 
-    def _note_missing(self, urls: Sequence[str], why: str) -> None:
-        """Note that *urls* could not be had; *why*: words of LeftOut, or "time"."""
+    def _note_missing(self, url: str, why: str, *, for_now: bool) -> None:
+        """Note that *url* could not be had; *why*: words of LeftOut, or "time"."""
         now = self._crawl.leases.clock.now()
-        for url in urls:
-            if not self._sources.is_known(url, now):
-                self._sources.note_missing(url, now)
-                self._crawl.stats.count("preferences/files_missing")
-                self._log(f"{url}, which says what pages may be used for, cannot be had now: {why}")
+        if self._sources.is_known(url, now):
+            return
+        self._sources.note_missing(url, now, for_now=for_now)
+        self._crawl.stats.count("preferences/files_missing")
+        self._log(f"{url}, which says what pages may be used for, cannot be had now: {why}")
 
     def _log(self, words: str) -> None:
         self._failed += 1
@@ -148,4 +165,4 @@ class PreferenceFilesMiddleware:
 
     @cached_property
     def _parts(self) -> RequestParts:
-        return request_parts(self._crawl, self._crawler, PREFERENCE_FILES_S)
+        return request_parts(self._crawl, self._crawler, PREFERENCE_FILES_S, PREFERENCE_FILES_S)

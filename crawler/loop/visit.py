@@ -259,6 +259,8 @@ def _next_visit(
     seen = life.archived.seen
     if life.is_unmodified and before is not None:
         history = _visited(before, at, 0, is_changed=False)
+        if seen is not None and seen.is_hidden:
+            history = replace(history, content=0, validators=None)  # the next visit is of a page
         is_list = life.candidate.is_sitemap
         next_at = _next_at(mode, before, history, _ANY_PLACES, now, is_list=is_list)
         return Again(history, is_changed=False, at=next_at, check=VisitCheck.UNMODIFIED)

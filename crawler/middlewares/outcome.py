@@ -27,7 +27,7 @@ from crawler.content.to_capture import (
     challenge_metadata,
 )
 from crawler.engine.errors import error_of
-from crawler.loop.life import Life
+from crawler.loop.life import Life, Seen
 from crawler.loop.loop import Loop
 from crawler.loop.visit import seen_in_body
 from crawler.model.choices import LaterVisits
@@ -116,8 +116,12 @@ class OutcomeMiddleware:
         exchange, archive = life.exchange, self._crawl.storage.archive.open_writer()
         bodies, may_repeat = self._crawl.content.archived_bodies, life.candidate.may_be_archived
         assert exchange is not None, "a challenge that is archived was recorded"
+        storable = self._crawl.content.preferences.storable
+        if not storable((exchange,)):
+            return _retry_request(request)
         try:
-            await archive_beside(life.exchanges[:-1], archive, bodies, may_repeat=may_repeat)
+            others = storable(life.exchanges[:-1])
+            await archive_beside(others, archive, bodies, may_repeat=may_repeat)
             noted = challenge_metadata(exchange)
             life.archive(
                 await archive_exchange(exchange, archive, metadata=noted, may_repeat=may_repeat)
@@ -135,10 +139,15 @@ class OutcomeMiddleware:
         assert history is not None, "its validators are in its history"
         try:
             later_visits = self._crawl.selection.allowed_origins.later_visits
-            is_archived = history.stored_at and later_visits is not LaterVisits.EACH
-            for exchange in life.exchanges if is_archived else ():
-                stored = Claim(b"", exchange.url, at=history.stored_at)
-                life.archive(await archive_unmodified(exchange, archive, stored))
+            exchange, storable = life.exchange, self._crawl.content.preferences.storable
+            is_refused = exchange is not None and not storable((exchange,))
+            if is_refused:  # since it was stored
+                life.note_seen(Seen(content=0, compared=history.compared, is_hidden=True))
+            is_kept = later_visits is not LaterVisits.EACH and not is_refused
+            is_archived = history.stored_at and is_kept
+            for each in life.exchanges if is_archived else ():
+                stored = Claim(b"", each.url, at=history.stored_at)
+                life.archive(await archive_unmodified(each, archive, stored))
         except StoreUnavailable as error:
             life.put_back()
             self._crawl.lifecycle.fail(error)

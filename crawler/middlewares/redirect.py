@@ -98,10 +98,11 @@ class RedirectMiddleware(ScrapyRedirects):
         claim: it is empty, cut or already stored, or nothing is archived."""
         exchange, archive = life.exchange, self.crawl.storage.archive.open_writer()
         may_repeat = life.candidate.may_be_archived
-        if exchange is None or archive is None:
+        storable = self.crawl.content.preferences.storable
+        if exchange is None or archive is None or not storable((exchange,)):
             return
-        bodies = self.crawl.content.archived_bodies
-        await archive_beside(life.exchanges[:-1], archive, bodies, may_repeat=may_repeat)
+        bodies, others = self.crawl.content.archived_bodies, storable(life.exchanges[:-1])
+        await archive_beside(others, archive, bodies, may_repeat=may_repeat)
         if not response.body or exchange.truncated:
             life.archive(await archive_exchange(exchange, archive, may_repeat=may_repeat))
             return

@@ -34,7 +34,7 @@ from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.crawling import Crawled, crawl, pass_time
 from tests.harness.fork_server import run, running
 from tests.harness.waiting import wait_until
-from tests.servers.loopback import Ask, LoopbackWeb, Reply
+from tests.servers.loopback import Ask, Headers, LoopbackWeb, Reply
 from tests.servers.pywb import pywb
 
 HOST = "127.0.74.3"
@@ -60,20 +60,21 @@ class Pages:
     asked: list[Ask] = field(default_factory=list)
     denies: bool = False  # every question whether a page has changed
     only_304: bool = False  # whatever is asked
+    said: Headers = ()  # in each answer
 
     def __call__(self, ask: Ask) -> Reply:
-        if ask.path == "/robots.txt":
+        if ask.path in ("/robots.txt", "/.well-known/tdmrep.json"):
             return Reply(status=404)
         self.asked.append(ask)
         text = self.texts[ask.path]
         etag = f'"{hash(text) & 0xFFFF:x}"'
         named = dict(ask.headers).get("If-None-Match")
         if self.only_304 or (named and (self.denies or named == etag)):
-            return Reply(status=304, headers=(("ETag", etag), ("Server", "files")))
+            return Reply(status=304, headers=(("ETag", etag), ("Server", "files"), *self.said))
         headers = (("ETag", etag),) if ask.path != "/undated" else ()
         links = "".join(f"<a href={path}>{path}</a>" for path in self.texts)
         body = f"<title>{text}</title><p>{text} {links if ask.path == '/' else ''}"
-        return Reply(body, headers=headers)
+        return Reply(body, headers=(*headers, *self.said))
 
     def conditions(self) -> dict[str, str | None]:
         """What was asked since the last call, by path."""
@@ -331,3 +332,38 @@ def test_no_kill_loses_a_page_or_leaves_a_revisit_of_nothing(tmp_path: Path) -> 
     judged_archive(data / "warc")
     histories = [page.history for page in later_pages(data).values()]
     assert len(histories) == count and not any(each.changes for each in histories)
+
+
+def test_a_page_that_is_disallowed_since_it_was_stored_is_gone_and_comes_back(
+    tmp_path: Path,
+) -> None:
+    data, pages = tmp_path / "data", Pages({"/": "start", **{f"/{n}": f"{n}" for n in range(4)}})
+    count = len(pages.texts)
+
+    def visited() -> list[tuple[str, str]]:
+        known = len(changes(data)) if (data / "changes").exists() else 0
+        crawl(
+            data,
+            settings=SETTINGS | {"CRAWLER_REQUIRE_PREFERENCE": "train-ai"},
+            outcomes=count,
+            seeds=seeds,
+        )
+        return sorted(changes(data)[known:])
+
+    def answers() -> list[str]:
+        found = (each for each in read_folder(data / "warc").values() if each.kind in ANSWERS)
+        return [each.url for each in found if each.url.startswith(web.url(HOST, "/"))]
+
+    with LoopbackWeb(pages, [HOST]) as web:
+        seeds = web.url(HOST)
+        visited()
+        records = answers()
+        pages.said = (("Content-Usage", "train-ai=n"),)
+        gone = sorted(("gone", path[1:]) for path in pages.texts)
+        for expected in (gone, []):
+            pass_time(data, INTERVAL_S)
+            assert visited() == expected
+        assert answers() == records
+        pages.said = ()
+        pass_time(data, INTERVAL_S)
+        assert visited() == sorted(("came_back", path) for _, path in gone)

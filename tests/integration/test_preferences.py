@@ -47,6 +47,7 @@ PAGES: Final = {
     SAYS: (
         *("/yes/1", "/no/1", "/header", "/signal", "/robots-tag", "/meta", "/other-bot", "/tdm"),
         *("/tdm-meta", "/broken", "/gone", "/paid", "/paid-402", "/copy"),
+        *("/no/moved", "/no/challenge", "/meta-copy"),
     ),
     LICENSED: ("/terms", "/free/1", "/linked", "/in-page", "/forbidden"),
     TDM: ("/open", "/kept/1", "/noai", "/noai-copy"),
@@ -60,7 +61,16 @@ HEADERS: Final = {
     "/tdm": ("TDM-Reservation", "1"),
     "/broken": ("Content-Usage", "Train-ai=n"),
     "/paid": ("Crawler-Price", "USD 0.01"),
+    "/no/moved": ("Location", "/yes/1"),
+    "/no/challenge": ("Cf-Mitigated", "challenge"),
     "/linked": ("Link", '<http://{other}/closed.xml>; rel="license"; type="application/rsl+xml"'),
+}
+STATUS: Final = {
+    "/gone": 410,
+    "/paid": 402,
+    "/paid-402": 402,
+    "/no/moved": 301,
+    "/no/challenge": 403,
 }
 IN_HEAD: Final = {
     "/meta": "<meta name=robots content=noai>",
@@ -86,21 +96,23 @@ class Publishers:
         if ask.path == TDMREP and ask.host == TDM:
             said = [{"location": "/kept/", "tdm-reservation": 1}]
             return Reply(json.dumps(said), content_type="application/json")
-        if ask.path in ("/licence.xml", "/own.xml"):
+        if ask.path == "/busy.xml" and ask.turn == 0:
+            return Reply("later", 503, headers=(("Retry-After", "2"),))
+        if ask.path in ("/licence.xml", "/own.xml", "/busy.xml"):
             return Reply(RSL, content_type="application/rsl+xml")
         if ask.path == "/closed.xml":
             return Reply(RSL.replace("search", "none"), content_type="application/rsl+xml")
-        if ask.path == "/busy.xml":
-            return Reply("later", 503, headers=(("Retry-After", "2"),))
         if ask.path == "/":
             anchors = "".join(f"<a href={each}>x</a>" for each in PAGES[ask.host])
             return Reply(f"<title>{ask.host}</title>{anchors}")
         if ask.path not in PAGES.get(ask.host, ()):
             return Reply("not here", 404)
-        status = {"/gone": 410, "/paid": 402, "/paid-402": 402}.get(ask.path, 200)
+        status = STATUS.get(ask.path, 200)
         named = HEADERS.get(ask.path)
         headers = ((named[0], named[1].format(other=other)),) if named else ()
-        path = {"/copy": "/yes/1", "/noai-copy": "/noai"}.get(ask.path, ask.path)
+        path = {"/copy": "/yes/1", "/meta-copy": "/meta", "/noai-copy": "/noai"}.get(
+            ask.path, ask.path
+        )
         head = IN_HEAD.get(path, "").format(other=other)
         words = " ".join(f"{MARKER}{path.replace('/', '')}{number}" for number in range(80))
         return Reply(f"<title>On {path}</title>{head}<p>{words}", status, headers=headers)
@@ -164,6 +176,7 @@ EXPECTED: Final[dict[str, tuple[str | None, ...]]] = {
     f"{SAYS}/tdm": ("disallow", "allow", *ROBOTS_SAYS, "tdm-reservation"),
     f"{SAYS}/tdm-meta": ("disallow", "allow", *ROBOTS_SAYS, "meta tdm-reservation"),
     f"{SAYS}/copy": ("allow", "allow", *ROBOTS_SAYS),
+    f"{SAYS}/meta-copy": ("disallow", "allow", *ROBOTS_SAYS, "meta robots"),
     f"{LICENSED}/terms": ("disallow", "allow", "rsl"),
     f"{LICENSED}/free/1": ("allow", "allow", "rsl"),
     f"{TDM}/open": (None, None),
@@ -249,7 +262,8 @@ def test_a_402_is_final_and_its_price_is_known(life: Life) -> None:
     assert (paid.fate, paid.reason, paid.price) == ("done", "payment (USD 0.01)", "USD 0.01")
     assert (unsaid.fate, unsaid.reason, unsaid.price) == ("done", "payment", "")
     assert life.asked(SAYS)["/paid"] == 1
-    assert not [each for each in life.crawled.outcomes if each.failure]
+    challenged = f"{SAYS}/no/challenge"
+    assert {path_of(o.url) for o in life.crawled.outcomes if o.failure} == {challenged}
 
 
 def test_why_says_what_is_asked(life: Life) -> None:
@@ -266,24 +280,26 @@ def test_what_is_disallowed_is_not_stored_and_all_else_is(tmp_path: Path) -> Non
     )
     disallowed = {page for page, (train, *_) in EXPECTED.items() if train == "disallow"}
     disallowed |= {f"{LICENSED}/linked", f"{SAYS}/signal", f"{LICENSED}/in-page"}
-    disallowed |= {f"{LICENSED}/", f"{LICENSED}/forbidden"}
+    disallowed |= {f"{LICENSED}/", f"{LICENSED}/forbidden", f"{SLOW}/late"}
     rows = life.rows()
     assert not disallowed & rows.keys()
     assert EXPECTED.keys() - disallowed <= rows.keys()
-    kept = b"".join(
-        data for data in everything(life.crawled.data) if b"/terms" in data or MARKER in str(data)
-    )
-    for page in disallowed - {f"{LICENSED}/"}:
+    kept = b"".join(everything(life.crawled.data))
+    assert f"{MARKER}yes10 ".encode() in kept
+    no_pages = {f"{SAYS}/no/moved", f"{SAYS}/no/challenge"}
+    for page in disallowed - {f"{LICENSED}/"} | no_pages:
         word = f"{MARKER}{page.partition('/')[2].replace('/', '')}0 "
         assert word.encode() not in kept, page
     reasons = {path_of(each.url): each.reason for each in life.crawled.outcomes}
     assert {reasons[page] for page in disallowed} == {"disallowed: train-ai"}
+    # Its licence could not be had at first, so it came again.
+    assert life.crawled.fates()["/late"] == ["retry", "done"]
     fetched = {path_of(each.url) for each in life.crawled.outcomes}
     assert f"{LICENSED}/terms" in fetched  # its links are followed, so it was found
     feed = [json.loads(line) for line in (tmp_path / "feed.jsonl").read_text().splitlines()]
     assert not disallowed & {path_of(each["url"]) for each in feed}
     summary = json.loads((life.crawled.data / "summary.json").read_bytes())
-    assert summary["disallowed"] == {"train-ai": len(disallowed)}
+    assert summary["disallowed"] == {"train-ai": len(disallowed) + 1}  # the last challenge
 
 
 def everything(data: Path) -> Iterator[bytes]:
@@ -294,3 +310,26 @@ def everything(data: Path) -> Iterator[bytes]:
                 yield record.raw_stream.read()
     for file in sorted((data / "warc").glob(f"*{SUFFIX}")):
         yield json.dumps(read_rows(file), default=str).encode()
+
+
+def test_licences_of_many_publishers_on_one_host_are_waited_for(tmp_path: Path) -> None:
+    publishers = [f"127.0.81.{number}" for number in range(20, 30)]
+    allows = RSL.replace("prohibits", "permits")
+
+    def answer(ask: Ask) -> Reply:
+        if ask.path == ROBOTS and ask.host != OTHER:
+            name = f"http://{OTHER}:{ask.port}/{ask.host}.xml"
+            return Reply(f"License: {name}", content_type="text/plain")
+        if ask.path.endswith(".xml"):
+            return Reply(allows, content_type="application/rsl+xml")
+        return Reply(f"<title>{ask.host}") if ask.path == "/" else Reply("not here", 404)
+
+    with LoopbackWeb(answer, [OTHER, *publishers]) as served:
+        seeds = tmp_path / "seeds.txt"
+        seeds.write_text("\n".join(map(served.url, publishers)))
+        settings = {"CRAWLER_MIN_DELAY_S": 1.0}
+        crawled = crawl(tmp_path / "data", settings=settings, seeds=str(seeds), scope="host")
+        served.settle()
+        life = Life(crawled, list(served.visits), served.port)
+    assert {of_row(row) for row in life.rows().values()} == {("allow", "allow", "rsl")}
+    assert set(life.asked(OTHER).values()) == {1}

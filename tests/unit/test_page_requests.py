@@ -286,10 +286,9 @@ def test_a_redirect_to_itself_is_asked_for_once():
     in_world(live)
 
 
-def test_a_busy_host_is_waited_for_once_a_page(monkeypatch):
-    monkeypatch.setattr("crawler.download.page_requests._WAIT_S", 0.3)
-
+def test_a_busy_host_is_waited_for_once_a_page():
     async def live(world: World) -> None:
+        world.parts = dataclasses.replace(world.parts, wait_s=0.3)
         world.turns.busy.add("cdn.test")
         page = world.page()
         began = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import pytest
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.rsl import MAX_LICENCE_BYTES, read_licence
 from crawler.model.page import Parsed, Source, Unreadable
-from crawler.policy.preferences import Licence, LicenceTerms, LicensedContent
+from crawler.policy.preferences import (
+    MAX_STARS,
+    Licence,
+    LicenceTerms,
+    LicensedContent,
+    licence_says,
+    read_tdmrep,
+)
 from tests.harness.measuring import cpu_seconds
 
 NAMESPACE: Final = 'xmlns="https://rslstandard.org/rsl"'
@@ -157,6 +165,29 @@ def test_the_largest_documents_take_no_second(piece: str) -> None:
     most = min(49_000, (MAX_LICENCE_BYTES - 200) // len(piece))
     sent = document(piece * most).encode()
     assert cpu_seconds(lambda: read_licence(sent), 1) < 1
+
+
+def test_a_page_is_compared_with_the_largest_licence_in_no_time() -> None:
+    pattern = "/" + "*a" * 900 + "b"
+    contents = f'<content url="{pattern}"><license/></content>'
+    page = f"http://host.example/{'a' * 2000}"
+    most = MAX_STARS // 900
+    licence = read_licence(f"<rsl {NAMESPACE}>{contents * most}</rsl>".encode())
+    assert cpu_seconds(lambda: licence_says(licence, page)) < 0.2
+    with pytest.raises(Unreadable, match="patterns"):
+        read_licence(f"<rsl {NAMESPACE}>{contents * (most + 1)}</rsl>".encode())
+    rules = [{"location": pattern, "tdm-reservation": 1}] * most
+    assert len(read_tdmrep(json.dumps(rules).encode())) == most
+    assert not read_tdmrep(json.dumps(rules * 2).encode())
+
+
+def test_words_that_mean_nothing_are_not_kept() -> None:
+    words = " ".join(map(str, range(1000)))
+    paid = "".join(f'<payment type="{number}"/>' for number in range(1000))
+    terms_xml = f"<permits>{words} all</permits>{paid}"
+    terms = read_licence(document(terms_xml).encode()).contents[0].terms[0]
+    assert terms.permits == {"all"}
+    assert len(terms.payments) == 10
 
 
 @given(st.binary(max_size=100))
