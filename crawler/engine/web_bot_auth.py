@@ -434,32 +434,26 @@ class RequestSigner:
         self._file = _identity(path)
         self._look_at = 0.0  # epoch seconds
         # In the order of their making: the first one expires first.
-        self._kept: OrderedDict[str, tuple[float, Fields, tuple[bytes, ...]]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[float, tuple[bytes, ...]]] = OrderedDict()
 
     @property
     def signs_as(self) -> str:
         """What is the same for all who sign as we do."""
         return f"{self.key.public.thumbprint} {self.agent}"
 
-    def fields(self, authority: str, now: float) -> Fields:
-        """Return the fields that sign a request to *authority*, as for `request_fields`."""
-        return self._signed(authority, now)[1]
-
     def lines(self, authority: str, now: float) -> tuple[bytes, ...]:
-        """Return the same as lines of a head, without their ends."""
-        return self._signed(authority, now)[2]
-
-    def _signed(self, authority: str, now: float) -> tuple[float, Fields, tuple[bytes, ...]]:
+        """Return the fields that sign a request to *authority*, as for `request_fields`, as lines
+        of a head without their ends."""
         kept = self._kept.get(authority)
         if kept is not None and 0.0 <= now - kept[0] < REUSED_S:
-            return kept
+            return kept[1]
         if self._kept.pop(authority, None) is None and len(self._kept) >= _MOST_KEPT:
             self._kept.popitem(last=False)
         self._warn_if_replaced(now)
         fields = request_fields(self.key, self.agent, authority, now)
-        signed = now, fields, tuple(b"%b: %b" % field for field in fields)
-        self._kept[authority] = signed
-        return signed
+        lines = tuple(b"%b: %b" % field for field in fields)
+        self._kept[authority] = now, lines
+        return lines
 
     def _warn_if_replaced(self, now: float) -> None:
         """Warn once if the file is no longer the one that the key was read from."""
@@ -469,8 +463,8 @@ class RequestSigner:
         if _identity(self._path) != self._file:
             self._file = None
             logger.warning(
-                "The signing key %s was replaced. Requests are signed by the key before, %s, as"
-                " long as this crawl runs: restart to use the new one",
+                "The signing key %s was replaced, removed or written. Requests are signed by the"
+                " key that it was, %s, as long as this crawl runs: restart to use what is there",
                 self._path,
                 self.key.public.thumbprint,
             )

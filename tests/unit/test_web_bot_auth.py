@@ -386,14 +386,14 @@ def test_without_a_signer_the_signature_of_a_spider_is_sent(tmp_path: Path) -> N
 
 def test_a_signature_is_used_again_for_half_a_minute(tmp_path: Path) -> None:
     signer = signer_in(tmp_path)
-    first = signer.fields("a.example", 1000.0)
-    assert f'created=1000;keyid="{signer.key.public.thumbprint}"' in first[1][1].decode()
-    assert ";expires=1060;" in first[1][1].decode()
-    assert signer.fields("a.example", 1029.9) is first
-    assert signer.fields("b.example", 1029.9) != first
-    assert signer.fields("a.example", 1030.0) != first
-    last = signer.fields("a.example", 1030.0)
-    assert signer.fields("a.example", 900.0) != last, "after the clock was set back"
+    first = signer.lines("a.example", 1000.0)
+    assert f'created=1000;keyid="{signer.key.public.thumbprint}"' in first[1].decode()
+    assert ";expires=1060;" in first[1].decode()
+    assert signer.lines("a.example", 1029.9) is first
+    assert signer.lines("b.example", 1029.9) != first
+    assert signer.lines("a.example", 1030.0) != first
+    last = signer.lines("a.example", 1030.0)
+    assert signer.lines("a.example", 900.0) != last, "after the clock was set back"
 
 
 def test_the_oldest_signatures_are_forgotten(
@@ -401,25 +401,25 @@ def test_the_oldest_signatures_are_forgotten(
 ) -> None:
     monkeypatch.setattr("crawler.engine.web_bot_auth._MOST_KEPT", 2)
     signer = signer_in(tmp_path)
-    a, b = signer.fields("a", 1.0), signer.fields("b", 1.0)
-    assert signer.fields("a", 2.0) is a
-    signer.fields("c", 2.0)
-    assert signer.fields("b", 3.0) is b
-    assert signer.fields("a", 3.0) is not a
+    a, b = signer.lines("a", 1.0), signer.lines("b", 1.0)
+    assert signer.lines("a", 2.0) is a
+    signer.lines("c", 2.0)
+    assert signer.lines("b", 3.0) is b
+    assert signer.lines("a", 3.0) is not a
 
 
 def test_a_key_that_is_replaced_is_said_once_and_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     signer = signer_in(tmp_path)
-    signer.fields("a", 1000.0)
+    signer.lines("a", 1000.0)
     written(tmp_path / "new.pem", SigningKey.new().pem()).replace(tmp_path / "key.pem")
     with caplog.at_level(logging.WARNING):
         for second in range(100):
-            fields = signer.fields(f"host{second}", 1001.0 + second)
-            assert f'keyid="{signer.key.public.thumbprint}"' in fields[1][1].decode()
+            fields = signer.lines(f"host{second}", 1001.0 + second)
+            assert f'keyid="{signer.key.public.thumbprint}"' in fields[1].decode()
     (record,) = caplog.records
-    assert "was replaced" in record.message and "restart to use the new one" in record.message
+    assert "was replaced" in record.message and "restart to use what is there" in record.message
 
 
 def test_a_key_that_is_left_alone_is_not_spoken_of(
@@ -427,7 +427,7 @@ def test_a_key_that_is_left_alone_is_not_spoken_of(
 ) -> None:
     signer = signer_in(tmp_path)
     for second in range(100):
-        signer.fields(f"host{second}", 1001.0 + second)
+        signer.lines(f"host{second}", 1001.0 + second)
     assert caplog.records == []
 
 
