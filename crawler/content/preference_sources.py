@@ -88,6 +88,7 @@ class PreferenceSources:
         """Return the URLs of files that say what the page at *url* may be used for, in most cases
         none. *headers*: those that are called Link are needed. *in_page*: the licence that the page
         names; "": none."""
+        url = _with_path(url)
         authority = authority_of(url)
         return self._named(url, authority, self._robots.rules(authority), headers, in_page)
 
@@ -170,6 +171,7 @@ class PreferenceSources:
     ) -> Iterator[Statement]:
         """Yield what is said of the page at *url* by its robots.txt, *headers*, and the files that
         are known. *in_page*: as of `named`."""
+        url = _with_path(url)
         authority = authority_of(url)
         rules = self._robots.rules(authority)
         yield from robots_usages(rules, url)
@@ -201,6 +203,14 @@ class PreferenceSources:
             for each in exchanges
             if self.refused(combined(self.statements(each.url, each.headers))) is None
         ]
+
+
+_has_path = re.compile(r"https?://[^/?#]+/").match
+
+
+def _with_path(url: str) -> str:
+    """Return *url*, perhaps one that a spider has written without a path, as a fetch form."""
+    return url if _has_path(url) else fetch_form(url) or f"{url}/"
 
 
 _TDMREP_PATH: Final = "/.well-known/tdmrep.json"

@@ -438,7 +438,7 @@ def test_a_directory_of_two_keys_is_signed_by_both(
     lines = [line.partition(": ") for line in capsys.readouterr().out.splitlines()]
     fields = [(name.encode(), value.encode()) for name, _, value in lines]
     body = (tmp_path / "new" / DIRECTORY).read_bytes()
-    checked = check_directory(body, fields, "bot.gossamer.net", NOW.timestamp())
+    checked = check_directory(body, fields, "bot.gossamer.net", datetime.now(UTC).timestamp())
     keys = [SigningKey.read(path).public.thumbprint for path in (old, tmp_path / "new" / KEY_FILE)]
     assert (sorted(checked.signed_by), checked.faults) == (sorted(keys), ())
 

@@ -68,6 +68,7 @@ def test_a_row_has_what_the_line_has(tmp_path: Path) -> None:
         seed="http://h.example/",
         seed_fate="redirected",
         round=4,
+        price="USD 0.01",
     )
     logged(tmp_path, full, outcome(2))
     assert table(tmp_path).cut() is not None
@@ -95,6 +96,7 @@ def test_a_row_has_what_the_line_has(tmp_path: Path) -> None:
         "external": None,
         "crawl_id": "the crawl",
         "round": 4,
+        "price": "USD 0.01",
     }
     assert {name for name, value in bare.items() if value is None} == {
         column.name for column in OUTCOME_COLUMNS if column.nullable

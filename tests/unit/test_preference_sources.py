@@ -206,3 +206,10 @@ def test_what_is_no_page_is_stored_unless_it_disallows_a_use_that_is_required():
     assert sources(PreferenceFiles.ALL, robots_txt).storable(each) == each
     known = sources(PreferenceFiles.ALL, robots_txt, (Use.TRAIN_AI,))
     assert known.storable(each) == each[1:]
+
+
+@pytest.mark.parametrize("url", [HOST, f"{HOST}?a=/b", f"{HOST.upper()}#c"])
+def test_a_url_that_a_spider_has_written_without_a_path(url):
+    known = sources(PreferenceFiles.ALL, b"User-agent: *\nContent-Usage: train-ai=n")
+    assert TDMREP in known.named(url, ())
+    assert combined(known.statements(url, ())).train_ai is Preference.DISALLOW
