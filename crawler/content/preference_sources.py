@@ -1,7 +1,8 @@
 """What robots.txt, answers, pages, licences and tdmrep.json files say of the use of pages.
 
-Rule: nothing is fetched here: `wanted` says which files are to be, and `note` keeps what they say,
-in bounded memory. A file that could not be had says nothing.
+Rule: nothing is fetched here: `named` says which files are needed, and `note` keeps what they say,
+in bounded memory. A file that could not be had says nothing; but where a use is required, a page
+whose licence it is may not be stored.
 """
 
 from __future__ import annotations
@@ -48,8 +49,6 @@ _RSL_TYPE: Final = b"application/rsl+xml"
 _TAG_BYTES: Final = 4_096
 _MOST_TAGS: Final = 10  # that may name one
 _href: Final = re.compile(rb"""\shref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.I)
-
-
 _base: Final = re.compile(rb"<base\s[^>]{0,4096}>", re.I)
 
 

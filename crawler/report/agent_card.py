@@ -1,6 +1,6 @@
 """The Signature Agent Card: what is published of the crawler, for programs.
 
-Its members are those of draft-meunier-webbotauth-registry-04. All but the purpose are made from the
+Its members are those of draft-meunier-webbotauth-registry. All but the purpose are made from the
 settings, so that `identity check` finds what is no longer true of a published card.
 """
 

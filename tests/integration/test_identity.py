@@ -9,7 +9,7 @@ import os
 import re
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from crawler.download.http_head import AnswerHead
 from crawler.download.network import NetworkFetch
-from crawler.download.port import KeptBody, WireRequest
+from crawler.download.port import WireRequest
 from crawler.download.resolver import AresLookup, Resolver
 from crawler.engine.web_bot_auth import RequestSigner, SigningKey, directory_body
 from crawler.model.choices import Tls
 from crawler.model.page import DownloadOptions
 from tests.harness.commands import crawl_command
+from tests.harness.fetch_watch import EachRequest
 from tests.harness.fork_server import run
 from tests.harness.signatures import SignatureJudge, signature_fields
 from tests.servers.certificates import server_context, write_certificate
@@ -138,21 +138,6 @@ def test_a_key_that_others_may_read_stops_the_start(tmp_path: Path) -> None:
     assert "CRAWLER_SIGNING_KEY: the signing key" in last and "chmod 600" in last
 
 
-class AllOfIt:
-    """Implements port.FetchWatch."""
-
-    def may_send(self) -> bool:
-        return True
-
-    def note_head(self, head: AnswerHead) -> None: ...
-
-    def room(self, head: AnswerHead) -> int:
-        return 1 << 20
-
-    async def keep(self, pieces: AsyncIterable[bytes], room: int) -> KeptBody:
-        return KeptBody(b"".join([piece async for piece in pieces]))
-
-
 class Numbered(RequestSigner):
     """Its signatures are never used again."""
 
@@ -183,7 +168,7 @@ def test_a_request_that_is_sent_again_after_a_rest_is_signed_anew(tmp_path: Path
         fetch = NetworkFetch(options, resolver, signer=Numbered(key, AGENT, path))
         request = WireRequest(url=url, is_leased=False)
         try:
-            answers = [await fetch.fetch(request, AllOfIt()) for _ in range(2)]
+            answers = [await fetch.fetch(request, EachRequest()) for _ in range(2)]
         finally:
             await fetch.close()
         return [each.exchanges[-1].request_head for each in answers]

@@ -7,7 +7,7 @@ import asyncio
 import random
 import subprocess
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ import pytest
 import scrapy
 from msgspec.structs import replace
 
-from crawler.download.http_head import AnswerHead
 from crawler.download.network import NetworkFetch
-from crawler.download.port import KeptBody, WireRequest
+from crawler.download.port import WireRequest
 from crawler.download.resolver import AresLookup, Resolver
 from crawler.engine.errors import AddressFound
 from crawler.model.page import AddressRefused, DownloadOptions
 from tests.harness.commands import crawl_command
 from tests.harness.crawling import crawl
+from tests.harness.fetch_watch import EachRequest
 from tests.harness.fork_server import ForkedProcess, run, running
 from tests.servers.judge import Gap, Kind, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
@@ -180,21 +180,6 @@ def test_workers_ask_an_address_one_request_at_a_time(tmp_path: Path) -> None:
     assert found.statuses[200] >= PAGES * len(records)
     assert not found.of(Kind.OVERLAP), found
     assert not found.found, found
-
-
-class EachRequest:
-    """Implements port.FetchWatch: all may be sent, and all is kept."""
-
-    def may_send(self) -> bool:
-        return True
-
-    def note_head(self, head: AnswerHead) -> None: ...
-
-    def room(self, head: AnswerHead) -> int:
-        return 1 << 20
-
-    async def keep(self, pieces: AsyncIterable[bytes], room: int) -> KeptBody:
-        return KeptBody(b"".join([piece async for piece in pieces]))
 
 
 def test_a_fetch_connects_to_the_address_of_its_lease_only() -> None:
